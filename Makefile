@@ -1,0 +1,45 @@
+# The front door. Needs Python 3.11+ and nothing else of ours; every target sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+# More BLAS threads than cores to spare make everything slower on a busy machine.
+export OPENBLAS_NUM_THREADS := 1
+
+.PHONY: help setup run test check format bench lock clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with everything inside
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Tenure needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: setup ## the main job in one minute, on a throw-away store
+	@$(BIN)/python examples/first_minute.py
+
+check: setup ## lint, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+test: check ## everything that must hold
+	@$(BIN)/python -m pytest
+
+format: setup ## make it tidy
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+bench: setup ## quality and speed, printed and kept in bench/results
+	@$(BIN)/python -m bench
+
+lock: setup ## renew constraints.txt from pyproject.toml
+	@$(BIN)/uv pip compile -q --extra dev --no-header --no-annotate --upgrade pyproject.toml -o constraints.txt
+
+clean: ## remove what setup and the tools made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

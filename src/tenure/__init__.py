@@ -1,0 +1,1 @@
+"""Memory for AI agents that has to earn its place."""

@@ -1,0 +1,1 @@
+"""One storage contract and the backends behind it; no SQL lives anywhere else."""

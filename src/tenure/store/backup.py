@@ -1,0 +1,145 @@
+"""Backup, restore and examination of an SQLite store; a damaged file is never thrown away."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sqlite3
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+from tenure.errors import Busy, Corrupt, InputError, SchemaTooNew
+from tenure.store import rows as codec
+from tenure.store.engine import connect, schema_version, side_files, translated
+from tenure.store.schema import MIGRATIONS
+
+_DAMAGE_LIMIT = 20
+
+
+def hold(path: Path) -> IO[bytes]:
+    """Shares the store's lock file; a restore waits for nobody and refuses while it is held."""
+    return _lock(path, fcntl.LOCK_SH)
+
+
+def _lock(path: Path, kind: int) -> IO[bytes]:
+    lock_path = path.with_name(f"{path.name}.lock")
+    handle = open(os.open(lock_path, os.O_CREAT | os.O_RDWR, 0o600), "rb+")  # noqa: SIM115
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        raise Busy(f"{path} is in use by another process", hint="stop it, then try again") from None
+    return handle
+
+
+def write_backup(connection: sqlite3.Connection, target: Path) -> None:
+    """Copies the whole database online, checks the copy and moves it into place."""
+    if target.exists():
+        raise InputError(f"{target} exists already", hint="choose another name")
+    if not target.parent.is_dir():
+        raise InputError(f"there is no folder {target.parent}", hint="create it first")
+    temporary = target.with_name(f"{target.name}.part-{os.getpid()}")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with contextlib.closing(sqlite3.connect(temporary)) as copy:
+            connection.backup(copy)
+            # One plain file: a copy that needs its own log beside it would be easy to break.
+            copy.execute("PRAGMA journal_mode = DELETE")
+            _demand_sound(copy, temporary)
+        sync_file(temporary)
+        os.replace(temporary, target)
+        sync_file(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def restore(path: Path, source: Path, now: datetime) -> Path | None:
+    """Puts a backup in the store's place; returns the folder where the former files were kept."""
+    if not source.is_file():
+        raise InputError(f"there is no backup {source}", hint="give the path of a backup file")
+    with contextlib.closing(_lock(path, fcntl.LOCK_EX)):
+        temporary = path.with_name(f"{path.name}.restore-{os.getpid()}")
+        try:
+            shutil.copyfile(source, temporary)
+            temporary.chmod(0o600)
+            with translated(source), contextlib.closing(connect(temporary, write=True)) as copy:
+                _demand_sound(copy, source)
+                copy.execute("PRAGMA journal_mode = WAL")
+            sync_file(temporary)
+            aside = _set_aside(path, now)
+            os.replace(temporary, path)
+            sync_file(path.parent)
+            return aside
+        finally:
+            for leftover in (temporary, *side_files(temporary)):
+                leftover.unlink(missing_ok=True)
+
+
+def _set_aside(path: Path, now: datetime) -> Path | None:
+    present = [file for file in (path, *side_files(path)) if file.exists()]
+    if not present:
+        return None
+    aside = path.with_name(f"{path.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
+    aside.mkdir(mode=0o700)
+    for file in present:
+        os.replace(file, aside / file.name)
+    return aside
+
+
+def sync_file(path: Path) -> None:
+    """Makes a file or folder durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _demand_sound(connection: sqlite3.Connection, path: Path) -> None:
+    if not 1 <= schema_version(connection) <= MIGRATIONS[-1].version:
+        if schema_version(connection) > MIGRATIONS[-1].version:
+            raise SchemaTooNew(f"{path} was written by a newer Tenure", hint="upgrade Tenure")
+        raise Corrupt(f"{path} is not a Tenure store", hint="choose another backup")
+    damage = check(connection, deep=True)
+    if damage:
+        raise Corrupt(
+            f"{path} is damaged: {damage[0]}", hint="nothing was changed; try an older backup"
+        )
+
+
+def check(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
+    """What is wrong with the database, in words; `deep` also reads every row and its hash."""
+    try:
+        return _structure(connection) + (_contents(connection) if deep else [])
+    except sqlite3.DatabaseError as error:
+        return [f"the database cannot be read: {error}"]
+
+
+def _structure(connection: sqlite3.Connection) -> list[str]:
+    found = connection.execute(f"PRAGMA quick_check({_DAMAGE_LIMIT})").fetchall()
+    return [text for (text,) in found if text != "ok"]
+
+
+def _contents(connection: sqlite3.Connection) -> list[str]:
+    damage = []
+    for row in connection.execute(codec.SELECT_RECORD):
+        try:
+            codec.decode(row)
+        except Corrupt as error:
+            damage.append(error.message)
+        except (ValueError, TypeError) as error:
+            damage.append(f"row {row[0]} cannot be read: {error}")
+        if len(damage) >= _DAMAGE_LIMIT:
+            break
+    broken = connection.execute("PRAGMA foreign_key_check").fetchall()
+    damage += [f"a row of {table} points at nothing" for table, *_ in broken[:_DAMAGE_LIMIT]]
+    (joined,) = connection.execute(
+        "SELECT count(*) FROM memories m JOIN memory_stats t ON t.row = m.row"
+    ).fetchone()
+    (stored,) = connection.execute("SELECT count(*) FROM memories").fetchone()
+    if joined != stored:
+        damage.append(f"{stored - joined} memories lack their counters")
+    return damage

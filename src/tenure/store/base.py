@@ -1,0 +1,276 @@
+"""The storage contract: what a backend promises, in verbs of the domain.
+
+A `Store` reads and owns the files; `Store.write` runs a function on a `Transaction`, whose verbs
+all take effect together or not at all, and returns once they are on disk. Every read names its
+user; no verb can reach another user's rows. Records come back exactly as they were stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord, Scope
+
+T = TypeVar("T")
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An entity a memory is about, and under which aspect."""
+
+    key: str
+    kind: str
+    name: str
+    aspect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A memory with what is derived from it: search words, hash, vectors and entities.
+
+    `vectors` is by embedder name; a zero vector says that the text has none.
+    """
+
+    record: MemoryRecord
+    words: str
+    content_hash: str
+    vectors: Mapping[str, FloatArray] = field(default_factory=dict)
+    attributes: tuple[Attribute, ...] = ()
+    depends_on: tuple[tuple[Attribute, Attribute], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The note that goes into a memory's history with every change."""
+
+    operation: str
+    at: datetime
+    actor: str
+    action: Action
+    why: str = ""
+    before: MemoryRecord | None = None
+    other: MemoryRecord | None = None
+    other_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A memory near to a vector."""
+
+    memory: MemoryRecord
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Vectors whose nearest live memories in exactly one scope are wanted."""
+
+    scope: Scope
+    embedder: str
+    vectors: FloatArray
+    limit: int
+    floor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search: words for the full-text leg, a vector for the other; either may be missing."""
+
+    scope: Scope
+    terms: tuple[str, ...]
+    embedder: str | None = None
+    vector: FloatArray | None = None
+    text_limit: int = 200
+    vector_limit: int = 200
+    posting_budget: int = 12_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What both legs found, as parallel arrays, with the turns before and after each hit.
+
+    `text` is the full-text score (0 = no hit), `cosine` is NaN without a vector. `previous` and
+    `following` are positions in these arrays, -1 where there is no such turn. `term_frequencies`
+    tells in how many memories each searched term occurs.
+    """
+
+    rows: IntArray
+    text: FloatArray
+    cosine: FloatArray
+    previous: IntArray
+    following: IntArray
+    row_count: int
+    term_frequencies: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which memories to list, newest first; `after` continues where a page ended."""
+
+    scope: Scope
+    everywhere: bool = False
+    kind: str | None = None
+    tag: str | None = None
+    include_gone: bool = False
+    after: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderInfo:
+    """An embedder the store knows: its name, dimension and how to open it again."""
+
+    name: str
+    dimension: int
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingState:
+    """How far the vectors of one embedder have come."""
+
+    embedded_count: int
+    live_count: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every live memory has its vector."""
+        return self.embedded_count >= self.live_count
+
+
+class Transaction(Protocol):
+    """The verbs of one transaction."""
+
+    def get(self, user: str, memory_id: str) -> MemoryRecord:
+        """The memory with exactly this id, whatever its state; NotFound otherwise."""
+
+    def live_by_hash(self, scope: Scope, hashes: Sequence[str]) -> dict[str, MemoryRecord]:
+        """The live memories of exactly this scope with these content hashes."""
+
+    def nearest(self, probe: Probe) -> list[list[Near]]:
+        """For each vector the nearest live memories of exactly this scope, nearest first."""
+
+    def insert(self, memory: Indexed, change: Change) -> None:
+        """Stores a new memory with its vector, words, entities and first history entry."""
+
+    def update(self, memory: Indexed, change: Change) -> None:
+        """Replaces a memory's fields, words, vector and entities, with its history entry."""
+
+    def add_usage(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
+        """Counts injections of memories; not a change of the memory."""
+
+    def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
+        """All changes of a memory, oldest first."""
+
+    def operation(self, user: str, operation: str) -> list[HistoryEntry]:
+        """All changes that were made in one operation, oldest first."""
+
+    def mark_undone(self, user: str, entries: Sequence[int]) -> None:
+        """Marks history entries as undone, so that the next undo goes further back."""
+
+    def superseded_by(self, user: str, memory_id: str) -> list[MemoryRecord]:
+        """The memories that name this one as their successor."""
+
+    def count(self, user: str, name: str, amount: int = 1) -> None:
+        """Adds to a named counter."""
+
+    def purge(self, user: str, memory_id: str) -> None:
+        """Erases a memory, its history, vector, words and entity links for good."""
+
+    def put_history(self, user: str, entries: Sequence[HistoryEntry]) -> None:
+        """Adds history entries as they were exported."""
+
+    def put_vectors(
+        self, embedder: str, vectors: Sequence[tuple[MemoryRecord, FloatArray]]
+    ) -> None:
+        """Stores vectors for memories whose text is still what was embedded; skips the others."""
+
+    def set_import_progress(self, user: str, digest: str, line_count: int, at: datetime) -> None:
+        """Notes how many lines of a file have been taken in."""
+
+
+class Store(Protocol):
+    """A place for memories."""
+
+    path: Path
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        """Runs `work` in one transaction and returns when it is durable."""
+
+    def get(self, user: str, prefix: str) -> MemoryRecord:
+        """The memory whose id starts with `prefix`; NotFound for none, InputError for several."""
+
+    def search(self, search: Search) -> Pool:
+        """Both legs of a search in everything the scope may see."""
+
+    def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
+        """The live, still valid memories behind row numbers, as far as the scope may see them."""
+
+    def listing(self, listing: Listing) -> list[MemoryRecord]:
+        """A page of memories, newest first."""
+
+    def walk(self, user: str) -> Iterator[MemoryRecord]:
+        """Every memory of a user, oldest first, whatever its state."""
+
+    def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
+        """All changes of a memory, oldest first."""
+
+    def merges(self, user: str, limit: int) -> list[HistoryEntry]:
+        """The latest merges that were not split again, newest first."""
+
+    def counters(self, user: str) -> dict[str, int]:
+        """All named counters of a user."""
+
+    def totals(self, user: str) -> dict[str, int]:
+        """Counts of memories by state, kind, provenance and trust, of history and of entities."""
+
+    def entities(self, user: str, limit: int) -> list[Entity]:
+        """The entities with the most live memories."""
+
+    def describe(self, scope: Scope, key: str) -> EntityView:
+        """An entity with its aspects, their live memories and its dependencies; or NotFound."""
+
+    def memories_about(self, scope: Scope, keys: Sequence[str], limit: int) -> list[str]:
+        """Ids of live memories about these entities or what they depend on, newest first."""
+
+    def required(self, scope: Scope, keys: Sequence[str]) -> list[str]:
+        """Ids of pinned memories of the scope and of constraints on entities in play."""
+
+    def register_embedder(self, embedder: EmbedderInfo) -> None:
+        """Makes an embedder known; while there are no memories it also becomes the serving one."""
+
+    def serving_embedder(self) -> EmbedderInfo | None:
+        """The embedder whose vectors are complete and answer searches."""
+
+    def embedding_state(self, embedder: str) -> EmbeddingState:
+        """How far the vectors of an embedder have come, over all users."""
+
+    def without_vector(self, embedder: str, limit: int) -> list[MemoryRecord]:
+        """Live memories that lack a vector of this embedder, in a fixed order."""
+
+    def serve_embedder(self, embedder: str) -> bool:
+        """Lets an embedder serve once its vectors are complete, and drops all others' vectors."""
+
+    def import_progress(self, user: str, digest: str) -> int:
+        """How many lines of this file were taken in before."""
+
+    def users(self) -> list[str]:
+        """Every user with a memory."""
+
+    def check(self, *, deep: bool) -> list[str]:
+        """What is wrong with the files, in words; empty when all is well."""
+
+    def backup(self, target: Path) -> None:
+        """Writes a verified copy while the store stays in use."""
+
+    def close(self) -> None:
+        """Finishes what is under way and lets go of the files; safe to call twice."""

@@ -1,0 +1,298 @@
+"""SQLite connections: one writer thread with group commit, a small pool of readers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from tenure.errors import (
+    Busy,
+    Corrupt,
+    DiskFull,
+    ReadOnlyStore,
+    SchemaTooNew,
+    StorageError,
+    TenureError,
+)
+from tenure.store.schema import MIGRATIONS
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+WRITE_QUEUE_LIMIT = 256
+GROUP_COMMIT_LIMIT = 32
+READER_LIMIT = 4
+BUSY_TIMEOUT_MS = 5_000
+WRITE_WAIT_LIMIT_S = 30.0
+_CACHE_KIB = 16_384
+
+
+def translate(error: sqlite3.Error, path: Path) -> TenureError:
+    """The typed error, with advice, for what SQLite reported."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return DiskFull(f"no space left to write {path.name}", hint="free some space and try again")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return ReadOnlyStore(f"{path} cannot be written", hint="check its owner and permissions")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return Corrupt(
+            f"{path} is damaged: {error}",
+            hint="it is left as it is; `tenure restore BACKUP` puts a backup in its place and "
+            "keeps the damaged files aside",
+        )
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Busy(f"{path} is being written by another process", hint="try again")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return StorageError(f"{path} cannot be opened", hint="check the path and its permissions")
+    return StorageError(f"{path}: {error}")
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors into typed ones."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+    """A connection with the pragmas every connection of ours needs."""
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=rw",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    try:
+        for pragma in (
+            f"busy_timeout = {BUSY_TIMEOUT_MS}",
+            "foreign_keys = ON",
+            "trusted_schema = OFF",
+            "secure_delete = ON",
+            "synchronous = FULL",
+            f"cache_size = -{_CACHE_KIB}",
+            *(() if write else ("query_only = ON",)),
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """The version recorded in the database."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Brings the schema up to date; each step and its record are one transaction."""
+    newest = MIGRATIONS[-1].version
+    if schema_version(connection) > newest:
+        raise SchemaTooNew(
+            f"{path} was written by a newer Tenure (schema {schema_version(connection)}, "
+            f"this one knows {newest})",
+            hint="upgrade Tenure; nothing was changed",
+        )
+    for migration in MIGRATIONS:
+        if schema_version(connection) >= migration.version:
+            continue
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Read again under the lock: another process may have migrated meanwhile.
+            if schema_version(connection) < migration.version:
+                for statement in migration.statements:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {migration.version}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def create(path: Path) -> None:
+    """Creates a new database beside its place and links it in: whole or absent, never empty."""
+    temporary = path.with_name(f"{path.name}.new-{os.getpid()}-{threading.get_ident()}")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    os.close(descriptor)
+    try:
+        connection = connect(temporary, write=True)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            migrate(connection, path)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        for leftover in (temporary, *side_files(temporary)):
+            leftover.unlink(missing_ok=True)
+
+
+def side_files(path: Path) -> tuple[Path, Path]:
+    """The write-ahead log and the shared-memory file that belong to a database."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+class Engine:
+    """All connections of one database; reads run in parallel, writes one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+        self._reader_slots = threading.BoundedSemaphore(READER_LIMIT)
+        self._jobs: queue.Queue[tuple[Work[Any], Future[Any]] | None] = queue.Queue(
+            WRITE_QUEUE_LIMIT
+        )
+        self._start_lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        with translated(path):
+            self._writer = self._open_writer()
+
+    def _open_writer(self) -> sqlite3.Connection:
+        if not self.path.exists():
+            create(self.path)
+        if self.path.stat().st_size == 0:
+            raise Corrupt(
+                f"{self.path} is empty, which no Tenure database ever is",
+                hint="restore a backup with `tenure restore`, or delete the file to start anew",
+            )
+        connection = connect(self.path, write=True)
+        try:
+            migrate(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A reader connection, for the length of the block."""
+        if self._closed:
+            raise StorageError("the store is closed")
+        with self._reader_slots, translated(self.path):
+            try:
+                connection = self._readers.get_nowait()
+            except queue.Empty:
+                connection = connect(self.path, write=False)
+            try:
+                yield connection
+            finally:
+                self._readers.put(connection)
+
+    def write(self, work: Work[T]) -> T:
+        """Runs `work` in a transaction on the writer thread; returns once it is on disk."""
+        if self._closed:
+            raise StorageError("the store is closed")
+        self._ensure_thread()
+        future: Future[T] = Future()
+        try:
+            self._jobs.put((work, cast("Future[Any]", future)), timeout=WRITE_WAIT_LIMIT_S)
+        except queue.Full:
+            raise Busy("too many writes are waiting", hint="try again in a moment") from None
+        return future.result()
+
+    def _ensure_thread(self) -> None:
+        with self._start_lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve_writes, name="tenure-writer", daemon=True
+                )
+                self._thread.start()
+
+    def _serve_writes(self) -> None:
+        stopping = False
+        while not stopping:
+            batch, stopping = self._next_batch()
+            if batch:
+                self._commit(batch)
+
+    def _next_batch(self) -> tuple[list[tuple[Work[Any], Future[Any]]], bool]:
+        """Waits for a write, then takes along those already queued: they share one fsync."""
+        job = self._jobs.get()
+        batch = []
+        while job is not None:
+            batch.append(job)
+            if len(batch) == GROUP_COMMIT_LIMIT:
+                return batch, False
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _commit(self, batch: list[tuple[Work[Any], Future[Any]]]) -> None:
+        done: list[tuple[Future[Any], Any]] = []
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for work, future in batch:
+                try:
+                    done.append((future, self._run_one(work)))
+                except BaseException as error:
+                    # Full disks and I/O errors roll the whole transaction back by themselves.
+                    if not self._writer.in_transaction:
+                        raise
+                    future.set_exception(self._typed(error))
+            self._writer.execute("COMMIT")
+        except BaseException as error:
+            self._give_up(batch, error)
+            return
+        for future, result in done:
+            future.set_result(result)
+
+    def _run_one(self, work: Work[Any]) -> Any:
+        self._writer.execute("SAVEPOINT one")
+        try:
+            result = work(self._writer)
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK TO one")
+                self._writer.execute("RELEASE one")
+            raise
+        self._writer.execute("RELEASE one")
+        return result
+
+    def _give_up(self, batch: list[tuple[Work[Any], Future[Any]]], error: BaseException) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        for _, future in batch:
+            if not future.done():
+                future.set_exception(self._typed(error))
+
+    def _typed(self, error: BaseException) -> BaseException:
+        if isinstance(error, sqlite3.Error):
+            typed = translate(error, self.path)
+            typed.__cause__ = error
+            return typed
+        return error
+
+    def checkpoint(self) -> None:
+        """Moves the write-ahead log into the database and empties it."""
+        with translated(self.path), contextlib.closing(connect(self.path, write=True)) as own:
+            own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Finishes queued writes, then closes every connection; safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._readers.get_nowait().close()
+        self._writer.close()

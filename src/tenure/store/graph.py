@@ -1,0 +1,131 @@
+"""Entities, aspects and what is about them, and the figures of a store, in SQL."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from tenure.errors import NotFound
+from tenure.store.reads import SqliteReads, as_json
+from tenure.types import Entity, EntityView, Scope
+
+_LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
+# The entities named and, one hop on, what they depend on.
+_IN_PLAY = """WITH named AS (
+        SELECT entity FROM entities
+        WHERE user = :user AND key IN (SELECT value FROM json_each(:keys))),
+    in_play AS (
+        SELECT entity FROM named
+        UNION SELECT d.on_entity FROM dependencies d JOIN named USING (entity))
+"""
+
+
+def entities(connection: sqlite3.Connection, user: str, limit: int) -> list[Entity]:
+    """The entities with the most live memories."""
+    found = connection.execute(
+        f"""SELECT n.kind, n.name, count(DISTINCT m.row) AS many
+            FROM entities n JOIN aspects p ON p.entity = n.entity
+            JOIN attributes a ON a.aspect = p.aspect
+            JOIN memories m ON m.row = a.row AND {_LIVE}
+            WHERE n.user = ? GROUP BY n.entity ORDER BY many DESC, n.key LIMIT ?""",  # noqa: S608
+        (user, limit),
+    )
+    return [Entity(kind, name, many) for kind, name, many in found]
+
+
+def describe(reads: SqliteReads, scope: Scope, key: str) -> EntityView:
+    """An entity with its aspects, their live memories and its dependencies."""
+    connection = reads.connection
+    found = connection.execute(
+        "SELECT entity, kind, name FROM entities WHERE user = ? AND key = ?", (scope.user, key)
+    ).fetchone()
+    if found is None:
+        raise NotFound(f"nothing is known about {key[:80]!r}")
+    entity, kind, name = found
+    rows = connection.execute(
+        f"""SELECT p.name, m.id, m.kind FROM aspects p
+            JOIN attributes a ON a.aspect = p.aspect
+            JOIN memories m ON m.row = a.row AND {_LIVE}
+            WHERE p.entity = ? AND m.scope IN (SELECT value FROM json_each(?))
+            ORDER BY p.name, m.id""",  # noqa: S608
+        (entity, as_json(reads.visible_scopes(scope))),
+    ).fetchall()
+    aspects: dict[str, tuple[str, ...]] = {}
+    for aspect, memory_id, _ in rows:
+        aspects[aspect] = (*aspects.get(aspect, ()), memory_id)
+    needed = connection.execute(
+        """SELECT n.kind, n.name FROM dependencies d JOIN entities n ON n.entity = d.on_entity
+            WHERE d.entity = ? ORDER BY n.key""",
+        (entity,),
+    )
+    return EntityView(
+        Entity(kind, name, len({memory_id for _, memory_id, _ in rows})),
+        aspects,
+        tuple(dict.fromkeys(memory_id for _, memory_id, k in rows if k == "constraint")),
+        tuple(Entity(kind, name) for kind, name in needed),
+    )
+
+
+def memories_about(reads: SqliteReads, scope: Scope, keys: Sequence[str], limit: int) -> list[str]:
+    """Ids of live memories about these entities or what they depend on, newest first."""
+    found = reads.connection.execute(
+        f"""{_IN_PLAY} SELECT DISTINCT m.id FROM in_play
+            JOIN aspects p ON p.entity = in_play.entity
+            JOIN attributes a ON a.aspect = p.aspect
+            JOIN memories m ON m.row = a.row AND {_LIVE}
+            WHERE m.scope IN (SELECT value FROM json_each(:scopes))
+            ORDER BY m.id DESC LIMIT :limit""",  # noqa: S608
+        {**_parameters(reads, scope, keys), "limit": limit},
+    )
+    return [memory_id for (memory_id,) in found]
+
+
+def required(reads: SqliteReads, scope: Scope, keys: Sequence[str]) -> list[str]:
+    """Ids of pinned memories of the scope and of constraints on entities in play."""
+    found = reads.connection.execute(
+        f"""{_IN_PLAY} SELECT m.id FROM memories m
+            WHERE m.user = :user AND m.pinned = 1 AND {_LIVE} AND m.trust = 'trusted'
+                AND m.scope IN (SELECT value FROM json_each(:scopes))
+            UNION SELECT m.id FROM in_play
+            JOIN aspects p ON p.entity = in_play.entity
+            JOIN attributes a ON a.aspect = p.aspect
+            JOIN memories m ON m.row = a.row AND {_LIVE}
+            WHERE m.kind = 'constraint' AND m.trust = 'trusted'
+                AND m.scope IN (SELECT value FROM json_each(:scopes))
+            ORDER BY 1""",  # noqa: S608
+        _parameters(reads, scope, keys),
+    )
+    return [memory_id for (memory_id,) in found]
+
+
+def _parameters(reads: SqliteReads, scope: Scope, keys: Sequence[str]) -> dict[str, str | int]:
+    return {
+        "user": scope.user,
+        "keys": as_json(keys),
+        "scopes": as_json(reads.visible_scopes(scope)),
+    }
+
+
+def totals(connection: sqlite3.Connection, user: str) -> dict[str, int]:
+    """Counts of memories by state, kind, provenance and trust, of history and of entities."""
+    figures = {}
+    for name, statement in (
+        ("live", f"SELECT count(*) FROM memories m WHERE m.user = ? AND {_LIVE}"),  # noqa: S608
+        ("deleted", "SELECT count(*) FROM memories WHERE user = ? AND deleted_at IS NOT NULL"),
+        (
+            "superseded",
+            "SELECT count(*) FROM memories"
+            " WHERE user = ? AND deleted_at IS NULL AND superseded_by IS NOT NULL",
+        ),
+        ("history", "SELECT count(*) FROM memory_history WHERE user = ?"),
+        ("entities", "SELECT count(*) FROM entities WHERE user = ?"),
+    ):
+        (figures[name],) = connection.execute(statement, (user,)).fetchone()
+    for column in ("kind", "provenance", "trust"):
+        grouped = connection.execute(
+            f"SELECT {column}, count(*) FROM memories m"  # noqa: S608 - names of ours
+            f" WHERE m.user = ? AND {_LIVE} GROUP BY {column} ORDER BY {column}",
+            (user,),
+        )
+        figures |= {f"{column}.{value}": many for value, many in grouped}
+    return figures

@@ -1,0 +1,107 @@
+"""Reads that a reader connection and a transaction share."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tenure.codec import parse_moment, record_from_dict
+from tenure.store import rows as codec
+from tenure.types import HistoryEntry, MemoryRecord, Scope
+
+_HISTORY = """SELECT entry, memory_id, operation, at, actor, action, why, before, other, other_id,
+    undone FROM memory_history """
+# A later entry's `before` is an earlier one's `after`: each state is stored once.
+_NEXT_BEFORE = """SELECT before FROM memory_history
+    WHERE user = ? AND memory_id = ? AND entry > ? ORDER BY entry LIMIT 1"""
+
+
+class SqliteReads:
+    """Records and history out of one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def records_by_row(self, where: str, values: Mapping[str, Any]) -> dict[int, MemoryRecord]:
+        """The memories that fit a condition of ours, by row number."""
+        found = self.connection.execute(f"{codec.SELECT_RECORD} WHERE {where}", values)
+        return {row[0]: codec.decode(row) for row in found}
+
+    def records(self, where: str, values: Mapping[str, Any]) -> list[MemoryRecord]:
+        """The memories that fit a condition of ours, in its order."""
+        return list(self.records_by_row(where, values).values())
+
+    def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
+        """All changes of a memory, oldest first."""
+        return self._entries(user, "WHERE user = ? AND memory_id = ?", (user, memory_id))
+
+    def operation(self, user: str, operation: str) -> list[HistoryEntry]:
+        """All changes that were made in one operation, oldest first."""
+        return self._entries(user, "WHERE user = ? AND operation = ?", (user, operation))
+
+    def merges(self, user: str, limit: int) -> list[HistoryEntry]:
+        """The latest merges that were not split again, newest first."""
+        found = self._entries(
+            user,
+            "WHERE user = ? AND action = 'merge' AND undone = 0",
+            (user,),
+            order="ORDER BY entry DESC LIMIT ?",
+            limit=(limit,),
+        )
+        return found
+
+    def _entries(
+        self,
+        user: str,
+        where: str,
+        values: tuple[Any, ...],
+        order: str = "ORDER BY entry",
+        limit: tuple[int, ...] = (),
+    ) -> list[HistoryEntry]:
+        found = self.connection.execute(f"{_HISTORY} {where} {order}", (*values, *limit))
+        return [self._entry(user, row) for row in found.fetchall()]
+
+    def _entry(self, user: str, row: Sequence[Any]) -> HistoryEntry:
+        entry, memory_id, operation, at, actor, action, why, before, other, other_id, undone = row
+        return HistoryEntry(
+            entry=entry,
+            memory_id=memory_id,
+            operation=operation,
+            at=parse_moment(at),
+            actor=actor,
+            action=action,
+            why=why,
+            before=_record(before),
+            after=self._after(user, memory_id, entry),
+            other=_record(other),
+            other_id=other_id,
+            undone=bool(undone),
+        )
+
+    def _after(self, user: str, memory_id: str, entry: int) -> MemoryRecord | None:
+        found = self.connection.execute(_NEXT_BEFORE, (user, memory_id, entry)).fetchone()
+        if found is not None:
+            return _record(found[0])
+        now = self.records("m.user = :user AND m.id = :id", {"user": user, "id": memory_id})
+        return now[0] if now else None
+
+    def visible_scopes(self, scope: Scope) -> list[int]:
+        """The scopes a query may see: its own project's and agent's, and those of none."""
+        found = self.connection.execute(
+            """SELECT scope FROM scopes WHERE user = ?
+                AND (agent IS NULL OR agent = ?) AND (project IS NULL OR project = ?)
+                ORDER BY scope""",
+            (scope.user, scope.agent, scope.project),
+        )
+        return [number for (number,) in found]
+
+
+def as_json(values: Iterable[Any]) -> str:
+    """A list for `json_each`: one bound parameter instead of many."""
+    return json.dumps(list(values))
+
+
+def _record(text: str | None) -> MemoryRecord | None:
+    return None if text is None else record_from_dict(json.loads(text))

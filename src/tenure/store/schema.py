@@ -1,0 +1,174 @@
+"""The SQLite schema as an ordered list of migrations; a released one is never edited again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema; its statements and the record of it share one transaction."""
+
+    version: int
+    name: str
+    statements: tuple[str, ...]
+
+
+# Rows are numbered by `row` inside one database; the outside world only ever sees (user, id).
+# `memory_stats` is narrow on purpose: full-text search joins it for the scope, and counters
+# change without rewriting the memory, its hash or its index entries.
+_FOUNDATION = (
+    """CREATE TABLE meta (
+        key TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID""",
+    "INSERT INTO meta VALUES ('change', '0')",
+    """CREATE TABLE scopes (
+        scope INTEGER PRIMARY KEY,
+        user TEXT NOT NULL,
+        agent TEXT,
+        project TEXT
+    ) STRICT""",
+    """CREATE UNIQUE INDEX scopes_by_name
+        ON scopes (user, coalesce(agent, ''), coalesce(project, ''))""",
+    """CREATE TABLE memories (
+        row INTEGER PRIMARY KEY AUTOINCREMENT,
+        user TEXT NOT NULL,
+        id TEXT NOT NULL,
+        scope INTEGER NOT NULL REFERENCES scopes (scope),
+        content TEXT NOT NULL,
+        words TEXT NOT NULL,
+        content_hash TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        provenance TEXT NOT NULL,
+        origin TEXT NOT NULL,
+        trust TEXT NOT NULL,
+        confidence REAL NOT NULL,
+        importance REAL NOT NULL,
+        pinned INTEGER NOT NULL,
+        demotion INTEGER NOT NULL,
+        tags TEXT NOT NULL,
+        sources TEXT NOT NULL,
+        session_key TEXT,
+        turn INTEGER,
+        valid_from TEXT,
+        valid_until TEXT,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        superseded_by TEXT,
+        deleted_at TEXT,
+        change INTEGER NOT NULL,
+        row_hash BLOB NOT NULL,
+        UNIQUE (user, id)
+    ) STRICT""",
+    """CREATE INDEX memories_by_hash ON memories (user, content_hash, scope)
+        WHERE deleted_at IS NULL AND superseded_by IS NULL""",
+    "CREATE INDEX memories_by_change ON memories (user, change)",
+    """CREATE INDEX memories_by_turn ON memories (user, session_key, turn)
+        WHERE session_key IS NOT NULL""",
+    """CREATE INDEX memories_by_successor ON memories (user, superseded_by)
+        WHERE superseded_by IS NOT NULL""",
+    """CREATE TABLE memory_stats (
+        row INTEGER PRIMARY KEY REFERENCES memories (row) ON DELETE CASCADE,
+        scope INTEGER NOT NULL REFERENCES scopes (scope),
+        access_count INTEGER NOT NULL,
+        last_accessed TEXT,
+        usefulness REAL NOT NULL
+    ) STRICT""",
+    """CREATE TABLE embedders (
+        embedder INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        dimension INTEGER NOT NULL,
+        spec TEXT NOT NULL
+    ) STRICT""",
+    """CREATE TABLE memory_vectors (
+        embedder INTEGER NOT NULL REFERENCES embedders (embedder) ON DELETE CASCADE,
+        row INTEGER NOT NULL REFERENCES memories (row) ON DELETE CASCADE,
+        vector BLOB NOT NULL,
+        PRIMARY KEY (embedder, row)
+    ) STRICT""",
+    "CREATE INDEX memory_vectors_by_row ON memory_vectors (row)",
+    """CREATE VIRTUAL TABLE memories_fts USING fts5 (
+        content, words, content = 'memories', content_rowid = 'row',
+        tokenize = 'porter unicode61 remove_diacritics 2'
+    )""",
+    "CREATE VIRTUAL TABLE memories_vocabulary USING fts5vocab ('memories_fts', 'row')",
+    # Only live memories are in the full-text index: a forgotten one cannot be found by accident.
+    """CREATE TRIGGER memories_indexed AFTER INSERT ON memories
+        WHEN new.deleted_at IS NULL AND new.superseded_by IS NULL BEGIN
+        INSERT INTO memories_fts (rowid, content, words)
+            VALUES (new.row, new.content, new.words);
+    END""",
+    """CREATE TRIGGER memories_unindexed AFTER DELETE ON memories
+        WHEN old.deleted_at IS NULL AND old.superseded_by IS NULL BEGIN
+        INSERT INTO memories_fts (memories_fts, rowid, content, words)
+            VALUES ('delete', old.row, old.content, old.words);
+    END""",
+    """CREATE TRIGGER memories_reindexed
+        AFTER UPDATE OF content, words, deleted_at, superseded_by ON memories BEGIN
+        INSERT INTO memories_fts (memories_fts, rowid, content, words)
+            SELECT 'delete', old.row, old.content, old.words
+            WHERE old.deleted_at IS NULL AND old.superseded_by IS NULL;
+        INSERT INTO memories_fts (rowid, content, words)
+            SELECT new.row, new.content, new.words
+            WHERE new.deleted_at IS NULL AND new.superseded_by IS NULL;
+    END""",
+    """CREATE TABLE memory_history (
+        entry INTEGER PRIMARY KEY AUTOINCREMENT,
+        user TEXT NOT NULL,
+        memory_id TEXT NOT NULL,
+        operation TEXT NOT NULL,
+        at TEXT NOT NULL,
+        actor TEXT NOT NULL,
+        action TEXT NOT NULL,
+        why TEXT NOT NULL,
+        before TEXT,
+        other TEXT,
+        other_id TEXT,
+        undone INTEGER NOT NULL DEFAULT 0
+    ) STRICT""",
+    "CREATE INDEX memory_history_by_memory ON memory_history (user, memory_id, entry)",
+    "CREATE INDEX memory_history_by_operation ON memory_history (user, operation)",
+    """CREATE INDEX memory_history_merges ON memory_history (user, entry)
+        WHERE action = 'merge'""",
+    """CREATE TABLE counters (
+        user TEXT NOT NULL,
+        name TEXT NOT NULL,
+        value INTEGER NOT NULL,
+        PRIMARY KEY (user, name)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE entities (
+        entity INTEGER PRIMARY KEY,
+        user TEXT NOT NULL,
+        key TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        UNIQUE (user, key)
+    ) STRICT""",
+    """CREATE TABLE aspects (
+        aspect INTEGER PRIMARY KEY,
+        entity INTEGER NOT NULL REFERENCES entities (entity) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        UNIQUE (entity, name)
+    ) STRICT""",
+    """CREATE TABLE attributes (
+        aspect INTEGER NOT NULL REFERENCES aspects (aspect) ON DELETE CASCADE,
+        row INTEGER NOT NULL REFERENCES memories (row) ON DELETE CASCADE,
+        PRIMARY KEY (aspect, row)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX attributes_by_row ON attributes (row)",
+    """CREATE TABLE dependencies (
+        entity INTEGER NOT NULL REFERENCES entities (entity) ON DELETE CASCADE,
+        on_entity INTEGER NOT NULL REFERENCES entities (entity) ON DELETE CASCADE,
+        PRIMARY KEY (entity, on_entity)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE imports (
+        user TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        line_count INTEGER NOT NULL,
+        at TEXT NOT NULL,
+        PRIMARY KEY (user, digest)
+    ) STRICT, WITHOUT ROWID""",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (Migration(1, "foundation", _FOUNDATION),)

@@ -1,0 +1,330 @@
+"""The SQLite store: one file, no server, nothing acknowledged is ever lost."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from tenure.codec import moment_text
+from tenure.errors import Corrupt, InputError, NotFound
+from tenure.store import backup, graph, search
+from tenure.store import rows as codec
+from tenure.store.base import (
+    EmbedderInfo,
+    EmbeddingState,
+    FloatArray,
+    IntArray,
+    Listing,
+    Pool,
+    Search,
+    Transaction,
+)
+from tenure.store.engine import Engine
+from tenure.store.reads import SqliteReads, as_json
+from tenure.store.sqlite_write import SqliteTransaction
+from tenure.store.vectors import Nearest, VectorIndex
+from tenure.types import Entity, EntityView, HistoryEntry, MemoryRecord, Scope
+from tenure.world import ID_LENGTH
+
+T = TypeVar("T")
+PREFIX_LENGTH_MIN = 4
+_WALK_ROWS = 500
+_LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
+
+
+class SqliteStore:
+    """The storage contract on one SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damaged: set[int] = set()
+        self._lock = backup.hold(path)
+        try:
+            self._engine = Engine(path)
+        except BaseException:
+            self._lock.close()
+            raise
+        self._stemmer = search.Stemmer()
+        self._indexes: dict[tuple[str, str], VectorIndex] = {}
+        self._index_lock = threading.Lock()
+
+    # -- writing --------------------------------------------------------------------------
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        return self._engine.write(
+            lambda connection: work(SqliteTransaction(connection, self._nearest))
+        )
+
+    def _nearest(
+        self, user: str, embedder: str, vectors: FloatArray, scope: int, limit: int
+    ) -> list[Nearest]:
+        with self._engine.read() as connection:
+            index = self._index(connection, user, embedder)
+        if index is None:
+            return [Nearest.none() for _ in vectors]
+        return index.nearest_many(vectors, scope, limit)
+
+    # -- finding --------------------------------------------------------------------------
+
+    def search(self, search_: Search) -> Pool:
+        with self._engine.read() as connection:
+            index = None
+            if search_.embedder is not None:
+                index = self._index(connection, search_.scope.user, search_.embedder)
+            scopes = SqliteReads(connection).visible_scopes(search_.scope)
+            return search.run(connection, self._stemmer, index, search_, scopes)
+
+    def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
+        with self._engine.read() as connection:
+            found = connection.execute(
+                f"""{codec.SELECT_RECORD} WHERE m.row IN (SELECT value FROM json_each(:rows))
+                    AND m.scope IN (SELECT value FROM json_each(:scopes)) AND {_LIVE}
+                    AND (m.valid_until IS NULL OR m.valid_until > :now)""",  # noqa: S608
+                {
+                    "rows": as_json(rows.tolist()),
+                    "scopes": as_json(SqliteReads(connection).visible_scopes(scope)),
+                    "now": moment_text(now),
+                },
+            ).fetchall()
+        records = {}
+        for row in found:
+            # One damaged row must not take the others from the agent; `doctor` names it.
+            try:
+                records[row[0]] = codec.decode(row)
+            except Corrupt:
+                self.damaged.add(row[0])
+        return records
+
+    def get(self, user: str, prefix: str) -> MemoryRecord:
+        wanted = prefix.strip().lower()
+        if not (PREFIX_LENGTH_MIN <= len(wanted) <= ID_LENGTH and wanted.isascii()):
+            raise NotFound(f"no memory {prefix[:40]!r}")
+        with self._reads() as reads:
+            found = reads.records(
+                "m.user = :user AND m.id >= :low AND m.id < :high ORDER BY m.id LIMIT 2",
+                {"user": user, "low": wanted, "high": wanted + "~"},
+            )
+        if not found:
+            raise NotFound(f"no memory {prefix[:40]!r}")
+        if len(found) > 1:
+            raise InputError(
+                f"{prefix!r} is the start of several ids", hint="give more of its characters"
+            )
+        return found[0]
+
+    def listing(self, listing: Listing) -> list[MemoryRecord]:
+        conditions = ["m.user = :user"]
+        if not listing.everywhere:
+            conditions.append("m.scope IN (SELECT value FROM json_each(:scopes))")
+        if not listing.include_gone:
+            conditions.append(_LIVE)
+        if listing.kind is not None:
+            conditions.append("m.kind = :kind")
+        if listing.tag is not None:
+            conditions.append("EXISTS (SELECT 1 FROM json_each(m.tags) WHERE value = :tag)")
+        if listing.after is not None:
+            conditions.append("m.id < :after")
+        with self._reads() as reads:
+            return reads.records(
+                f"{' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit",
+                {
+                    "user": listing.scope.user,
+                    "scopes": as_json(reads.visible_scopes(listing.scope)),
+                    "kind": listing.kind,
+                    "tag": listing.tag,
+                    "after": listing.after,
+                    "limit": listing.limit,
+                },
+            )
+
+    def walk(self, user: str) -> Iterator[MemoryRecord]:
+        last = 0
+        while True:
+            with self._reads() as reads:
+                page = reads.records_by_row(
+                    "m.user = :user AND m.row > :last ORDER BY m.row LIMIT :limit",
+                    {"user": user, "last": last, "limit": _WALK_ROWS},
+                )
+            if not page:
+                return
+            yield from page.values()
+            last = max(page)
+
+    # -- history and figures --------------------------------------------------------------
+
+    def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
+        with self._reads() as reads:
+            return reads.history(user, memory_id)
+
+    def merges(self, user: str, limit: int) -> list[HistoryEntry]:
+        with self._reads() as reads:
+            return reads.merges(user, limit)
+
+    def counters(self, user: str) -> dict[str, int]:
+        with self._engine.read() as connection:
+            return dict(
+                connection.execute("SELECT name, value FROM counters WHERE user = ?", (user,))
+            )
+
+    def totals(self, user: str) -> dict[str, int]:
+        with self._engine.read() as connection:
+            return graph.totals(connection, user)
+
+    def users(self) -> list[str]:
+        with self._engine.read() as connection:
+            found = connection.execute("SELECT DISTINCT user FROM memories ORDER BY user")
+            return [user for (user,) in found]
+
+    def import_progress(self, user: str, digest: str) -> int:
+        with self._engine.read() as connection:
+            found = connection.execute(
+                "SELECT line_count FROM imports WHERE user = ? AND digest = ?", (user, digest)
+            ).fetchone()
+            return int(found[0]) if found else 0
+
+    # -- entities -------------------------------------------------------------------------
+
+    def entities(self, user: str, limit: int) -> list[Entity]:
+        with self._engine.read() as connection:
+            return graph.entities(connection, user, limit)
+
+    def describe(self, scope: Scope, key: str) -> EntityView:
+        with self._reads() as reads:
+            return graph.describe(reads, scope, key)
+
+    def memories_about(self, scope: Scope, keys: Sequence[str], limit: int) -> list[str]:
+        with self._reads() as reads:
+            return graph.memories_about(reads, scope, keys, limit)
+
+    def required(self, scope: Scope, keys: Sequence[str]) -> list[str]:
+        with self._reads() as reads:
+            return graph.required(reads, scope, keys)
+
+    # -- embedders ------------------------------------------------------------------------
+
+    def register_embedder(self, embedder: EmbedderInfo) -> None:
+        with self._engine.read() as connection:
+            serving = _serving(connection)
+            known = connection.execute(
+                "SELECT spec FROM embedders WHERE name = ?", (embedder.name,)
+            ).fetchone()
+        if serving is not None and known == (embedder.spec,):
+            return
+        self._engine.write(lambda connection: _register(connection, embedder))
+
+    def serving_embedder(self) -> EmbedderInfo | None:
+        with self._engine.read() as connection:
+            return _serving(connection)
+
+    def embedding_state(self, embedder: str) -> EmbeddingState:
+        with self._engine.read() as connection:
+            (live,) = connection.execute(
+                f"SELECT count(*) FROM memories m WHERE {_LIVE}"  # noqa: S608 - a constant
+            ).fetchone()
+            (lacking,) = connection.execute(
+                f"SELECT count(*) FROM memories m WHERE {_LIVE} AND {_LACKS}",  # noqa: S608
+                {"embedder": embedder},
+            ).fetchone()
+        return EmbeddingState(live - lacking, live)
+
+    def without_vector(self, embedder: str, limit: int) -> list[MemoryRecord]:
+        with self._reads() as reads:
+            return reads.records(
+                f"{_LIVE} AND {_LACKS} ORDER BY m.row LIMIT :limit",
+                {"embedder": embedder, "limit": limit},
+            )
+
+    def serve_embedder(self, embedder: str) -> bool:
+        serves = self._engine.write(lambda connection: _serve(connection, embedder))
+        if serves:
+            with self._index_lock:
+                for key in [key for key in self._indexes if key[1] != embedder]:
+                    del self._indexes[key]
+        return serves
+
+    def _index(
+        self, connection: sqlite3.Connection, user: str, embedder: str
+    ) -> VectorIndex | None:
+        found = connection.execute(
+            "SELECT embedder, dimension FROM embedders WHERE name = ?", (embedder,)
+        ).fetchone()
+        if found is None:
+            return None
+        number, dimension = found
+        with self._index_lock:
+            index = self._indexes.setdefault((user, embedder), VectorIndex(dimension))
+            search.synchronise(connection, index, user, number)
+        return index
+
+    # -- care -----------------------------------------------------------------------------
+
+    def check(self, *, deep: bool) -> list[str]:
+        with self._engine.read() as connection:
+            return backup.check(connection, deep=deep)
+
+    def backup(self, target: Path) -> None:
+        with self._engine.read() as connection:
+            backup.write_backup(connection, target)
+
+    def erase_traces(self) -> None:
+        """Empties the write-ahead log, so that purged text is gone from the files too."""
+        self._engine.checkpoint()
+
+    @contextlib.contextmanager
+    def _reads(self) -> Iterator[SqliteReads]:
+        with self._engine.read() as connection:
+            yield SqliteReads(connection)
+
+    def close(self) -> None:
+        self._engine.close()
+        self._stemmer.close()
+        self._indexes.clear()
+        self._lock.close()
+
+
+_LACKS = """NOT EXISTS (SELECT 1 FROM memory_vectors v JOIN embedders e ON e.embedder = v.embedder
+    WHERE v.row = m.row AND e.name = :embedder)"""
+
+
+def _serving(connection: sqlite3.Connection) -> EmbedderInfo | None:
+    found = connection.execute(
+        """SELECT name, dimension, spec FROM embedders
+            WHERE embedder = (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'serving')"""
+    ).fetchone()
+    return EmbedderInfo(*found) if found else None
+
+
+def _register(connection: sqlite3.Connection, embedder: EmbedderInfo) -> None:
+    connection.execute(
+        """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
+            ON CONFLICT (name) DO UPDATE SET spec = excluded.spec""",
+        (embedder.name, embedder.dimension, embedder.spec),
+    )
+    (memory_count,) = connection.execute("SELECT count(*) FROM memories").fetchone()
+    if memory_count == 0 or _serving(connection) is None:
+        _set_serving(connection, embedder.name)
+
+
+def _serve(connection: sqlite3.Connection, embedder: str) -> bool:
+    lacking = connection.execute(
+        f"SELECT 1 FROM memories m WHERE {_LIVE} AND {_LACKS} LIMIT 1",  # noqa: S608
+        {"embedder": embedder},
+    ).fetchone()
+    if lacking is not None:
+        return False
+    _set_serving(connection, embedder)
+    connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
+    return True
+
+
+def _set_serving(connection: sqlite3.Connection, name: str) -> None:
+    connection.execute(
+        """INSERT INTO meta SELECT 'serving', CAST(embedder AS TEXT) FROM embedders WHERE name = ?
+            ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
+        (name,),
+    )

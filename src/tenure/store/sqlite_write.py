@@ -1,0 +1,352 @@
+"""The write verbs of the SQLite store; each runs inside the writer's transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from tenure.codec import moment_text, record_to_dict
+from tenure.errors import NotFound
+from tenure.store import rows as codec
+from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Probe
+from tenure.store.reads import SqliteReads
+from tenure.store.vectors import Nearest
+from tenure.types import HistoryEntry, MemoryRecord, Scope
+
+FindNearest = Callable[[str, str, FloatArray, int, int], list[Nearest]]
+_COLUMNS = (
+    *(name for name in codec.DURABLE if name not in ("agent", "project")),
+    "scope",
+    "words",
+    "content_hash",
+    "session_key",
+    "turn",
+    "change",
+    "row_hash",
+)
+_INSERT = (
+    f"INSERT INTO memories ({', '.join(_COLUMNS)}) "  # noqa: S608 - names of ours
+    f"VALUES ({', '.join(':' + name for name in _COLUMNS)}) RETURNING row"
+)
+_UPDATE = (
+    f"UPDATE memories SET {', '.join(f'{name} = :{name}' for name in _COLUMNS)} "  # noqa: S608
+    "WHERE user = :user AND id = :id RETURNING row"
+)
+
+
+class SqliteTransaction(SqliteReads):
+    """The verbs of one transaction; reads see what was written before them."""
+
+    def __init__(self, connection: sqlite3.Connection, find_nearest: FindNearest) -> None:
+        super().__init__(connection)
+        self._find_nearest = find_nearest
+        self._change: int | None = None
+        self._scopes: dict[Scope, int] = {}
+        self._embedders: dict[str, int] = {}
+
+    # -- what the write path asks ---------------------------------------------------------
+
+    def get(self, user: str, memory_id: str) -> MemoryRecord:
+        found = self.records("m.user = :user AND m.id = :id", {"user": user, "id": memory_id})
+        if not found:
+            raise NotFound(f"no memory {memory_id[:40]!r}")
+        return found[0]
+
+    def live_by_hash(self, scope: Scope, hashes: Sequence[str]) -> dict[str, MemoryRecord]:
+        found = self.connection.execute(
+            """SELECT content_hash, id FROM memories
+                WHERE user = ? AND scope = ? AND deleted_at IS NULL AND superseded_by IS NULL
+                    AND content_hash IN (SELECT value FROM json_each(?))
+                ORDER BY row DESC""",
+            (scope.user, self._scope(scope), json.dumps(list(hashes))),
+        ).fetchall()
+        return {digest: self.get(scope.user, memory_id) for digest, memory_id in found}
+
+    def nearest(self, probe: Probe) -> list[list[Near]]:
+        found = self._find_nearest(
+            probe.scope.user,
+            probe.embedder,
+            probe.vectors,
+            self._scope(probe.scope),
+            probe.limit,
+        )
+        near = [list(zip(n.rows.tolist(), n.cosines.tolist(), strict=True)) for n in found]
+        wanted = {row for pairs in near for row, cosine in pairs if cosine >= probe.floor}
+        records = self._live_records(wanted)
+        return [
+            [
+                Near(records[row], cosine)
+                for row, cosine in pairs
+                if cosine >= probe.floor and row in records
+            ]
+            for pairs in near
+        ]
+
+    def _live_records(self, rows: set[int]) -> dict[int, MemoryRecord]:
+        if not rows:
+            return {}
+        return self.records_by_row(
+            "m.row IN (SELECT value FROM json_each(:rows))"
+            " AND m.deleted_at IS NULL AND m.superseded_by IS NULL",
+            {"rows": json.dumps(sorted(rows))},
+        )
+
+    def superseded_by(self, user: str, memory_id: str) -> list[MemoryRecord]:
+        return self.records(
+            "m.user = :user AND m.superseded_by = :id ORDER BY m.row",
+            {"user": user, "id": memory_id},
+        )
+
+    # -- memories -------------------------------------------------------------------------
+
+    def insert(self, memory: Indexed, change: Change) -> None:
+        record = memory.record
+        (row,) = self.connection.execute(_INSERT, self._values(memory)).fetchone()
+        self.connection.execute(
+            "INSERT INTO memory_stats VALUES (?, ?, ?, ?, ?)",
+            (
+                row,
+                self._scope(record.scope),
+                record.access_count,
+                None if record.last_accessed is None else moment_text(record.last_accessed),
+                record.usefulness,
+            ),
+        )
+        self._set_vectors(row, memory.vectors)
+        self._link(row, memory)
+        self._log(record, change)
+
+    def update(self, memory: Indexed, change: Change) -> None:
+        record = memory.record
+        found = self.connection.execute(_UPDATE, self._values(memory)).fetchone()
+        if found is None:
+            raise NotFound(f"no memory {record.id[:40]!r}")
+        (row,) = found
+        self.connection.execute(
+            "UPDATE memory_stats SET scope = ?, access_count = ?, usefulness = ? WHERE row = ?",
+            (self._scope(record.scope), record.access_count, record.usefulness, row),
+        )
+        if memory.vectors:
+            self.connection.execute("DELETE FROM memory_vectors WHERE row = ?", (row,))
+            self._set_vectors(row, memory.vectors)
+        self.connection.execute("DELETE FROM attributes WHERE row = ?", (row,))
+        self._link(row, memory)
+        self._log(record, change)
+
+    def _values(self, memory: Indexed) -> dict[str, Any]:
+        record = memory.record
+        values = codec.durable(record)
+        source = record.source
+        values["row_hash"] = codec.row_hash([values[name] for name in codec.DURABLE])
+        values["scope"] = self._scope(record.scope)
+        values["words"] = memory.words
+        values["content_hash"] = memory.content_hash
+        values["session_key"] = source.session_key if source else None
+        values["turn"] = codec.turn_number(source.turn) if source else None
+        values["change"] = self._next_change()
+        return values
+
+    def _set_vectors(self, row: int, vectors: Mapping[str, FloatArray]) -> None:
+        for name, vector in vectors.items():
+            self.connection.execute(
+                "INSERT INTO memory_vectors (embedder, row, vector) VALUES (?, ?, ?)",
+                (self._embedder(name), row, vector_blob(vector)),
+            )
+
+    def put_vectors(
+        self, embedder: str, vectors: Sequence[tuple[MemoryRecord, FloatArray]]
+    ) -> None:
+        number, change = self._embedder(embedder), self._next_change()
+        for record, vector in vectors:
+            found = self.connection.execute(
+                "UPDATE memories SET change = ? WHERE user = ? AND id = ? AND content = ?"
+                " RETURNING row",
+                (change, record.user, record.id, record.content),
+            ).fetchone()
+            if found is not None:
+                self.connection.execute(
+                    "INSERT INTO memory_vectors (embedder, row, vector) VALUES (?, ?, ?)"
+                    " ON CONFLICT (embedder, row) DO UPDATE SET vector = excluded.vector",
+                    (number, found[0], vector_blob(vector)),
+                )
+
+    def add_usage(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
+        self.connection.executemany(
+            """UPDATE memory_stats SET access_count = access_count + ?, last_accessed = ?
+                WHERE row = (SELECT row FROM memories WHERE user = ? AND id = ?)""",
+            [(count, moment_text(at), user, memory_id) for memory_id, count in counts.items()],
+        )
+
+    def purge(self, user: str, memory_id: str) -> None:
+        self.get(user, memory_id)
+        key = (user, memory_id)
+        for statement in (
+            "UPDATE memory_history SET other = NULL WHERE user = ? AND other_id = ?",
+            "DELETE FROM memory_history WHERE user = ? AND memory_id = ?",
+            "DELETE FROM memories WHERE user = ? AND id = ?",
+        ):
+            self.connection.execute(statement, key)
+        # An entity that only this memory named would still tell its name.
+        self.connection.execute(
+            """DELETE FROM entities WHERE user = ? AND NOT EXISTS (
+                SELECT 1 FROM aspects p JOIN attributes a ON a.aspect = p.aspect
+                WHERE p.entity = entities.entity) AND NOT EXISTS (
+                SELECT 1 FROM dependencies d WHERE d.on_entity = entities.entity)""",
+            (user,),
+        )
+        # FTS5 keeps deleted words in old segments until they are merged away.
+        self.connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('optimize')")
+        self._next_change()
+
+    # -- entities -------------------------------------------------------------------------
+
+    def _link(self, row: int, memory: Indexed) -> None:
+        for attribute in memory.attributes:
+            aspect = self._aspect(self._entity(memory.record.user, attribute), attribute.aspect)
+            self.connection.execute(
+                "INSERT INTO attributes VALUES (?, ?) ON CONFLICT DO NOTHING", (aspect, row)
+            )
+        for subject, needed in memory.depends_on:
+            self.connection.execute(
+                "INSERT INTO dependencies VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (
+                    self._entity(memory.record.user, subject),
+                    self._entity(memory.record.user, needed),
+                ),
+            )
+
+    def _entity(self, user: str, attribute: Attribute) -> int:
+        return self._ensure(
+            "SELECT entity FROM entities WHERE user = ? AND key = ?",
+            (user, attribute.key),
+            "INSERT INTO entities (user, key, kind, name) VALUES (?, ?, ?, ?) RETURNING entity",
+            (user, attribute.key, attribute.kind, attribute.name),
+        )
+
+    def _aspect(self, entity: int, name: str) -> int:
+        return self._ensure(
+            "SELECT aspect FROM aspects WHERE entity = ? AND name = ?",
+            (entity, name),
+            "INSERT INTO aspects (entity, name) VALUES (?, ?) RETURNING aspect",
+            (entity, name),
+        )
+
+    # -- history and counters -------------------------------------------------------------
+
+    def _log(self, record: MemoryRecord, change: Change) -> None:
+        self.connection.execute(
+            """INSERT INTO memory_history
+                (user, memory_id, operation, at, actor, action, why, before, other, other_id)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            (
+                record.user,
+                record.id,
+                change.operation,
+                moment_text(change.at),
+                change.actor,
+                change.action,
+                change.why,
+                _as_json(change.before),
+                _as_json(change.other),
+                change.other_id,
+            ),
+        )
+
+    def put_history(self, user: str, entries: Sequence[HistoryEntry]) -> None:
+        self.connection.executemany(
+            """INSERT INTO memory_history (user, memory_id, operation, at, actor, action, why,
+                before, other, other_id, undone) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            [
+                (
+                    user,
+                    entry.memory_id,
+                    entry.operation,
+                    moment_text(entry.at),
+                    entry.actor,
+                    entry.action,
+                    entry.why,
+                    _as_json(entry.before),
+                    _as_json(entry.other),
+                    entry.other_id,
+                    int(entry.undone),
+                )
+                for entry in entries
+            ],
+        )
+
+    def mark_undone(self, user: str, entries: Sequence[int]) -> None:
+        self.connection.executemany(
+            "UPDATE memory_history SET undone = 1 WHERE user = ? AND entry = ?",
+            [(user, entry) for entry in entries],
+        )
+
+    def count(self, user: str, name: str, amount: int = 1) -> None:
+        self.connection.execute(
+            """INSERT INTO counters VALUES (?, ?, ?)
+                ON CONFLICT (user, name) DO UPDATE SET value = value + excluded.value""",
+            (user, name, amount),
+        )
+
+    def set_import_progress(self, user: str, digest: str, line_count: int, at: datetime) -> None:
+        self.connection.execute(
+            """INSERT INTO imports VALUES (?, ?, ?, ?) ON CONFLICT (user, digest)
+                DO UPDATE SET line_count = excluded.line_count, at = excluded.at""",
+            (user, digest, line_count, moment_text(at)),
+        )
+
+    # -- numbers --------------------------------------------------------------------------
+
+    def _scope(self, scope: Scope) -> int:
+        if scope not in self._scopes:
+            names = (scope.user, scope.agent, scope.project)
+            self._scopes[scope] = self._ensure(
+                "SELECT scope FROM scopes WHERE user = ?"
+                " AND coalesce(agent, '') = coalesce(?, '')"
+                " AND coalesce(project, '') = coalesce(?, '')",
+                names,
+                "INSERT INTO scopes (user, agent, project) VALUES (?, ?, ?) RETURNING scope",
+                names,
+            )
+        return self._scopes[scope]
+
+    def _embedder(self, name: str) -> int:
+        if name not in self._embedders:
+            found = self.connection.execute(
+                "SELECT embedder FROM embedders WHERE name = ?", (name,)
+            ).fetchone()
+            if found is None:
+                raise NotFound(f"no embedder {name!r} in this store")
+            self._embedders[name] = found[0]
+        return self._embedders[name]
+
+    def _next_change(self) -> int:
+        """The number of this transaction; indexes in memory ask for all that is above theirs."""
+        if self._change is None:
+            (value,) = self.connection.execute(
+                "UPDATE meta SET value = CAST(value AS INTEGER) + 1"
+                " WHERE key = 'change' RETURNING value"
+            ).fetchone()
+            self._change = int(value)
+        return self._change
+
+    def _ensure(
+        self, find: str, find_by: tuple[Any, ...], make: str, make_from: tuple[Any, ...]
+    ) -> int:
+        found = self.connection.execute(find, find_by).fetchone()
+        if found is None:
+            found = self.connection.execute(make, make_from).fetchone()
+        return int(found[0])
+
+
+def vector_blob(vector: FloatArray) -> bytes:
+    """A unit vector as bytes; nothing at all for the zero vector, which means there is none."""
+    return np.ascontiguousarray(vector, np.float32).tobytes() if np.any(vector) else b""
+
+
+def _as_json(record: MemoryRecord | None) -> str | None:
+    return None if record is None else json.dumps(record_to_dict(record), ensure_ascii=False)
