@@ -1,1 +1,85 @@
-"""Memory for AI agents that has to earn its place."""
+"""Memory for AI agents that has to earn its place.
+
+>>> from tenure import Memory                                           # doctest: +SKIP
+>>> memory = Memory()
+>>> memory.remember("The staging database is called heron")
+>>> memory.recall("what is the staging database called?")[0].content
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenure.errors import (
+        Busy,
+        Conflict,
+        InputError,
+        NotFound,
+        SecretFound,
+        StorageError,
+        TenureError,
+    )
+    from tenure.memory import AsyncMemory, Memory
+    from tenure.types import (
+        HistoryEntry,
+        MemoryRecord,
+        Parts,
+        Recalled,
+        Scope,
+        Source,
+        WriteResult,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Memory": "memory",
+    "AsyncMemory": "memory",
+    "HistoryEntry": "types",
+    "MemoryRecord": "types",
+    "Parts": "types",
+    "Recalled": "types",
+    "Scope": "types",
+    "Source": "types",
+    "WriteResult": "types",
+    "Busy": "errors",
+    "Conflict": "errors",
+    "InputError": "errors",
+    "NotFound": "errors",
+    "SecretFound": "errors",
+    "StorageError": "errors",
+    "TenureError": "errors",
+}
+
+__all__ = [
+    "AsyncMemory",
+    "Busy",
+    "Conflict",
+    "HistoryEntry",
+    "InputError",
+    "Memory",
+    "MemoryRecord",
+    "NotFound",
+    "Parts",
+    "Recalled",
+    "Scope",
+    "SecretFound",
+    "Source",
+    "StorageError",
+    "TenureError",
+    "WriteResult",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads public names on first use, so that `import tenure` costs nothing."""
+    if name in _HOMES:
+        return getattr(import_module(f"tenure.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'tenure' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

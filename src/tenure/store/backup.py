@@ -103,11 +103,27 @@ def _demand_sound(connection: sqlite3.Connection, path: Path) -> None:
         if schema_version(connection) > MIGRATIONS[-1].version:
             raise SchemaTooNew(f"{path} was written by a newer Tenure", hint="upgrade Tenure")
         raise Corrupt(f"{path} is not a Tenure store", hint="choose another backup")
+    if _objects(connection) != _expected_objects(schema_version(connection)):
+        raise Corrupt(f"{path} has tables that Tenure never made", hint="choose another backup")
     damage = check(connection, deep=True)
     if damage:
         raise Corrupt(
             f"{path} is damaged: {damage[0]}", hint="nothing was changed; try an older backup"
         )
+
+
+def _objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    found = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
+    return set(found) - {row for row in found if row[1].startswith("sqlite_")}
+
+
+def _expected_objects(version: int) -> set[tuple[str, str, str]]:
+    """What our own migrations make: a foreign trigger in a backup must not come in with it."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        for migration in MIGRATIONS[:version]:
+            for statement in migration.statements:
+                fresh.execute(statement)
+        return _objects(fresh)
 
 
 def check(connection: sqlite3.Connection, *, deep: bool) -> list[str]:

@@ -25,12 +25,16 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An entity a memory is about, and under which aspect."""
+    """An entity a memory is about, under which aspect, and whether somebody said so outright.
+
+    What was only read out of the text is read anew when the text changes; what was said stays.
+    """
 
     key: str
     kind: str
     name: str
     aspect: str
+    is_stated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +100,24 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What both legs found, as parallel arrays, with the turns before and after each hit.
+    """What both legs found, and the turns beside every hit, as parallel arrays.
 
-    `text` is the full-text score (0 = no hit), `cosine` is NaN without a vector. `previous` and
-    `following` are positions in these arrays, -1 where there is no such turn. `term_frequencies`
-    tells in how many memories each searched term occurs.
+    `text` is the full-text score (0 = no hit); `cosine` is taken after removing what all memories
+    share, `raw_cosine` is the plain one; both are NaN without a vector. `previous` and `following`
+    are positions in these arrays (-1: no such turn), `session` a small number (-1: none).
     """
 
     rows: IntArray
     text: FloatArray
     cosine: FloatArray
+    raw_cosine: FloatArray
+    length_chars: IntArray
+    session: IntArray
     previous: IntArray
     following: IntArray
-    row_count: int
-    term_frequencies: Mapping[str, int] = field(default_factory=dict)
+    # Means over everything searched, not only over what was found.
+    mean_cosine: float
+    mean_length_chars: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +273,9 @@ class Store(Protocol):
 
     def users(self) -> list[str]:
         """Every user with a memory."""
+
+    def erase_traces(self) -> None:
+        """Makes sure that what was purged is gone from the files too."""
 
     def check(self, *, deep: bool) -> list[str]:
         """What is wrong with the files, in words; empty when all is well."""

@@ -76,7 +76,6 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         for pragma in (
             f"busy_timeout = {BUSY_TIMEOUT_MS}",
             "foreign_keys = ON",
-            "trusted_schema = OFF",
             "secure_delete = ON",
             "synchronous = FULL",
             f"cache_size = -{_CACHE_KIB}",

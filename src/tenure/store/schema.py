@@ -154,6 +154,7 @@ _FOUNDATION = (
     """CREATE TABLE attributes (
         aspect INTEGER NOT NULL REFERENCES aspects (aspect) ON DELETE CASCADE,
         row INTEGER NOT NULL REFERENCES memories (row) ON DELETE CASCADE,
+        is_stated INTEGER NOT NULL,
         PRIMARY KEY (aspect, row)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX attributes_by_row ON attributes (row)",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenure.store.base import FloatArray, IntArray, Pool, Search
-from tenure.store.vectors import VectorIndex
+from tenure.store.index import Entry, MemoryIndex, View, top
 from tenure.text.terms import choose_terms, fts_query
 
 # What stands in identifiers' parts and tags counts half of what stands in the text itself.
@@ -79,98 +79,71 @@ def text_leg(
     return rows, np.array([max(score, 0.0) for _, score in found], np.float32)
 
 
-def neighbour_rows(
-    connection: sqlite3.Connection, rows: IntArray, scopes: Sequence[int]
-) -> list[tuple[int, int, int]]:
-    """Triples (row, neighbour, +1 or -1): the turns right before and after, from one session."""
-    return connection.execute(
-        """SELECT a.row, min(b.row), b.turn - a.turn
-            FROM json_each(?) wanted
-            CROSS JOIN memories a ON a.row = wanted.value
-            CROSS JOIN memories b ON b.user = a.user AND b.session_key = a.session_key
-                AND b.turn IN (a.turn - 1, a.turn + 1)
-            WHERE a.session_key IS NOT NULL AND b.session_key IS NOT NULL
-                AND b.deleted_at IS NULL AND b.superseded_by IS NULL
-                AND b.scope IN (SELECT value FROM json_each(?))
-            GROUP BY a.row, b.turn""",
-        (json.dumps(rows.tolist()), json.dumps(list(scopes))),
-    ).fetchall()
-
-
-def assemble(
-    hits: tuple[IntArray, FloatArray],
-    vector_rows: IntArray,
-    neighbours: list[tuple[int, int, int]],
-) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
-    """Rows of both legs and their neighbours, text scores, and positions of turns beside them."""
-    text_rows, text_scores = hits
-    beside = np.array([triple[1] for triple in neighbours], np.int64)
-    rows = np.unique(np.concatenate([text_rows, vector_rows, beside]))
-    text = np.zeros(len(rows), np.float32)
-    text[np.searchsorted(rows, text_rows)] = text_scores
-    previous = np.full(len(rows), -1, np.int64)
-    following = np.full(len(rows), -1, np.int64)
-    if neighbours:
-        triples = np.array(neighbours, np.int64)
-        here, there = np.searchsorted(rows, triples[:, 0]), np.searchsorted(rows, triples[:, 1])
-        before, after = triples[:, 2] < 0, triples[:, 2] > 0
-        # Links hold both ways: a neighbour that was no hit itself still knows the hit beside it.
-        previous[here[before]], following[there[before]] = there[before], here[before]
-        following[here[after]], previous[there[after]] = there[after], here[after]
-    return rows, text, previous, following
-
-
 def run(
     connection: sqlite3.Connection,
     stemmer: Stemmer,
-    index: VectorIndex | None,
+    index: MemoryIndex,
     search: Search,
     scopes: Sequence[int],
 ) -> Pool:
-    """Both legs, joined, with the neighbours of every hit."""
-    row_count = int(
-        connection.execute("SELECT coalesce(max(row), 0) FROM memory_stats").fetchone()[0]
-    )
+    """Both legs, joined, with the turns up to two steps beside every hit."""
+    view = index.view(scopes)
     frequencies = document_frequencies(connection, stemmer, search.terms)
-    terms = choose_terms(frequencies, row_count, search.posting_budget)
-    hits = text_leg(connection, search, scopes, terms)
-    scored = None
-    vector_rows = np.empty(0, np.int64)
-    if index is not None and search.vector is not None and np.any(search.vector):
-        scored = index.score(search.vector, scopes)
-        vector_rows = scored.top(search.vector_limit).rows
-    found = np.union1d(hits[0], vector_rows)
-    neighbours = neighbour_rows(connection, found, scopes)
-    rows, text, previous, following = assemble(hits, vector_rows, neighbours)
-    cosine = np.full(len(rows), np.nan, np.float32) if scored is None else scored.of(rows)
-    return Pool(rows, text, cosine, previous, following, row_count, frequencies)
+    terms = choose_terms(frequencies, len(index), search.posting_budget)
+    text_rows, text_scores = text_leg(connection, search, scopes, terms)
+    hits = view.open_slots_of(text_rows)
+    text_scores, hits = text_scores[hits >= 0], hits[hits >= 0]
+
+    vector = search.vector if search.vector is not None else np.empty(0, np.float32)
+    cosines = view.centred_cosines(vector) if vector.size else np.full(len(view.open), np.nan)
+    slots = _with_neighbours(view, np.union1d(hits, top(cosines, search.vector_limit)))
+    text = np.zeros(len(slots), np.float32)
+    text[np.searchsorted(slots, hits)] = text_scores
+    return Pool(
+        rows=view.rows(slots),
+        text=text,
+        cosine=cosines[slots],
+        raw_cosine=view.plain_cosines(vector, slots),
+        length_chars=view.lengths_chars(slots),
+        session=view.sessions(slots),
+        previous=_positions(slots, view.beside(slots, -1)),
+        following=_positions(slots, view.beside(slots, +1)),
+        mean_cosine=float(np.nanmean(cosines)) if np.isfinite(cosines).any() else 0.0,
+        mean_length_chars=view.mean_length_chars(),
+    )
+
+
+def _with_neighbours(view: View, slots: IntArray) -> IntArray:
+    steps = [slots] + [view.beside(slots, step) for step in (-2, -1, 1, 2)]
+    found = np.unique(np.concatenate(steps))
+    return found[found >= 0]
+
+
+def _positions(slots: IntArray, wanted: IntArray) -> IntArray:
+    """Where wanted slots stand in the sorted slots, -1 for those that do not."""
+    if not len(slots):
+        return wanted
+    at = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
+    return np.where((wanted >= 0) & (slots[at] == wanted), at, -1)
 
 
 def synchronise(
-    connection: sqlite3.Connection, index: VectorIndex, user: str, embedder: int
+    connection: sqlite3.Connection, index: MemoryIndex, user: str, embedder: int | None
 ) -> None:
     """Takes over what was committed since the index last looked, by us or another process."""
-    change = int(connection.execute("SELECT value FROM meta WHERE key = 'change'").fetchone()[0])
-    if change == index.change:
+    (value,) = connection.execute("SELECT value FROM meta WHERE key = 'change'").fetchone()
+    if int(value) == index.change:
         return
     with index.lock:
         cursor = connection.execute(
-            """SELECT m.row, m.scope, m.deleted_at IS NULL AND m.superseded_by IS NULL, v.vector
+            """SELECT m.row, m.scope, m.session_key, m.turn, length(m.content),
+                    coalesce(v.vector, x''), m.deleted_at IS NULL AND m.superseded_by IS NULL
                 FROM memories m
                 LEFT JOIN memory_vectors v ON v.row = m.row AND v.embedder = ?
                 WHERE m.user = ? AND m.change > ?""",
             (embedder, user, index.change),
         )
         while batch := cursor.fetchmany(_LOAD_ROWS):
-            gone = [row for row, _, live, vector in batch if not (live and vector)]
-            index.remove(np.array(gone, np.int64))
-            held = [(row, scope, vector) for row, scope, live, vector in batch if live and vector]
-            if held:
-                index.replace(
-                    np.array([row for row, _, _ in held], np.int64),
-                    np.array([scope for _, scope, _ in held], np.int64),
-                    np.frombuffer(b"".join(v for _, _, v in held), np.float32).reshape(
-                        len(held), index.dimension
-                    ),
-                )
-        index.change = change
+            index.remove([row[0] for row in batch if not row[-1]])
+            index.add([Entry(*row[:-1]) for row in batch if row[-1]])
+        index.change = int(value)

@@ -25,9 +25,9 @@ from tenure.store.base import (
     Transaction,
 )
 from tenure.store.engine import Engine
+from tenure.store.index import MemoryIndex, Nearest
 from tenure.store.reads import SqliteReads, as_json
 from tenure.store.sqlite_write import SqliteTransaction
-from tenure.store.vectors import Nearest, VectorIndex
 from tenure.types import Entity, EntityView, HistoryEntry, MemoryRecord, Scope
 from tenure.world import ID_LENGTH
 
@@ -50,7 +50,7 @@ class SqliteStore:
             self._lock.close()
             raise
         self._stemmer = search.Stemmer()
-        self._indexes: dict[tuple[str, str], VectorIndex] = {}
+        self._indexes: dict[tuple[str, str | None], MemoryIndex] = {}
         self._index_lock = threading.Lock()
 
     # -- writing --------------------------------------------------------------------------
@@ -65,17 +65,13 @@ class SqliteStore:
     ) -> list[Nearest]:
         with self._engine.read() as connection:
             index = self._index(connection, user, embedder)
-        if index is None:
-            return [Nearest.none() for _ in vectors]
         return index.nearest_many(vectors, scope, limit)
 
     # -- finding --------------------------------------------------------------------------
 
     def search(self, search_: Search) -> Pool:
         with self._engine.read() as connection:
-            index = None
-            if search_.embedder is not None:
-                index = self._index(connection, search_.scope.user, search_.embedder)
+            index = self._index(connection, search_.scope.user, search_.embedder)
             scopes = SqliteReads(connection).visible_scopes(search_.scope)
             return search.run(connection, self._stemmer, index, search_, scopes)
 
@@ -248,16 +244,15 @@ class SqliteStore:
         return serves
 
     def _index(
-        self, connection: sqlite3.Connection, user: str, embedder: str
-    ) -> VectorIndex | None:
+        self, connection: sqlite3.Connection, user: str, embedder: str | None
+    ) -> MemoryIndex:
         found = connection.execute(
             "SELECT embedder, dimension FROM embedders WHERE name = ?", (embedder,)
         ).fetchone()
-        if found is None:
-            return None
-        number, dimension = found
+        number, dimension = found or (None, 0)
         with self._index_lock:
-            index = self._indexes.setdefault((user, embedder), VectorIndex(dimension))
+            key = (user, embedder if found else None)
+            index = self._indexes.setdefault(key, MemoryIndex(dimension))
             search.synchronise(connection, index, user, number)
         return index
 

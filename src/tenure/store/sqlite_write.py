@@ -14,8 +14,8 @@ from tenure.codec import moment_text, record_to_dict
 from tenure.errors import NotFound
 from tenure.store import rows as codec
 from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Probe
+from tenure.store.index import Nearest
 from tenure.store.reads import SqliteReads
-from tenure.store.vectors import Nearest
 from tenure.types import HistoryEntry, MemoryRecord, Scope
 
 FindNearest = Callable[[str, str, FloatArray, int, int], list[Nearest]]
@@ -131,10 +131,10 @@ class SqliteTransaction(SqliteReads):
             "UPDATE memory_stats SET scope = ?, access_count = ?, usefulness = ? WHERE row = ?",
             (self._scope(record.scope), record.access_count, record.usefulness, row),
         )
-        if memory.vectors:
+        if memory.vectors or change.before is None or change.before.content != record.content:
             self.connection.execute("DELETE FROM memory_vectors WHERE row = ?", (row,))
             self._set_vectors(row, memory.vectors)
-        self.connection.execute("DELETE FROM attributes WHERE row = ?", (row,))
+        self.connection.execute("DELETE FROM attributes WHERE row = ? AND NOT is_stated", (row,))
         self._link(row, memory)
         self._log(record, change)
 
@@ -209,7 +209,8 @@ class SqliteTransaction(SqliteReads):
         for attribute in memory.attributes:
             aspect = self._aspect(self._entity(memory.record.user, attribute), attribute.aspect)
             self.connection.execute(
-                "INSERT INTO attributes VALUES (?, ?) ON CONFLICT DO NOTHING", (aspect, row)
+                "INSERT INTO attributes VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                (aspect, row, int(attribute.is_stated)),
             )
         for subject, needed in memory.depends_on:
             self.connection.execute(

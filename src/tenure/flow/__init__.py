@@ -1,0 +1,1 @@
+"""The verbs: the only place where storage, ports, ranking and text meet."""

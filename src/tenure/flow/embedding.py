@@ -1,0 +1,175 @@
+"""Vectors for texts while the embedder may be changing, slow or gone.
+
+The *wanted* embedder is the configured one. The *serving* one is that whose vectors are complete:
+it answers searches and the gate until re-embedding is done. New texts get vectors of both. When
+an embedder fails, the text is stored and found by its words, the failure is counted, and the
+missing vectors are made up for later: nothing is lost and nobody waits.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tenure.errors import InputError, PortError
+from tenure.ports.embedder import Embedder, EmbedderSpec, Vectors, open_embedder
+from tenure.store.base import EmbedderInfo, Store, Transaction
+from tenure.types import MemoryRecord
+
+REEMBED_BATCH = 256
+# Calibrated for the bundled embedder (ADR 0005); others start at SPEC's value.
+GATE_THRESHOLDS = {"static": 0.92}
+GATE_THRESHOLD_DEFAULT = 0.92
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryVector:
+    """A question's vector and whose it is; the vector is None when words alone must do."""
+
+    embedder: str | None
+    vector: Vectors | None
+
+
+class Embedding:
+    """The wanted embedder, the serving one, and the way from one to the other."""
+
+    def __init__(self, store: Store, spec: EmbedderSpec) -> None:
+        self._store = store
+        self._spec = spec
+        self._open: dict[str, Embedder] = {}
+        self._lock = threading.Lock()
+        self.failures: dict[str, int] = {}
+
+    @property
+    def is_off(self) -> bool:
+        """Whether searches go by words only, by choice."""
+        return self._spec.kind == "none"
+
+    @property
+    def gate_threshold(self) -> float:
+        """The calibrated threshold of the similarity gate."""
+        return GATE_THRESHOLDS.get(self._spec.kind, GATE_THRESHOLD_DEFAULT)
+
+    def wanted(self) -> Embedder:
+        """The configured embedder, opened and made known to the store on first use."""
+        with self._lock:
+            if "wanted" not in self._open:
+                embedder = open_embedder(self._spec)
+                self._store.register_embedder(
+                    EmbedderInfo(embedder.name, embedder.dimension, _spec_text(self._spec))
+                )
+                self._open["wanted"] = embedder
+            return self._open["wanted"]
+
+    def serving(self) -> Embedder:
+        """The embedder whose vectors answer searches; the wanted one if the old one is gone."""
+        wanted = self.wanted()
+        info = self._store.serving_embedder()
+        if info is None or info.name == wanted.name:
+            return wanted
+        with self._lock:
+            if info.name not in self._open:
+                try:
+                    old = open_embedder(_spec_from(info.spec, self._spec))
+                except (PortError, InputError) as error:
+                    self._count(error)
+                    return wanted
+                self._open[info.name] = old if old.name == info.name else wanted
+            return self._open[info.name]
+
+    def query(self, text: str) -> QueryVector:
+        """The vector of a question."""
+        if self.is_off:
+            return QueryVector(None, None)
+        try:
+            serving = self.serving()
+            return QueryVector(serving.name, serving.embed_query(text))
+        except PortError as error:
+            self._count(error)
+            return QueryVector(None, None)
+
+    def documents(self, texts: Sequence[str]) -> list[dict[str, Vectors]]:
+        """For each text its vectors by embedder; empty where no embedder could give one."""
+        made: list[dict[str, Vectors]] = [{} for _ in texts]
+        if self.is_off or not texts:
+            return made
+        try:
+            embedders = {embedder.name: embedder for embedder in (self.wanted(), self.serving())}
+            for name, embedder in embedders.items():
+                for vectors, row in zip(made, embedder.embed_documents(texts), strict=True):
+                    vectors[name] = row
+        except PortError as error:
+            self._count(error)
+        return made
+
+    def serving_name(self) -> str | None:
+        """The name of the serving embedder, or None when there is none to be had."""
+        if self.is_off:
+            return None
+        try:
+            return self.serving().name
+        except PortError as error:
+            self._count(error)
+            return None
+
+    def is_complete(self) -> bool:
+        """Whether the wanted embedder serves; if not, `reembed` has work to do."""
+        if self.is_off:
+            return True
+        info = self._store.serving_embedder()
+        name = self.wanted().name
+        return info is not None and info.name == name and not self._store.without_vector(name, 1)
+
+    def reembed(self, progress: Progress, should_stop: Callable[[], bool]) -> bool:
+        """Makes every missing vector, batch by batch; says whether the wanted one serves now."""
+        if self.is_off:
+            return True
+        embedder = self.wanted()
+        while not should_stop():
+            batch = self._store.without_vector(embedder.name, REEMBED_BATCH)
+            if not batch:
+                return self._store.serve_embedder(embedder.name)
+            rows = embedder.embed_documents([record.content for record in batch])
+            vectors = list(zip(batch, rows, strict=True))
+            self._store.write(partial(_put_vectors, embedder.name, vectors))
+            state = self._store.embedding_state(embedder.name)
+            progress(state.embedded_count, state.live_count)
+        return False
+
+    def _count(self, error: Exception) -> None:
+        name = f"embedder.{getattr(error, 'code', 'error')}"
+        self.failures[name] = self.failures.get(name, 0) + 1
+
+
+def _put_vectors(
+    name: str, vectors: list[tuple[MemoryRecord, Vectors]], transaction: Transaction
+) -> None:
+    transaction.put_vectors(name, vectors)
+
+
+def _spec_text(spec: EmbedderSpec) -> str:
+    """How to open the embedder again, without its key."""
+    return json.dumps(
+        {
+            "kind": spec.kind,
+            "model": spec.model,
+            "url": spec.url,
+            "dimension": spec.dimension,
+            "query_prefix": spec.query_prefix,
+            "document_prefix": spec.document_prefix,
+        },
+        sort_keys=True,
+    )
+
+
+def _spec_from(text: str, current: EmbedderSpec) -> EmbedderSpec:
+    plain: dict[str, Any] = json.loads(text)
+    # The key of today's server is only shown to the same server.
+    key = current.api_key if plain.get("url") == current.url else ""
+    return replace(EmbedderSpec(**plain), api_key=key, timeout_ms=current.timeout_ms)
