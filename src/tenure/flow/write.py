@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -67,22 +67,26 @@ def write(services: Services, drafts: Sequence[Draft | TenureError]) -> list[Wri
     """Writes a list of drafts, batch by batch; each batch is one transaction and one fsync."""
     results: list[WriteResult] = []
     for start in range(0, len(drafts), BATCH_LIMIT):
-        results += _write_batch(services, drafts[start : start + BATCH_LIMIT])
+        results += write_batch(services, drafts[start : start + BATCH_LIMIT])
     return results
 
 
-def _write_batch(services: Services, drafts: Sequence[Draft | TenureError]) -> list[WriteResult]:
+def write_batch(
+    services: Services,
+    drafts: Sequence[Draft | TenureError],
+    also: Callable[[Transaction], None] = lambda transaction: None,
+) -> list[WriteResult]:
+    """Writes one batch in one transaction, together with whatever else belongs to it."""
     now = services.world.now()
-    prepared = [_prepare(services, draft, now) for draft in drafts]
+    serving = services.embedding.serving_name()
+    prepared = _prepare(services, drafts, serving, now)
     good = [item for item in prepared if isinstance(item, Prepared)]
-    made = services.embedding.documents([item.record.content for item in good])
-    for item, vectors in zip(good, made, strict=True):
-        item.vectors.update(vectors)
-    gate = services.embedding.serving_name() if services.policy.gate_enabled and good else None
+    gate = serving if services.policy.gate_enabled else None
     threshold = services.policy.gate_threshold
     floor = services.embedding.gate_threshold if threshold is None else threshold
 
     def work(transaction: Transaction) -> list[WriteResult]:
+        also(transaction)
         batch = Batch(services, transaction, now, gate, floor)
         batch.look_up(good)
         results = [
@@ -98,17 +102,39 @@ def _write_batch(services: Services, drafts: Sequence[Draft | TenureError]) -> l
 
 
 def _prepare(
-    services: Services, draft: Draft | TenureError, now: datetime
-) -> Prepared | TenureError:
+    services: Services, drafts: Sequence[Draft | TenureError], serving: str | None, now: datetime
+) -> list[Prepared | TenureError]:
+    """Screens all drafts, then embeds those that passed in one go."""
+    passed = [_screen(services, draft) for draft in drafts]
+    texts = [draft.content for draft in passed if isinstance(draft, Draft)]
+    made = iter(services.embedding.documents(texts))
+    prepared: list[Prepared | TenureError] = []
+    for draft in passed:
+        if isinstance(draft, TenureError):
+            prepared.append(draft)
+            continue
+        vectors = next(made)
+        vector = vectors.get(serving or "")
+        record = _record(draft, services.world.new_id(), now)
+        if vector is not None and np.any(vector):
+            record = replace(record, embedder=serving, dimension=len(vector))
+        prepared.append(Prepared(draft, record, content_hash(draft.content), vectors))
+    return prepared
+
+
+def _screen(services: Services, draft: Draft | TenureError) -> Draft | TenureError:
     if isinstance(draft, TenureError):
         return draft
     try:
-        content = screened(draft.content, services.policy.secrets)
+        return replace(draft, content=screened(draft.content, services.policy.secrets))
     except InputError as error:
         return error
-    record = MemoryRecord(
-        id=services.world.new_id(),
-        content=content,
+
+
+def _record(draft: Draft, memory_id: str, now: datetime) -> MemoryRecord:
+    return MemoryRecord(
+        id=memory_id,
+        content=draft.content,
         kind=draft.kind,
         user=draft.user,
         agent=draft.agent,
@@ -126,7 +152,6 @@ def _prepare(
         created_at=draft.created_at or now,
         updated_at=now,
     )
-    return Prepared(draft, record, content_hash(content))
 
 
 class Batch:
@@ -171,8 +196,11 @@ class Batch:
     def decide(self, item: Prepared) -> WriteResult:
         """Stores one draft in the way its neighbours demand."""
         if item.draft.supersedes is not None:
-            old = self._transaction.get(item.record.user, item.draft.supersedes)
-            return self._supersede(item, old, "named by the writer", None)
+            try:
+                old = self._transaction.get(item.record.user, item.draft.supersedes)
+                return self._supersede(item, self._now_of(old), "named by the writer", None)
+            except TenureError as error:
+                return WriteResult("refused", None, error.message, error=error)
         existing = self._by_hash.get((item.record.scope, item.digest))
         if existing is not None and self._now_of(existing).is_live:
             return self._refresh(item, self._now_of(existing))

@@ -167,8 +167,14 @@ class Transaction(Protocol):
     def nearest(self, probe: Probe) -> list[list[Near]]:
         """For each vector the nearest live memories of exactly this scope, nearest first."""
 
-    def insert(self, memory: Indexed, change: Change) -> None:
-        """Stores a new memory with its vector, words, entities and first history entry."""
+    def insert(self, memory: Indexed, change: Change | None) -> None:
+        """Stores a new memory with its vectors, words, entities and first history entry.
+
+        Without a change nothing is noted: its history follows by `put_history`.
+        """
+
+    def has(self, user: str, memory_id: str) -> bool:
+        """Whether this id is taken."""
 
     def update(self, memory: Indexed, change: Change) -> None:
         """Replaces a memory's fields, words, vector and entities, with its history entry."""
@@ -193,6 +199,9 @@ class Transaction(Protocol):
 
     def purge(self, user: str, memory_id: str) -> None:
         """Erases a memory, its history, vector, words and entity links for good."""
+
+    def put_dependencies(self, user: str, pairs: Sequence[tuple[Attribute, Attribute]]) -> None:
+        """Notes that entities depend on others."""
 
     def put_history(self, user: str, entries: Sequence[HistoryEntry]) -> None:
         """Adds history entries as they were exported."""
@@ -246,6 +255,12 @@ class Store(Protocol):
 
     def describe(self, scope: Scope, key: str) -> EntityView:
         """An entity with its aspects, their live memories and its dependencies; or NotFound."""
+
+    def stated_attributes(self, user: str) -> dict[str, tuple[Attribute, ...]]:
+        """By memory id, the entities that somebody said outright it is about."""
+
+    def dependencies(self, user: str) -> list[tuple[Attribute, Attribute]]:
+        """Every dependency between entities, in a fixed order."""
 
     def memories_about(self, scope: Scope, keys: Sequence[str], limit: int) -> list[str]:
         """Ids of live memories about these entities or what they depend on, newest first."""

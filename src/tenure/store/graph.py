@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from tenure.errors import NotFound
+from tenure.store.base import Attribute
 from tenure.store.reads import SqliteReads, as_json
 from tenure.types import Entity, EntityView, Scope
 
@@ -64,6 +65,36 @@ def describe(reads: SqliteReads, scope: Scope, key: str) -> EntityView:
         tuple(dict.fromkeys(memory_id for _, memory_id, k in rows if k == "constraint")),
         tuple(Entity(kind, name) for kind, name in needed),
     )
+
+
+def stated_attributes(
+    connection: sqlite3.Connection, user: str
+) -> dict[str, tuple[Attribute, ...]]:
+    """By memory id, the entities that somebody said outright it is about."""
+    found: dict[str, tuple[Attribute, ...]] = {}
+    for memory_id, key, kind, name, aspect in connection.execute(
+        """SELECT m.id, n.key, n.kind, n.name, p.name FROM attributes a
+            JOIN aspects p ON p.aspect = a.aspect JOIN entities n ON n.entity = p.entity
+            JOIN memories m ON m.row = a.row
+            WHERE m.user = ? AND a.is_stated ORDER BY m.row, n.key, p.name""",
+        (user,),
+    ):
+        found[memory_id] = (*found.get(memory_id, ()), Attribute(key, kind, name, aspect, True))
+    return found
+
+
+def dependencies(connection: sqlite3.Connection, user: str) -> list[tuple[Attribute, Attribute]]:
+    """Every dependency between entities, in a fixed order."""
+    found = connection.execute(
+        """SELECT a.key, a.kind, a.name, b.key, b.kind, b.name FROM dependencies d
+            JOIN entities a ON a.entity = d.entity JOIN entities b ON b.entity = d.on_entity
+            WHERE a.user = ? ORDER BY a.key, b.key""",
+        (user,),
+    )
+    return [
+        (Attribute(key, kind, name, ""), Attribute(needed_key, needed_kind, needed_name, ""))
+        for key, kind, name, needed_key, needed_kind, needed_name in found
+    ]
 
 
 def memories_about(reads: SqliteReads, scope: Scope, keys: Sequence[str], limit: int) -> list[str]:

@@ -15,6 +15,7 @@ from tenure.errors import Corrupt, InputError, NotFound
 from tenure.store import backup, graph, search
 from tenure.store import rows as codec
 from tenure.store.base import (
+    Attribute,
     EmbedderInfo,
     EmbeddingState,
     FloatArray,
@@ -192,6 +193,14 @@ class SqliteStore:
     def describe(self, scope: Scope, key: str) -> EntityView:
         with self._reads() as reads:
             return graph.describe(reads, scope, key)
+
+    def stated_attributes(self, user: str) -> dict[str, tuple[Attribute, ...]]:
+        with self._engine.read() as connection:
+            return graph.stated_attributes(connection, user)
+
+    def dependencies(self, user: str) -> list[tuple[Attribute, Attribute]]:
+        with self._engine.read() as connection:
+            return graph.dependencies(connection, user)
 
     def memories_about(self, scope: Scope, keys: Sequence[str], limit: int) -> list[str]:
         with self._reads() as reads:

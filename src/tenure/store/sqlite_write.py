@@ -104,7 +104,13 @@ class SqliteTransaction(SqliteReads):
 
     # -- memories -------------------------------------------------------------------------
 
-    def insert(self, memory: Indexed, change: Change) -> None:
+    def has(self, user: str, memory_id: str) -> bool:
+        found = self.connection.execute(
+            "SELECT 1 FROM memories WHERE user = ? AND id = ?", (user, memory_id)
+        ).fetchone()
+        return found is not None
+
+    def insert(self, memory: Indexed, change: Change | None) -> None:
         record = memory.record
         (row,) = self.connection.execute(_INSERT, self._values(memory)).fetchone()
         self.connection.execute(
@@ -119,7 +125,8 @@ class SqliteTransaction(SqliteReads):
         )
         self._set_vectors(row, memory.vectors)
         self._link(row, memory)
-        self._log(record, change)
+        if change is not None:
+            self._log(record, change)
 
     def update(self, memory: Indexed, change: Change) -> None:
         record = memory.record
@@ -212,13 +219,13 @@ class SqliteTransaction(SqliteReads):
                 "INSERT INTO attributes VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                 (aspect, row, int(attribute.is_stated)),
             )
-        for subject, needed in memory.depends_on:
+        self.put_dependencies(memory.record.user, memory.depends_on)
+
+    def put_dependencies(self, user: str, pairs: Sequence[tuple[Attribute, Attribute]]) -> None:
+        for subject, needed in pairs:
             self.connection.execute(
                 "INSERT INTO dependencies VALUES (?, ?) ON CONFLICT DO NOTHING",
-                (
-                    self._entity(memory.record.user, subject),
-                    self._entity(memory.record.user, needed),
-                ),
+                (self._entity(user, subject), self._entity(user, needed)),
             )
 
     def _entity(self, user: str, attribute: Attribute) -> int:
