@@ -204,7 +204,7 @@ class _Reversal:
     def _forget_new(self, transaction: Transaction, user: str) -> MemoryRecord:
         current = transaction.get(user, self._entry.memory_id)
         gone = replace(current, deleted_at=self._now, updated_at=self._now)
-        transaction.update(indexed(gone), self._change("undo", current))
+        transaction.update(indexed(gone, {}), self._change("undo", current))
         return gone
 
     def _restore_superseded(self, transaction: Transaction, user: str) -> list[MemoryRecord]:
@@ -225,13 +225,13 @@ class _Reversal:
             usefulness=current.usefulness,
         )
         transaction.update(
-            indexed(back, self._vectors.get(back.content)), self._change("undo", current)
+            indexed(back, self._vectors.get(back.content, {})), self._change("undo", current)
         )
         return back
 
     def _bring_back(self, transaction: Transaction, other: MemoryRecord) -> MemoryRecord:
         transaction.insert(
-            indexed(other, self._vectors.get(other.content)),
+            indexed(other, self._vectors.get(other.content, {})),
             replace(self._change("split", None), other_id=self._entry.memory_id),
         )
         return other

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import numpy as np
+from numpy.typing import NDArray
 
 from tenure.errors import InputError
 from tenure.flow.services import Services
@@ -15,9 +14,10 @@ from tenure.text.terms import query_terms
 from tenure.types import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
 
 LIMIT_MAX = 1_000
-# So many rows are read for each one wanted: source weights may reorder, some may have expired.
-_READ_AHEAD = 3
-_READ_AHEAD_MIN = 30
+# Some of the best may have expired or changed since; so many more are read.
+_READ_AHEAD = 8
+
+Floats = NDArray[np.float64]
 
 
 def recall(
@@ -29,8 +29,18 @@ def recall(
         raise InputError(f"limit must be a whole number from 1 to {LIMIT_MAX}, not {limit!r}")
     found = services.embedding.query(text)
     pool = services.store.search(Search(scope, query_terms(text), found.embedder, found.vector))
-    hybrid = pool_scores(services, pool)
-    return _ranked(services, scope, pool, hybrid, limit, explain=explain)
+    weight = scores.source_weight(
+        pool.provenance, pool.confidence, pool.demotion, services.policy.sources
+    )
+    final = pool_scores(services, pool, weight)
+    best = _best(services, scope, pool, final, limit)
+    if not explain:
+        return [Recalled(memory, _rounded(final[at])) for at, memory in best]
+    parts = _explained(services, pool, best, weight)
+    return [
+        Recalled(memory, _rounded(final[at]), part)
+        for (at, memory), part in zip(best, parts, strict=True)
+    ]
 
 
 def checked_query(query: object) -> str:
@@ -44,49 +54,35 @@ def checked_query(query: object) -> str:
     return text
 
 
-def pool_scores(services: Services, pool: Pool) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The hybrid score of everything in the pool, neighbours counted in."""
+def pool_scores(services: Services, pool: Pool, weight: Floats) -> Floats:
+    """The hybrid score of everything in the pool: weaker sources lowered, neighbours counted in."""
     weights = services.policy.hybrid
+    links = Links(pool.previous, pool.following, pool.session)
+    return with_neighbours(_own_scores(services, pool) * weight, links, weights)
+
+
+def _own_scores(services: Services, pool: Pool) -> Floats:
     legs = Legs(pool.text, pool.cosine, pool.length_chars)
     stats = ScopeStats(pool.mean_cosine, pool.mean_length_chars)
-    links = Links(pool.previous, pool.following, pool.session)
-    return np.asarray(with_neighbours(hybrid_scores(legs, stats, weights), links, weights))
+    return hybrid_scores(legs, stats, services.policy.hybrid)
 
 
-def _ranked(
-    services: Services,
-    scope: Scope,
-    pool: Pool,
-    hybrid: np.ndarray[tuple[int], np.dtype[np.float64]],
-    limit: int,
-    *,
-    explain: bool,
-) -> list[Recalled]:
-    now = services.world.now()
-    candidates = np.flatnonzero(
-        _is_about_it(pool, services.policy.relevance_floor) & (hybrid > 0.0)
-    )
-    order = candidates[np.argsort(-hybrid[candidates], kind="stable")]
-    order = order[: max(limit * _READ_AHEAD, _READ_AHEAD_MIN)]
-    records = services.store.fetch(scope, pool.rows[order], now)
-    kept = np.array([at for at in order.tolist() if int(pool.rows[at]) in records], np.int64)
-    memories = [records[int(pool.rows[at])] for at in kept]
-    weight = scores.source_weight(
-        scores.provenance_codes([m.provenance for m in memories]),
-        [m.confidence for m in memories],
-        [m.demotion for m in memories],
-        services.policy.sources,
-    )
-    final = hybrid[kept] * weight
-    best = scores.descending(final, [m.id for m in memories])[:limit].tolist()
-    parts = _explained(memories, pool, kept, hybrid[kept], weight, now) if explain else None
-    return [
-        Recalled(memories[at], round(float(final[at]), 6), parts[at] if parts else None)
-        for at in best
-    ]
+def _best(
+    services: Services, scope: Scope, pool: Pool, final: Floats, limit: int
+) -> list[tuple[int, MemoryRecord]]:
+    """The best memories that are really there, with their places in the pool."""
+    about = _is_about_it(pool, services.policy.relevance_floor) & (final > 0.0)
+    candidates = np.flatnonzero(about)
+    order = candidates[np.argsort(-final[candidates], kind="stable")]
+    order = order[: limit + _READ_AHEAD]
+    records = services.store.fetch(scope, pool.rows[order], services.world.now())
+    found = [(at, records[row]) for at in order.tolist() if (row := int(pool.rows[at])) in records]
+    # Equal scores go by id: the same question gives the same answer on every machine.
+    found.sort(key=lambda pair: (-final[pair[0]], pair[1].id))
+    return found[:limit]
 
 
-def _is_about_it(pool: Pool, floor: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _is_about_it(pool: Pool, floor: float) -> NDArray[np.bool_]:
     """What has a word or enough meaning in common with the query, and the turns beside it."""
     with np.errstate(invalid="ignore"):
         own = (pool.text > 0.0) | (pool.raw_cosine >= floor)
@@ -95,22 +91,21 @@ def _is_about_it(pool: Pool, floor: float) -> np.ndarray[tuple[int], np.dtype[np
 
 
 def _explained(
-    memories: list[MemoryRecord],
-    pool: Pool,
-    kept: np.ndarray[tuple[int], np.dtype[np.int64]],
-    hybrid: np.ndarray[tuple[int], np.dtype[np.float64]],
-    weight: np.ndarray[tuple[int], np.dtype[np.float64]],
-    now: datetime,
+    services: Services, pool: Pool, best: list[tuple[int, MemoryRecord]], weight: Floats
 ) -> list[Parts]:
     """Every number behind each score; the composite is fed with the raw cosine (seed 004)."""
-    cosine = np.nan_to_num(pool.raw_cosine[kept].astype(np.float64))
-    ages = scores.age_days(now, [m.valid_from or m.created_at for m in memories])
+    places = np.array([at for at, _ in best], np.int64)
+    memories = [memory for _, memory in best]
+    cosine = np.nan_to_num(pool.raw_cosine[places].astype(np.float64))
+    ages = scores.age_days(
+        services.world.now(), [memory.valid_from or memory.created_at for memory in memories]
+    )
     whole = scores.explain(
-        scores.relevance(cosine, weight),
+        scores.relevance(cosine, weight[places]),
         scores.recency(ages),
-        [m.usefulness for m in memories],
-        [m.confidence for m in memories],
-        scores.frequency([m.access_count for m in memories]),
+        [memory.usefulness for memory in memories],
+        [memory.confidence for memory in memories],
+        scores.frequency([memory.access_count for memory in memories]),
     )
     columns = (
         whole.composite,
@@ -120,8 +115,12 @@ def _explained(
         whole.confidence,
         whole.frequency,
         cosine,
-        pool.text[kept].astype(np.float64),
-        hybrid,
-        weight,
+        pool.text[places],
+        _own_scores(services, pool)[places],
+        weight[places],
     )
-    return [Parts(*(round(float(c[at]), 6) for c in columns)) for at in range(len(memories))]
+    return [Parts(*(_rounded(column[at]) for column in columns)) for at in range(len(best))]
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), scores.SCORE_DECIMALS)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from tenure.errors import InputError, TenureError
 from tenure.flow.drafts import screened
 from tenure.flow.graph import attributes_of, dependencies_of
-from tenure.flow.merge import GateVerdict, judge, may_supersede, merged, stated_at
+from tenure.flow.merge import GateVerdict, judge, may_supersede, merged
 from tenure.flow.services import Services
 from tenure.ports.embedder import Vectors
 from tenure.store.base import Change, Indexed, Near, Probe, Transaction
@@ -37,29 +37,36 @@ class Prepared:
     """A draft with all that can be worked out before the transaction."""
 
     draft: Draft
-    record: MemoryRecord
-    digest: str
-    vectors: dict[str, Vectors] = field(default_factory=dict)
+    memory: Indexed
 
-    def indexed(self, record: MemoryRecord) -> Indexed:
-        """This draft's memory, or one it was merged into, ready to be stored."""
-        draft = self.draft
-        vectors = self.vectors if record.content == self.record.content else {}
-        return replace(
-            indexed(record, vectors),
-            attributes=attributes_of(record, draft.about),
-            depends_on=dependencies_of(draft.about, draft.depends_on),
-        )
+    @property
+    def record(self) -> MemoryRecord:
+        """The memory it becomes if nothing near is stored already."""
+        return self.memory.record
+
+    @property
+    def digest(self) -> str:
+        """The hash of its text."""
+        return self.memory.content_hash
+
+    def joined(self, record: MemoryRecord) -> Indexed:
+        """An older memory that took this draft in, ready to be stored."""
+        mine = record.content == self.record.content
+        return indexed(record, self.memory.vectors if mine else {}, self.draft)
 
 
-def indexed(record: MemoryRecord, vectors: dict[str, Vectors] | None = None) -> Indexed:
-    """A memory with everything that is derived from its text."""
+def indexed(
+    record: MemoryRecord, vectors: Mapping[str, Vectors], draft: Draft | None = None
+) -> Indexed:
+    """A memory with everything that is derived from its text and said beside it."""
+    about, depends_on = (draft.about, draft.depends_on) if draft else ((), ())
     return Indexed(
         record,
         index_words(" ".join((record.content, *record.tags))),
         content_hash(record.content),
-        vectors or {},
-        attributes_of(record),
+        vectors,
+        attributes_of(record, about),
+        dependencies_of(about, depends_on),
     )
 
 
@@ -118,7 +125,7 @@ def _prepare(
         record = _record(draft, services.world.new_id(), now)
         if vector is not None and np.any(vector):
             record = replace(record, embedder=serving, dimension=len(vector))
-        prepared.append(Prepared(draft, record, content_hash(draft.content), vectors))
+        prepared.append(Prepared(draft, indexed(record, vectors, draft)))
     return prepared
 
 
@@ -172,9 +179,11 @@ class Batch:
         self._floor = floor
         self._by_hash: dict[tuple[Scope, str], MemoryRecord] = {}
         self._near: dict[str, list[Near]] = {}
-        # Memories of this transaction as they are by now, for all that was read before.
+        # Drafts near to an earlier draft of this batch: (id of the earlier one, cosine).
+        self._near_in_batch: dict[str, list[tuple[str, float]]] = {}
+        # What each draft became, and memories of this transaction as they are by now.
+        self._became: dict[str, str] = {}
         self._current: dict[str, MemoryRecord] = {}
-        self._added: dict[Scope, list[tuple[str, Vectors]]] = {}
 
     def look_up(self, items: Sequence[Prepared]) -> None:
         """Asks once per scope for exact duplicates and near neighbours of all drafts."""
@@ -184,14 +193,24 @@ class Batch:
         for scope, group in scopes.items():
             known = self._transaction.live_by_hash(scope, [item.digest for item in group])
             self._by_hash |= {(scope, digest): record for digest, record in known.items()}
-            probing = [item for item in group if self._gate in item.vectors]
-            if self._gate is None or not probing:
-                continue
-            matrix = np.stack([item.vectors[self._gate] for item in probing])
-            found = self._transaction.nearest(
-                Probe(scope, self._gate, matrix, NEIGHBOUR_LIMIT, self._floor)
+            self._look_near(scope, [item for item in group if self._vector(item) is not None])
+
+    def _vector(self, item: Prepared) -> Vectors | None:
+        return item.memory.vectors.get(self._gate or "")
+
+    def _look_near(self, scope: Scope, items: Sequence[Prepared]) -> None:
+        if self._gate is None or not items:
+            return
+        matrix = np.stack([item.memory.vectors[self._gate] for item in items])
+        found = self._transaction.nearest(
+            Probe(scope, self._gate, matrix, NEIGHBOUR_LIMIT, self._floor)
+        )
+        self._near |= {item.record.id: near for item, near in zip(items, found, strict=True)}
+        cosines = np.tril(matrix @ matrix.T, -1)
+        for later, earlier in np.argwhere(cosines >= self._floor).tolist():
+            self._near_in_batch.setdefault(items[later].record.id, []).append(
+                (items[earlier].record.id, float(cosines[later, earlier]))
             )
-            self._near |= {item.record.id: near for item, near in zip(probing, found, strict=True)}
 
     def decide(self, item: Prepared) -> WriteResult:
         """Stores one draft in the way its neighbours demand."""
@@ -216,36 +235,30 @@ class Batch:
         return replace(result, other_id=near.memory.id, cosine=near.cosine)
 
     def _judge(self, item: Prepared) -> GateVerdict:
-        if item.draft.on_similar == "keep" or self._gate not in item.vectors:
+        if item.draft.on_similar == "keep" or self._vector(item) is None:
             return GateVerdict("stored")
-        near = [Near(self._now_of(n.memory), n.cosine) for n in self._near.get(item.record.id, [])]
-        near += self._near_in_batch(item)
-        near.sort(key=lambda n: (-n.cosine, n.memory.id))
-        return judge(item.record, [n for n in near if n.memory.is_live][:NEIGHBOUR_LIMIT])
-
-    def _near_in_batch(self, item: Prepared) -> list[Near]:
-        added = self._added.get(item.record.scope, [])
-        vector = item.vectors.get(self._gate or "")
-        if not added or vector is None or not np.any(vector):
-            return []
-        cosines = np.stack([other for _, other in added]) @ vector
-        return [
-            Near(self._current[added[at][0]], float(cosines[at]))
-            for at in np.flatnonzero(cosines >= self._floor).tolist()
-        ]
+        near = {n.memory.id: n.cosine for n in self._near.get(item.record.id, [])}
+        known = {n.memory.id: n.memory for n in self._near.get(item.record.id, [])}
+        for draft_id, cosine in self._near_in_batch.get(item.record.id, []):
+            memory_id = self._became.get(draft_id)
+            if memory_id is not None:
+                near[memory_id] = max(cosine, near.get(memory_id, cosine))
+        found = [Near(self._current.get(i) or known[i], cosine) for i, cosine in near.items()]
+        found.sort(key=lambda n: (-n.cosine, n.memory.id))
+        return judge(item.record, [n for n in found if n.memory.is_live][:NEIGHBOUR_LIMIT])
 
     def _now_of(self, record: MemoryRecord) -> MemoryRecord:
         return self._current.get(record.id, record)
 
     def _insert(self, item: Prepared, outcome: Outcome, why: str) -> WriteResult:
-        self._transaction.insert(item.indexed(item.record), self._change("create", why))
+        self._transaction.insert(item.memory, self._change("create", why))
         self._note(item, item.record)
         return WriteResult(outcome, item.record, why)
 
     def _refresh(self, item: Prepared, old: MemoryRecord) -> WriteResult:
         record = merged(old, item.record, "old", self._now)
         change = replace(self._change("refresh", "the same text again"), before=old)
-        self._transaction.update(item.indexed(record), change)
+        self._transaction.update(item.joined(record), change)
         self._note(item, record)
         return WriteResult("duplicate", record, "the same text is stored already")
 
@@ -258,7 +271,7 @@ class Batch:
             other=item.record,
             other_id=item.record.id,
         )
-        self._transaction.update(item.indexed(record), change)
+        self._transaction.update(item.joined(record), change)
         self._note(item, record)
         return WriteResult("merged", record, verdict.reason, item.record.id, near.cosine)
 
@@ -273,11 +286,11 @@ class Batch:
                 )
             return self._insert(item, "kept_both", why)
         change = self._change("create", f"supersedes {old.id}: {why}")
-        self._transaction.insert(item.indexed(item.record), change)
+        self._transaction.insert(item.memory, change)
         self._note(item, item.record)
         retired = replace(old, superseded_by=item.record.id, updated_at=self._now)
         self._transaction.update(
-            indexed(retired),
+            indexed(retired, {}),
             replace(change, action="supersede", why=why, before=old, other_id=item.record.id),
         )
         self._current[old.id] = retired
@@ -286,11 +299,8 @@ class Batch:
     def _note(self, item: Prepared, record: MemoryRecord) -> None:
         """Lets later drafts of the batch see what this one became."""
         self._current[record.id] = record
-        self._by_hash[(record.scope, content_hash(record.content))] = record
+        self._became[item.record.id] = record.id
         self._by_hash[(record.scope, item.digest)] = record
-        if self._gate in item.vectors:
-            vector = item.vectors[self._gate]
-            self._added.setdefault(record.scope, []).append((record.id, vector))
 
     def _change(self, action: Action, why: str) -> Change:
         services = self._services
@@ -305,6 +315,3 @@ class Batch:
         first = next((d.user for d in drafts if isinstance(d, Draft)), self._services.default_user)
         for (user, outcome), amount in outcomes.items():
             self._transaction.count(user or first, f"write.{outcome}", amount)
-
-
-__all__ = ["Batch", "Prepared", "indexed", "stated_at", "write"]

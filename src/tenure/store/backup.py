@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import sqlite3
@@ -14,6 +15,7 @@ from typing import IO
 from tenure.errors import Busy, Corrupt, InputError, SchemaTooNew
 from tenure.store import rows as codec
 from tenure.store.engine import connect, schema_version, side_files, translated
+from tenure.store.reads import SqliteReads
 from tenure.store.schema import MIGRATIONS
 
 _DAMAGE_LIMIT = 20
@@ -21,7 +23,8 @@ _DAMAGE_LIMIT = 20
 
 def hold(path: Path) -> IO[bytes]:
     """Shares the store's lock file; a restore waits for nobody and refuses while it is held."""
-    return _lock(path, fcntl.LOCK_SH)
+    with translated(path):
+        return _lock(path, fcntl.LOCK_SH)
 
 
 def _lock(path: Path, kind: int) -> IO[bytes]:
@@ -60,7 +63,13 @@ def restore(path: Path, source: Path, now: datetime) -> Path | None:
     """Puts a backup in the store's place; returns the folder where the former files were kept."""
     if not source.is_file():
         raise InputError(f"there is no backup {source}", hint="give the path of a backup file")
-    with contextlib.closing(_lock(path, fcntl.LOCK_EX)):
+    if any(file.exists() and file.stat().st_size for file in side_files(source)[:1]):
+        raise InputError(
+            f"{source} has a log beside it, so it is a store and not a backup",
+            hint="make a backup of it with `tenure backup`",
+        )
+    path = path.resolve()
+    with translated(path), contextlib.closing(_lock(path, fcntl.LOCK_EX)):
         temporary = path.with_name(f"{path.name}.restore-{os.getpid()}")
         try:
             shutil.copyfile(source, temporary)
@@ -84,8 +93,14 @@ def _set_aside(path: Path, now: datetime) -> Path | None:
         return None
     aside = path.with_name(f"{path.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
     aside.mkdir(mode=0o700)
+    # The database itself keeps its place until the new one takes it: killed in between, the next
+    # start finds the old one and never makes an empty one.
     for file in present:
-        os.replace(file, aside / file.name)
+        if file == path:
+            os.link(file, aside / file.name)
+        else:
+            os.replace(file, aside / file.name)
+    sync_file(aside)
     return aside
 
 
@@ -146,10 +161,9 @@ def _contents(connection: sqlite3.Connection) -> list[str]:
             codec.decode(row)
         except Corrupt as error:
             damage.append(error.message)
-        except (ValueError, TypeError) as error:
-            damage.append(f"row {row[0]} cannot be read: {error}")
         if len(damage) >= _DAMAGE_LIMIT:
             break
+    damage += itertools.islice(SqliteReads(connection).damaged_history(), _DAMAGE_LIMIT)
     broken = connection.execute("PRAGMA foreign_key_check").fetchall()
     damage += [f"a row of {table} points at nothing" for table, *_ in broken[:_DAMAGE_LIMIT]]
     (joined,) = connection.execute(

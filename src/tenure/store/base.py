@@ -112,6 +112,9 @@ class Pool:
     cosine: FloatArray
     raw_cosine: FloatArray
     length_chars: IntArray
+    provenance: IntArray
+    confidence: FloatArray
+    demotion: IntArray
     session: IntArray
     previous: IntArray
     following: IntArray

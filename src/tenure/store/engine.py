@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import sqlite3
@@ -37,6 +38,8 @@ _CACHE_KIB = 16_384
 def translate(error: sqlite3.Error, path: Path) -> TenureError:
     """The typed error, with advice, for what SQLite reported."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if "UTF-8" in str(error):  # raised by the driver, without a code: no text of ours is like that
+        code = sqlite3.SQLITE_CORRUPT
     if code == sqlite3.SQLITE_FULL:
         return DiskFull(f"no space left to write {path.name}", hint="free some space and try again")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
@@ -54,13 +57,24 @@ def translate(error: sqlite3.Error, path: Path) -> TenureError:
     return StorageError(f"{path}: {error}")
 
 
+def translate_system(error: OSError, path: Path) -> TenureError:
+    """The typed error, with advice, for what the operating system reported."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"no space left to write {path.name}", hint="free some space and try again")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return ReadOnlyStore(f"{path} cannot be written", hint="check its owner and permissions")
+    return StorageError(f"{path}: {error.strerror}", hint="check the path")
+
+
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turns SQLite's errors into typed ones."""
+    """Turns errors of SQLite and of the operating system into typed ones."""
     try:
         yield
     except sqlite3.Error as error:
         raise translate(error, path) from error
+    except OSError as error:
+        raise translate_system(error, path) from error
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
@@ -119,6 +133,18 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             raise
 
 
+def demand_ours(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuses the database of another program before anything in it is changed."""
+    found = connection.execute(
+        "SELECT count(*) FROM sqlite_master WHERE name IN ('meta', 'memories', 'memories_fts')"
+    ).fetchone()
+    if found != (3,) and schema_version(connection) <= MIGRATIONS[-1].version:
+        raise Corrupt(
+            f"{path} is not a Tenure store, or what made it one is lost",
+            hint="it is left as it is; choose another file, or restore a backup",
+        )
+
+
 def create(path: Path) -> None:
     """Creates a new database beside its place and links it in: whole or absent, never empty."""
     temporary = path.with_name(f"{path.name}.new-{os.getpid()}-{threading.get_ident()}")
@@ -170,7 +196,10 @@ class Engine:
             )
         connection = connect(self.path, write=True)
         try:
+            demand_ours(connection, self.path)
             migrate(connection, self.path)
+            # A backup that was put here by hand is a plain file without a log.
+            connection.execute("PRAGMA journal_mode = WAL")
         except BaseException:
             connection.close()
             raise
@@ -189,27 +218,31 @@ class Engine:
             try:
                 yield connection
             finally:
-                self._readers.put(connection)
+                if self._closed:
+                    connection.close()
+                else:
+                    self._readers.put(connection)
 
     def write(self, work: Work[T]) -> T:
         """Runs `work` in a transaction on the writer thread; returns once it is on disk."""
-        if self._closed:
-            raise StorageError("the store is closed")
-        self._ensure_thread()
         future: Future[T] = Future()
-        try:
-            self._jobs.put((work, cast("Future[Any]", future)), timeout=WRITE_WAIT_LIMIT_S)
-        except queue.Full:
-            raise Busy("too many writes are waiting", hint="try again in a moment") from None
+        # Under one lock with `close`: a write queued behind its end mark would wait for ever.
+        with self._start_lock:
+            if self._closed:
+                raise StorageError("the store is closed")
+            self._ensure_thread()
+            try:
+                self._jobs.put((work, cast("Future[Any]", future)), timeout=WRITE_WAIT_LIMIT_S)
+            except queue.Full:
+                raise Busy("too many writes are waiting", hint="try again in a moment") from None
         return future.result()
 
     def _ensure_thread(self) -> None:
-        with self._start_lock:
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._serve_writes, name="tenure-writer", daemon=True
-                )
-                self._thread.start()
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._serve_writes, name="tenure-writer", daemon=True
+            )
+            self._thread.start()
 
     def _serve_writes(self) -> None:
         stopping = False
@@ -278,18 +311,27 @@ class Engine:
             return typed
         return error
 
-    def checkpoint(self) -> None:
-        """Moves the write-ahead log into the database and empties it."""
+    def erase_traces(self) -> None:
+        """Rewrites the database without what was deleted and empties the write-ahead log."""
         with translated(self.path), contextlib.closing(connect(self.path, write=True)) as own:
-            own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            # When rows move between pages, copies of them stay behind in the old ones.
+            own.execute("VACUUM")
+            (is_blocked, *_) = own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if is_blocked:
+            raise Busy(
+                f"traces are left in the log of {self.path}, which somebody still reads",
+                hint="try again",
+            )
 
     def close(self) -> None:
         """Finishes queued writes, then closes every connection; safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._start_lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._thread is not None:
+                self._jobs.put(None)
         if self._thread is not None:
-            self._jobs.put(None)
             self._thread.join()
         with contextlib.suppress(queue.Empty):
             while True:

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tenure.rank.hybrid import centred_cosine, store_mean
+from tenure.rank.scores import provenance_codes
+
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -21,12 +24,9 @@ BoolArray = NDArray[np.bool_]
 # Vectors come in blocks, so that growing never copies those that are there: at 100,000 x 256 a
 # doubling would hold 200 MB for a moment.
 BLOCK_ROWS = 8_192
-# A mean over few vectors says little about the store: it is shrunk as if this many were zero.
-CENTRE_PRIOR_COUNT = 50.0
-# The centre is taken anew when the store has grown by this share since.
-_CENTRE_GROWTH = 0.1
+# The store's mean vector is taken anew when the store has grown by this share since.
+_MEAN_GROWTH = 0.1
 _NONE = -1
-_TINY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,9 @@ class Entry:
     session_key: str | None
     turn: int | None
     length_chars: int
+    provenance: str
+    confidence: float
+    demotion: int
     vector: bytes
 
 
@@ -63,9 +66,12 @@ class _Columns:
     turn_key: IntArray
     session: IntArray
     length_chars: IntArray
+    provenance: IntArray
+    demotion: IntArray
+    confidence: FloatArray
+    mean_dot: FloatArray
     alive: BoolArray
     embedded: BoolArray
-    inverse: FloatArray
 
     @classmethod
     def with_room(cls, room: int) -> _Columns:
@@ -75,9 +81,12 @@ class _Columns:
             turn_key=np.zeros(room, np.int64),
             session=np.zeros(room, np.int64),
             length_chars=np.zeros(room, np.int64),
+            provenance=np.zeros(room, np.int64),
+            demotion=np.zeros(room, np.int64),
+            confidence=np.zeros(room, np.float32),
+            mean_dot=np.zeros(room, np.float32),
             alive=np.zeros(room, np.bool_),
             embedded=np.zeros(room, np.bool_),
-            inverse=np.zeros(room, np.float32),
         )
 
     def grown(self, room: int, count: int) -> _Columns:
@@ -104,7 +113,7 @@ class MemoryIndex:
         self._sorted_slots = np.empty(0, np.int64)
         self._sorted_count = 0
         self._mean = np.zeros(dimension, np.float32)
-        self._centred_count = 0
+        self._mean_count = 0
 
     def __len__(self) -> int:
         return self._count
@@ -118,6 +127,11 @@ class MemoryIndex:
         slots = self._slot_of_row[known]
         self._columns.alive[slots[slots != _NONE]] = False
         self._slot_of_row[known] = _NONE
+
+    def keep_only(self, rows: IntArray) -> None:
+        """Forgets every row but these: one that was erased leaves no change to be told by."""
+        known = np.flatnonzero(self._slot_of_row != _NONE)
+        self.remove(np.setdiff1d(known, rows).tolist())
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Takes memories in; where a row was there before, its old slot dies."""
@@ -133,11 +147,14 @@ class MemoryIndex:
         columns.session[slots] = [self._session(entry.session_key) for entry in entries]
         columns.turn_key[slots] = [self._turn_key(entry) for entry in entries]
         columns.length_chars[slots] = [entry.length_chars for entry in entries]
+        columns.provenance[slots] = provenance_codes([entry.provenance for entry in entries])
+        columns.confidence[slots] = [entry.confidence for entry in entries]
+        columns.demotion[slots] = [entry.demotion for entry in entries]
         columns.embedded[slots] = [bool(entry.vector) for entry in entries]
         columns.alive[slots] = True
         self._slot_of_row[rows] = slots
         self._fill(entries)
-        self._centre(slots)
+        self._note_mean(int(slots[0]))
 
     def _session(self, key: str | None) -> int:
         return (
@@ -174,25 +191,16 @@ class MemoryIndex:
             self._count += taken
             done += taken
 
-    def _centre(self, new_slots: IntArray) -> None:
-        """Keeps 1 / |v - mean| of every row, so that a centred cosine costs one product."""
-        if self.dimension == 0:
-            return
-        if self._count > self._centred_count * (1.0 + _CENTRE_GROWTH):
+    def _note_mean(self, first: int) -> None:
+        """Keeps every row's product with the mean, so that centring needs no second pass."""
+        if self._count > self._mean_count * (1.0 + _MEAN_GROWTH):
             total = np.zeros(self.dimension, np.float64)
             for block, stop in self._filled(self._count):
                 total += block[:stop].sum(axis=0, dtype=np.float64)
-            self._mean = (total / (self._count + CENTRE_PRIOR_COUNT)).astype(np.float32)
-            self._centred_count = self._count
-            new_slots = np.arange(self._count)
-        first = int(new_slots[0])
-        dots = self._dots(self._mean, self._count, first)
-        # |v - m|^2 = 1 - 2 v.m + |m|^2 for unit vectors.
-        squared = 1.0 - 2.0 * dots + float(self._mean @ self._mean)
-        usable = self._columns.embedded[first : self._count] & (squared > _TINY)
-        self._columns.inverse[first : self._count] = np.where(
-            usable, 1.0 / np.sqrt(np.where(usable, squared, 1.0)), 0.0
-        )
+            self._mean = store_mean(total, self._count).astype(np.float32)
+            self._mean_count = self._count
+            first = 0
+        self._columns.mean_dot[first : self._count] = self._dots(self._mean, self._count, first)
 
     def _filled(self, count: int) -> Iterable[tuple[FloatArray, int]]:
         for number, block in enumerate(self._blocks):
@@ -235,18 +243,18 @@ class MemoryIndex:
         """The slots `step` turns on in the same session, -1 where there is none."""
         with self.lock:
             self._sort_turns()
+            if not len(self._sorted_keys):
+                return np.full(len(slots), _NONE, np.int64)
             keys = self._columns.turn_key[slots]
             wanted = np.where(keys >= 0, keys + step, _NONE)
             at = np.searchsorted(self._sorted_keys, wanted)
-            at = np.minimum(at, max(len(self._sorted_keys) - 1, 0))
-            if not len(self._sorted_keys):
-                return np.full(len(slots), _NONE, np.int64)
+            at = np.minimum(at, len(self._sorted_keys) - 1)
             found = (self._sorted_keys[at] == wanted) & (wanted >= 0)
             return np.where(found, self._sorted_slots[at], _NONE)
 
     def _sort_turns(self) -> None:
         """Keeps (session, turn) sorted; a stable sort of mostly sorted keys is cheap."""
-        if self._sorted_count == self._count and len(self._sorted_keys):
+        if self._sorted_count == self._count:
             return
         slots = np.flatnonzero(
             self._columns.alive[: self._count] & (self._columns.turn_key[: self._count] >= 0)
@@ -256,27 +264,32 @@ class MemoryIndex:
         self._sorted_keys = self._columns.turn_key[self._sorted_slots]
         self._sorted_count = self._count
 
-    def nearest_many(self, vectors: FloatArray, scope: int, limit: int) -> list[Nearest]:
-        """The nearest rows of one scope for each vector: one matrix product per block."""
+    def nearest_many(
+        self, vectors: FloatArray, scope: int, limit: int, floor: float
+    ) -> list[Nearest]:
+        """For each vector the rows of one scope at or above a cosine: one product per block."""
         with self.lock:
             count, columns = self._count, self._columns
             open_ = self._open((scope,), count) & columns.embedded[:count]
-        scores = np.empty((len(vectors), 0), np.float32)
-        slots = np.empty((len(vectors), 0), np.int64)
+        parts = []
         for number, (block, stop) in enumerate(self._filled(count)):
             start = number * BLOCK_ROWS
             cosines = vectors @ block[:stop].T
-            cosines[:, ~open_[start : start + stop]] = -np.inf
-            keep = top_columns(cosines, limit)
-            scores = np.hstack([scores, np.take_along_axis(cosines, keep, 1)])
-            slots = np.hstack([slots, keep + start])
-        order = top_columns(scores, limit)
-        scores, slots = np.take_along_axis(scores, order, 1), np.take_along_axis(slots, order, 1)
-        finite = np.isfinite(scores)
-        return [
-            Nearest(columns.row[slots[i][finite[i]]], scores[i][finite[i]])
-            for i in range(len(vectors))
-        ]
+            asked, places = np.nonzero(cosines >= floor)
+            inside = open_[places + start]
+            asked, places = asked[inside], places[inside]
+            parts.append((asked, places + start, cosines[asked, places]))
+        asked, slots, found = (
+            (np.concatenate(part) for part in zip(*parts, strict=True))
+            if parts
+            else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+        )
+        nearest = []
+        for number in range(len(vectors)):
+            mine = np.flatnonzero(asked == number)
+            mine = mine[np.lexsort((slots[mine], -found[mine]))][:limit]
+            nearest.append(Nearest(columns.row[slots[mine]], found[mine]))
+        return nearest
 
 
 class View:
@@ -288,28 +301,17 @@ class View:
         self._count = count
         self.open = open_
 
-    def centred_cosines(self, query: FloatArray) -> NDArray[np.float32]:
-        """Cosines after what all memories share is taken out; NaN without a vector or closed."""
-        index = self._index
-        direction = query - index._mean
-        length = float(np.linalg.norm(direction))
-        cosines = np.full(self._count, np.nan, np.float32)
-        if length > _TINY and np.any(query):
-            direction = (direction / length).astype(np.float32)
-            dots = index._dots(direction, self._count) - np.float32(index._mean @ direction)
+    def cosines(self, query: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Raw cosines, and those left without what all memories share; NaN where there is none."""
+        raw = np.full(self._count, np.nan, np.float32)
+        if query.size != self._index.dimension:
+            return raw, raw
+        if np.any(query):
             usable = self.open & self._columns.embedded[: self._count]
-            cosines[usable] = (dots * self._columns.inverse[: self._count])[usable]
-        return cosines
-
-    def plain_cosines(self, query: FloatArray, slots: IntArray) -> FloatArray:
-        """The raw cosines of some slots; NaN without a vector."""
-        cosines = np.full(len(slots), np.nan, np.float32)
-        block_of, place_of = np.divmod(slots, BLOCK_ROWS)
-        embedded = self._columns.embedded[slots]
-        for number in np.unique(block_of[embedded]).tolist():
-            here = embedded & (block_of == number)
-            cosines[here] = self._index._blocks[number][place_of[here]] @ query
-        return cosines
+            raw[usable] = self._index._dots(query, self._count)[usable]
+        mean_dots = self._columns.mean_dot[: self._count]
+        centred = centred_cosine(raw, mean_dots, query, self._index._mean) if query.size else raw
+        return raw, centred.astype(np.float32)
 
     def rows(self, slots: IntArray) -> IntArray:
         """The row numbers of slots."""
@@ -322,6 +324,18 @@ class View:
     def lengths_chars(self, slots: IntArray) -> IntArray:
         """How long each text is."""
         return self._columns.length_chars[slots]
+
+    def provenances(self, slots: IntArray) -> IntArray:
+        """Each memory's step on the provenance ladder."""
+        return self._columns.provenance[slots]
+
+    def confidences(self, slots: IntArray) -> FloatArray:
+        """How clearly each source asserted its memory."""
+        return self._columns.confidence[slots]
+
+    def demotions(self, slots: IntArray) -> IntArray:
+        """How often each memory was demoted."""
+        return self._columns.demotion[slots]
 
     def mean_length_chars(self) -> float:
         """The mean length of the open texts."""
@@ -351,13 +365,3 @@ def top(scores: NDArray[np.float32], limit: int) -> IntArray:
     best = np.argpartition(keys, limit)[:limit] if len(keys) > limit else np.arange(len(keys))
     best = best[np.isfinite(keys[best])]
     return np.asarray(best[np.lexsort((best, keys[best]))], np.int64)
-
-
-def top_columns(scores: FloatArray, limit: int) -> IntArray:
-    """Column numbers of the largest entries of each row, largest first."""
-    if scores.shape[1] > limit:
-        columns = np.argpartition(-scores, limit - 1, axis=1)[:, :limit]
-    else:
-        columns = np.tile(np.arange(scores.shape[1]), (scores.shape[0], 1))
-    order = np.argsort(-np.take_along_axis(scores, columns, 1), axis=1, kind="stable")
-    return np.asarray(np.take_along_axis(columns, order, 1), np.int64)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from tenure.codec import parse_moment, record_from_dict
+from tenure.errors import Corrupt, InputError
 from tenure.store import rows as codec
 from tenure.types import HistoryEntry, MemoryRecord, Scope
 
@@ -52,6 +54,16 @@ class SqliteReads:
         )
         return found
 
+    def damaged_history(self) -> Iterator[str]:
+        """What is wrong with the history entries of all users."""
+        for at, before, other in self.connection.execute(
+            "SELECT at, before, other FROM memory_history"
+        ):
+            try:
+                _moment(at), _record(before), _record(other)
+            except Corrupt as error:
+                yield error.message
+
     def _entries(
         self,
         user: str,
@@ -69,7 +81,7 @@ class SqliteReads:
             entry=entry,
             memory_id=memory_id,
             operation=operation,
-            at=parse_moment(at),
+            at=_moment(at),
             actor=actor,
             action=action,
             why=why,
@@ -104,4 +116,21 @@ def as_json(values: Iterable[Any]) -> str:
 
 
 def _record(text: str | None) -> MemoryRecord | None:
-    return None if text is None else record_from_dict(json.loads(text))
+    try:
+        return None if text is None else record_from_dict(json.loads(text))
+    except (ValueError, TypeError, AttributeError, InputError) as error:
+        raise _damaged(error) from error
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return parse_moment(text)
+    except InputError as error:
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> Corrupt:
+    return Corrupt(
+        f"a history entry cannot be read: {error}",
+        hint="run `tenure doctor --deep`; a backup may still hold the good one",
+    )

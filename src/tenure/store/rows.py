@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenure.codec import moment_text, parse_moment, source_to_dict
-from tenure.errors import Corrupt
+from tenure.errors import Corrupt, InputError
 from tenure.types import MemoryRecord, Source
 
 # Order matters: `durable` and `decode` walk the same list.
@@ -61,8 +61,9 @@ def durable(record: MemoryRecord) -> dict[str, Any]:
         if values[name] is not None:
             values[name] = moment_text(values[name])
     values["pinned"] = int(record.pinned)
-    values["confidence"] = float(record.confidence)
-    values["importance"] = float(record.importance)
+    # SQLite keeps no negative zero: hashed as it is, the row would look damaged when read.
+    values["confidence"] = float(record.confidence) + 0.0
+    values["importance"] = float(record.importance) + 0.0
     values["tags"] = json.dumps(record.tags, ensure_ascii=False)
     values["sources"] = json.dumps(
         [source_to_dict(source) for source in record.sources], ensure_ascii=False
@@ -98,9 +99,12 @@ def decode(row: Sequence[Any]) -> MemoryRecord:
     fields["tags"] = tuple(json.loads(fields["tags"]))
     fields["sources"] = tuple(Source(**source) for source in json.loads(fields["sources"]))
     fields["last_accessed"] = last_accessed
-    for name in _MOMENTS:
-        if fields[name] is not None:
-            fields[name] = parse_moment(fields[name], name)
+    try:
+        for name in _MOMENTS:
+            if fields[name] is not None:
+                fields[name] = parse_moment(fields[name], name)
+    except InputError as error:  # counters have no hash
+        raise Corrupt(f"memory {values[0]}: {error.message}") from error
     return MemoryRecord(
         access_count=access_count,
         usefulness=usefulness,

@@ -95,7 +95,7 @@ def run(
     text_scores, hits = text_scores[hits >= 0], hits[hits >= 0]
 
     vector = search.vector if search.vector is not None else np.empty(0, np.float32)
-    cosines = view.centred_cosines(vector) if vector.size else np.full(len(view.open), np.nan)
+    raw, cosines = view.cosines(vector)
     slots = _with_neighbours(view, np.union1d(hits, top(cosines, search.vector_limit)))
     text = np.zeros(len(slots), np.float32)
     text[np.searchsorted(slots, hits)] = text_scores
@@ -103,8 +103,11 @@ def run(
         rows=view.rows(slots),
         text=text,
         cosine=cosines[slots],
-        raw_cosine=view.plain_cosines(vector, slots),
+        raw_cosine=raw[slots],
         length_chars=view.lengths_chars(slots),
+        provenance=view.provenances(slots),
+        confidence=view.confidences(slots),
+        demotion=view.demotions(slots),
         session=view.sessions(slots),
         previous=_positions(slots, view.beside(slots, -1)),
         following=_positions(slots, view.beside(slots, +1)),
@@ -131,19 +134,26 @@ def synchronise(
     connection: sqlite3.Connection, index: MemoryIndex, user: str, embedder: int | None
 ) -> None:
     """Takes over what was committed since the index last looked, by us or another process."""
-    (value,) = connection.execute("SELECT value FROM meta WHERE key = 'change'").fetchone()
-    if int(value) == index.change:
+    noted = dict(
+        connection.execute("SELECT key, CAST(value AS INTEGER) FROM meta WHERE key <> 'serving'")
+    )
+    if noted["change"] == index.change:
         return
     with index.lock:
+        if noted.get("purge", 0) > index.change:
+            left = connection.execute("SELECT row FROM memories WHERE user = ?", (user,))
+            index.keep_only(np.array([row for (row,) in left], np.int64))
         cursor = connection.execute(
             """SELECT m.row, m.scope, m.session_key, m.turn, length(m.content),
-                    coalesce(v.vector, x''), m.deleted_at IS NULL AND m.superseded_by IS NULL
+                    m.provenance, m.confidence, m.demotion, coalesce(v.vector, x''),
+                    m.deleted_at IS NULL AND m.superseded_by IS NULL
                 FROM memories m
                 LEFT JOIN memory_vectors v ON v.row = m.row AND v.embedder = ?
+                    AND length(v.vector) = ?
                 WHERE m.user = ? AND m.change > ?""",
-            (embedder, user, index.change),
+            (embedder, 4 * index.dimension, user, index.change),
         )
         while batch := cursor.fetchmany(_LOAD_ROWS):
             index.remove([row[0] for row in batch if not row[-1]])
             index.add([Entry(*row[:-1]) for row in batch if row[-1]])
-        index.change = int(value)
+        index.change = noted["change"]

@@ -18,10 +18,10 @@ from tenure.store.base import (
     Attribute,
     EmbedderInfo,
     EmbeddingState,
-    FloatArray,
     IntArray,
     Listing,
     Pool,
+    Probe,
     Search,
     Transaction,
 )
@@ -42,7 +42,8 @@ class SqliteStore:
     """The storage contract on one SQLite file."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        # Two names of one file must share one lock.
+        self.path = path = path.resolve()
         self.damaged: set[int] = set()
         self._lock = backup.hold(path)
         try:
@@ -61,12 +62,10 @@ class SqliteStore:
             lambda connection: work(SqliteTransaction(connection, self._nearest))
         )
 
-    def _nearest(
-        self, user: str, embedder: str, vectors: FloatArray, scope: int, limit: int
-    ) -> list[Nearest]:
+    def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
         with self._engine.read() as connection:
-            index = self._index(connection, user, embedder)
-        return index.nearest_many(vectors, scope, limit)
+            index = self._index(connection, probe.scope.user, probe.embedder)
+        return index.nearest_many(probe.vectors, scope, probe.limit, probe.floor)
 
     # -- finding --------------------------------------------------------------------------
 
@@ -213,14 +212,8 @@ class SqliteStore:
     # -- embedders ------------------------------------------------------------------------
 
     def register_embedder(self, embedder: EmbedderInfo) -> None:
-        with self._engine.read() as connection:
-            serving = _serving(connection)
-            known = connection.execute(
-                "SELECT spec FROM embedders WHERE name = ?", (embedder.name,)
-            ).fetchone()
-        if serving is not None and known == (embedder.spec,):
-            return
-        self._engine.write(lambda connection: _register(connection, embedder))
+        if self.serving_embedder() != embedder:
+            self._engine.write(lambda connection: _register(connection, embedder))
 
     def serving_embedder(self) -> EmbedderInfo | None:
         with self._engine.read() as connection:
@@ -276,8 +269,7 @@ class SqliteStore:
             backup.write_backup(connection, target)
 
     def erase_traces(self) -> None:
-        """Empties the write-ahead log, so that purged text is gone from the files too."""
-        self._engine.checkpoint()
+        self._engine.erase_traces()
 
     @contextlib.contextmanager
     def _reads(self) -> Iterator[SqliteReads]:
@@ -304,22 +296,28 @@ def _serving(connection: sqlite3.Connection) -> EmbedderInfo | None:
 
 
 def _register(connection: sqlite3.Connection, embedder: EmbedderInfo) -> None:
-    connection.execute(
+    (dimension,) = connection.execute(
         """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
-            ON CONFLICT (name) DO UPDATE SET spec = excluded.spec""",
+            ON CONFLICT (name) DO UPDATE SET spec = excluded.spec RETURNING dimension""",
         (embedder.name, embedder.dimension, embedder.spec),
-    )
+    ).fetchone()
+    if dimension != embedder.dimension:
+        raise InputError(
+            f"{embedder.name} has vectors of {dimension} numbers here, not {embedder.dimension}",
+            hint="name the other model differently",
+        )
     (memory_count,) = connection.execute("SELECT count(*) FROM memories").fetchone()
     if memory_count == 0 or _serving(connection) is None:
         _set_serving(connection, embedder.name)
 
 
 def _serve(connection: sqlite3.Connection, embedder: str) -> bool:
-    lacking = connection.execute(
-        f"SELECT 1 FROM memories m WHERE {_LIVE} AND {_LACKS} LIMIT 1",  # noqa: S608
+    ready = connection.execute(
+        f"""SELECT 1 FROM embedders WHERE name = :embedder
+            AND NOT EXISTS (SELECT 1 FROM memories m WHERE {_LIVE} AND {_LACKS})""",  # noqa: S608
         {"embedder": embedder},
     ).fetchone()
-    if lacking is not None:
+    if ready is None:
         return False
     _set_serving(connection, embedder)
     connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))

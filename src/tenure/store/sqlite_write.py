@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from tenure.codec import moment_text, record_to_dict
-from tenure.errors import NotFound
+from tenure.errors import InputError, NotFound
+from tenure.store import purge
 from tenure.store import rows as codec
 from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Probe
 from tenure.store.index import Nearest
 from tenure.store.reads import SqliteReads
 from tenure.types import HistoryEntry, MemoryRecord, Scope
 
-FindNearest = Callable[[str, str, FloatArray, int, int], list[Nearest]]
+FindNearest = Callable[[Probe, int], list[Nearest]]
 _COLUMNS = (
     *(name for name in codec.DURABLE if name not in ("agent", "project")),
     "scope",
@@ -47,12 +48,13 @@ class SqliteTransaction(SqliteReads):
         self._find_nearest = find_nearest
         self._change: int | None = None
         self._scopes: dict[Scope, int] = {}
-        self._embedders: dict[str, int] = {}
+        self._embedders: dict[str, tuple[int, int]] = {}
 
     # -- what the write path asks ---------------------------------------------------------
 
     def get(self, user: str, memory_id: str) -> MemoryRecord:
-        found = self.records("m.user = :user AND m.id = :id", {"user": user, "id": memory_id})
+        wanted = {"user": user, "id": memory_id}
+        found = self.records("m.user = :user AND m.id = :id", wanted) if memory_id.isascii() else []
         if not found:
             raise NotFound(f"no memory {memory_id[:40]!r}")
         return found[0]
@@ -68,32 +70,23 @@ class SqliteTransaction(SqliteReads):
         return {digest: self.get(scope.user, memory_id) for digest, memory_id in found}
 
     def nearest(self, probe: Probe) -> list[list[Near]]:
-        found = self._find_nearest(
-            probe.scope.user,
-            probe.embedder,
-            probe.vectors,
-            self._scope(probe.scope),
-            probe.limit,
-        )
+        scope = self._scope(probe.scope)
+        found = self._find_nearest(probe, scope)
         near = [list(zip(n.rows.tolist(), n.cosines.tolist(), strict=True)) for n in found]
-        wanted = {row for pairs in near for row, cosine in pairs if cosine >= probe.floor}
-        records = self._live_records(wanted)
+        records = self._live_records({row for pairs in near for row, _ in pairs}, scope)
         return [
-            [
-                Near(records[row], cosine)
-                for row, cosine in pairs
-                if cosine >= probe.floor and row in records
-            ]
+            [Near(records[row], cosine) for row, cosine in pairs if row in records]
             for pairs in near
         ]
 
-    def _live_records(self, rows: set[int]) -> dict[int, MemoryRecord]:
+    def _live_records(self, rows: set[int], scope: int) -> dict[int, MemoryRecord]:
+        """Asked again, for this transaction may have moved or retired what the index knows."""
         if not rows:
             return {}
         return self.records_by_row(
-            "m.row IN (SELECT value FROM json_each(:rows))"
+            "m.row IN (SELECT value FROM json_each(:rows)) AND m.scope = :scope"
             " AND m.deleted_at IS NULL AND m.superseded_by IS NULL",
-            {"rows": json.dumps(sorted(rows))},
+            {"rows": json.dumps(sorted(rows)), "scope": scope},
         )
 
     def superseded_by(self, user: str, memory_id: str) -> list[MemoryRecord]:
@@ -119,7 +112,7 @@ class SqliteTransaction(SqliteReads):
                 row,
                 self._scope(record.scope),
                 record.access_count,
-                None if record.last_accessed is None else moment_text(record.last_accessed),
+                _moment(record.last_accessed),
                 record.usefulness,
             ),
         )
@@ -135,8 +128,15 @@ class SqliteTransaction(SqliteReads):
             raise NotFound(f"no memory {record.id[:40]!r}")
         (row,) = found
         self.connection.execute(
-            "UPDATE memory_stats SET scope = ?, access_count = ?, usefulness = ? WHERE row = ?",
-            (self._scope(record.scope), record.access_count, record.usefulness, row),
+            """UPDATE memory_stats SET scope = ?, access_count = ?, last_accessed = ?,
+                usefulness = ? WHERE row = ?""",
+            (
+                self._scope(record.scope),
+                record.access_count,
+                _moment(record.last_accessed),
+                record.usefulness,
+                row,
+            ),
         )
         if memory.vectors or change.before is None or change.before.content != record.content:
             self.connection.execute("DELETE FROM memory_vectors WHERE row = ?", (row,))
@@ -160,16 +160,18 @@ class SqliteTransaction(SqliteReads):
 
     def _set_vectors(self, row: int, vectors: Mapping[str, FloatArray]) -> None:
         for name, vector in vectors.items():
+            number, dimension = self._embedder(name)
             self.connection.execute(
                 "INSERT INTO memory_vectors (embedder, row, vector) VALUES (?, ?, ?)",
-                (self._embedder(name), row, vector_blob(vector)),
+                (number, row, vector_blob(vector, dimension)),
             )
 
     def put_vectors(
         self, embedder: str, vectors: Sequence[tuple[MemoryRecord, FloatArray]]
     ) -> None:
-        number, change = self._embedder(embedder), self._next_change()
+        (number, dimension), change = self._embedder(embedder), self._next_change()
         for record, vector in vectors:
+            blob = vector_blob(vector, dimension)
             found = self.connection.execute(
                 "UPDATE memories SET change = ? WHERE user = ? AND id = ? AND content = ?"
                 " RETURNING row",
@@ -179,7 +181,7 @@ class SqliteTransaction(SqliteReads):
                 self.connection.execute(
                     "INSERT INTO memory_vectors (embedder, row, vector) VALUES (?, ?, ?)"
                     " ON CONFLICT (embedder, row) DO UPDATE SET vector = excluded.vector",
-                    (number, found[0], vector_blob(vector)),
+                    (number, found[0], blob),
                 )
 
     def add_usage(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
@@ -190,25 +192,9 @@ class SqliteTransaction(SqliteReads):
         )
 
     def purge(self, user: str, memory_id: str) -> None:
-        self.get(user, memory_id)
-        key = (user, memory_id)
-        for statement in (
-            "UPDATE memory_history SET other = NULL WHERE user = ? AND other_id = ?",
-            "DELETE FROM memory_history WHERE user = ? AND memory_id = ?",
-            "DELETE FROM memories WHERE user = ? AND id = ?",
-        ):
-            self.connection.execute(statement, key)
-        # An entity that only this memory named would still tell its name.
-        self.connection.execute(
-            """DELETE FROM entities WHERE user = ? AND NOT EXISTS (
-                SELECT 1 FROM aspects p JOIN attributes a ON a.aspect = p.aspect
-                WHERE p.entity = entities.entity) AND NOT EXISTS (
-                SELECT 1 FROM dependencies d WHERE d.on_entity = entities.entity)""",
-            (user,),
-        )
-        # FTS5 keeps deleted words in old segments until they are merged away.
-        self.connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('optimize')")
-        self._next_change()
+        if not self.has(user, memory_id):
+            raise NotFound(f"no memory {memory_id[:40]!r}")
+        purge.erase(self.connection, user, memory_id, self._next_change())
 
     # -- entities -------------------------------------------------------------------------
 
@@ -310,6 +296,8 @@ class SqliteTransaction(SqliteReads):
     # -- numbers --------------------------------------------------------------------------
 
     def _scope(self, scope: Scope) -> int:
+        if "" in (scope.agent, scope.project):
+            raise InputError("an agent or project needs a name", hint="None means everywhere")
         if scope not in self._scopes:
             names = (scope.user, scope.agent, scope.project)
             self._scopes[scope] = self._ensure(
@@ -322,14 +310,15 @@ class SqliteTransaction(SqliteReads):
             )
         return self._scopes[scope]
 
-    def _embedder(self, name: str) -> int:
+    def _embedder(self, name: str) -> tuple[int, int]:
+        """The number and dimension of an embedder."""
         if name not in self._embedders:
             found = self.connection.execute(
-                "SELECT embedder FROM embedders WHERE name = ?", (name,)
+                "SELECT embedder, dimension FROM embedders WHERE name = ?", (name,)
             ).fetchone()
             if found is None:
                 raise NotFound(f"no embedder {name!r} in this store")
-            self._embedders[name] = found[0]
+            self._embedders[name] = found
         return self._embedders[name]
 
     def _next_change(self) -> int:
@@ -351,9 +340,15 @@ class SqliteTransaction(SqliteReads):
         return int(found[0])
 
 
-def vector_blob(vector: FloatArray) -> bytes:
+def vector_blob(vector: FloatArray, dimension: int) -> bytes:
     """A unit vector as bytes; nothing at all for the zero vector, which means there is none."""
+    if vector.shape != (dimension,) or not np.isfinite(vector).all():
+        raise InputError(f"a vector must have {dimension} finite numbers")
     return np.ascontiguousarray(vector, np.float32).tobytes() if np.any(vector) else b""
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else moment_text(moment)
 
 
 def _as_json(record: MemoryRecord | None) -> str | None:

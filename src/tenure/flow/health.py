@@ -1,0 +1,251 @@
+"""The doctor's checks, as data: what was looked at, whether it is well, and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from tenure.errors import TenureError
+from tenure.ports.embedder import Embedder, EmbedderSpec, open_embedder
+from tenure.store.base import Store
+from tenure.store.engine import side_files
+from tenure.store.features import schema_of, sqlite_features
+from tenure.store.sqlite import SqliteStore
+
+Status = Literal["ok", "warn", "fail"]
+_ORDER: tuple[Status, ...] = ("ok", "warn", "fail")
+
+DISK_WARN_BYTES = 512 * 1024 * 1024
+DISK_FAIL_BYTES = 32 * 1024 * 1024
+WAL_WARN_BYTES = 256 * 1024 * 1024
+BACKUP_WARN_AGE = timedelta(days=30)
+PYTHON_MIN = (3, 11)
+_OTHERS = 0o077
+_PROBE = "is the embedder well?"
+_DAMAGE_SHOWN = 3
+# What makes two embedders give different vectors; an address or a key does not.
+_IDENTITY = ("kind", "model", "document_prefix")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    status: Status
+    detail: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is to be examined, how thoroughly, and what time it is."""
+
+    home: Path
+    store_file: Path
+    backups: Path
+    spec: EmbedderSpec
+    now: datetime
+    deep: bool = False
+
+
+def worst(checks: Sequence[Check]) -> Status:
+    """The worst state of all."""
+    return max((check.status for check in checks), key=_ORDER.index, default="ok")
+
+
+def examine(patient: Patient) -> list[Check]:
+    """Runs every check; one that fails never keeps the others from running."""
+    return [
+        _python(),
+        _sqlite(),
+        _home(patient.home),
+        _disk(patient.store_file),
+        *_store(patient),
+        _log(patient.store_file),
+        _backup(patient),
+    ]
+
+
+def is_reembedding_due(store: Store, spec: EmbedderSpec) -> bool:
+    """Whether searches still use another embedder's vectors; asks no embedder and scans nothing."""
+    if spec.kind == "none":
+        return False
+    info = store.serving_embedder()
+    if info is None:
+        return False
+    plain = json.loads(info.spec)
+    return any(plain.get(name) != getattr(spec, name) for name in _IDENTITY)
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < PYTHON_MIN:
+        return Check("python", "fail", version, "Tenure needs Python 3.11 or newer")
+    return Check("python", "ok", version)
+
+
+def _sqlite() -> Check:
+    found = sqlite_features()
+    if not found.is_new_enough:
+        return Check("sqlite", "fail", found.version, "Tenure needs SQLite 3.37 or newer")
+    if not found.has_full_text:
+        return Check("sqlite", "fail", f"{found.version} without FTS5", "use a Python with FTS5")
+    return Check("sqlite", "ok", f"{found.version} with FTS5")
+
+
+def _home(home: Path) -> Check:
+    try:
+        mode = stat.S_IMODE(home.stat().st_mode)
+    except FileNotFoundError:
+        return Check("data folder", "ok", f"{home} is not there yet", "the first memory makes it")
+    except OSError as error:
+        return Check("data folder", "fail", f"{home}: {error.strerror}", "set TENURE_HOME")
+    if not home.is_dir():
+        return Check("data folder", "fail", f"{home} is not a folder", "move it away")
+    if not os.access(home, os.W_OK | os.X_OK):
+        return Check("data folder", "fail", f"{home} cannot be written", "make it writable")
+    if mode & _OTHERS:
+        hint = f"chmod 700 {home}"
+        return Check("data folder", "warn", f"open to other users (mode {mode:03o})", hint)
+    return Check("data folder", "ok", f"{home} is private (mode {mode:03o})")
+
+
+def _disk(file: Path) -> Check:
+    place = next((folder for folder in file.parents if folder.is_dir()), Path("/"))
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Check("disk", "warn", f"{place}: {error.strerror}")
+    status: Status = "ok"
+    if free < DISK_WARN_BYTES:
+        status = "warn" if free >= DISK_FAIL_BYTES else "fail"
+    hint = "" if status == "ok" else "free some space"
+    return Check("disk", status, f"{_size(free)} free", hint)
+
+
+def _store(patient: Patient) -> Iterator[Check]:
+    """Opens the store and looks at what is in it; the embedder is asked once."""
+    embedder, embedder_check = _embedder(patient.spec)
+    file = patient.store_file
+    if not file.exists():
+        yield Check("store", "ok", f"{file} is not there yet", "the first memory makes it")
+        yield embedder_check
+        return
+    try:
+        found, newest = schema_of(file)
+        store = SqliteStore(file)
+    except TenureError as error:
+        yield Check("store", "fail", error.message, error.hint or "")
+        yield embedder_check
+        return
+    except OSError as error:
+        yield Check("store", "fail", f"{file}: {error.strerror}", "check its owner and permissions")
+        yield embedder_check
+        return
+    try:
+        yield _opened(store)
+        told = f"version {found}" + ("" if found == newest else f", now brought to {newest}")
+        yield Check("schema", "ok", told)
+        yield _contents(store, deep=patient.deep)
+        yield embedder_check
+        if embedder is not None:
+            yield _vectors(store, embedder)
+    finally:
+        store.close()
+
+
+def _opened(store: Store) -> Check:
+    try:
+        totals = [store.totals(user) for user in store.users()]
+    except TenureError as error:
+        return Check("store", "fail", error.message, error.hint or "")
+    live = sum(figures["live"] for figures in totals)
+    size = _size(store.path.stat().st_size)
+    return Check("store", "ok", f"{live} memories of {len(totals)} users, {size}, {store.path}")
+
+
+def _contents(store: Store, *, deep: bool) -> Check:
+    name = "contents, all rows" if deep else "contents"
+    try:
+        damage = store.check(deep=deep)
+    except TenureError as error:
+        damage = [error.message]
+    if not damage:
+        told = "every memory fits its checksum" if deep else "the database is sound"
+        return Check(name, "ok", told, "" if deep else "--deep reads every memory too")
+    more = f" and {len(damage) - _DAMAGE_SHOWN} more" if len(damage) > _DAMAGE_SHOWN else ""
+    return Check(
+        name,
+        "fail",
+        "; ".join(damage[:_DAMAGE_SHOWN]) + more,
+        "`tenure export` saves what can be read, `tenure restore BACKUP` puts a backup in place",
+    )
+
+
+def _embedder(spec: EmbedderSpec) -> tuple[Embedder | None, Check]:
+    if spec.kind == "none":
+        return None, Check("embedder", "ok", "off by choice: searches go by words only")
+    try:
+        embedder = open_embedder(spec)
+        length = len(embedder.embed_query(_PROBE))
+    except TenureError as error:
+        hint = error.hint or "until it is back, searches go by words only"
+        return None, Check("embedder", "fail", error.message, hint)
+    return embedder, Check("embedder", "ok", f"{embedder.name} answers with {length} numbers")
+
+
+def _vectors(store: Store, embedder: Embedder) -> Check:
+    try:
+        state = store.embedding_state(embedder.name)
+        serving = store.serving_embedder()
+    except TenureError as error:
+        return Check("vectors", "fail", error.message, error.hint or "")
+    told = f"{state.embedded_count} of {state.live_count} memories have vectors of {embedder.name}"
+    if state.live_count and not state.is_complete:
+        return Check("vectors", "warn", told, "`tenure reembed` makes the others")
+    if state.live_count and (serving is None or serving.name != embedder.name):
+        return Check("vectors", "warn", f"{told}, but another serves", "`tenure reembed` ends it")
+    return Check("vectors", "ok", told)
+
+
+def _log(file: Path) -> Check:
+    wal, _ = side_files(file)
+    try:
+        size_bytes = wal.stat().st_size
+    except OSError:
+        return Check("write-ahead log", "ok", "empty")
+    if size_bytes > WAL_WARN_BYTES:
+        hint = "a process that never ends its reading keeps it so; end it"
+        return Check("write-ahead log", "warn", _size(size_bytes), hint)
+    return Check("write-ahead log", "ok", _size(size_bytes))
+
+
+def _backup(patient: Patient) -> Check:
+    try:
+        moments = [file.stat().st_mtime for file in patient.backups.glob("*.db")]
+    except OSError as error:
+        return Check("backup", "warn", f"{patient.backups}: {error.strerror}")
+    if not moments:
+        return Check("backup", "ok", "none yet", "`tenure backup` makes one")
+    latest = datetime.fromtimestamp(max(moments), UTC)
+    told = f"the latest of {len(moments)} is of {latest:%Y-%m-%d %H:%M} UTC"
+    if patient.now - latest > BACKUP_WARN_AGE:
+        return Check("backup", "warn", told, "`tenure backup` makes a new one")
+    return Check("backup", "ok", told)
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024 or unit == "GiB":
+            break
+        size_bytes /= 1024
+    return f"{size_bytes:.0f} {unit}" if unit == "bytes" else f"{size_bytes:.1f} {unit}"

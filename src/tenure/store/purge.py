@@ -1,0 +1,54 @@
+"""Erasing a memory from an SQLite store: its row, its history, its words and its entities."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+# What stands in the history of others in place of a text that was erased.
+PURGED_TEXT = "[purged]"
+
+_TEXTS = """SELECT content FROM memories WHERE user = :user AND id = :id
+    UNION SELECT json_extract(before, '$.content') FROM memory_history
+        WHERE user = :user AND memory_id = :id AND before IS NOT NULL"""
+# After a merge was split again, the survivor's history still holds the state in which it wore
+# the other's words.
+_REDACT = """UPDATE memory_history
+    SET before = json_set(before, '$.content', :purged, '$.tags', json('[]'))
+    WHERE user = :user AND memory_id <> :id AND json_extract(before, '$.content') IN
+            (SELECT value FROM json_each(:texts))
+        AND memory_id IN
+            (SELECT memory_id FROM memory_history WHERE user = :user AND other_id = :id)
+        AND memory_id NOT IN (SELECT id FROM memories WHERE user = :user
+            AND content IN (SELECT value FROM json_each(:texts)))"""
+_ORPHAN_ASPECTS = """DELETE FROM aspects WHERE entity IN
+        (SELECT entity FROM entities WHERE user = :user)
+    AND NOT EXISTS (SELECT 1 FROM attributes a WHERE a.aspect = aspects.aspect)"""
+_ORPHAN_ENTITIES = """DELETE FROM entities WHERE user = :user
+    AND NOT EXISTS (SELECT 1 FROM aspects p WHERE p.entity = entities.entity)
+    AND NOT EXISTS (SELECT 1 FROM dependencies d WHERE d.on_entity = entities.entity)"""
+
+
+def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int) -> None:
+    """Erases one memory; `change` tells indexes in memory that something is gone."""
+    names = {"user": user, "id": memory_id}
+    texts = json.dumps([text for (text,) in connection.execute(_TEXTS, names)])
+    connection.execute(_REDACT, {**names, "texts": texts, "purged": PURGED_TEXT})
+    for statement in (
+        "UPDATE memory_history SET other = NULL WHERE user = :user AND other_id = :id",
+        "DELETE FROM memory_history WHERE user = :user AND memory_id = :id",
+        "DELETE FROM memories WHERE user = :user AND id = :id",
+        _ORPHAN_ASPECTS,
+    ):
+        connection.execute(statement, names)
+    # An entity that only this memory named would still tell its name, and so would one that is
+    # held only by a dependency of the first: hence again until nothing more goes.
+    while connection.execute(_ORPHAN_ENTITIES, names).rowcount:
+        pass
+    # FTS5 keeps deleted words in old segments until they are merged away.
+    connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('optimize')")
+    connection.execute(
+        """INSERT INTO meta VALUES ('purge', CAST(? AS TEXT))
+            ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
+        (change,),
+    )
