@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -60,7 +60,7 @@ def update(
         check_validity(changed.valid_from, changed.valid_until)
         return changed
 
-    return _apply(services, record, change, "update", values.get("content"))
+    return _apply(services, record, change, _Note("update"), values.get("content"))
 
 
 def confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
@@ -76,7 +76,7 @@ def confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
             tags=tuple(tag for tag in current.tags if tag not in proposals),
         )
 
-    return _apply(services, record, change, "confirm", None)
+    return _apply(services, record, change, _Note("confirm"))
 
 
 def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
@@ -85,7 +85,7 @@ def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
         return record
     now = services.world.now()
     return _apply(
-        services, record, lambda current: replace(current, deleted_at=now), "delete", None, why
+        services, record, lambda current: replace(current, deleted_at=now), _Note("delete", why)
     )
 
 
@@ -100,22 +100,32 @@ def purge(services: Services, record: MemoryRecord) -> None:
     services.store.erase_traces()
 
 
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What the history says about a change."""
+
+    action: Action
+    why: str = ""
+
+
 def _apply(
     services: Services,
     record: MemoryRecord,
-    change: Any,
-    action: Action,
-    content: str | None,
-    why: str = "",
+    change: Callable[[MemoryRecord], MemoryRecord],
+    note: _Note,
+    content: str | None = None,
 ) -> MemoryRecord:
+    """Changes a memory as it is by now, and notes what it was before."""
     now = services.world.now()
     vectors = services.embedding.documents([content])[0] if content is not None else {}
 
     def work(transaction: Transaction) -> MemoryRecord:
         current = transaction.get(record.user, record.id)
-        changed: MemoryRecord = replace(change(current), updated_at=now)
-        note = Change(services.world.new_id(), now, services.actor, action, why, before=current)
-        transaction.update(indexed(changed, vectors), note)
+        changed = replace(change(current), updated_at=now)
+        logged = Change(
+            services.world.new_id(), now, services.actor, note.action, note.why, current
+        )
+        transaction.update(indexed(changed, vectors), logged)
         return transaction.get(record.user, record.id)
 
     return services.store.write(work)

@@ -50,6 +50,10 @@ def checked_record(plain: Any, user: str) -> MemoryRecord:
         sources=tuple(source for item in sources if (source := checked_source(item))),
         created_at=parse_moment(plain["created_at"], "created_at"),
         updated_at=parse_moment(plain["updated_at"], "updated_at"),
+        embedder=None if plain["embedder"] is None else checked_name("embedder", plain["embedder"]),
+        dimension=None
+        if plain["dimension"] is None
+        else _checked_count("dimension", plain["dimension"]),
         superseded_by=None
         if plain["superseded_by"] is None
         else checked_id(plain["superseded_by"]),

@@ -76,12 +76,13 @@ def examine(patient: Patient) -> list[Check]:
 
 
 def is_reembedding_due(store: Store, spec: EmbedderSpec) -> bool:
-    """Whether searches still use another embedder's vectors; asks no embedder and scans nothing."""
+    """Whether searches still use another embedder's vectors; asks no embedder."""
     if spec.kind == "none":
         return False
     info = store.serving_embedder()
     if info is None:
-        return False
+        # Words only so far: whatever there is has no vector yet.
+        return any(store.totals(user)["live"] for user in store.users())
     plain = json.loads(info.spec)
     return any(plain.get(name) != getattr(spec, name) for name in _IDENTITY)
 
@@ -169,8 +170,9 @@ def _opened(store: Store) -> Check:
     except TenureError as error:
         return Check("store", "fail", error.message, error.hint or "")
     live = sum(figures["live"] for figures in totals)
+    people = "user" if len(totals) == 1 else "users"
     size = _size(store.path.stat().st_size)
-    return Check("store", "ok", f"{live} memories of {len(totals)} users, {size}, {store.path}")
+    return Check("store", "ok", f"{live} memories, {len(totals)} {people}, {size}, {store.path}")
 
 
 def _contents(store: Store, *, deep: bool) -> Check:

@@ -63,7 +63,8 @@ def restore(path: Path, source: Path, now: datetime) -> Path | None:
     """Puts a backup in the store's place; returns the folder where the former files were kept."""
     if not source.is_file():
         raise InputError(f"there is no backup {source}", hint="give the path of a backup file")
-    if any(file.exists() and file.stat().st_size for file in side_files(source)[:1]):
+    log, _ = side_files(source)
+    if log.exists() and log.stat().st_size:
         raise InputError(
             f"{source} has a log beside it, so it is a store and not a backup",
             hint="make a backup of it with `tenure backup`",

@@ -65,6 +65,9 @@ class SqliteStore:
     def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
         with self._engine.read() as connection:
             index = self._index(connection, probe.scope.user, probe.embedder)
+        if index.dimension != probe.vectors.shape[1]:
+            # The embedder was retired between embedding and writing.
+            return [Nearest.none() for _ in probe.vectors]
         return index.nearest_many(probe.vectors, scope, probe.limit, probe.floor)
 
     # -- finding --------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class SqliteTransaction(SqliteReads):
         self._find_nearest = find_nearest
         self._change: int | None = None
         self._scopes: dict[Scope, int] = {}
-        self._embedders: dict[str, tuple[int, int]] = {}
+        self._embedders: dict[str, tuple[int, int] | None] = {}
 
     # -- what the write path asks ---------------------------------------------------------
 
@@ -160,16 +160,22 @@ class SqliteTransaction(SqliteReads):
 
     def _set_vectors(self, row: int, vectors: Mapping[str, FloatArray]) -> None:
         for name, vector in vectors.items():
-            number, dimension = self._embedder(name)
+            found = self._embedder(name)
+            if found is None:
+                # Retired between embedding and writing: its vectors are of no use any more.
+                continue
             self.connection.execute(
                 "INSERT INTO memory_vectors (embedder, row, vector) VALUES (?, ?, ?)",
-                (number, row, vector_blob(vector, dimension)),
+                (found[0], row, vector_blob(vector, found[1])),
             )
 
     def put_vectors(
         self, embedder: str, vectors: Sequence[tuple[MemoryRecord, FloatArray]]
     ) -> None:
-        (number, dimension), change = self._embedder(embedder), self._next_change()
+        found_embedder = self._embedder(embedder)
+        if found_embedder is None:
+            raise NotFound(f"no embedder {embedder!r} in this store")
+        (number, dimension), change = found_embedder, self._next_change()
         for record, vector in vectors:
             blob = vector_blob(vector, dimension)
             found = self.connection.execute(
@@ -310,15 +316,12 @@ class SqliteTransaction(SqliteReads):
             )
         return self._scopes[scope]
 
-    def _embedder(self, name: str) -> tuple[int, int]:
-        """The number and dimension of an embedder."""
+    def _embedder(self, name: str) -> tuple[int, int] | None:
+        """The number and dimension of an embedder the store knows."""
         if name not in self._embedders:
-            found = self.connection.execute(
+            self._embedders[name] = self.connection.execute(
                 "SELECT embedder, dimension FROM embedders WHERE name = ?", (name,)
             ).fetchone()
-            if found is None:
-                raise NotFound(f"no embedder {name!r} in this store")
-            self._embedders[name] = found
         return self._embedders[name]
 
     def _next_change(self) -> int:

@@ -1,0 +1,1 @@
+"""Pure ranking maths: numpy and the project's types, nothing else."""

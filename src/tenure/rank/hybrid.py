@@ -1,0 +1,194 @@
+"""Hybrid recall: joins text and vector scores and lets memories of one session help each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Scores = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+# One match of a word is worth idf * 2.2 / (1.3 + 0.9 * length / mean) in BM25, k1 1.2 and b 0.75.
+BM25_FLAT = 1.3
+BM25_SLOPE = 0.9
+# How many of the best text hits are asked whether the vector leg agrees.
+AGREEMENT_HITS = 5
+# A mean over few vectors says little about the store: it is shrunk as if this many were zero.
+MEAN_PRIOR_COUNT = 10.0
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class HybridWeights:
+    """The constants of hybrid recall, tuned once for all data (ADR 0006)."""
+
+    cosine: float = 0.4
+    # The vector leg has its full weight from this agreement with the text leg on ...
+    full_agreement: float = 0.4
+    # ... and never less than this share of it.
+    least_share: float = 0.25
+    # Shorter texts are not rewarded for being short.
+    length_floor_chars: float = 200.0
+    # What a memory gets of the better of its neighbours, one and two turns away, ...
+    near: float = 0.1
+    far: float = 0.1
+    # ... and of the best memory of its session.
+    session: float = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """What both searches say about the same memories, one entry per memory."""
+
+    # BM25 with a positive sign, 0 where the memory is no hit.
+    text: ArrayLike
+    # Centred cosine; not finite where there is no vector.
+    cosine: ArrayLike
+    length_chars: ArrayLike
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeStats:
+    """Means over all memories searched, not only over those in the legs."""
+
+    mean_cosine: float
+    mean_length_chars: float
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where each memory's neighbours are in the same arrays, -1 for none."""
+
+    previous_row: Rows
+    next_row: Rows
+    # A small number per session, -1 for a memory without one.
+    session: Rows
+
+
+def store_mean(total: ArrayLike, count: int) -> NDArray[np.float64]:
+    """Return the mean of a store's unit vectors from their sum, shrunk for small stores."""
+    return np.asarray(total, dtype=np.float64) / (max(count, 0) + MEAN_PRIOR_COUNT)
+
+
+def centred_cosine(
+    cosine: ArrayLike, mean_dots: ArrayLike, query: ArrayLike, mean: ArrayLike
+) -> Scores:
+    """Return the cosines left after the store's mean is taken out of memories and query.
+
+    It needs no second pass over the vectors: `cosine` holds their products with the unit query,
+    `mean_dots` those with the mean. Where either is not finite, so is the result.
+    """
+    shared = np.asarray(mean, dtype=np.float64)
+    asked = np.asarray(query, dtype=np.float64)
+    of_mean, of_query = float(shared @ shared), float(shared @ asked)
+    dots = np.asarray(mean_dots, dtype=np.float64)
+    # |v - m|^2 = 1 - 2 v.m + m.m for a unit vector v.
+    lengths = np.maximum(1.0 - 2.0 * dots + of_mean, _TINY)
+    query_length = max(float(asked @ asked) - 2.0 * of_query + of_mean, _TINY)
+    left = np.asarray(cosine, dtype=np.float64) - dots - of_query + of_mean
+    return np.asarray(left / np.sqrt(lengths * query_length))
+
+
+def hybrid_scores(legs: Legs, stats: ScopeStats, weights: HybridWeights | None = None) -> Scores:
+    """Return one score in 0..1 per memory: a weighted sum of both legs, each over its best.
+
+    The vector leg's weight follows its agreement with the text leg, so that an embedder that does
+    not understand the user's texts loses its say. What is not finite counts as no hit.
+    """
+    used = weights or HybridWeights()
+    text = _text_leg(legs, stats.mean_length_chars, used.length_floor_chars)
+    cosine = _cosine_leg(legs.cosine, stats.mean_cosine)
+    if text.size != cosine.size:
+        raise ValueError(f"the legs differ in size: {text.size} and {cosine.size}")
+    share = used.cosine
+    if text.any():
+        trust = _agreement(text, cosine) / max(used.full_agreement, _TINY)
+        share *= float(np.clip(trust, used.least_share, 1.0))
+    return np.asarray(share * cosine + (1.0 - share) * text)
+
+
+def with_neighbours(
+    scores: ArrayLike, links: Links, weights: HybridWeights | None = None
+) -> Scores:
+    """Return scores in 0..1 to which neighbours in the same session have lent a share of theirs.
+
+    A memory without a session counts as a session of its own. A score that is not finite, or
+    negative, lends nothing, borrows nothing and ends at 0.
+    """
+    used = weights or HybridWeights()
+    given = np.asarray(scores, dtype=np.float64)
+    valid = np.isfinite(given) & (given >= 0.0)
+    own = np.where(valid, given, 0.0)
+    before, after = _neighbours(links.previous_row), _neighbours(links.next_row)
+    total = own + used.session * _session_best(own, links.session)
+    for share, left, right in zip((used.near, used.far), before, after, strict=True):
+        total += share * np.maximum(_lookup(own, left), _lookup(own, right))
+    total /= 1.0 + used.session + used.near + used.far
+    return np.where(valid, total, 0.0)
+
+
+def fold_sessions(scores: ArrayLike, session: Rows, count: int) -> Scores:
+    """Return the score of each of count sessions: that of its best memory, -inf without one."""
+    out = np.full(count, -np.inf)
+    values = np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf)
+    known = session >= 0
+    np.maximum.at(out, session[known], values[known])
+    return out
+
+
+def _text_leg(legs: Legs, mean_length_chars: float, floor_chars: float) -> Scores:
+    text = _finite(legs.text)
+    length = _finite(legs.length_chars)
+    if mean_length_chars > 0.0:
+        slope = BM25_SLOPE / mean_length_chars
+        short = BM25_FLAT + slope * length
+        text = text * short / (BM25_FLAT + slope * np.maximum(length, floor_chars))
+    return _over_best(np.maximum(text, 0.0))
+
+
+def _cosine_leg(cosine: ArrayLike, mean: float) -> Scores:
+    values = np.asarray(cosine, dtype=np.float64)
+    finite = np.isfinite(values)
+    level = mean if np.isfinite(mean) else 0.0
+    above = np.where(finite, values - level, 0.0)
+    if above.max(initial=0.0) <= _TINY:
+        # All alike, as in a store of one memory: the plain cosine is all there is to say.
+        return np.clip(np.where(finite, values, 0.0), 0.0, 1.0)
+    return _over_best(np.maximum(above, 0.0))
+
+
+def _agreement(text: Scores, cosine: Scores) -> float:
+    """Return how near the vector scores of the best text hits come to the best vector scores."""
+    count = min(AGREEMENT_HITS, text.size)
+    best_text = np.argpartition(-text, count - 1)[:count]
+    ideal = -np.partition(-cosine, count - 1)[:count].sum()
+    # Without any vector there is nothing to trust or to distrust.
+    return float(cosine[best_text].sum() / ideal) if ideal > _TINY else 1.0
+
+
+def _neighbours(rows: Rows) -> tuple[Rows, Rows]:
+    """Return the rows one and two steps away."""
+    return rows, np.where(rows >= 0, rows[rows], -1)
+
+
+def _lookup(values: Scores, rows: Rows) -> Scores:
+    return np.where(rows >= 0, values[rows], 0.0)
+
+
+def _session_best(scores: Scores, session: Rows) -> Scores:
+    count = int(session.max(initial=-1)) + 1
+    best = fold_sessions(scores, session, count)
+    alone = session < 0
+    return scores if count == 0 else np.where(alone, scores, best[session])
+
+
+def _finite(values: ArrayLike) -> Scores:
+    array = np.asarray(values, dtype=np.float64)
+    return np.where(np.isfinite(array), array, 0.0)
+
+
+def _over_best(values: Scores) -> Scores:
+    best = values.max(initial=0.0)
+    return values / best if best > _TINY else np.zeros_like(values)

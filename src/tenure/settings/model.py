@@ -1,0 +1,201 @@
+"""The typed model of all settings; each field carries its own purpose and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from tenure.errors import SettingsError
+from tenure.settings.home import STORE_NAME
+from tenure.settings.value import Setting, Value, show, suggestion
+from tenure.types import DEFAULT_USER, NAME_LIMIT_CHARS
+
+_TEXT_LIMIT_CHARS = 1_024
+T = TypeVar("T")
+
+
+def _setting(default: T, help: str, **details: Any) -> T:
+    """A field of the model with its documentation and bounds."""
+    metadata = {"setting": {"help": help, **details}}
+    made: T = field(default=default, repr=not details.get("secret"), metadata=metadata)
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSettings:
+    """The similarity gate in front of every write."""
+
+    threshold: float | None = _setting(
+        None,
+        "Cosine from which a new memory counts as similar to an old one; "
+        "auto is the value calibrated for the embedder.",
+        low=0.0,
+        high=1.0,
+    )
+    enabled: bool = _setting(True, "Whether similar memories are merged or superseded at all.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretsSettings:
+    """What happens to keys, tokens and passwords in a text."""
+
+    policy: Literal["refuse", "redact"] = _setting(
+        "refuse", "Refuse a text that holds a secret, or store it with the secret blacked out."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderSettings:
+    """What turns texts into vectors."""
+
+    kind: Literal["static", "openai", "fastembed", "sentence-transformers", "onnx", "none"] = (
+        _setting("static", "The embedder; static needs no download, none searches by words only.")
+    )
+    model: str = _setting("", "The model's name; empty is the embedder's own default.", high=256)
+    url: str = _setting("", "Base address of an OpenAI-compatible server.", form="address")
+    api_key: str = _setting("", "Key for that server.", secret=True)
+    dimension: int | None = _setting(
+        None, "Length of the vectors; auto is what the model gives.", low=1, high=65_536
+    )
+    timeout_ms: int = _setting(
+        10_000, "How long to wait for an embedder outside the process.", low=1, high=600_000
+    )
+    query_prefix: str = _setting("", "Put before every question.", multiline=True)
+    document_prefix: str = _setting("", "Put before every memory.", multiline=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallSettings:
+    """How memories are found."""
+
+    limit: int = _setting(10, "How many memories a recall returns.", low=1, high=200)
+    relevance_floor: float = _setting(
+        0.15, "Relevance below which a memory is not about the query.", low=0.0, high=1.0
+    )
+    vector_weight: float = _setting(
+        0.7,
+        "Share of the vectors in the hybrid score; the words have the rest.",
+        low=0.0,
+        high=1.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingSettings:
+    """How far the source of a memory lowers its relevance."""
+
+    weight_user_stated: float = _setting(
+        1.0, "Weight of what the user said outright.", low=0.0, high=1.0
+    )
+    weight_episode_summary: float = _setting(
+        0.85, "Weight of a summary of a session.", low=0.0, high=1.0
+    )
+    weight_assistant_derived: float = _setting(
+        0.7, "Weight of what the assistant concluded.", low=0.0, high=1.0
+    )
+    confidence_slope: float = _setting(
+        0.3, "Share of the relevance that a confidence of 0 costs.", low=0.0, high=1.0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Where memories are kept."""
+
+    path: str = _setting(
+        "",
+        f"The database file; empty is {STORE_NAME} in the data folder, "
+        "where a relative path starts too.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings, the data folder they belong to, and the origin of each value."""
+
+    home: Path
+    origins: Mapping[str, str]
+    user: str = _setting(
+        DEFAULT_USER, "Whose memories they are when nobody is named.", low=1, high=NAME_LIMIT_CHARS
+    )
+    gate: GateSettings = GateSettings()
+    secrets: SecretsSettings = SecretsSettings()
+    embedder: EmbedderSettings = EmbedderSettings()
+    recall: RecallSettings = RecallSettings()
+    ranking: RankingSettings = RankingSettings()
+    store: StoreSettings = StoreSettings()
+
+    @property
+    def store_file(self) -> Path:
+        """The database file that the settings name."""
+        try:
+            return self.home / Path(self.store.path or STORE_NAME).expanduser()
+        except RuntimeError as error:
+            raise SettingsError(
+                f"store.path names a home folder that is not known: {self.store.path}",
+                hint="write the whole path",
+            ) from error
+
+    def value(self, name: str) -> Value:
+        """The value of a setting by its dotted name."""
+        owner: Any = self
+        for part in known(name, "the call").name.split("."):
+            owner = getattr(owner, part)
+        found: Value = owner
+        return found
+
+    def shown(self) -> dict[str, str]:
+        """Every value as text for people, secrets masked."""
+        return {setting.name: show(setting, self.value(setting.name)) for setting in SETTINGS}
+
+
+def _described(name: str, hint: Any, default: Any, details: Mapping[str, Any]) -> Setting:
+    """The description of one field of the model, its form taken from the type."""
+    kinds = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    found: dict[str, Any] = dict(details)
+    if get_origin(kinds[0]) is Literal:
+        found |= {"form": "choice", "choices": get_args(kinds[0])}
+    elif kinds[0] is str:
+        found = {"form": "text", "low": 0, "high": _TEXT_LIMIT_CHARS} | found
+    else:
+        found["form"] = {bool: "switch", int: "whole number", float: "number"}[kinds[0]]
+    return Setting(name=name, default=default, auto=NoneType in kinds, **found)
+
+
+def _walk(model: type, prefix: str = "") -> Iterator[Setting]:
+    """The settings of a model and of the groups inside it, in the order they are written."""
+    hints = get_type_hints(model)
+    for item in fields(model):
+        hint, details = hints[item.name], item.metadata.get("setting")
+        if details is not None:
+            yield _described(prefix + item.name, hint, item.default, details)
+        elif isinstance(hint, type) and is_dataclass(hint):
+            yield from _walk(hint, f"{prefix}{item.name}.")
+
+
+SETTINGS: tuple[Setting, ...] = tuple(_walk(Settings))
+BY_NAME = MappingProxyType({setting.name: setting for setting in SETTINGS})
+BY_VARIABLE = MappingProxyType({setting.variable: setting for setting in SETTINGS})
+GROUPS = tuple(dict.fromkeys(name.split(".")[0] for name in BY_NAME if "." in name))
+
+
+def known(name: str, place: str) -> Setting:
+    """The description of a setting, or an error that suggests the right name."""
+    if name not in BY_NAME:
+        hint = suggestion(name, [*BY_NAME, *GROUPS])
+        raise SettingsError(f"unknown setting {name!r} in {place}", hint=hint)
+    return BY_NAME[name]
+
+
+def build(home: Path, values: Mapping[str, Value], origins: Mapping[str, str]) -> Settings:
+    """The model filled with checked values, one for every setting."""
+    hints = get_type_hints(Settings)
+    parts: dict[str, Any] = {name: value for name, value in values.items() if "." not in name}
+    for group in GROUPS:
+        lead = group + "."
+        inner = {name[len(lead) :]: v for name, v in values.items() if name.startswith(lead)}
+        parts[group] = hints[group](**inner)
+    return Settings(home=home, origins=MappingProxyType(dict(origins)), **parts)

@@ -1,0 +1,1 @@
+"""Pure text rules: canonical form, query words, claims, secrets and mentions."""

@@ -1,0 +1,271 @@
+"""Word lists: what says nothing in a query, and what may differ between two equal claims."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the set of words in a list written as text."""
+    return frozenset(text.split())
+
+
+STOP_WORDS: Final = words(
+    """
+    a about above after again against all am an and any are aren't as at be because been before
+    being below between both but by can can't cannot could couldn't did didn't do does doesn't
+    doing don don't down during each ever few for from further get gets getting give got had
+    hadn't has hasn't have haven't having he he'd he'll he's her here here's hers herself him
+    himself his how how's i i'd i'll i'm i've if in into is isn't it it'd it'll it's its itself
+    just let let's ll me might more most mustn't my myself no nor not now of off on once only or
+    other ought our ours ourselves out over own please re s same shall shan't she she'd she'll
+    she's should shouldn't so some such t tell than that that'd that'll that's the their theirs
+    them themselves then there there's these they they'd they'll they're they've this those
+    through to too under until up us ve very was wasn't we we'd we'll we're we've were weren't
+    what what's when when's where where's which while who who's whom why why's will with won't
+    would wouldn't y'all you you'd you'll you're you've your yours yourself yourselves
+    """
+)
+
+# The lists below serve the comparison of two claims (see claims.py). A word that is in none of
+# them carries meaning: it must be the same, in the same place, on both sides.
+
+ARTICLES: Final = words("a an the")
+
+FILLERS: Final = words(
+    """
+    also already basically definitely indeed please really simply still that then truly very
+    """
+)
+
+HEDGES: Final = words(
+    """
+    apparently evidently maybe perhaps possibly presumably probably reportedly
+    seemingly supposedly
+    """
+)
+
+# Openers that frame a claim without changing it; longest first within the same start.
+OPENERS: Final = (
+    ("i", "think", "that"),
+    ("i", "think"),
+    ("i", "believe", "that"),
+    ("i", "believe"),
+    ("i", "guess"),
+    ("it", "seems", "that"),
+    ("it", "seems"),
+    ("it", "appears", "that"),
+    ("it", "looks", "like"),
+    ("note", "that"),
+    ("note",),
+    ("remember", "that"),
+    ("please", "remember", "that"),
+    ("please", "note", "that"),
+    ("keep", "in", "mind", "that"),
+    ("for", "the", "record"),
+    ("fyi",),
+    ("btw",),
+    ("by", "the", "way"),
+    ("as", "far", "as", "i", "know"),
+)
+
+PHRASES: Final = (
+    (("in", "order", "to"), ("to",)),
+    (("as", "well", "as"), ("and",)),
+    (("have", "to"), ("must",)),
+    (("has", "to"), ("must",)),
+    (("is", "able", "to"), ("can",)),
+    (("are", "able", "to"), ("can",)),
+    (("is", "called"), ("is", "named")),
+    (("was", "called"), ("was", "named")),
+    (("make", "sure"), ("ensure",)),
+    (("makes", "sure"), ("ensure",)),
+    (("because", "of"), ("due", "to")),
+    (("at", "the", "moment"), ()),
+    (("right", "now"), ()),
+    (("these", "days"), ()),
+    (("of", "course"), ()),
+)
+
+# Interchangeable words: every word of a line stands for the first.
+_SAME_LINES: Final = """
+    like likes love loves enjoy enjoys prefer prefers
+    use uses utilise utilises utilize utilizes
+    used utilised utilized
+    using utilising utilizing
+    need needs require requires
+    needed required
+    want wants
+    begin begins start starts commence commences
+    began started commenced
+    buy buys purchase purchases
+    bought purchased
+    reside resides live lives
+    resided lived
+    colour color
+    colours colors
+    coloured colored
+    favourite favorite
+    favourites favorites
+    behaviour behavior
+    organise organises organize organizes
+    organised organized
+    organisation organization
+    centre center
+    licence license
+    grey gray
+    analyse analyze
+    optimise optimize
+    initialise initialize
+    serialise serialize
+    normalise normalize
+    child kid
+    children kids
+    mother mom mum
+    father dad
+    movie film
+    movies films
+    repository repo
+    repositories repos
+    configuration config
+    documentation docs
+    database db
+    databases dbs
+    environment env
+    directory folder dir
+    directories folders dirs
+    application app
+    applications apps
+    information info
+    photo picture photograph pic
+    photos pictures photographs pics
+    television tv
+    phone telephone
+    large big
+    quick fast
+    ensure ensures
+    everyone everybody
+    someone somebody
+    is are am
+    was were
+    have has
+    do does
+    percent %
+    through via
+    on upon
+    amongst among
+    whilst while
+    until till
+    ok okay
+"""
+
+SAME_AS: Final = {
+    word: line.split()[0] for line in _SAME_LINES.strip().splitlines() for word in line.split()
+}
+
+ACRONYMS: Final = words(
+    """
+    ai api aws cd ci cli cpu css csv db dns eu gcp gpu gui html http https ide json jwt llm ml os
+    pc pdf pr ram sdk sql ssh ssl tls tv ui uk url usa ux vm vpn xml yaml
+    """
+)
+
+NEGATIONS: Final = words(
+    "not no never none nobody nothing nowhere neither nor cannot without hardly barely"
+)
+
+# Change words: the new text says by itself that something is no longer as it was.
+CHANGE_NOW: Final = words("now nowadays currently presently actually henceforth")
+CHANGE_VERBS: Final = words(
+    """
+    become became becomes change changed changes migrate migrated migrates move moved moves switch
+    switched switches transition transitioned upgrade upgraded upgrades
+    """
+)
+REPLACE_VERBS: Final = words("rename renamed renames replace replaced replaces swap swapped swaps")
+
+ADDITIVE: Final = words("also too additionally another both besides plus")
+
+# What narrows, opposes or conditions a claim; an addition that holds one of these is no addition.
+LIMITS: Final = words(
+    """
+    although but correction except excluding however if instead only or otherwise rather though
+    unless unlike until when whereas while yet
+    """
+)
+
+PREPOSITIONS: Final = words(
+    """
+    about above across after against along among around as at before behind below beneath beside
+    between beyond by down during for from in inside into near of off on onto out outside over past
+    per since than through to toward towards under until up via with within without
+    """
+)
+
+PRONOUNS: Final = words(
+    "he her hers him his i it its me my our she that their them they this us we you your"
+)
+
+QUANTIFIERS: Final = words("all any each every few many most much no some several")
+
+# Words that never identify a subject by themselves.
+LIGHT_WORDS: Final = (
+    ARTICLES
+    | PREPOSITIONS
+    | PRONOUNS
+    | words(
+        """
+        and are be been being called did do does had has have is live lives must named need needs
+        prefer prefers run runs should use uses using user user's want wants was were will work
+        works would
+        """
+    )
+)
+
+# Verbs that hold for many things at once: "now has a dog" says nothing about the cat.
+MANY_VALUED: Final = words(
+    """
+    add added adds bought buy buys contain contains eat eats enjoy enjoys has have include includes
+    know knows learn learns like likes love loves meet met own owns play plays read reads see sees
+    speak speaks support supports teach teaches tried try visit visited visits watch watches write
+    writes
+    """
+)
+
+# Verbs with which a note about the user may begin without naming the user.
+BARE_VERBS: Final = words(
+    """
+    dislikes enjoys has hates likes lives loves needs owns prefers requires speaks uses wants works
+    """
+)
+
+WEEKDAYS: Final = words("monday tuesday wednesday thursday friday saturday sunday")
+
+_SMALL_NUMBERS: Final = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+    sixteen seventeen eighteen nineteen twenty
+"""
+_TENS: Final = "thirty forty fifty sixty seventy eighty ninety"
+NUMBER_WORDS: Final = {
+    **{word: str(value) for value, word in enumerate(_SMALL_NUMBERS.split())},
+    **{word: str(value * 10) for value, word in enumerate(_TENS.split(), 3)},
+}
+
+UNITS: Final = {
+    unit: line.split()[0]
+    for line in (
+        "s sec secs second seconds",
+        "ms msec millisecond milliseconds",
+        "min mins minute minutes",
+        "h hr hrs hour hours",
+        "day days",
+        "week weeks",
+        "month months",
+        "year years",
+        "kb kilobyte kilobytes",
+        "mb megabyte megabytes",
+        "gb gigabyte gigabytes",
+        "% percent",
+    )
+    for unit in line.split()
+}

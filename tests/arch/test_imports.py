@@ -1,0 +1,389 @@
+"""Who may import whom: imports point down only, and the pure parts touch nothing outside.
+
+Every checker is a function over source text; each is shown a planted violation that it must catch.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "tenure"
+
+BASE = {"types", "errors"}
+PURE = {"rank", "text"}
+BELOW_FLOW = BASE | PURE | {"codec", "world", "store", "ports"}
+# The table: what each part of the package may import besides itself. A new part needs a row here
+# and a reason in docs/decisions. Only surfaces (memory, cli) read settings; the others are handed
+# values.
+ALLOWED: dict[str, set[str]] = {
+    "types": set(),
+    "errors": set(),
+    "codec": BASE,
+    "world": {"errors"},
+    "settings": BASE,
+    "rank": BASE,
+    "text": BASE,
+    "store": BASE | PURE | {"codec", "world"},
+    "ports": BASE | PURE | {"world"},
+    "flow": BELOW_FLOW,
+    "memory": BELOW_FLOW | {"flow", "settings"},
+    "cli": BELOW_FLOW | {"flow", "settings", "memory", "__init__"},
+    "__init__": {"types", "errors", "memory"},
+    "__main__": {"cli"},
+}
+# The stores themselves, and the tools that only stores may hold in their hands.
+DATABASE_MODULES = {"sqlite3", "apsw", "psycopg"}
+
+# What pure code may import: a list of what is allowed, so that a new way out is noticed.
+PURE_IMPORTS = {
+    "__future__",
+    "bisect",
+    "collections",
+    "dataclasses",
+    "datetime",
+    "enum",
+    "functools",
+    "hashlib",
+    "heapq",
+    "hmac",
+    "html",
+    "itertools",
+    "json",
+    "math",
+    "numpy",
+    "operator",
+    "re",
+    "string",
+    "typing",
+    "unicodedata",
+}
+IMPURE_CALLS = {"open", "input", "exec", "eval", "__import__"}
+IMPURE_ATTRIBUTES = {"now", "utcnow", "today", "random", "load", "save", "savez", "fromfile"}
+IMPURE_ATTRIBUTES |= {"memmap", "tofile", "loadtxt", "savetxt", "genfromtxt"}
+
+# A broad except is right only where every error must be turned into something else.
+BROAD = {"Exception", "BaseException"}
+EDGES = {
+    "cli": {"main": "turns what is unforeseen into a message and an exit code"},
+    "store/engine.py": {"_commit": "hands every error to the caller who waits for the write"},
+}
+
+
+def modules() -> list[Path]:
+    """Every module of the package."""
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def label(path: Path) -> str:
+    """The path of a module inside the package."""
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def part_of(name: str) -> str:
+    """The part of the package that a module belongs to: its folder, or its own name."""
+    return name.split("/")[0].removesuffix(".py")
+
+
+def imported(source: str, name: str) -> Iterator[tuple[int, str]]:
+    """Line and absolute name of everything a module imports, at any depth, relative or not."""
+    package = ["tenure", *name.split("/")[:-1]]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            lead = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*lead, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            for argument in node.args[:1]:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield node.lineno, argument.value
+
+
+def target_part(dotted: str) -> str | None:
+    """The part of the package that an imported name lies in, None for foreign names."""
+    words = dotted.split(".")
+    if words[0] != "tenure":
+        return None
+    if len(words) > 1 and (words[1] in ALLOWED or words[1] in own_parts()):
+        return words[1]
+    return "__init__"
+
+
+def own_parts() -> set[str]:
+    """The parts of the package there are."""
+    return {part_of(label(path)) for path in modules()}
+
+
+def wrong_edges(source: str, name: str) -> list[str]:
+    """Imports that the table does not allow."""
+    part = part_of(name)
+    return [
+        f"{name}:{line} imports {dotted}"
+        for line, dotted in imported(source, name)
+        if (target := target_part(dotted)) is not None
+        and target != part
+        and target not in ALLOWED.get(part, set())
+    ]
+
+
+def impurities(source: str, name: str) -> list[str]:
+    """Ways in which a pure module could reach the clock, chance, files or the environment."""
+    found = [
+        f"{name}:{line} imports {dotted}"
+        for line, dotted in imported(source, name)
+        if dotted.split(".")[0] not in PURE_IMPORTS | {"tenure"}
+    ]
+    attributes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
+    # The type of a generator that the caller hands in; nothing is drawn from thin air.
+    handed_in = {id(node.value) for node in attributes if node.attr == "Generator"}
+    found += [
+        f"{name}:{node.lineno} uses {ast.unparse(node)}"
+        for node in attributes
+        if node.attr in IMPURE_ATTRIBUTES and id(node) not in handed_in
+    ]
+    found += [
+        f"{name}:{node.lineno} uses {node.id}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name) and node.id in IMPURE_CALLS
+    ]
+    return found
+
+
+def database_imports(source: str, name: str) -> list[str]:
+    """Imports of a database driver outside the stores."""
+    return [
+        f"{name}:{line} imports {dotted}"
+        for line, dotted in imported(source, name)
+        if dotted.split(".")[0] in DATABASE_MODULES and part_of(name) != "store"
+    ]
+
+
+def broad_excepts(source: str, name: str) -> list[str]:
+    """Handlers that swallow what they do not know, outside the listed edges.
+
+    `except BaseException` that ends in a bare `raise` only tidies up and is allowed anywhere.
+    """
+    found: list[str] = []
+    edges = EDGES.get(name, EDGES.get(part_of(name), {}))
+
+    def visit(node: ast.AST, functions: tuple[str, ...]) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions = (*functions, node.name)
+        if _swallows(node) and not set(functions) & set(edges):
+            found.append(f"{name}:{getattr(node, 'lineno', 0)} catches everything")
+        for child in ast.iter_child_nodes(node):
+            visit(child, functions)
+
+    visit(ast.parse(source), ())
+    return found
+
+
+def _swallows(node: ast.AST) -> bool:
+    if isinstance(node, ast.ExceptHandler):
+        names = {"BaseException"} if node.type is None else _names(node.type)
+        last = node.body[-1]
+        tidies = isinstance(last, ast.Raise) and last.exc is None and "Exception" not in names
+        return bool(names & BROAD) and not (tidies and node.type is not None)
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+        return any(_names(argument) & BROAD for argument in node.args)
+    return False
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
+
+
+def eager_imports(source: str, name: str, heavy: set[str]) -> list[str]:
+    """Imports of heavy packages that run as soon as the module is loaded."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [ast.Pass()]
+    return [
+        f"{name}:{line} imports {dotted}"
+        for line, dotted in imported(ast.unparse(tree), name)
+        if dotted.split(".")[0] in heavy
+    ]
+
+
+# --- the package itself ----------------------------------------------------------------------
+
+
+def test_every_part_of_the_package_has_a_row_in_the_table() -> None:
+    assert own_parts() <= set(ALLOWED), "add a row to ALLOWED, and say why in docs/decisions"
+
+
+def test_the_table_has_no_circles() -> None:
+    """Following the arrows from any part never leads back to it."""
+    for start in ALLOWED:
+        seen: set[str] = set()
+        todo = list(ALLOWED[start])
+        while todo:
+            part = todo.pop()
+            if part not in seen:
+                seen.add(part)
+                todo += ALLOWED[part]
+        assert start not in seen, start
+
+
+@pytest.mark.parametrize("path", modules(), ids=label)
+def test_imports_point_down_only(path: Path) -> None:
+    assert wrong_edges(path.read_text("utf-8"), label(path)) == []
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if part_of(label(p)) in PURE], ids=label)
+def test_rank_and_text_are_pure(path: Path) -> None:
+    assert impurities(path.read_text("utf-8"), label(path)) == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=label)
+def test_only_stores_know_the_database(path: Path) -> None:
+    assert database_imports(path.read_text("utf-8"), label(path)) == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=label)
+def test_nothing_swallows_unknown_errors(path: Path) -> None:
+    assert broad_excepts(path.read_text("utf-8"), label(path)) == []
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "cli/__init__.py"])
+def test_the_front_doors_load_nothing_heavy(name: str) -> None:
+    path = PACKAGE / name
+    if not path.is_file():
+        pytest.skip(f"{name} is not written yet")
+    assert eager_imports(path.read_text("utf-8"), name, {"numpy", "rich", "sqlite3"}) == []
+
+
+@pytest.mark.parametrize("name", ["tenure", "tenure.cli", "tenure.settings", "tenure.types"])
+def test_importing_a_front_door_loads_neither_numpy_nor_sqlite_nor_rich(name: str) -> None:
+    if name == "tenure.cli" and not (PACKAGE / "cli").is_dir():
+        pytest.skip("the command line is not written yet")
+    code = f"import json, sys, {name}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    loaded = set(json.loads(done.stdout))
+    assert name in loaded
+    assert not loaded & {"numpy", "sqlite3", "rich"}
+
+
+# --- planted violations ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("rank/x.py", "from tenure.store import base"),
+        ("rank/x.py", "import tenure.settings"),
+        ("rank/x.py", "from tenure import world"),
+        ("rank/x.py", "from .. import world"),
+        ("rank/x.py", "from ..flow.write import remember"),
+        ("text/deep/x.py", "from ...store import base"),
+        ("rank/x.py", "def f():\n    from tenure.memory import Memory"),
+        ("rank/x.py", "def f():\n    import_module('tenure.memory')"),
+        ("rank/x.py", "import importlib\nimportlib.import_module('tenure.cli.app')"),
+        ("store/x.py", "if TYPE_CHECKING:\n    from tenure.flow.recall import Recall"),
+        ("store/x.py", "from tenure.ports.embedder import Embedder"),
+        ("flow/x.py", "from tenure.settings import Settings"),
+        ("flow/x.py", "from tenure.memory import Memory"),
+        ("flow/x.py", "from tenure import Memory"),
+        ("memory.py", "from tenure.cli import main"),
+        ("types.py", "from tenure.errors import InputError"),
+        ("unheard_of/x.py", "from tenure.types import Scope"),
+    ],
+)
+def test_a_wrong_edge_is_caught(name: str, source: str) -> None:
+    assert len(wrong_edges(source, name)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("rank/x.py", "from tenure.rank.scores import recency"),
+        ("rank/x.py", "from .scores import recency"),
+        ("rank/x.py", "from ..types import Scope\nimport numpy"),
+        ("flow/x.py", "from tenure.store.base import Store"),
+        ("cli/x.py", "from tenure import __version__"),
+        ("memory.py", "from tenure.settings import load_settings"),
+    ],
+)
+def test_a_right_edge_is_let_through(name: str, source: str) -> None:
+    assert wrong_edges(source, name) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os",
+        "import time",
+        "import random",
+        "import secrets",
+        "import sqlite3",
+        "from pathlib import Path",
+        "def f():\n    from os import environ",
+        "from datetime import datetime\nx = datetime.now()",
+        "from datetime import date\nx = date.today()",
+        "import numpy as np\nx = np.random.default_rng()",
+        "import numpy as np\nx = np.load('a')",
+        "x = open('a')",
+        "f = open",
+        "import threading",
+    ],
+)
+def test_an_impurity_is_caught(source: str) -> None:
+    assert len(impurities(source, "rank/x.py")) == 1
+
+
+def test_a_pure_module_is_let_through() -> None:
+    source = "import math\nimport numpy as np\nfrom datetime import UTC, datetime\n"
+    source += "def f(rng: np.random.Generator) -> float:\n    return rng.integers(3) * math.pi\n"
+    assert impurities(source, "rank/x.py") == []
+
+
+@pytest.mark.parametrize("source", ["import sqlite3", "def f():\n    from apsw import Connection"])
+def test_a_database_outside_the_stores_is_caught(source: str) -> None:
+    assert len(database_imports(source, "flow/x.py")) == 1
+    assert database_imports(source, "store/x.py") == []
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "except Exception:\n    pass",
+        "except Exception as error:\n    raise",
+        "except:\n    raise",
+        "except BaseException:\n    pass",
+        "except (ValueError, Exception):\n    pass",
+        "except BaseException as error:\n    raise ValueError from error",
+    ],
+)
+def test_a_broad_except_is_caught(handler: str) -> None:
+    source = f"try:\n    f()\n{handler}\n"
+    assert len(broad_excepts(source, "flow/x.py")) == 1
+    assert len(broad_excepts(source, "cli/app.py")) == 1
+    inside = "def main():\n" + "".join(f"    {line}\n" for line in source.splitlines())
+    assert broad_excepts(inside, "cli/app.py") == []
+    assert len(broad_excepts(inside, "flow/x.py")) == 1
+
+
+def test_a_broad_suppress_is_caught_and_a_tidy_reraise_is_not() -> None:
+    assert len(broad_excepts("with contextlib.suppress(Exception):\n    f()", "flow/x.py")) == 1
+    assert broad_excepts("with contextlib.suppress(OSError):\n    f()", "flow/x.py") == []
+    tidy = "try:\n    f()\nexcept BaseException:\n    g()\n    raise\n"
+    assert broad_excepts(tidy, "store/x.py") == []
+
+
+def test_an_eager_import_is_caught_and_a_lazy_one_is_not() -> None:
+    heavy = {"numpy"}
+    for source in ("import numpy", "try:\n    from numpy import array\nexcept ImportError: ..."):
+        assert len(eager_imports(source, "__init__.py", heavy)) == 1
+    assert eager_imports("def f():\n    import numpy", "__init__.py", heavy) == []

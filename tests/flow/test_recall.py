@@ -1,0 +1,227 @@
+"""Recall: what is found, in which order, by whom, and with which numbers behind it."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure import InputError, Memory, Source
+from tenure.rank import scores
+from tenure.settings import load_settings
+
+DAY = timedelta(days=1)
+
+
+def contents(memory: Memory, query: str, **options: int) -> list[str]:
+    return [found.content for found in memory.recall(query, **options)]
+
+
+def test_words_and_meaning_both_find(memory: Memory) -> None:
+    memory.remember_many(
+        ["The staging database is called heron", "Coffee is in the kitchen", "Anna owns a dog"]
+    )
+    assert contents(memory, "heron")[0] == "The staging database is called heron"
+    assert contents(memory, "puppy pet animal")[0] == "Anna owns a dog"
+
+
+def test_identifiers_are_found_by_their_parts(memory: Memory) -> None:
+    memory.remember("Use parseConfigFile from src/loaders/toml_reader.py")
+    memory.remember("Coffee is in the kitchen")
+    assert contents(memory, "config parse")[0].startswith("Use parseConfigFile")
+    assert contents(memory, "toml reader")[0].startswith("Use parseConfigFile")
+
+
+def test_what_has_nothing_to_do_with_the_query_stays_out(memory: Memory) -> None:
+    memory.remember("The staging database is called heron")
+    assert contents(memory, "qqqq zzzz") == []
+
+
+def test_scopes_decide_what_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+    with Memory() as memory:
+        for user in ("ann", "bob"):
+            for agent in (None, "claude", "codex"):
+                for project in (None, "p", "q"):
+                    memory.remember(
+                        f"badger note of {user} {agent} {project}",
+                        user=user,
+                        agent=agent,
+                        project=project,
+                        on_similar="keep",
+                    )
+    for agent in (None, "claude"):
+        for project in (None, "p"):
+            with Memory(user="ann", agent=agent, project=project) as memory:
+                seen = set(contents(memory, "badger note", limit=50))
+            expected = {
+                f"badger note of ann {a} {p}" for a in {None, agent} for p in {None, project}
+            }
+            assert seen == expected
+
+
+def test_weaker_sources_rank_lower_for_the_same_text(memory: Memory) -> None:
+    for place, (provenance, confidence) in enumerate(
+        [("assistant_derived", 0.8), ("user_stated", 0.3), ("user_stated", 0.9)]
+    ):
+        memory.remember(
+            "The badger sleeps in the barn",
+            provenance=provenance,
+            confidence=confidence,
+            project=None,
+            tags=[str(place)],
+            agent=None,
+            on_similar="keep",
+            source=Source(quote_hash=str(place)),
+        )
+    # Exact duplicates share one row, so the texts must differ in what carries no meaning.
+    assert memory.stats()["live"] == 1
+    memory.remember("A badger sleeps in a barn", provenance="assistant_derived", on_similar="keep")
+    found = memory.recall("where does the badger sleep?")
+    assert [item.memory.provenance for item in found] == ["user_stated", "assistant_derived"]
+
+
+def test_all_weights_at_one_leave_the_hybrid_score_alone(tmp_path: Path) -> None:
+    flags = {
+        "ranking.weight_episode_summary": 1.0,
+        "ranking.weight_assistant_derived": 1.0,
+        "ranking.confidence_slope": 0.0,
+    }
+    settings = load_settings(tmp_path, {}, flags)
+    with Memory(settings=settings) as memory:
+        memory.remember("The badger sleeps", provenance="assistant_derived", confidence=0.1)
+        (found,) = memory.recall("badger", explain=True)
+        assert found.parts is not None
+        assert found.parts.weight == 1.0
+        assert found.parts.relevance == max(0.0, found.parts.cosine)
+
+
+def test_explain_adds_up_to_six_decimals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    with Memory(clock=lambda: now) as memory:
+        memory.remember("The badger sleeps in the barn", created_at=now - 14 * DAY, confidence=0.9)
+        (found,) = memory.recall("badger barn", explain=True)
+    parts = found.parts
+    assert parts is not None
+    assert parts.recency == pytest.approx(math.exp(-0.05 * 14), abs=1e-6)
+    assert (parts.usefulness, parts.confidence, parts.frequency) == (0.5, 0.9, 0.0)
+    total = (
+        0.40 * parts.relevance
+        + 0.25 * parts.recency
+        + 0.20 * parts.usefulness
+        + 0.10 * parts.confidence
+        + 0.05 * parts.frequency
+    )
+    assert parts.composite == pytest.approx(total, abs=2e-6)
+    assert parts.weight == pytest.approx(1 - 0.3 * (1 - 0.9), abs=1e-6)
+    assert parts.relevance == pytest.approx(parts.cosine * parts.weight, abs=2e-6)
+    assert all(round(value, scores.SCORE_DECIMALS) == value for value in vars_of(parts))
+
+
+def vars_of(parts: object) -> list[float]:
+    return [getattr(parts, name) for name in parts.__slots__]  # type: ignore[attr-defined]
+
+
+def test_recall_never_counts_as_use(memory: Memory) -> None:
+    made = memory.remember("The badger sleeps")
+    memory.recall("badger")
+    assert memory.get(made.id).access_count == 0
+    assert memory.get(made.id).last_accessed is None
+
+
+def test_an_expired_memory_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+    today = [datetime(2026, 6, 1, tzinfo=UTC)]
+    with Memory(clock=lambda: today[0]) as memory:
+        memory.remember("The badger sleeps", valid_until=today[0] + DAY)
+        assert len(memory.recall("badger")) == 1
+        today[0] += 2 * DAY
+        assert memory.recall("badger") == []
+
+
+def test_the_turn_beside_a_hit_is_helped(memory: Memory) -> None:
+    def turn(session: str, number: int, text: str) -> dict[str, object]:
+        source = Source("chat", session, f"turn {number}")
+        return {"content": text, "source": source, "on_similar": "keep"}
+
+    memory.remember_many(
+        [
+            turn("s1", 1, "Which wine did you choose for the wedding banquet?"),
+            turn("s1", 2, "The red one from the valley"),
+            turn("s2", 1, "Any plans for the weekend?"),
+            turn("s2", 2, "The red one from the market"),
+        ]
+    )
+    found = contents(memory, "red wine for the wedding banquet")
+    assert found.index("The red one from the valley") < found.index("The red one from the market")
+
+
+def test_equal_scores_come_in_a_fixed_order(memory: Memory) -> None:
+    for name in ("x", "y", "z"):
+        memory.remember("badger", agent=None, project=None, tags=[name], on_similar="keep")
+    first = [item.id for item in memory.recall("badger")]
+    assert first == [item.id for item in memory.recall("badger")]
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\n", "\ud800", None, 7])
+def test_an_empty_query_is_an_error(memory: Memory, query: object) -> None:
+    with pytest.raises(InputError):
+        memory.recall(query)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1_001, 2.5, "10", True])
+def test_a_bad_limit_is_an_error(memory: Memory, limit: object) -> None:
+    with pytest.raises(InputError, match="limit"):
+        memory.recall("badger", limit)  # type: ignore[arg-type]
+
+
+HOSTILE = [
+    '"',
+    "*",
+    "NEAR(",
+    "content:x",
+    "-badger",
+    "^badger",
+    "badger AND OR NOT",
+    "((((",
+    "a\0badger",
+    "'; DROP TABLE memories; --",
+    "badger " * 10_000,
+    "\u202e\u200b\x1b[0m badger",
+]
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+def test_no_query_is_a_syntax_error(memory: Memory, query: str) -> None:
+    memory.remember("The badger sleeps in the barn")
+    found = memory.recall(query)
+    assert bool(found) == ("badger" in query)
+
+
+def test_any_text_may_be_asked(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    with Memory(folder / "m.db", settings=load_settings(folder, {})) as memory:
+        memory.remember_many(["The badger sleeps in the barn", "日本語のメモ", "naïve café"])
+
+        @given(st.text(min_size=1, max_size=200))
+        def ask(text: str) -> None:
+            if text.encode("utf-8", "ignore").decode().strip():
+                found = memory.recall(text)
+                values = [item.score for item in found]
+                assert values == sorted(values, reverse=True)
+                assert all(0.0 <= value <= 1.0 for value in values)
+
+        ask()
+
+
+def test_words_alone_do_without_an_embedder(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, {}, {"embedder.kind": "none"})
+    with Memory(settings=settings) as memory:
+        made = memory.remember("The badger sleeps in the barn")
+        assert made.embedder is None
+        assert contents(memory, "badger") == ["The badger sleeps in the barn"]

@@ -1,0 +1,162 @@
+"""Keys and passwords are found; hashes, ids and placeholders are not.
+
+The keys below are made up, and put together at run time so that no scanner takes them for real.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure.text.secrets import find_secrets, redact
+
+ALPHANUMERIC = string.ascii_letters + string.digits
+
+
+def made_up(size: int, alphabet: str = ALPHANUMERIC, seed: int = 7) -> str:
+    chooser = random.Random(seed)
+    body = "".join(chooser.choice(alphabet) for _ in range(size - 2))
+    return body + "7q"
+
+
+def made_up_jwt() -> str:
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+        for part in ({"alg": "HS256", "typ": "JWT"}, {"sub": "4711", "name": "Rex"})
+    ]
+    return ".".join((*parts, made_up(43)))
+
+
+UPPER = string.ascii_uppercase + string.digits
+HEX = "0123456789abcdef"
+SHAPES = [
+    ("aws_access_key", "AKIA" + made_up(16, UPPER)[:-2] + "Z7"),
+    ("google_api_key", "AIza" + made_up(35)),
+    ("google_oauth", "ya29." + made_up(60)),
+    ("google_oauth", "GOCSPX-" + made_up(28)),
+    ("azure_client_secret", "aB3" + "8Q~" + made_up(34)),
+    ("github_token", "ghp_" + made_up(36)),
+    ("github_token", "github_pat_" + made_up(22) + "_" + made_up(59)),
+    ("gitlab_token", "glpat-" + made_up(20)),
+    ("slack_token", "xoxb-" + "123456789012-" + made_up(24)),
+    ("slack_webhook", "hooks.slack.com/services/T0" + "12AB/B0" + "34CD/" + made_up(24)),
+    ("discord_webhook", "discord.com/api/webhooks/" + "918273645546372819" + "/" + made_up(68)),
+    ("stripe_key", "sk_" + "live_" + made_up(24)),
+    ("anthropic_key", "sk-" + "ant-api03-" + made_up(80)),
+    ("openai_key", "sk-" + "proj-" + made_up(48)),
+    ("openai_key", "sk-" + made_up(48)),
+    ("openrouter_key", "sk-or-" + "v1-" + made_up(62, HEX)[:-2] + "a7"),
+    ("npm_token", "npm_" + made_up(36)),
+    ("pypi_token", "pypi-" + "AgEIcHlwaS5vcmc" + made_up(80)),
+    ("huggingface_token", "hf_" + made_up(34)),
+    ("sendgrid_key", "SG." + made_up(22) + "." + made_up(43)),
+    ("telegram_token", "123" + "4567890:AA" + made_up(33)),
+    ("groq_key", "gsk_" + made_up(52)),
+    ("jwt", made_up_jwt()),
+]
+
+
+@pytest.mark.parametrize(("kind", "key"), SHAPES, ids=[kind for kind, _ in SHAPES])
+@pytest.mark.parametrize("frame", ["{}", "use {} from now on", 'key="{}",', "({})", "see\n{}\n"])
+def test_vendor_keys_are_found_whole(kind: str, key: str, frame: str) -> None:
+    text = frame.format(key)
+    found = find_secrets(text)
+    assert [match.kind for match in found] == [kind]
+    assert text[found[0].start : found[0].end] == key
+    assert redact(text) == frame.format(f"[redacted:{kind}]")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("password = Tr0ub4dor&3", "password"),
+        ("my password is hunter2", "password"),
+        ("wifi password: BlueHorse42!", "password"),
+        ("DB_PASSWORD='s3cr3tP4ss'", "password"),
+        ("passphrase is correct-horse-42-staple", "password"),
+        ("api_key: 'a8f5f167f44f4964e6c998dee827110c'", "api_key"),
+        ("client_secret = q9Zk2LmN0pRs4tUv6WxY", "secret"),
+        ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYq7Zk2LmN0p", "api_key"),
+        ("token: q9Zk2LmN0pRs4tUv6WxY", "token"),
+        ('{"access_token": "q9Zk2LmN0pRs4tUv6WxY"}', "token"),
+        ("postgres://bob:s3cr3tP4ss@db:5432/x", "url_password"),
+        ("https://x:q9Zk2LmN0pRs@example.org/repo.git", "url_password"),
+        ("Authorization: Bearer abc123DEF456ghi789jkl", "auth_header"),
+        ("Authorization: Basic dXNlcjpwYXNzd29yZDEyMw==", "auth_header"),
+        ("AccountKey=" + made_up(86) + "==", "azure_key"),
+        ("the auth code is 4/0AXEQxIB2xV3mhf8FJkxi3Bgtqn6FI0iz75J6P", "high_entropy_token"),
+    ],
+)
+def test_values_betrayed_by_the_words_around_them(text: str, kind: str) -> None:
+    assert [match.kind for match in find_secrets(text)] == [kind]
+
+
+def test_a_private_key_is_redacted_as_one_block() -> None:
+    block = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nabc\n-----END RSA PRIVATE KEY-----"
+    assert redact(f"key:\n{block}\nend") == "key:\n[redacted:private_key]\nend"
+    cut_off = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA"
+    assert redact(cut_off) == "[redacted:private_key]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the token budget is 1500",
+        "token limit: 8192",
+        "password_reset_url = https://example.org/r1",
+        "password must be at least 8 characters",
+        "password: 12 characters minimum",
+        "the password is required",
+        "passwords are hashed with argon2id; password = argon2id",
+        "commit 4f2c1d9e8b7a6f5e4d3c2b1a0f9e8d7c6b5a4f3e broke the token parser",
+        "sha256 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "session token 123e4567-e89b-12d3-a456-426614174000",
+        "api key: <your-key>",
+        "api_key = xxxxxxxxxxxxxxxxxxxxxxxx",
+        "token: $TOKEN, ${TOKEN}, {{ token }}, %TOKEN%",
+        "API_KEY=os.environ['API_KEY_2']",
+        "password = get_password(user1)",
+        "password: passw0rd, password: password123",
+        "AKIAIOSFODNN7EXAMPLE",
+        "postgres://postgres:postgres@localhost/app",
+        "https://user:<password>@example.org",
+        "sk-learn-pipeline-with-a-long-kebab-name-2",
+        "the key src/tenure/text/secrets_and_keys_2.py is the secret file",
+        "--pass: #6dc494",
+        "Use 1Password: 1Password can generate them",
+        "Bearer tokens are documented in RFC6750",
+        "secret santa is on 2024-12-20",
+        "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----",
+        "http://localhost:8080/@scope",
+    ],
+)
+def test_what_only_looks_like_a_secret_is_left_alone(text: str) -> None:
+    assert find_secrets(text) == ()
+    assert redact(text) == text
+
+
+@given(st.text())
+def test_matches_are_ordered_apart_and_inside(text: str) -> None:
+    end = 0
+    for match in find_secrets(text):
+        assert end <= match.start < match.end <= len(text)
+        end = match.end
+
+
+HOSTILE = [
+    "a", "1", "-", "/", "=", "@", ".", "a-", "a_", "a.", "a:", "eyJ", "eyJaaaaaaaaa.", "password ",
+    "password= ", "a_b_c_d_password_", "token", "a://b:", "bearer ", "sk-a-", "AKIA", "abc8Q~",
+    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "xox", "key key ", "SG.a",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_hostile_text_of_full_length_comes_to_an_end(piece: str) -> None:
+    text = (piece * 8192)[:8192]
+    assert len(redact(text)) <= len(text)
