@@ -69,7 +69,7 @@ def restore(path: Path, source: Path, now: datetime) -> Path | None:
             f"{source} has a log beside it, so it is a store and not a backup",
             hint="make a backup of it with `tenure backup`",
         )
-    path = path.resolve()
+    path = Path(os.path.realpath(path))
     with translated(path), contextlib.closing(_lock(path, fcntl.LOCK_EX)):
         temporary = path.with_name(f"{path.name}.restore-{os.getpid()}")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,7 @@ class SqliteStore:
 
     def __init__(self, path: Path) -> None:
         # Two names of one file must share one lock.
-        self.path = path = path.resolve()
+        self.path = path = Path(os.path.realpath(path))
         self.damaged: set[int] = set()
         self._lock = backup.hold(path)
         try:

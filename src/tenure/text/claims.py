@@ -18,12 +18,15 @@ from tenure.text.stopwords import BARE_VERBS, LIMITS, NEGATIONS, PREPOSITIONS, Q
 from tenure.text.values import Values, protected_values
 
 __all__ = [
+    "Claim",
     "Relation",
     "Survivor",
     "Values",
     "Verdict",
     "compare",
+    "compare_claims",
     "protected_values",
+    "read_claim",
     "relation",
     "survivor",
 ]
@@ -50,17 +53,21 @@ class Verdict:
 
 def compare(old: str, new: str) -> Verdict:
     """Return the verdict on an old text and a newer one that lies close to it."""
-    before, after = read_claim(old), read_claim(new)
-    preferred = _preferred(before, after)
-    if canonical(old) == canonical(new):
+    return compare_claims(read_claim(old), read_claim(new))
+
+
+def compare_claims(old: Claim, new: Claim) -> Verdict:
+    """Return the same verdict for texts already read, so that one may be held against many."""
+    preferred = _preferred(old, new)
+    if canonical(old.text) == canonical(new.text):
         return Verdict("merge", preferred, "same text")
-    verdict = _merged(before, after, preferred)
+    verdict = _merged(old, new, preferred)
     if verdict:
         return verdict
-    reason = superseded(before, after)
+    reason = superseded(old, new)
     if reason:
         return Verdict("supersede", "new", reason)
-    return Verdict("keep_both", preferred, _difference(before, after))
+    return Verdict("keep_both", preferred, _difference(old, new))
 
 
 def relation(old: str, new: str) -> Relation:

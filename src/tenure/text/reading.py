@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final
 
 from tenure.text.stopwords import (
     ARTICLES,
@@ -20,11 +21,17 @@ from tenure.text.stopwords import (
 )
 from tenure.text.values import Unit, units_of, values_of
 
+_PHRASES_BY_WORD: Final = {
+    word: tuple(entry for entry in PHRASES if entry[0][0] == word)
+    for word in {phrase[0] for phrase, _ in PHRASES}
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A text reduced to what it claims."""
 
+    text: str
     units: tuple[Unit, ...]
     keys: tuple[str, ...]
     raw: frozenset[str]
@@ -48,11 +55,13 @@ def read_claim(text: str) -> Claim:
         mark = mark or unit.before
         if _is_silent(units, position):
             continue
-        kept.append(replace(unit, key=_meaning(units, position), before=mark))
+        kept.append(
+            Unit(unit.kind, _meaning(units, position), mark, unit.is_capital, unit.is_first)
+        )
         mark = ""
     keys = tuple(unit.key for unit in kept)
     specificity = (specific_count, -hedges - opened, len(text))
-    return Claim(tuple(kept), keys, raw, frozenset(changes), specificity)
+    return Claim(text, tuple(kept), keys, raw, frozenset(changes), specificity)
 
 
 def _is_silent(units: Sequence[Unit], position: int) -> bool:
@@ -105,7 +114,7 @@ def _with_phrases(units: list[Unit]) -> list[Unit]:
     result: list[Unit] = []
     position = 0
     while position < len(units):
-        for phrase, meaning in PHRASES:
+        for phrase, meaning in _PHRASES_BY_WORD.get(keys[position], ()):
             if tuple(keys[position : position + len(phrase)]) == phrase:
                 result += [replace(units[position], key=key) for key in meaning]
                 position += len(phrase)
@@ -161,8 +170,10 @@ def _cut_any_more(units: list[Unit]) -> bool:
 
 def _cut(units: list[Unit], *words: str) -> bool:
     size = len(words)
-    for start in range(len(units) - size + 1):
-        if tuple(unit.key for unit in units[start : start + size]) == words:
+    for start, unit in enumerate(units):
+        if unit.key != words[0]:
+            continue
+        if tuple(later.key for later in units[start : start + size]) == words:
             del units[start : start + size]
             return True
     return False

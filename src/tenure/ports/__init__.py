@@ -1,0 +1,1 @@
+"""Everything outside the process, each thing behind a protocol."""

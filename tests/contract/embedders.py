@@ -1,0 +1,164 @@
+"""Vectors of several embedders: registration, serving, the switch from one to the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from contract.builders import (
+    EMBEDDER,
+    NOW,
+    OTHER_EMBEDDER,
+    found,
+    indexed,
+    insert,
+    memory_id,
+    numbers,
+    record,
+    unit,
+    update,
+    vector_search,
+)
+from contract.shelf import Shelf
+from tenure.errors import InputError, NotFound
+from tenure.store.base import EmbedderInfo, EmbeddingState, Search, Store
+from tenure.types import Scope
+
+DEFAULT = Scope()
+
+
+def is_complete(state: EmbeddingState) -> bool:
+    """Whether nothing is missing, as a plain value."""
+    return state.is_complete
+
+
+class Embedders:
+    def test_the_first_embedder_serves_and_a_later_one_waits(self, shelf: Shelf) -> None:
+        store = shelf.store
+        assert store.serving_embedder() is None
+        store.register_embedder(EMBEDDER)
+        assert store.serving_embedder() == EMBEDDER
+        insert(store, record(1))
+        store.register_embedder(OTHER_EMBEDDER)
+        assert shelf.reopen().serving_embedder() == EMBEDDER
+
+    def test_while_there_are_no_memories_the_latest_serves(self, store: Store) -> None:
+        for embedder in (EMBEDDER, OTHER_EMBEDDER, EMBEDDER):
+            store.register_embedder(embedder)
+            assert store.serving_embedder() == embedder
+
+    def test_registering_again_renews_how_to_open_it(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(store, record(1))
+        renewed = replace(EMBEDDER, spec='{"url": "elsewhere"}')
+        store.register_embedder(renewed)
+        assert store.serving_embedder() == renewed
+
+    def test_an_embedder_cannot_change_its_dimension(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        with pytest.raises(InputError):
+            store.register_embedder(EmbedderInfo(EMBEDDER.name, 9, EMBEDDER.spec))
+        assert store.serving_embedder() == EMBEDDER
+
+    def test_a_vector_of_an_unknown_embedder_is_refused(self, store: Store) -> None:
+        with pytest.raises(NotFound):
+            insert(store, indexed(record(1), vectors={"nobody": unit(1, 0, 0, 0)}))
+        assert list(store.walk("default")) == []
+
+    @pytest.mark.parametrize(
+        "vector",
+        [unit(1, 0, 0), unit(1, 0, 0, 0, 0), unit(), np.full(4, np.nan), np.full(4, np.inf)],
+        ids=["short", "long", "empty", "nan", "infinite"],
+    )
+    def test_a_vector_that_could_spoil_searches_is_refused(
+        self, store: Store, vector: np.ndarray
+    ) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(store, indexed(record(1), vectors={EMBEDDER.name: unit(1, 0, 0, 0)}))
+        bad = np.asarray(vector, np.float32)
+        with pytest.raises(InputError):
+            insert(store, indexed(record(2), vectors={EMBEDDER.name: bad}))
+        with pytest.raises(InputError):
+            store.write(lambda t: t.put_vectors(EMBEDDER.name, [(record(1), bad)]))
+        assert numbers(found(store, vector_search(DEFAULT, 1, 0, 0, 0))) == [1]
+
+    def test_double_precision_and_strided_vectors_are_taken(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        wide = np.array([[0.6, 9], [0.8, 9], [0, 9], [0, 9]], np.float64)[:, 0]
+        insert(store, indexed(record(1), vectors={EMBEDDER.name: wide}))  # type: ignore[dict-item]
+        pool = store.search(vector_search(DEFAULT, 0.6, 0.8, 0, 0))
+        assert pool.raw_cosine.tolist() == [pytest.approx(1.0, abs=1e-5)]
+
+    def test_a_zero_vector_counts_as_made_and_is_never_near(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(store, indexed(record(1), vectors={EMBEDDER.name: unit(0, 0, 0, 0)}))
+        assert store.without_vector(EMBEDDER.name, 5) == []
+        assert is_complete(store.embedding_state(EMBEDDER.name))
+        assert found(store, vector_search(DEFAULT, 1, 0, 0, 0)) == []
+        assert store.get("default", memory_id(1)).embedder is None
+
+    def test_what_lacks_a_vector_is_told_in_a_fixed_order(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(
+            store,
+            record(3),
+            record(1, user="other"),
+            record(2, deleted_at=NOW),
+            indexed(record(4), vectors={EMBEDDER.name: unit(1, 0, 0, 0)}),
+            record(5, superseded_by=memory_id(4)),
+        )
+        lacking = store.without_vector(EMBEDDER.name, 9)
+        assert numbers([m.id for m in lacking]) == [3, 1]
+        assert store.without_vector(EMBEDDER.name, 1) == lacking[:1]
+        assert store.embedding_state(EMBEDDER.name) == EmbeddingState(1, 3)
+        assert store.embedding_state("nobody") == EmbeddingState(0, 3)
+
+    def test_put_vectors_skips_texts_that_changed_meanwhile(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(store, record(1, "embedded"), record(2, "embedded too"))
+        batch = store.without_vector(EMBEDDER.name, 9)
+        update(store, batch[0], replace(batch[0], content="changed"))
+        store.write(lambda t: t.purge("default", memory_id(2)))
+        vectors = [(memory, unit(1, 0, 0, 0)) for memory in batch]
+        store.write(lambda t: t.put_vectors(EMBEDDER.name, vectors))
+        assert store.embedding_state(EMBEDDER.name) == EmbeddingState(0, 1)
+        assert found(store, vector_search(DEFAULT, 1, 0, 0, 0)) == []
+
+    def test_put_vectors_shows_in_the_next_search(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(store, record(1))
+        assert found(store, vector_search(DEFAULT, 1, 0, 0, 0)) == []
+        for vector in (unit(0, 1, 0, 0), unit(1, 0, 0, 0)):
+            store.write(lambda t, v=vector: t.put_vectors(EMBEDDER.name, [(record(1), v)]))
+        pool = store.search(vector_search(DEFAULT, 1, 0, 0, 0))
+        assert pool.raw_cosine.tolist() == [pytest.approx(1.0, abs=1e-5)]
+        assert len(store.history("default", memory_id(1))) == 1
+
+    def test_a_switch_happens_only_when_it_is_complete(self, shelf: Shelf) -> None:
+        store = shelf.store
+        store.register_embedder(EMBEDDER)
+        first, second = unit(1, 0, 0, 0), unit(0, 1, 0)
+        insert(store, *(indexed(record(n), vectors={EMBEDDER.name: first}) for n in (1, 2)))
+        store.register_embedder(OTHER_EMBEDDER)
+        store.write(lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(1), second)]))
+        assert not store.serve_embedder(OTHER_EMBEDDER.name)
+        assert store.serving_embedder() == EMBEDDER
+        assert numbers(found(store, vector_search(DEFAULT, 1, 0, 0, 0))) == [1, 2]
+        store.write(lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(2), second)]))
+        assert store.serve_embedder(OTHER_EMBEDDER.name)
+        for opened in shelf.before_and_after_reopening():
+            assert opened.serving_embedder() == OTHER_EMBEDDER
+            assert opened.get("default", memory_id(1)).embedder == OTHER_EMBEDDER.name
+            assert found(opened, vector_search(DEFAULT, 1, 0, 0, 0)) == []
+            new = Search(DEFAULT, (), OTHER_EMBEDDER.name, second)
+            assert numbers(found(opened, new)) == [1, 2]
+
+    def test_an_unknown_embedder_never_serves(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        assert not store.serve_embedder("nobody")
+        assert store.serving_embedder() == EMBEDDER
+        insert(store, record(1))
+        assert not store.serve_embedder("nobody")
+        assert store.serving_embedder() == EMBEDDER

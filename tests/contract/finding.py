@@ -1,0 +1,248 @@
+"""Getting by id, searching, fetching, listing, walking."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from contract.builders import (
+    EMBEDDER,
+    NOW,
+    found,
+    indexed,
+    insert,
+    memory_id,
+    numbers,
+    record,
+    unit,
+    update,
+    vector_search,
+    words_search,
+)
+from contract.shelf import Shelf
+from tenure.errors import InputError, NotFound
+from tenure.store.base import Listing, Search, Store
+from tenure.types import Scope, Source
+
+DEFAULT = Scope()
+ABSURD_IDS = (
+    "",
+    " ",
+    "%",
+    "____",
+    "abc",
+    "*" * 26,
+    "' OR 1=1 --",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a" * 1_000_000,
+    "\0\0\0\0",
+    "\ud800\ud800\ud800\ud800",
+    "ééééé",
+    "~~~~~~",
+)
+
+
+class Finding:
+    def test_get_takes_the_whole_id_a_unique_start_and_capitals(self, store: Store) -> None:
+        one, two = record(1), record(2)
+        one = replace(one, id="0abcd" + one.id[5:])
+        insert(store, one, two)
+        assert store.get("default", one.id) == one
+        assert store.get("default", "0abc") == one
+        assert store.get("default", " 0ABC ") == one
+        assert store.get("default", two.id) == two
+
+    def test_get_of_an_ambiguous_start_says_so(self, store: Store) -> None:
+        insert(store, record(1), record(2))
+        with pytest.raises(InputError, match="several"):
+            store.get("default", memory_id(1)[:8])
+
+    def test_get_finds_a_memory_whatever_its_state(self, store: Store) -> None:
+        gone = record(1, deleted_at=NOW)
+        old = record(2, superseded_by=memory_id(9))
+        insert(store, gone, old)
+        assert store.get("default", gone.id) == gone
+        assert store.get("default", old.id) == old
+
+    def test_unknown_foreign_and_absurd_ids_get_the_same_answer(self, store: Store) -> None:
+        insert(store, record(1, user="somebody else"), record(2))
+        for wanted in (memory_id(1), memory_id(77), *ABSURD_IDS):
+            with pytest.raises(NotFound) as caught:
+                store.get("default", wanted)
+            assert str(caught.value) == f"no memory {wanted[:40]!r}"
+            with pytest.raises(NotFound) as caught:
+                store.write(lambda t, wanted=wanted: t.get("default", wanted))
+            assert str(caught.value) == f"no memory {wanted[:40]!r}"
+
+    def test_get_inside_a_transaction_wants_the_whole_id(self, store: Store) -> None:
+        insert(store, record(1))
+        with pytest.raises(NotFound):
+            store.write(lambda t: t.get("default", memory_id(1)[:20]))
+        assert store.write(lambda t: t.has("default", memory_id(1)))
+        assert not store.write(lambda t: t.has("default", memory_id(1)[:20]))
+        assert not store.write(lambda t: t.has("other", memory_id(1)))
+
+    def test_search_finds_by_word_and_by_vector(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(
+            store,
+            indexed(record(1, "the harbour opens"), vectors={EMBEDDER.name: unit(1, 0, 0, 0)}),
+            indexed(record(2, "the kettle boils"), vectors={EMBEDDER.name: unit(0, 1, 0, 0)}),
+            record(3, "no vector here"),
+        )
+        assert numbers(found(store, words_search(DEFAULT, "harbours"))) == [1]
+        assert numbers(found(store, words_search(DEFAULT, "vector"))) == [3]
+        pool = store.search(vector_search(DEFAULT, 0, 1, 0, 0))
+        best = pool.rows[int(np.nanargmax(pool.raw_cosine))]
+        assert store.fetch(DEFAULT, np.array([best]), NOW)[int(best)].content == "the kettle boils"
+        assert float(np.nanmax(pool.raw_cosine)) == pytest.approx(1.0, abs=1e-5)
+
+    def test_a_pool_is_made_of_parallel_arrays(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        turns = [
+            indexed(
+                record(n, f"turn {n}", sources=(Source(session_key="s", turn=str(n)),)),
+                vectors={EMBEDDER.name: unit(n, 1, 0, 0)},
+            )
+            for n in range(1, 6)
+        ]
+        insert(store, *turns)
+        pool = store.search(Search(DEFAULT, ("turn",), EMBEDDER.name, unit(3, 1, 0, 0)))
+        assert len(pool.rows) == 5
+        for name in ("text", "cosine", "raw_cosine", "length_chars", "session"):
+            assert len(getattr(pool, name)) == 5
+        assert pool.previous.tolist() == [-1, 0, 1, 2, 3]
+        assert pool.following.tolist() == [1, 2, 3, 4, -1]
+        assert set(pool.session.tolist()) == {0}
+
+    def test_a_search_brings_the_turns_beside_a_hit_along(self, store: Store) -> None:
+        def turn(n: int, text: str, session: str = "s") -> None:
+            insert(store, record(n, text, sources=(Source(session_key=session, turn=str(n)),)))
+
+        for n in range(1, 8):
+            turn(n, "needle" if n == 4 else f"hay {n}")
+        turn(8, "other session", "t")
+        assert numbers(found(store, words_search(DEFAULT, "needle"))) == [2, 3, 4, 5, 6]
+
+    def test_a_search_of_an_empty_store_and_with_nothing_asked_is_empty(self, store: Store) -> None:
+        assert len(store.search(words_search(DEFAULT, "anything")).rows) == 0
+        assert len(store.search(vector_search(DEFAULT, 1, 0, 0, 0)).rows) == 0
+        insert(store, record(1))
+        assert len(store.search(Search(DEFAULT, ())).rows) == 0
+
+    @pytest.mark.parametrize(
+        "term",
+        ['"', '""', "*", "NEAR(", "content:x", "-", "^", "a AND", "(", "\0", "'; DROP", "x" * 9999],
+    )
+    def test_full_text_syntax_is_only_text(self, store: Store, term: str) -> None:
+        insert(store, record(1, "plain"))
+        assert found(store, words_search(DEFAULT, term)) == []
+        assert numbers(found(store, words_search(DEFAULT, term, "plain"))) == [1]
+
+    def test_a_vector_of_an_unknown_embedder_or_wrong_length_is_no_vector(
+        self, store: Store
+    ) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(store, indexed(record(1, "one"), vectors={EMBEDDER.name: unit(1, 0, 0, 0)}))
+        for embedder, vector in (
+            ("nobody", unit(1, 0, 0, 0)),
+            (EMBEDDER.name, unit(1, 0, 0)),
+            (None, unit(1, 0, 0, 0)),
+            (EMBEDDER.name, unit(0, 0, 0, 0)),
+        ):
+            pool = store.search(Search(DEFAULT, ("one",), embedder, vector))
+            assert np.isnan(pool.raw_cosine).all()
+            assert len(pool.rows) == 1
+
+    def test_gone_memories_are_not_found(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        vectors = {EMBEDDER.name: unit(1, 0, 0, 0)}
+        insert(
+            store,
+            indexed(record(1, "word", deleted_at=NOW), vectors=vectors),
+            indexed(record(2, "word", superseded_by=memory_id(3)), vectors=vectors),
+            indexed(record(3, "word"), vectors=vectors),
+        )
+        assert numbers(found(store, words_search(DEFAULT, "word"))) == [3]
+        assert numbers(found(store, vector_search(DEFAULT, 1, 0, 0, 0))) == [3]
+        update(store, record(3, "word"), record(3, "word", deleted_at=NOW), "delete")
+        assert found(store, words_search(DEFAULT, "word")) == []
+        update(store, record(1, "word", deleted_at=NOW), record(1, "word"), "undo")
+        assert numbers(found(store, words_search(DEFAULT, "word"))) == [1]
+
+    def test_fetch_leaves_out_what_is_no_longer_valid(self, store: Store) -> None:
+        insert(
+            store,
+            record(1, "word", valid_until=NOW),
+            record(2, "word", valid_until=NOW + timedelta(microseconds=1)),
+            record(3, "word", valid_until=None),
+        )
+        assert numbers(found(store, words_search(DEFAULT, "word"))) == [2, 3]
+
+    def test_fetch_of_rows_nobody_has_is_empty(self, store: Store) -> None:
+        rows = np.array([-1, 0, 1, 2**62], np.int64)
+        assert store.fetch(DEFAULT, rows, NOW) == {}
+        assert store.fetch(DEFAULT, np.empty(0, np.int64), NOW) == {}
+
+    def test_pages_are_in_total_order_and_miss_nothing(self, store: Store) -> None:
+        order = [7, 3, 11, 1, 9, 2, 10, 5, 8, 4, 6]
+        insert(store, *(record(n) for n in order))
+        seen: list[str] = []
+        after = None
+        while page := store.listing(Listing(DEFAULT, after=after, limit=3)):
+            assert len(page) <= 3
+            seen += [memory.id for memory in page]
+            after = seen[-1]
+            insert(store, record(100 + len(seen)))  # what is newer does not shift the pages
+        assert numbers(seen) == sorted(order, reverse=True)
+
+    def test_listing_filters(self, store: Store) -> None:
+        insert(
+            store,
+            record(1, kind="decision", tags=("a", "b")),
+            record(2, tags=("ab",), deleted_at=NOW),
+            record(3, tags=('x"y', "%")),
+            record(4, project="p"),
+        )
+
+        def listed(**fields: object) -> list[int]:
+            return numbers([m.id for m in store.listing(Listing(DEFAULT, **fields))])  # type: ignore[arg-type]
+
+        assert listed() == [3, 1]
+        assert listed(kind="decision") == [1]
+        assert listed(tag="a") == [1]
+        assert listed(tag="ab") == []
+        assert listed(tag="ab", include_gone=True) == [2]
+        assert listed(tag="%") == [3]
+        assert listed(tag='x"y') == [3]
+        assert listed(include_gone=True) == [3, 2, 1]
+        assert listed(everywhere=True) == [4, 3, 1]
+
+    def test_walk_goes_over_everything_of_a_user_oldest_first(self, store: Store) -> None:
+        mine = [record(n) for n in range(1, 1_203)]
+        gone = [replace(mine[5], deleted_at=NOW), replace(mine[6], superseded_by=mine[7].id)]
+        mine[5:7] = gone
+        insert(store, *mine, record(5_000, user="other"))
+        walked = list(store.walk("default"))
+        assert walked == mine
+        assert [m.id for m in store.walk("other")] == [memory_id(5_000)]
+        assert list(store.walk("nobody")) == []
+
+    def test_a_walk_may_be_interrupted_by_writes(self, store: Store) -> None:
+        insert(store, *(record(n) for n in range(1, 1_001)))
+        walk = store.walk("default")
+        first = next(walk)
+        insert(store, record(2_000))
+        assert [first.id, *(m.id for m in walk)][-1] == memory_id(2_000)
+
+    def test_what_was_found_is_found_again_after_reopening(self, shelf: Shelf) -> None:
+        shelf.store.register_embedder(EMBEDDER)
+        vectors = {EMBEDDER.name: unit(1, 0, 0, 0)}
+        insert(shelf.store, indexed(record(1, "lasting"), vectors=vectors))
+        again = shelf.reopen()
+        assert numbers(found(again, words_search(DEFAULT, "lasting"))) == [1]
+        assert numbers(found(again, vector_search(DEFAULT, 1, 0, 0, 0))) == [1]

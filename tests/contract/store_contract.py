@@ -1,0 +1,44 @@
+"""What every backend promises, as one class of tests that a backend inherits.
+
+A backend's test module makes a subclass with `make_store`; nothing else is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.care import Care
+from contract.embedders import Embedders
+from contract.entities import Entities
+from contract.finding import Finding
+from contract.purging import Purging
+from contract.roundtrip import RoundTrip
+from contract.scoping import Scoping
+from contract.shelf import Shelf
+from contract.writing import Writing
+from tenure.store.base import Store
+
+
+class StoreContract(Finding, Scoping, Writing, Entities, Purging, Embedders, RoundTrip, Care):
+    """The whole contract of `tenure.store.base`."""
+
+    def make_store(self, folder: Path) -> Store:
+        """Opens the store that lives in a folder, new or not."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def shelf(self, tmp_path: Path) -> Iterator[Shelf]:
+        """A folder with an open store that can be closed and opened again."""
+        folder = tmp_path / "shelf"
+        folder.mkdir()
+        held = Shelf(folder, self.make_store)
+        yield held
+        held.store.close()
+
+    @pytest.fixture
+    def store(self, shelf: Shelf) -> Store:
+        """A new store."""
+        return shelf.store

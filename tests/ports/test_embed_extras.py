@@ -1,0 +1,118 @@
+"""The optional embedders: what is said when they are missing, and ONNX with a graph made here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tenure.errors import InputError, MissingExtra, PortError
+from tenure.ports.embedder import Embedder, EmbedderSpec, Kind, open_embedder
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "blue", "##ish"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "extra"),
+    [
+        ("fastembed", "fastembed", "fastembed"),
+        ("sentence-transformers", "sentence_transformers", "sentence-transformers"),
+        ("onnx", "onnxruntime", "onnx"),
+    ],
+)
+def test_a_missing_extra_names_the_command(
+    kind: Kind, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra) as caught:
+        open_embedder(EmbedderSpec(kind=kind, model="any"))
+    assert f"pip install 'tenure[{extra}]'" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["fastembed", "sentence-transformers", "onnx"])
+def test_a_model_is_needed(kind: Kind) -> None:
+    with pytest.raises(InputError, match="no model"):
+        open_embedder(EmbedderSpec(kind=kind))
+
+
+def _need(*modules: str) -> list[Any]:
+    return [
+        pytest.importorskip(name, reason=f"ONNX IS NOT TESTED: {name} is not installed")
+        for name in modules
+    ]
+
+
+def _model(folder: Path, pooled: bool) -> Path:
+    """Write a graph that looks up one row per piece, with or without a mean over them."""
+    onnx, _ = _need("onnx", "onnxruntime")
+    make, kinds = onnx.helper, onnx.TensorProto
+    table = np.eye(len(WORDS), 5, -3, dtype=np.float32) + 0.01
+    table[WORDS.index("red") :] *= 2  # louder than the marker at the end
+    nodes = [make.make_node("Gather", ["table", "input_ids"], ["states"])]
+    result, shape = "states", ["b", "l", 5]
+    if pooled:
+        nodes.append(make.make_node("ReduceSum", ["states", "axis"], ["sum"], keepdims=0))
+        result, shape = "sum", ["b", 5]
+    graph = make.make_graph(
+        nodes,
+        "tiny",
+        [
+            make.make_tensor_value_info("input_ids", kinds.INT64, ["b", "l"]),
+            make.make_tensor_value_info("attention_mask", kinds.INT64, ["b", "l"]),
+        ],
+        [make.make_tensor_value_info(result, kinds.FLOAT, shape)],
+        [
+            onnx.numpy_helper.from_array(table, "table"),
+            onnx.numpy_helper.from_array(np.array([1]), "axis"),
+        ],
+    )
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
+    model.ir_version = 8
+    file = folder / "tiny.onnx"
+    onnx.save(model, str(file))
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    return file
+
+
+def _opened(file: Path, **fields: Any) -> Embedder:
+    return open_embedder(EmbedderSpec(kind="onnx", model=str(file), **fields))
+
+
+def test_onnx_states_are_averaged_over_the_texts_own_pieces(tmp_path: Path) -> None:
+    embedder = _opened(_model(tmp_path, pooled=False))
+    rows = embedder.embed_documents(["red", "red green blue red greenish"])
+    assert embedder.dimension == 5
+    assert embedder.name == "onnx:tiny.onnx"
+    # The short text is padded beside the long one and must not feel it.
+    np.testing.assert_allclose(rows[0], embedder.embed_query("red"), atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+    assert rows[0].argmax() == 1
+
+
+def test_onnx_pooled_output_is_taken_as_it_is(tmp_path: Path) -> None:
+    rows = _opened(_model(tmp_path, pooled=True)).embed_documents(["blue"])
+    assert rows.shape == (1, 5)
+    assert rows[0].argmax() == 3
+
+
+def test_onnx_long_texts_are_cut(tmp_path: Path) -> None:
+    embedder = _opened(_model(tmp_path, pooled=False))
+    one, two = embedder.embed_documents(["red " * 254, "red " * 254 + "blue " * 500])
+    np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_onnx_without_a_vocabulary_says_where_it_belongs(tmp_path: Path) -> None:
+    file = _model(tmp_path, pooled=False)
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(InputError, match=r"vocab\.txt"):
+        _opened(file)
+
+
+def test_a_damaged_onnx_file_is_a_port_error(tmp_path: Path) -> None:
+    file = _model(tmp_path, pooled=False)
+    file.write_bytes(b"not a model")
+    with pytest.raises(PortError, match="cannot open the model"):
+        _opened(file)

@@ -1,0 +1,83 @@
+"""Writes tests/fixtures/schemas/NNNN.sql for the newest schema, once, when it is released.
+
+Run it as `python tests/store/freeze_schema.py`. An existing file is never written again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS))
+
+from contract.builders import (  # noqa: E402
+    EMBEDDER,
+    about,
+    indexed,
+    insert,
+    record,
+    unit,
+    update,
+)
+from tenure.store.schema import MIGRATIONS  # noqa: E402
+from tenure.store.sqlite import SqliteStore  # noqa: E402
+
+# Parents before children, for foreign keys; the full-text index fills itself by triggers.
+TABLES = (
+    "scopes",
+    "embedders",
+    "memories",
+    "memory_stats",
+    "memory_vectors",
+    "memory_history",
+    "counters",
+    "entities",
+    "aspects",
+    "attributes",
+    "dependencies",
+    "imports",
+)
+
+
+def dump(connection: sqlite3.Connection) -> Iterator[str]:
+    """The statements of every migration, then the rows of a small store."""
+    for migration in MIGRATIONS:
+        yield from migration.statements
+    for table in TABLES:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        quoted = ", ".join(f"quote({column})" for column in columns)
+        for row in connection.execute(f"SELECT {quoted} FROM {table}"):
+            yield f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(row)})"
+    for key, value in connection.execute("SELECT key, value FROM meta"):
+        yield f"DELETE FROM meta WHERE key = '{key}'"
+        yield f"INSERT INTO meta VALUES ('{key}', '{value}')"
+    yield f"PRAGMA user_version = {MIGRATIONS[-1].version}"
+
+
+def main() -> None:
+    """Writes the file of the newest version."""
+    target = TESTS / "fixtures" / "schemas" / f"{MIGRATIONS[-1].version:04d}.sql"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tenure.db"
+        store = SqliteStore(path)
+        store.register_embedder(EMBEDDER)
+        item = indexed(
+            record(1), vectors={EMBEDDER.name: unit(1, 0, 0, 0)}, attributes=(about("harbour"),)
+        )
+        insert(store, item)
+        update(store, record(1), record(1, "the harbour opens at nine"))
+        store.write(lambda t: t.count("default", "write.stored"))
+        store.close()
+        connection = sqlite3.connect(path)
+        text = ";\n".join(dump(connection)) + ";\n"
+        connection.close()
+    with target.open("x", encoding="utf-8") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()
