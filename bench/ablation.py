@@ -31,8 +31,8 @@ VARIANTS: dict[str, Ingredients] = {
     "without provenance": Ingredients(provenance=False),
     "words only": Ingredients(HybridWeights(cosine=0.0)),
     "vectors only": Ingredients(HybridWeights(cosine=1.0, full_agreement=0.0)),
-    "cosine 0.3": Ingredients(HybridWeights(cosine=0.3)),
-    "cosine 0.5": Ingredients(HybridWeights(cosine=0.5)),
+    "cosine 0.25": Ingredients(HybridWeights(cosine=0.25)),
+    "cosine 0.45": Ingredients(HybridWeights(cosine=0.45)),
 }
 
 

@@ -30,11 +30,12 @@ from bench.gate_made import (
     word_pairs,
 )
 from bench.gate_pairs import CHANGES, DISTINCT, NOT_CHANGES, PARAPHRASES
+from tenure.flow.embedding import CHANGE_THRESHOLD, GATE_THRESHOLDS
 from tenure.ports.embedder import Embedder, EmbedderSpec, open_embedder
 from tenure.text.claims import compare, protected_values
 
-SHIPPED_THRESHOLD = 0.75
-THRESHOLDS = (0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.88, 0.90, 0.92, 0.94, 0.96, 0.98)
+SHIPPED_THRESHOLD = GATE_THRESHOLDS["static"]
+THRESHOLDS = (CHANGE_THRESHOLD, 0.55, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.88, 0.90, 0.92, 0.94, 0.96, 0.98)
 NEIGHBOURS = 8
 MAX_SENTENCES = 2500
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
@@ -198,7 +199,7 @@ def _print_sweep(judged: dict[str, Judged]) -> list[dict[str, float]]:
     for least in THRESHOLDS:
         row = _sweep_row(judged, least)
         rows.append(row)
-        mark = "shipped" if least == SHIPPED_THRESHOLD else ""
+        mark = {SHIPPED_THRESHOLD: "shipped", CHANGE_THRESHOLD: "change"}.get(least, "")
         print(
             f"  {least:.2f} {mark:7}   {row['merged_made']:.3f}      {row['merged_by_hand']:.3f}"
             f"    {row['lost_cosine']:9,} {row['lost_equal_values']:8,} {row['lost_shipped']:8,}"

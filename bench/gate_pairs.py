@@ -21,7 +21,7 @@ PARAPHRASES: tuple[tuple[str, str], ...] = (
     ("Never push to main", "never push to main!"),
     ("User is allergic to peanuts", "Note that the user is allergic to peanuts"),
     ("The config lives in /etc/app.toml", "Config lives in /etc/app.toml"),
-    ("User likes tea", "User likes tea and coffee"),
+    ("User likes tea", "User likes tea and wants to try matcha"),
     ("The server runs Debian 12", "The server runs Debian 12. It was set up by Anna in May."),
     ("User works at Acme", "User currently works at Acme"),
     ("It is 5 km to the station", "It's 5 km to the station"),
@@ -127,6 +127,15 @@ DISTINCT: tuple[tuple[str, str], ...] = (
     ("User trusts Anna, not Bob", "User trusts Bob, not Anna"),
     ("Let Anna know when Bob leaves", "Let Bob know when Anna leaves"),
     ("User speaks Polish", "User speaks Spanish"),
+    ("User likes rock", "User likes rock and roll"),
+    ("User does not like gin", "User does not like gin and tonic"),
+    ("Data has errors", "User data has errors"),
+    ("The timeout is 30 s", "The timeout is 30 s. That is outdated."),
+    ("What I want is what I get", "What I get is what I want"),
+    ("The link does 5 Mb", "The link does 5 MB"),
+    ("The link does 5Mb", "The link does 5 MB"),
+    ("User prefers the Really Right Stuff tripod", "User prefers the Right Stuff tripod"),
+    ("Use -f with tar", "Use f with tar"),
     ("用户喜欢茶", "用户喜欢咖啡"),
     ("Der Nutzer mag Tee", "Der Nutzer mag keinen Tee"),
 )
@@ -153,6 +162,8 @@ CHANGES: tuple[tuple[str, str], ...] = (
     ("User works at Acme", "User no longer works at Acme"),
     ("The project uses npm", "The project replaced npm with pnpm"),
     ("The staging host is db1", "The staging host is currently db2"),
+    ("User no longer uses vim", "User now uses vim"),
+    ("User reports to Bob", "User now reports to Carl"),
 )
 
 # A change word is there, but what the old text claims still stands (or may).
@@ -170,6 +181,9 @@ NOT_CHANGES: tuple[tuple[str, str], ...] = (
     ("The tool is used to build images", "The tool is used to test images"),
     ("Anna is a mother", "Anna is now a manager"),
     ("User speaks French", "User now speaks German"),
+    ("User works with Bob", "User now works with Anna"),
+    ("User studies French", "User now studies Spanish"),
+    ("User no longer uses vim", "User uses vim"),
     ("The staging timeout is 30 s", "The production timeout is now 60 s"),
     ("User is used to cold weather", "User is used to warm weather"),
     ("User moved to Paris in 2019", "User moved to Rome in 2021"),

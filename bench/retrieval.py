@@ -34,7 +34,7 @@ TOLERANCE = 0.01
 MIN_CATEGORY_QUERIES = 50
 BAR_METRIC = "NDCG@10"
 SHOWN_METRICS = ("R@10", "NDCG@10")
-# Fusions with an index of what the user said, per session: shown, but the bar is the parts alone.
+# Fusions with an index of what the user said per session: shown, but not held (decision 0006).
 BEYOND_THE_BAR = ("rrf k=60 user turns", "rrf k=12 user turns", "sum 0.7/0.3 user turns")
 
 Table = NDArray[np.float64]

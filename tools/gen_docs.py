@@ -6,6 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
+
+from tenure.cli.app import APP, SECTIONS
 from tenure.settings import SETTINGS, Setting, show
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,7 +65,105 @@ def _example() -> list[str]:
     return lines
 
 
-PAGES: dict[str, Callable[[], str]] = {"docs/reference/settings.md": settings_page}
+CLI_INTRO = """# Command line
+
+`tenure COMMAND --help` says the same, and `tenure completion bash|zsh|fish` prints what a shell
+needs to complete commands, options and their choices.
+
+**Scope.** Memories belong to a user. Without `--project` only memories of no project are seen;
+with it, those of that project too. When that finds nothing and other projects hold memories, one
+line says so.
+
+**Ids.** On a terminal an id is as short as still names one memory; in a pipe and in JSON it is
+whole. The first characters, 4 or more, are enough wherever an id is asked for.
+
+**JSON.** With `--json`, before or after the command, there is exactly one object on stdout, and
+nothing on stderr but a question that must be answered and the progress bar of a terminal. Lists
+are under `results`, each item with its `id`; remarks are under `notes`. It is plain ASCII. When a
+command failed, the object is `{"error": {"code": ..., "message": ..., "hint": ...}}`; without
+`--json` the same is said on stderr, as `error:` and `hint:`.
+
+| exit code | meaning |
+|---|---|
+| 0 | done; to find nothing is no failure |
+| 1 | failed: no such memory, a damaged store, a line that an import refused, a check of `doctor` |
+| 2 | wrong use: an argument, a file or a setting cannot be accepted, and nothing was done |
+| 130 | interrupted |
+| 141 | whoever read the output left |
+
+A memory's text is shown with control characters, colours and direction marks written out, so that
+it cannot steer a terminal. `NO_COLOR=1` or `--no-color` switches colours off. `TENURE_DEBUG=1`
+adds a traceback to an error.
+
+## Options of every command
+"""
+
+
+def cli_page() -> str:
+    """The reference of all commands."""
+    root = click.Context(APP, info_name="tenure")
+    lines = [MADE_BY, CLI_INTRO, *_options(APP.params, everywhere=True)]
+    for title, section in SECTIONS:
+        lines += ["", f"## {title}"]
+        for entry in section:
+            found = APP.get_command(root, entry.name)
+            if found is not None:
+                lines += _command(found, click.Context(found, root, entry.name))
+    return "\n".join(lines) + "\n"
+
+
+def _command(command: click.Command, context: click.Context) -> list[str]:
+    """The section of a command, those of its own commands after it."""
+    usage = " ".join(
+        [context.command_path, *(_argument(p) for p in command.params if _is_argument(p))]
+    )
+    paragraphs = (command.help or "").split("\n\n")
+    example = (command.epilog or "").replace("\b", "").strip().removeprefix("Example:")
+    lines = ["", f"### {usage}", ""]
+    lines += ["\n\n".join(" ".join(text.split()) for text in paragraphs), ""]
+    options = _options(command.params, everywhere=False)
+    lines += [*options, ""] if options else []
+    lines += ["```sh", *(line.strip() for line in example.strip().splitlines()), "```"]
+    for name, inner in getattr(command, "commands", {}).items():
+        lines += _command(inner, click.Context(inner, context, name))
+    return lines
+
+
+def _is_argument(param: click.Parameter) -> bool:
+    return isinstance(param, click.Argument)
+
+
+def _argument(param: click.Parameter) -> str:
+    if isinstance(param.type, click.Choice):
+        return "|".join(map(str, param.type.choices))
+    name = param.metavar or str(param.name).upper()
+    return name if param.required else f"[{name}]"
+
+
+def _options(params: list[click.Parameter], *, everywhere: bool) -> list[str]:
+    rows = [
+        f"| `{_written(param)}` | {(param.help or '').replace('  [', ' [')} |"
+        for param in params
+        if isinstance(param, click.Option)
+        and not param.hidden
+        and (everywhere or param.name != "as_json")
+    ]
+    return ["| option | meaning |", "|---|---|", *rows] if rows else []
+
+
+def _written(option: click.Option) -> str:
+    names = ", ".join(option.opts) + "".join(f" / {other}" for other in option.secondary_opts)
+    if option.is_flag:
+        return names
+    if isinstance(option.type, click.Choice):
+        return f"{names} " + "\\|".join(map(str, option.type.choices))
+    return f"{names} {option.metavar or option.type.name.split()[0].upper()}"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/settings.md": settings_page,
+    "docs/reference/cli.md": cli_page,
+}
 
 
 def stale_pages(root: Path) -> list[str]:

@@ -117,8 +117,7 @@ def test_nothing_that_is_typed_gives_a_traceback(
         assert not any(char in done.out + done.err for char in STEERING), shape
         if done.code:
             assert len(done.err) < 2_000, shape
-            told = done.out if shape.startswith("doctor") else done.err
-            assert told, shape
+            assert done.out + done.err, shape
     assert run("doctor", "--deep").code == 0
     assert run("show", mine).code == 0
 
@@ -212,7 +211,7 @@ def test_a_store_of_its_own_needs_no_data_folder(run: Run, home: Path, tmp_path:
 
 
 def test_memories_cannot_steer_a_terminal(run: Run) -> None:
-    run("remember", "-", stdin="red \x1b[31malert\x1b[0m \u202egpj.exe\n second line")
+    run("remember", "-", stdin="red \x1b[31m alert \x1b[0m \u202egpj.exe\n second line")
     memory_id = run("list", "--json").object["results"][0]["id"]
     for arguments in (["list"], ["show", memory_id], ["recall", "alert"], ["history", memory_id]):
         done = run(*arguments)

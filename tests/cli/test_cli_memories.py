@@ -256,7 +256,7 @@ def test_a_merge_is_listed_and_split(run: Run, stored: Stored) -> None:
     assert (again["outcome"], again["id"]) == ("merged", first)
     listed = run("merges", "--json").object["results"]
     assert [entry["id"] for entry in listed] == [first]
-    assert "run the tests before a merge" in run("merges").out
+    assert "run the tests before the merge" in run("merges").out
     parts = run("split", first, "--entry", str(listed[0]["entry"]), "--json").object["results"]
     assert len(parts) == 2
     assert "nothing was merged" in run("merges").err

@@ -33,7 +33,14 @@ def loaded_by(*arguments: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], [], ["recall", "--help"], ["remember", "-h"], ["import", "-h"]],
+    [
+        ["--help"],
+        ["--version"],
+        [],
+        ["recall", "--help"],
+        ["remember", "--help"],
+        ["import", "--help"],
+    ],
 )
 def test_help_loads_nothing_heavy(home: Path, arguments: list[str]) -> None:
     loaded = loaded_by(*arguments)
@@ -70,23 +77,23 @@ def test_arguments_that_are_not_utf8_are_refused(process: Process) -> None:
     assert b"valid Unicode" in done.stderr
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_any_locale_can_print_any_memory(process: Process, encoding: str) -> None:
+@pytest.mark.parametrize(
+    ("encoding", "seen"),
+    [("utf-8", "naïve ☕ 日本"), ("ascii", "naïve ☕ 日本"), ("latin-1", "naïve \\u2615 \\u65e5")],
+)
+def test_any_locale_can_print_any_memory(process: Process, encoding: str, seen: str) -> None:
+    """Plain ASCII is taken for a locale that was never set, and gets UTF-8."""
     process("remember", "naïve ☕ 日本")
     done = process("list", PYTHONIOENCODING=encoding)
     assert done.returncode == 0
-    assert b"ve \\u2615 \\u65e5" in done.stdout
+    assert seen.encode("latin-1" if encoding == "latin-1" else "utf-8") in done.stdout
 
 
 def test_a_reader_who_leaves_is_no_error(home: Path, process: Process, tmp_path: Path) -> None:
     lines = "".join(json.dumps(f"claim number {n} " + "x" * 900) + "\n" for n in range(200))
     (tmp_path / "in.jsonl").write_text(lines)
     process("import", "in.jsonl", "--keep")
-    for words in (
-        ["list", "--limit", "200"],
-        ["export", "-"],
-        ["list", "--limit", "200", "--json"],
-    ):
+    for words in (["list", "--limit", "200"], ["export", "-"], ["list", "--json"]):
         child = subprocess.Popen(
             [sys.executable, "-m", "tenure", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -141,6 +148,9 @@ def in_terminal(words: list[str], *, typed: bytes = b"", **environ: str) -> tupl
                 break
             shown += piece
             if typed and b"[y/N]" in shown:
+                # Nobody answers before the question is read; Python itself would miss a Ctrl-C
+                # that comes just before it begins to wait.
+                time.sleep(0.5)
                 os.write(master, typed)
                 typed = b""
             if not piece:
@@ -211,7 +221,7 @@ def test_a_person_is_asked_on_the_terminal(stored: Stored) -> None:
 
 
 def test_an_interrupted_import_goes_on(home: Path, process: Process, tmp_path: Path) -> None:
-    lines = "".join(json.dumps(f"claim number {n} of many") + "\n" for n in range(20_000))
+    lines = "".join(json.dumps(f"claim number {n} of many") + "\n" for n in range(5_000))
     (tmp_path / "in.jsonl").write_text(lines)
     child = subprocess.Popen(
         [sys.executable, "-m", "tenure", "import", str(tmp_path / "in.jsonl"), "--keep"],
@@ -220,7 +230,7 @@ def test_an_interrupted_import_goes_on(home: Path, process: Process, tmp_path: P
     )
     store = home / "tenure.db-wal"
     deadline = time.monotonic() + 30
-    while not (store.exists() and store.stat().st_size > 400_000) and time.monotonic() < deadline:
+    while not (store.exists() and store.stat().st_size > 200_000) and time.monotonic() < deadline:
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     out, complaint = child.communicate(timeout=60)
@@ -229,6 +239,6 @@ def test_an_interrupted_import_goes_on(home: Path, process: Process, tmp_path: P
     assert b"Traceback" not in complaint
     again = process("import", "in.jsonl", "--keep", "--json")
     report = json.loads(again.stdout)
-    assert 0 < report["resumed_at"] < 20_000
-    assert report["resumed_at"] + sum(report["outcomes"].values()) == 20_000
-    assert json.loads(process("stats", "--json").stdout)["live"] == 20_000
+    assert 0 < report["resumed_at"] < 5_000
+    assert report["resumed_at"] + sum(report["outcomes"].values()) == 5_000
+    assert json.loads(process("stats", "--json").stdout)["live"] == 5_000

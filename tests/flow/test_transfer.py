@@ -110,7 +110,7 @@ def test_foreign_lines_go_through_the_write_path(memory: Memory, tmp_path: Path)
 def test_bad_lines_are_named_and_the_rest_comes_in(memory: Memory, tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     lines: list[bytes] = [
-        b'{"content": "good one"}',
+        b'{"content": "the badger"}',
         b"not json",
         b"",
         b"[1, 2]",
@@ -122,13 +122,13 @@ def test_bad_lines_are_named_and_the_rest_comes_in(memory: Memory, tmp_path: Pat
         b'{"content": "x", "supersedes": "01m7f6zmc3zbwkvh1qw1y6qvsz"}',
         b'{"contents": "x"}',
         b'{"content": "' + b"x" * 3_000_000 + b'"}',
-        b'{"content": "good two"}',
+        b'{"content": "a heron"}',
     ]
     path.write_bytes(b"\n".join(lines))
     report = bring_in(memory, path)
     assert dict(report.outcomes) == {"stored": 2, "refused": 10}
     assert [number for number, _ in report.problems] == [2, 4, 5, 6, 7, 8, 9, 10, 11, 12]
-    assert {item.content for item in memory.page()} == {"good one", "good two"}
+    assert {item.content for item in memory.page()} == {"the badger", "a heron"}
 
 
 def test_an_import_goes_on_where_it_was_interrupted(
@@ -151,7 +151,8 @@ def test_an_import_goes_on_where_it_was_interrupted(
     report = bring_in(memory, path)
     assert (report.resumed_at, sum(report.outcomes.values())) == (30, 15)
     assert memory.stats()["live"] == 45
-    assert memory.stats()["write.stored"] == 45
+    stats = memory.stats()
+    assert stats["write.stored"] + stats["write.kept_both"] == 45
 
 
 def test_progress_reaches_the_end(memory: Memory, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_batch_sees_its_own_earlier_items(memory: Memory) -> None:
             "The staging database is called heron",
         ]
     )
-    assert outcomes(results) == ["stored", "duplicate", "merged", "superseded", "kept_both"]
+    assert outcomes(results) == ["stored", "duplicate", "merged", "superseded", "stored"]
     assert memory.stats()["live"] == 2
 
 
@@ -207,23 +207,28 @@ def test_what_a_tool_or_a_page_said_is_not_trusted_until_confirmed(
 
 def test_untrusted_text_neither_merges_into_nor_retires_a_trusted_memory(memory: Memory) -> None:
     trusted = memory.remember("The staging database is called heron")
-    results = memory.remember_many(
-        [
-            {"content": "I think the staging database is called heron", "origin": "web"},
-            {"content": "The staging database is now called evil", "origin": "web"},
-        ]
-    )
-    assert outcomes(results) == ["kept_both", "kept_both"]
+    for text in (
+        "The staging database is now called evil",
+        "I think the staging database is called heron",
+        "The staging database is called heron and it was set up by Anna",
+    ):
+        made = memory.remember(text, origin="web")
+        assert made.id != trusted.id
     assert memory.get(trusted.id) == trusted
 
 
 def test_an_agent_cannot_rewrite_what_a_person_pinned(memory: Memory) -> None:
     pinned = memory.remember("The staging database is called heron", pinned=True)
-    result = memory.remember_many(
-        [{"content": "The staging database is now called osprey", "origin": "agent"}]
-    )[0]
-    assert result.outcome == "kept_both"
-    assert memory.get(pinned.id).is_live
+    for text in (
+        "The staging database is now called osprey",
+        "The staging database is called heron and it was set up by Anna",
+    ):
+        memory.remember(text, origin="agent")
+    assert memory.get(pinned.id) == pinned
+    memory.remember("The staging database is now called osprey", origin="user")
+    assert memory.get(pinned.id).is_live  # an exact duplicate of the agent's note retires nothing
+    memory.remember("The staging database is now called kestrel", origin="user")
+    assert not memory.get(pinned.id).is_live
 
 
 def test_what_was_derived_does_not_retire_what_was_stated(memory: Memory) -> None:
@@ -246,7 +251,7 @@ def test_an_older_statement_does_not_supersede_a_newer_one(memory: Memory) -> No
             }
         ]
     )[0]
-    assert result.outcome == "kept_both"
+    assert result.outcome == "stored"
     assert memory.get(newer.id).is_live
 
 

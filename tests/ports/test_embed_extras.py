@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,58 @@ def test_a_missing_extra_names_the_command(
 def test_a_model_is_needed(kind: Kind) -> None:
     with pytest.raises(InputError, match="no model"):
         open_embedder(EmbedderSpec(kind=kind))
+
+
+class _Library:
+    """Stands in for fastembed and sentence-transformers, which need a model hub to run."""
+
+    def __init__(self, name: str = "", model_name: str = "") -> None:
+        if "missing" in (name, model_name):
+            raise ValueError("no such model")
+        self.seen: list[str] = []
+
+    def embed(self, texts: list[str]) -> Iterator[np.ndarray]:
+        yield from self.encode(texts)
+
+    def encode(self, texts: list[str], **options: bool) -> np.ndarray:
+        self.seen.extend(texts)
+        return np.array([[float(len(text)), 2.0] for text in texts], np.float32)
+
+
+LIBRARIES = [
+    ("fastembed", "fastembed", "TextEmbedding"),
+    ("sentence-transformers", "sentence_transformers", "SentenceTransformer"),
+]
+
+
+@pytest.mark.parametrize(("kind", "module", "entry"), LIBRARIES)
+def test_a_library_is_asked_with_prefixes_and_in_batches(
+    kind: Kind, module: str, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{entry: _Library}))
+    embedder = open_embedder(
+        EmbedderSpec(kind=kind, model="m", query_prefix="q: ", document_prefix="d: ")
+    )
+    texts = ["x" * n for n in range(1, 100)]
+    rows = embedder.embed_documents(texts)
+    expected = np.array([[len("d: " + text), 2.0] for text in texts])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows, expected, atol=1e-6)
+    assert embedder.dimension == 2
+    assert embedder.name.startswith(f"{kind}:m+")
+    np.testing.assert_allclose(
+        embedder.embed_query("xx"), np.array([5.0, 2.0]) / np.sqrt(29), atol=1e-6
+    )
+    assert embedder.embed_documents([]).shape == (0, 2)
+
+
+@pytest.mark.parametrize(("kind", "module", "entry"), LIBRARIES)
+def test_a_model_that_is_not_there_is_a_port_error(
+    kind: Kind, module: str, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{entry: _Library}))
+    with pytest.raises(PortError, match="is the name right"):
+        open_embedder(EmbedderSpec(kind=kind, model="missing"))
 
 
 def _need(*modules: str) -> list[Any]:
@@ -85,7 +139,7 @@ def test_onnx_states_are_averaged_over_the_texts_own_pieces(tmp_path: Path) -> N
     embedder = _opened(_model(tmp_path, pooled=False))
     rows = embedder.embed_documents(["red", "red green blue red greenish"])
     assert embedder.dimension == 5
-    assert embedder.name == "onnx:tiny.onnx"
+    assert embedder.name.startswith("onnx:tiny-")
     # The short text is padded beside the long one and must not feel it.
     np.testing.assert_allclose(rows[0], embedder.embed_query("red"), atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
@@ -102,6 +156,14 @@ def test_onnx_long_texts_are_cut(tmp_path: Path) -> None:
     embedder = _opened(_model(tmp_path, pooled=False))
     one, two = embedder.embed_documents(["red " * 254, "red " * 254 + "blue " * 500])
     np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_another_onnx_file_of_the_same_name_has_another_identity(tmp_path: Path) -> None:
+    names = set()
+    for folder, pooled in (("one", True), ("two", False)):
+        (tmp_path / folder).mkdir()
+        names.add(_opened(_model(tmp_path / folder, pooled)).name)
+    assert len(names) == 2
 
 
 def test_onnx_without_a_vocabulary_says_where_it_belongs(tmp_path: Path) -> None:

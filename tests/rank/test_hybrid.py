@@ -22,6 +22,8 @@ from tenure.rank.hybrid import (
 
 STATS = ScopeStats(mean_cosine=0.0, mean_length_chars=400.0)
 LONG = 400.0
+VECTORS = HybridWeights().cosine
+WORDS = 1.0 - VECTORS
 WILD = st.floats(allow_nan=True, allow_infinity=True, width=32)
 
 
@@ -42,7 +44,7 @@ def alone(count: int) -> Links:
 
 def test_both_legs_are_divided_by_their_best_and_summed() -> None:
     found = hybrid_scores(legs([8.0, 4.0, 0.0], [0.2, 0.4, 0.1]), STATS)
-    assert found == pytest.approx([0.4 * 0.5 + 0.6, 0.4 + 0.3, 0.1])
+    assert found == pytest.approx([VECTORS * 0.5 + WORDS, VECTORS + WORDS * 0.5, VECTORS * 0.25])
 
 
 def test_the_scale_of_either_leg_does_not_matter() -> None:
@@ -54,7 +56,7 @@ def test_the_scale_of_either_leg_does_not_matter() -> None:
 def test_a_cosine_that_all_memories_share_says_nothing() -> None:
     high = ScopeStats(mean_cosine=0.7, mean_length_chars=400.0)
     found = hybrid_scores(legs([0.0, 0.0], [0.7, 0.9]), high)
-    assert found == pytest.approx([0.0, 0.4])
+    assert found == pytest.approx([0.0, VECTORS])
 
 
 def test_without_words_in_common_the_vectors_decide() -> None:
@@ -71,8 +73,8 @@ def test_vectors_that_contradict_the_words_lose_weight() -> None:
     text = [5.0, 4.0, 4.0, 4.0, 4.0] + [0.0] * 5
     agreeing = hybrid_scores(legs(text, [0.5] * 5 + [0.6] + [0.0] * 4), STATS)
     contrary = hybrid_scores(legs(text, [0.0] * 5 + [0.6] * 5), STATS)
-    assert agreeing[5] == pytest.approx(0.4)
-    assert contrary[5] == pytest.approx(0.4 * 0.25)
+    assert agreeing[5] == pytest.approx(VECTORS)
+    assert contrary[5] == pytest.approx(VECTORS * 0.25)
 
 
 def test_a_short_text_is_not_rewarded_for_being_short() -> None:
@@ -93,7 +95,7 @@ def test_a_long_text_keeps_its_penalty() -> None:
 
 def test_a_single_memory_keeps_its_plain_cosine() -> None:
     one = ScopeStats(mean_cosine=0.3, mean_length_chars=400.0)
-    assert hybrid_scores(legs([0.0], [0.3]), one) == pytest.approx([0.4 * 0.3])
+    assert hybrid_scores(legs([0.0], [0.3]), one) == pytest.approx([VECTORS * 0.3])
 
 
 def test_nothing_found_is_an_empty_array() -> None:

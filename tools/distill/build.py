@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DATA)
     parser.add_argument("--steps", type=int, default=Recipe.steps)
     parser.add_argument("--teacher-share", type=float, default=Recipe.teacher_share)
+    parser.add_argument("--onnx", type=Path, help="also put the teacher here, for the onnx extra")
     given = parser.parse_args()
     home = given.home.resolve()
     home.mkdir(parents=True, exist_ok=True)
@@ -78,6 +80,10 @@ def main() -> None:
     pack(table, given.out / "static-256.npy")
     (given.out / "vocab.txt").write_text("\n".join(teacher.words), encoding="utf-8", newline="")
     print(f"written to {given.out}")
+    if given.onnx:
+        given.onnx.mkdir(parents=True, exist_ok=True)
+        shutil.copy(home / "teacher-i8.onnx", given.onnx / "minilm-i8.onnx")
+        shutil.copy(model / "vocab.txt", given.onnx / "vocab.txt")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from tenure.cli import edge
+from tenure.cli.frame import current_flags
 from tenure.cli.options import HELP_NAMES, global_options
 from tenure.errors import InputError
 
 BROKEN_PIPE_CODE = 141
-INTERRUPTED_CODE = 130
 
 
 class Entry(NamedTuple):
@@ -129,34 +130,32 @@ class LazyGroup(click.Group):
         ]
         return own + click.Command.shell_complete(self, ctx, incomplete)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            made = super().invoke(ctx)
+            edge.flush()
+            return made
+        except BrokenPipeError as error:
+            # Under this name click leaves it to us.
+            raise edge.ReaderGone from error
+
     def main(  # type: ignore[override]
         self, args: list[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """The edge: whatever happens becomes a message and an exit code, never a traceback."""
-        from tenure.cli import edge
-
         given = list(sys.argv[1:] if args is None else args)
         extra.pop("standalone_mode", None)
         edge.prepare_streams()
         try:
-            try:
-                made = super().main(given, "tenure", standalone_mode=False, **extra)
-                code = made if isinstance(made, int) else 0
-                edge.flush()
-            except BrokenPipeError:
-                raise
-            except Exception as error:
-                code = edge.failed(error, as_json=edge.wants_json(given))
-                edge.flush()
-        except BrokenPipeError:
-            # Whoever read us has seen enough.
+            made = super().main(given, "tenure", standalone_mode=False, **extra)
+            code = made if isinstance(made, int) else 0
+        except edge.ReaderGone:
             edge.hush()
             code = BROKEN_PIPE_CODE
-        except OSError:
-            edge.hush()
-            code = 1
+        except Exception as error:
+            code = edge.failed(error, as_json=edge.wants_json(given))
         except KeyboardInterrupt:
-            code = INTERRUPTED_CODE
+            code = edge.INTERRUPTED
         sys.exit(code)
 
 
@@ -166,18 +165,16 @@ def _root(version: bool) -> int:
     Memories belong to a user and, with --project or --agent, to one project or agent. Without
     --project only memories of no project are seen.
     """
-    from tenure.cli.frame import current_flags
-    from tenure.cli.render import json_text
-
     ctx = click.get_current_context()
+    as_json = current_flags().as_json
     if version:
         from tenure import __version__
+        from tenure.cli.render import json_text
 
-        as_json = current_flags().as_json
         click.echo(json_text({"version": __version__}) if as_json else f"tenure {__version__}")
         ctx.exit(0)
     if ctx.invoked_subcommand is None:
-        if current_flags().as_json:
+        if as_json:
             raise InputError("no command was given", hint="`tenure --help` lists them")
         click.echo(ctx.get_help())
     return 0

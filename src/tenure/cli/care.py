@@ -104,7 +104,7 @@ def reembed() -> Answer:
 def doctor(deep: bool) -> Answer:
     """Check that everything is in order.
 
-    Changes nothing. Ends with 1 when a check fails; a warning alone is no failure.
+    It mends nothing and says what to do. Ends with 1 when a check fails; a warning is no failure.
     """
     from tenure.flow.health import Patient, examine, worst
     from tenure.world import World

@@ -24,6 +24,10 @@ _HINTS = {
 }
 
 
+class ReaderGone(Exception):
+    """Whoever read our output has seen enough."""
+
+
 class Failure(NamedTuple):
     """What is told about an error."""
 
@@ -49,12 +53,17 @@ def failed(error: Exception, *, as_json: bool) -> int:
         traceback.print_exception(error, file=sys.stderr)
     failure = describe(error)
     message = _cut(failure.message)
-    if as_json:
-        plain = {"code": failure.code, "message": message, "hint": failure.hint}
-        click.echo(json_text({"error": plain}))
-    else:
-        hint = [("hint", failure.hint)] if failure.hint else []
-        fail(sys.stderr, [("error", message), *hint])
+    try:
+        if as_json:
+            plain = {"code": failure.code, "message": message, "hint": failure.hint}
+            click.echo(json_text({"error": plain}))
+        else:
+            hint = [("hint", failure.hint)] if failure.hint else []
+            fail(sys.stderr, [("error", message), *hint])
+        flush()
+    except OSError:
+        # Nobody can be told: the exit code must do.
+        hush()
     return failure.exit_code
 
 

@@ -8,43 +8,49 @@ from typing import Literal
 
 from tenure.rank.scores import PROVENANCE_LADDER
 from tenure.store.base import Near
-from tenure.text.claims import Survivor, compare
+from tenure.text.claims import Survivor, compare_claims
+from tenure.text.reading import read_claim
 from tenure.types import MemoryRecord
+
+# Reading takes time in proportion to length; a long text is held against the nearest only.
+LONG_TEXT_CHARS = 2_000
 
 Decision = Literal["stored", "merged", "superseded", "kept_both"]
 
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """What the similarity gate decided about a new memory, against which old one, and why."""
+    """What the similarity gate decided about a new memory, against which old ones, and why."""
 
     decision: Decision
-    near: Near | None = None
+    near: tuple[Near, ...] = ()
     survivor: Survivor = "new"
     reason: str = ""
 
 
-def judge(new: MemoryRecord, near: list[Near]) -> GateVerdict:
+def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
     """Merge beats supersede beats keeping both; nothing near means simply stored.
 
     More than the nearest is looked at: among texts of one template the nearest often differs in
-    its value while the true paraphrase comes second.
+    its value while the true paraphrase comes second. Below the floor only a stated change counts.
     """
     kept = GateVerdict("stored")
-    superseding: GateVerdict | None = None
-    for neighbour in near:
-        verdict = compare(neighbour.memory.content, new.content)
-        if verdict.relation == "merge" and may_merge(neighbour.memory, new):
-            return GateVerdict("merged", neighbour, verdict.survivor, verdict.reason)
-        if (
-            verdict.relation == "supersede"
-            and superseding is None
-            and may_supersede(neighbour.memory, new)
-        ):
-            superseding = GateVerdict("superseded", neighbour, "new", verdict.reason)
-        if kept.decision == "stored":
-            kept = GateVerdict("kept_both", neighbour, "new", verdict.reason)
-    return superseding or kept
+    if not near:
+        return kept
+    retired: tuple[Near, ...] = ()
+    reason = ""
+    claim = read_claim(new.content)
+    for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
+        verdict = compare_claims(read_claim(neighbour.memory.content), claim)
+        is_near = neighbour.cosine >= floor
+        if verdict.relation == "merge" and is_near and may_merge(neighbour.memory, new):
+            return GateVerdict("merged", (neighbour,), verdict.survivor, verdict.reason)
+        if verdict.relation == "supersede" and may_supersede(neighbour.memory, new):
+            # "Now" ends every earlier value, not only the nearest one.
+            retired, reason = (*retired, neighbour), reason or verdict.reason
+        elif kept.decision == "stored" and is_near:
+            kept = GateVerdict("kept_both", (neighbour,), "new", verdict.reason)
+    return GateVerdict("superseded", retired, "new", reason) if retired else kept
 
 
 def stated_at(record: MemoryRecord) -> datetime:

@@ -9,13 +9,15 @@ from datetime import datetime
 
 import numpy as np
 
-from tenure.errors import InputError, TenureError
+from tenure.errors import InputError, NotFound, TenureError
 from tenure.flow.drafts import screened
+from tenure.flow.embedding import CHANGE_THRESHOLD
 from tenure.flow.graph import attributes_of, dependencies_of
 from tenure.flow.merge import GateVerdict, judge, may_supersede, merged
 from tenure.flow.services import Services
 from tenure.ports.embedder import Vectors
 from tenure.store.base import Change, Indexed, Near, Probe, Transaction
+from tenure.text.cues import says_change
 from tenure.text.normal import content_hash
 from tenure.text.terms import index_words
 from tenure.types import (
@@ -29,7 +31,7 @@ from tenure.types import (
 )
 
 BATCH_LIMIT = 512
-NEIGHBOUR_LIMIT = 5
+NEIGHBOUR_LIMIT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,11 @@ def write_batch(
     serving = services.embedding.serving_name()
     prepared = _prepare(services, drafts, serving, now)
     good = [item for item in prepared if isinstance(item, Prepared)]
-    gate = serving if services.policy.gate_enabled else None
-    threshold = services.policy.gate_threshold
-    floor = services.embedding.gate_threshold if threshold is None else threshold
+    gate = _gate(services, serving)
 
     def work(transaction: Transaction) -> list[WriteResult]:
         also(transaction)
-        batch = Batch(services, transaction, now, gate, floor)
+        batch = Batch(services, transaction, now, gate)
         batch.look_up(good)
         results = [
             batch.decide(item)
@@ -106,6 +106,29 @@ def write_batch(
         return results
 
     return services.store.write(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The similarity gate: whose vectors, from which cosine on, and for stated changes."""
+
+    embedder: str
+    floor: float
+    change_floor: float
+
+    def floor_for(self, record: MemoryRecord) -> float:
+        """From which cosine on a neighbour of this text is looked at."""
+        return self.change_floor if says_change(record.content) else self.floor
+
+
+def _gate(services: Services, serving: str | None) -> Gate | None:
+    if serving is None or not services.policy.gate_enabled:
+        return None
+    chosen = services.policy.gate_threshold
+    if chosen is not None:
+        return Gate(serving, chosen, chosen)
+    floor = services.embedding.gate_threshold
+    return Gate(serving, floor, min(floor, CHANGE_THRESHOLD))
 
 
 def _prepare(
@@ -169,14 +192,12 @@ class Batch:
         services: Services,
         transaction: Transaction,
         now: datetime,
-        gate: str | None,
-        floor: float,
+        gate: Gate | None,
     ) -> None:
         self._services = services
         self._transaction = transaction
         self._now = now
         self._gate = gate
-        self._floor = floor
         self._by_hash: dict[tuple[Scope, str], MemoryRecord] = {}
         self._near: dict[str, list[Near]] = {}
         # Drafts near to an earlier draft of this batch: (id of the earlier one, cosine).
@@ -193,49 +214,58 @@ class Batch:
         for scope, group in scopes.items():
             known = self._transaction.live_by_hash(scope, [item.digest for item in group])
             self._by_hash |= {(scope, digest): record for digest, record in known.items()}
-            self._look_near(scope, [item for item in group if self._vector(item) is not None])
+            if self._gate is not None:
+                self._look_near(self._gate, scope, group)
 
     def _vector(self, item: Prepared) -> Vectors | None:
-        return item.memory.vectors.get(self._gate or "")
+        return item.memory.vectors.get(self._gate.embedder) if self._gate else None
 
-    def _look_near(self, scope: Scope, items: Sequence[Prepared]) -> None:
-        if self._gate is None or not items:
-            return
-        matrix = np.stack([item.memory.vectors[self._gate] for item in items])
-        found = self._transaction.nearest(
-            Probe(scope, self._gate, matrix, NEIGHBOUR_LIMIT, self._floor)
-        )
-        self._near |= {item.record.id: near for item, near in zip(items, found, strict=True)}
-        cosines = np.tril(matrix @ matrix.T, -1)
-        for later, earlier in np.argwhere(cosines >= self._floor).tolist():
-            self._near_in_batch.setdefault(items[later].record.id, []).append(
-                (items[earlier].record.id, float(cosines[later, earlier]))
+    def _look_near(self, gate: Gate, scope: Scope, group: Sequence[Prepared]) -> None:
+        items = [item for item in group if self._vector(item) is not None]
+        floors = np.array([gate.floor_for(item.record) for item in items], np.float32)
+        for floor in np.unique(floors).tolist():
+            asked = [item for item, own in zip(items, floors, strict=True) if own == floor]
+            matrix = np.stack([item.memory.vectors[gate.embedder] for item in asked])
+            found = self._transaction.nearest(
+                Probe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor)
             )
+            self._near |= {item.record.id: near for item, near in zip(asked, found, strict=True)}
+        if len(items) > 1:
+            self._look_near_in_batch(
+                items, np.stack([item.memory.vectors[gate.embedder] for item in items]), floors
+            )
+
+    def _look_near_in_batch(
+        self, items: Sequence[Prepared], matrix: Vectors, floors: Vectors
+    ) -> None:
+        cosines = np.tril(matrix @ matrix.T, -1)
+        for later, earlier in np.argwhere(cosines >= floors[:, None]).tolist():
+            if earlier < later:
+                self._near_in_batch.setdefault(items[later].record.id, []).append(
+                    (items[earlier].record.id, float(cosines[later, earlier]))
+                )
 
     def decide(self, item: Prepared) -> WriteResult:
         """Stores one draft in the way its neighbours demand."""
         if item.draft.supersedes is not None:
-            try:
-                old = self._transaction.get(item.record.user, item.draft.supersedes)
-                return self._supersede(item, self._now_of(old), "named by the writer", None)
-            except TenureError as error:
-                return WriteResult("refused", None, error.message, error=error)
+            return self._supersede_named(item, item.draft.supersedes)
         existing = self._by_hash.get((item.record.scope, item.digest))
         if existing is not None and self._now_of(existing).is_live:
             return self._refresh(item, self._now_of(existing))
         verdict = self._judge(item)
-        near = verdict.near
-        if near is None or verdict.decision == "stored":
+        if verdict.decision == "stored":
             return self._insert(item, "stored", "")
+        nearest = verdict.near[0]
         if verdict.decision == "merged":
-            return self._merge(item, near, verdict)
+            return self._merge(item, nearest, verdict)
         if verdict.decision == "superseded":
-            return self._supersede(item, near.memory, verdict.reason, near.cosine)
+            olds = [near.memory for near in verdict.near]
+            return replace(self._supersede(item, olds, verdict.reason), cosine=nearest.cosine)
         result = self._insert(item, "kept_both", verdict.reason)
-        return replace(result, other_id=near.memory.id, cosine=near.cosine)
+        return replace(result, other_id=nearest.memory.id, cosine=nearest.cosine)
 
     def _judge(self, item: Prepared) -> GateVerdict:
-        if item.draft.on_similar == "keep" or self._vector(item) is None:
+        if item.draft.on_similar == "keep" or self._gate is None or self._vector(item) is None:
             return GateVerdict("stored")
         near = {n.memory.id: n.cosine for n in self._near.get(item.record.id, [])}
         known = {n.memory.id: n.memory for n in self._near.get(item.record.id, [])}
@@ -245,7 +275,8 @@ class Batch:
                 near[memory_id] = max(cosine, near.get(memory_id, cosine))
         found = [Near(self._current.get(i) or known[i], cosine) for i, cosine in near.items()]
         found.sort(key=lambda n: (-n.cosine, n.memory.id))
-        return judge(item.record, [n for n in found if n.memory.is_live][:NEIGHBOUR_LIMIT])
+        live = [near for near in found if near.memory.is_live][:NEIGHBOUR_LIMIT]
+        return judge(item.record, live, self._gate.floor)
 
     def _now_of(self, record: MemoryRecord) -> MemoryRecord:
         return self._current.get(record.id, record)
@@ -275,26 +306,32 @@ class Batch:
         self._note(item, record)
         return WriteResult("merged", record, verdict.reason, item.record.id, near.cosine)
 
-    def _supersede(
-        self, item: Prepared, old: MemoryRecord, why: str, cosine: float | None
-    ) -> WriteResult:
-        if not old.is_live or not may_supersede(old, item.record):
-            if item.draft.supersedes is not None:
-                raise InputError(
-                    f"{old.id} cannot be superseded by this memory",
-                    hint="it is gone already, newer, or was pinned or stated by a person",
-                )
-            return self._insert(item, "kept_both", why)
-        change = self._change("create", f"supersedes {old.id}: {why}")
+    def _supersede_named(self, item: Prepared, memory_id: str) -> WriteResult:
+        try:
+            old = self._now_of(self._transaction.get(item.record.user, memory_id))
+        except NotFound as error:
+            return WriteResult("refused", None, error.message, error=error)
+        if old.is_live and may_supersede(old, item.record):
+            return self._supersede(item, [old], "named by the writer")
+        refusal = InputError(
+            f"{old.id} cannot be superseded by this memory",
+            hint="it is gone already, newer, or was pinned or stated by a person",
+        )
+        return WriteResult("refused", None, refusal.message, error=refusal)
+
+    def _supersede(self, item: Prepared, olds: list[MemoryRecord], why: str) -> WriteResult:
+        named = ", ".join(old.id for old in olds)
+        change = self._change("create", f"supersedes {named}: {why}")
         self._transaction.insert(item.memory, change)
         self._note(item, item.record)
-        retired = replace(old, superseded_by=item.record.id, updated_at=self._now)
-        self._transaction.update(
-            indexed(retired, {}),
-            replace(change, action="supersede", why=why, before=old, other_id=item.record.id),
-        )
-        self._current[old.id] = retired
-        return WriteResult("superseded", item.record, why, old.id, cosine)
+        for old in olds:
+            retired = replace(old, superseded_by=item.record.id, updated_at=self._now)
+            self._transaction.update(
+                indexed(retired, {}),
+                replace(change, action="supersede", why=why, before=old, other_id=item.record.id),
+            )
+            self._current[old.id] = retired
+        return WriteResult("superseded", item.record, why, olds[0].id)
 
     def _note(self, item: Prepared, record: MemoryRecord) -> None:
         """Lets later drafts of the batch see what this one became."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -104,9 +106,8 @@ class OnnxEmbedder(_LocalEmbedder):
 
     def __init__(self, spec: EmbedderSpec) -> None:
         file = Path(_with_model(spec).model)
-        named = EmbedderSpec(kind="onnx", model=file.name, document_prefix=spec.document_prefix)
-        super().__init__(spec, identity("onnx", named))
         runtime = _imported("onnxruntime", "onnx")
+        super().__init__(spec, identity("onnx", replace(spec, model=_fingerprint(file))))
         self._pieces, (self._start_id, self._end_id) = _vocabulary(file)
         options = runtime.SessionOptions()
         # One thread: the hosts of an agent are busy, and two threads on a busy machine are slower.
@@ -157,6 +158,16 @@ class OnnxEmbedder(_LocalEmbedder):
             ids[at, : len(row)] = row
             mask[at, : len(row)] = 1
         return ids, mask
+
+
+def _fingerprint(file: Path) -> str:
+    """Return a file's name with a digest of its bytes: half the world's models are model.onnx."""
+    try:
+        with file.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        _cannot_open("onnx", str(file), error)
+    return f"{file.stem}-{digest[:8]}"
 
 
 def _own_errors(runtime: Any) -> tuple[type[Exception], ...]:

@@ -24,7 +24,7 @@ _TINY = 1e-9
 class HybridWeights:
     """The constants of hybrid recall, tuned once for all data (ADR 0006)."""
 
-    cosine: float = 0.4
+    cosine: float = 0.35
     # The vector leg has its full weight from this agreement with the text leg on ...
     full_agreement: float = 0.4
     # ... and never less than this share of it.

@@ -8,13 +8,17 @@ import itertools
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+
 from tenure.errors import Busy, Corrupt, InputError, SchemaTooNew
 from tenure.store import rows as codec
 from tenure.store.engine import connect, schema_version, side_files, translated
+from tenure.store.index import are_unit
 from tenure.store.reads import SqliteReads
 from tenure.store.schema import MIGRATIONS
 
@@ -129,8 +133,9 @@ def _demand_sound(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """What the schema is made of, but for what SQLite and FTS5 keep for themselves."""
     found = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
-    return set(found) - {row for row in found if row[1].startswith("sqlite_")}
+    return {row for row in found if not row[1].startswith(("sqlite_", "memories_fts_"))}
 
 
 def _expected_objects(version: int) -> set[tuple[str, str, str]]:
@@ -146,7 +151,7 @@ def check(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
     """What is wrong with the database, in words; `deep` also reads every row and its hash."""
     try:
         return _structure(connection) + (_contents(connection) if deep else [])
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         return [f"the database cannot be read: {error}"]
 
 
@@ -157,6 +162,8 @@ def _structure(connection: sqlite3.Connection) -> list[str]:
 
 def _contents(connection: sqlite3.Connection) -> list[str]:
     damage = []
+    if _objects(connection) != _expected_objects(schema_version(connection)):
+        damage.append("the schema is not the one Tenure made")
     for row in connection.execute(codec.SELECT_RECORD):
         try:
             codec.decode(row)
@@ -165,6 +172,7 @@ def _contents(connection: sqlite3.Connection) -> list[str]:
         if len(damage) >= _DAMAGE_LIMIT:
             break
     damage += itertools.islice(SqliteReads(connection).damaged_history(), _DAMAGE_LIMIT)
+    damage += itertools.islice(_damaged_vectors(connection), _DAMAGE_LIMIT)
     broken = connection.execute("PRAGMA foreign_key_check").fetchall()
     damage += [f"a row of {table} points at nothing" for table, *_ in broken[:_DAMAGE_LIMIT]]
     (joined,) = connection.execute(
@@ -174,3 +182,14 @@ def _contents(connection: sqlite3.Connection) -> list[str]:
     if joined != stored:
         damage.append(f"{stored - joined} memories lack their counters")
     return damage
+
+
+def _damaged_vectors(connection: sqlite3.Connection) -> Iterator[str]:
+    found = connection.execute(
+        """SELECT v.row, v.vector, e.dimension FROM memory_vectors v
+            JOIN embedders e ON e.embedder = v.embedder WHERE length(v.vector) > 0"""
+    )
+    for row, blob, dimension in found:
+        is_whole = isinstance(blob, bytes) and len(blob) == 4 * dimension
+        if not is_whole or not are_unit(np.frombuffer(blob, np.float32)[None, :]).all():
+            yield f"the vector of row {row} is damaged; `tenure reembed` makes it anew"

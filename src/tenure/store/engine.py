@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import queue
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -33,12 +34,15 @@ READER_LIMIT = 4
 BUSY_TIMEOUT_MS = 5_000
 WRITE_WAIT_LIMIT_S = 30.0
 _CACHE_KIB = 16_384
+_DAMAGE = re.compile(r"decode to UTF-8|^no such |malformed|unknown tokenizer|has no column")
 
 
-def translate(error: sqlite3.Error, path: Path) -> TenureError:
+def translate(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> TenureError:
     """The typed error, with advice, for what SQLite reported."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if "UTF-8" in str(error):  # raised by the driver, without a code: no text of ours is like that
+    # A damaged text, a report that quotes one, a table of ours that is not there any more: none
+    # of these has a code of its own.
+    if isinstance(error, UnicodeDecodeError) or _DAMAGE.search(str(error)):
         code = sqlite3.SQLITE_CORRUPT
     if code == sqlite3.SQLITE_FULL:
         return DiskFull(f"no space left to write {path.name}", hint="free some space and try again")
@@ -71,7 +75,7 @@ def translated(path: Path) -> Iterator[None]:
     """Turns errors of SQLite and of the operating system into typed ones."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise translate(error, path) from error
     except OSError as error:
         raise translate_system(error, path) from error
@@ -96,7 +100,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             *(() if write else ("query_only = ON",)),
         ):
             connection.execute(f"PRAGMA {pragma}")
-    except sqlite3.Error:
+    except BaseException:
         connection.close()
         raise
     return connection
@@ -305,7 +309,7 @@ class Engine:
                 future.set_exception(self._typed(error))
 
     def _typed(self, error: BaseException) -> BaseException:
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
             typed = translate(error, self.path)
             typed.__cause__ = error
             return typed

@@ -27,6 +27,7 @@ BLOCK_ROWS = 8_192
 # The store's mean vector is taken anew when the store has grown by this share since.
 _MEAN_GROWTH = 0.1
 _NONE = -1
+_UNIT_TOLERANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,10 @@ class MemoryIndex:
         missing = bytes(4 * self.dimension)
         blob = b"".join(entry.vector or missing for entry in entries)
         vectors = np.frombuffer(blob, np.float32).reshape(len(entries), self.dimension)
+        # A damaged vector would spoil the mean, and with it every search.
+        is_sound = are_unit(vectors)
+        vectors = np.where(is_sound[:, None], vectors, np.float32(0.0))
+        self._columns.embedded[self._count : self._count + len(entries)] &= is_sound
         done = 0
         while done < len(vectors):
             block, at = divmod(self._count, BLOCK_ROWS)
@@ -357,6 +362,13 @@ class View:
         return np.where(
             inside & self.open[np.where(inside, slots, 0)] if self._count else inside, slots, _NONE
         )
+
+
+def are_unit(vectors: FloatArray) -> BoolArray:
+    """Which rows have length one, as every stored vector has."""
+    with np.errstate(all="ignore"):
+        squared = np.einsum("ij,ij->i", vectors, vectors)
+        return np.asarray(np.abs(squared - 1.0) < _UNIT_TOLERANCE, np.bool_)
 
 
 def top(scores: NDArray[np.float32], limit: int) -> IntArray:

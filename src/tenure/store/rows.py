@@ -73,7 +73,8 @@ def durable(record: MemoryRecord) -> dict[str, Any]:
 
 def row_hash(values: Sequence[Any]) -> bytes:
     """The hash of the durable values, in the order of `DURABLE`."""
-    text = json.dumps(list(values), ensure_ascii=False, separators=(",", ":"))
+    # Only a damaged row can hold bytes; any text in their place gives another hash.
+    text = json.dumps(list(values), ensure_ascii=False, separators=(",", ":"), default=repr)
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 

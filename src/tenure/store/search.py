@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sqlite3
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tenure.errors import Corrupt
 from tenure.store.base import FloatArray, IntArray, Pool, Search
 from tenure.store.index import Entry, MemoryIndex, View, top
 from tenure.text.terms import choose_terms, fts_query
@@ -137,6 +139,8 @@ def synchronise(
     noted = dict(
         connection.execute("SELECT key, CAST(value AS INTEGER) FROM meta WHERE key <> 'serving'")
     )
+    if "change" not in noted:
+        raise Corrupt("the store has lost its count of changes", hint="restore a backup")
     if noted["change"] == index.change:
         return
     with index.lock:
@@ -150,10 +154,22 @@ def synchronise(
                 FROM memories m
                 LEFT JOIN memory_vectors v ON v.row = m.row AND v.embedder = ?
                     AND length(v.vector) = ?
-                WHERE m.user = ? AND m.change > ?""",
+                WHERE m.user = ? AND m.change > ? AND m.row <=
+                    (SELECT seq FROM sqlite_sequence WHERE name = 'memories')""",
             (embedder, 4 * index.dimension, user, index.change),
         )
         while batch := cursor.fetchmany(_LOAD_ROWS):
             index.remove([row[0] for row in batch if not row[-1]])
-            index.add([Entry(*row[:-1]) for row in batch if row[-1]])
+            _take_in(index, [Entry(*row[:-1]) for row in batch if row[-1]])
         index.change = noted["change"]
+
+
+def _take_in(index: MemoryIndex, entries: Sequence[Entry]) -> None:
+    """Adds entries; a damaged row that holds nonsense must not take the others from a search."""
+    nonsense = (TypeError, ValueError, OverflowError)
+    try:
+        index.add(entries)
+    except nonsense:
+        for entry in entries:
+            with contextlib.suppress(*nonsense):
+                index.add([entry])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tenure.codec import moment_text, record_to_dict
-from tenure.errors import InputError, NotFound
+from tenure.errors import Corrupt, InputError, NotFound
 from tenure.store import purge
 from tenure.store import rows as codec
 from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Probe
@@ -327,11 +327,13 @@ class SqliteTransaction(SqliteReads):
     def _next_change(self) -> int:
         """The number of this transaction; indexes in memory ask for all that is above theirs."""
         if self._change is None:
-            (value,) = self.connection.execute(
+            found = self.connection.execute(
                 "UPDATE meta SET value = CAST(value AS INTEGER) + 1"
                 " WHERE key = 'change' RETURNING value"
             ).fetchone()
-            self._change = int(value)
+            if found is None:
+                raise Corrupt("the store has lost its count of changes", hint="restore a backup")
+            self._change = int(found[0])
         return self._change
 
     def _ensure(

@@ -21,6 +21,8 @@ from tenure.text.stopwords import (
 MAX_SLOT_UNITS = 3
 MAX_REACH_UNITS = 12
 NEGATIVE_CHANGES = frozenset({"ended", "past"})
+# "Works with Bob" leaves room for others.
+_ACCOMPANYING = frozenset({"with", "and", "or", "about", "against"})
 
 
 def superseded(old: Claim, new: Claim) -> str | None:
@@ -49,6 +51,8 @@ def _flipped(
         return None
     if "now" not in new.changes:
         return None
+    if old.changes & NEGATIVE_CHANGES and old_keys == new_keys:
+        return "the new text says that it holds again"
     without_not = tuple(key for key in old_keys if key != "not")
     if len(without_not) == len(old_keys) - 1 and without_not == new_keys:
         return "the new text says that it holds now"
@@ -119,7 +123,7 @@ def _new_value(
         return None
     if (old.raw | new.raw) & MANY_VALUED and not both_numbers:
         return None
-    if not both_numbers and _is_bare_subject(old, lead):
+    if not both_numbers and (_is_bare_subject(old, lead) or old.keys[lead - 1] in _ACCOMPANYING):
         return None
     was_said, now_said = old.keys[lead : lead + len(was)], new.keys[lead : lead + len(now)]
     return f"the new text gives another value: {' '.join(was_said)} is now {' '.join(now_said)}"

@@ -8,14 +8,22 @@ differ. Plurals, tenses, prepositions, modal verbs and negations are meaning. In
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tenure.text.changes import NEGATIVE_CHANGES, superseded
 from tenure.text.normal import canonical
 from tenure.text.reading import Claim, read_claim
-from tenure.text.stopwords import BARE_VERBS, LIMITS, NEGATIONS, PREPOSITIONS, QUANTIFIERS
-from tenure.text.values import Values, protected_values
+from tenure.text.stopwords import (
+    BARE_VERBS,
+    CLAUSE_VERBS,
+    LIMITS,
+    NEGATIONS,
+    PREPOSITIONS,
+    QUANTIFIERS,
+)
+from tenure.text.values import Unit, Values, protected_values
 
 __all__ = [
     "Claim",
@@ -39,6 +47,7 @@ MIN_ADDED_TO_UNITS = 3
 
 _JOINING = frozenset({"and", "because", "so"})
 _EXPLAINING = frozenset({"which", "who", "where"})
+_CLOSED = NEGATIONS | QUANTIFIERS
 _FRONTING = frozenset({"after", "at", "before", "during", "for", "from", "in", "on", "since"})
 
 
@@ -118,7 +127,7 @@ def _is_turned(old: Claim, new: Claim) -> bool:
     """Tell whether "A is B" became "B is A", where one side is a described thing."""
     if len(old.keys) != len(new.keys) or "an" in old.raw | new.raw or "a" in old.raw | new.raw:
         return False
-    blocked = NEGATIONS | PREPOSITIONS | QUANTIFIERS | LIMITS
+    blocked = NEGATIONS | PREPOSITIONS | QUANTIFIERS | LIMITS | {"what", "who", "where"}
     for verb in ("is", "was"):
         if old.keys.count(verb) != 1 or new.keys.count(verb) != 1 or blocked & set(old.keys):
             continue
@@ -133,27 +142,32 @@ def _is_turned(old: Claim, new: Claim) -> bool:
 def _adds_to(short: Claim, long: Claim) -> bool:
     """Tell whether the long claim is the short one, whole, followed by something more."""
     size = len(short.keys)
-    if size < MIN_ADDED_TO_UNITS or long.keys[:size] != short.keys or len(long.keys) == size:
-        return False
-    first = long.units[size]
-    starts_sentence = first.is_first and first.before[:1] in {".", ";", "!", "\n"}
-    # "people, who smoke" explains; "people who smoke" narrows.
-    explains = first.before == "," and first.key in _EXPLAINING
-    if not (starts_sentence or explains or first.key in _JOINING):
-        return False
     tail = long.units[size:]
-    keys = {unit.key for unit in tail} | {unit.key.rstrip(",") for unit in tail}
-    after_join = tail[1] if len(tail) > 1 else None
-    # "5 and a half" is another number, not five and something more.
-    if after_join is None or after_join.kind == "number" or after_join.key == "half":
+    if size < MIN_ADDED_TO_UNITS or len(tail) < 2 or long.keys[:size] != short.keys:
         return False
-    return not keys & (NEGATIONS | LIMITS | {"?"}) and not long.changes
+    keys = {unit.key.rstrip(",") for unit in tail}
+    if keys & (NEGATIONS | LIMITS | {"?"}) or long.changes or short.changes:
+        return False
+    first = tail[0]
+    if first.is_first and first.before[:1] in {".", ";", "!", "\n"}:
+        return True
+    # "People, who smoke" explains; "people who smoke" narrows.
+    if first.key in _EXPLAINING:
+        return first.before == ","
+    # "Does not like gin" is more than "does not like gin and tonic".
+    return first.key in _JOINING and not set(short.keys) & _CLOSED and _is_clause(first, tail[1:])
+
+
+def _is_clause(joint: Unit, tail: Sequence[Unit]) -> bool:
+    """Tell whether what follows "and" says something of its own ("rock and roll" does not)."""
+    if joint.key != "and":
+        return tail[0].kind == "word"
+    return any(unit.key in CLAUSE_VERBS or unit.key.endswith("ed") for unit in tail[:2])
 
 
 def _names_user(short: Claim, long: Claim) -> bool:
     """Tell whether the long claim only puts "user" before a note that begins with its verb."""
-    bare = next(iter(short.raw & BARE_VERBS), None) is not None
-    return bare and long.keys == ("user", *short.keys) and short.units[0].is_first
+    return short.opening in BARE_VERBS and long.keys == ("user", *short.keys)
 
 
 def _difference(old: Claim, new: Claim) -> str:

@@ -35,6 +35,7 @@ class Claim:
     units: tuple[Unit, ...]
     keys: tuple[str, ...]
     raw: frozenset[str]
+    opening: str
     changes: frozenset[str]
     # How much there is to lose: values stated, hedges (negative), characters.
     specificity: tuple[int, int, int]
@@ -47,6 +48,7 @@ def read_claim(text: str) -> Claim:
     raw = frozenset(unit.key for unit in units)
     units, opened = _without_opener(units)
     hedges = sum(unit.key in HEDGES for unit in units)
+    opening = units[0].key if units else ""
     changes = _take_changes(units)
     units = _with_phrases(units)
     kept: list[Unit] = []
@@ -61,7 +63,7 @@ def read_claim(text: str) -> Claim:
         mark = ""
     keys = tuple(unit.key for unit in kept)
     specificity = (specific_count, -hedges - opened, len(text))
-    return Claim(text, tuple(kept), keys, raw, frozenset(changes), specificity)
+    return Claim(text, tuple(kept), keys, raw, opening, frozenset(changes), specificity)
 
 
 def _is_silent(units: Sequence[Unit], position: int) -> bool:

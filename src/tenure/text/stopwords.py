@@ -189,8 +189,9 @@ ADDITIVE: Final = words("also too additionally another both besides plus")
 # What narrows, opposes or conditions a claim; an addition that holds one of these is no addition.
 LIMITS: Final = words(
     """
-    although but correction except excluding however if instead only or otherwise rather though
-    unless unlike until when whereas while yet
+    although but cancelled canceled correction deprecated except excluding false however if
+    incorrect instead joke mistake mistaken obsolete only or otherwise outdated rather though unless
+    unlike untrue until when whereas while wrong yet
     """
 )
 
@@ -225,10 +226,21 @@ LIGHT_WORDS: Final = (
 # Verbs that hold for many things at once: "now has a dog" says nothing about the cat.
 MANY_VALUED: Final = words(
     """
-    add added adds bought buy buys contain contains eat eats enjoy enjoys has have include includes
-    know knows learn learns like likes love loves meet met own owns play plays read reads see sees
-    speak speaks support supports teach teaches tried try visit visited visits watch watches write
-    writes
+    add added adds attend attends avoid avoids bought buy buys collect collects contain contains
+    cook cooks dislike dislikes drink drinks eat eats enjoy enjoys follow follows has hate hates
+    have help helps include includes know knows learn learns like likes listen listens love loves
+    meet met need needs offer offers own owns play plays practice practices read reads require
+    requires see sees sell sells sing sings speak speaks studies study support supports teach
+    teaches tried try visit visited visits want wants watch watches write writes
+    """
+)
+
+# What a second clause behind "and" starts with (in the form SAME_AS gives); without one of these,
+# "rock and roll" is another thing.
+CLAUSE_VERBS: Final = words(
+    """
+    can could did do gets goes had have he i is it like made makes must need reside she should they
+    use want was we will works would
     """
 )
 
@@ -238,8 +250,6 @@ BARE_VERBS: Final = words(
     dislikes enjoys has hates likes lives loves needs owns prefers requires speaks uses wants works
     """
 )
-
-WEEKDAYS: Final = words("monday tuesday wednesday thursday friday saturday sunday")
 
 _SMALL_NUMBERS: Final = """
     zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen

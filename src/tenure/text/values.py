@@ -145,8 +145,8 @@ def _read_word(body: str, previous: Unit | None) -> Iterator[tuple[str, UnitKind
         yield from _read_contraction(body.partition("'")[0], stem, "'" + ending)
     elif lowered in NUMBER_WORDS or _tens(lowered):
         yield NUMBER_WORDS.get(lowered) or _tens(lowered), "number", False
-    elif previous is not None and previous.kind == "number" and lowered in UNITS:
-        yield UNITS[lowered], "word", False
+    elif previous is not None and previous.kind == "number" and _unit_word(body) in UNITS:
+        yield UNITS[_unit_word(body)], "word", False
     elif _is_identifier(body):
         yield body, "identifier", False
     else:
@@ -159,6 +159,11 @@ def _read_contraction(head: str, stem: str, ending: str) -> Iterator[tuple[str, 
         yield "is", "word", False
     else:
         yield _ENDINGS.get(ending, ending), "word", False
+
+
+def _unit_word(body: str) -> str:
+    # Short units keep their case: 5 Mb is not 5 MB.
+    return body if len(body) <= 3 else body.lower()
 
 
 def _tens(lowered: str) -> str:
