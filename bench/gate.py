@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench import report
 from bench.datasets import MissingData, data_root, load
 from bench.gate_made import (
     Pair,
@@ -35,7 +36,22 @@ from tenure.ports.embedder import Embedder, EmbedderSpec, open_embedder
 from tenure.text.claims import compare, protected_values
 
 SHIPPED_THRESHOLD = GATE_THRESHOLDS["static"]
-THRESHOLDS = (CHANGE_THRESHOLD, 0.55, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.88, 0.90, 0.92, 0.94, 0.96, 0.98)
+THRESHOLDS = (
+    CHANGE_THRESHOLD,
+    0.55,
+    0.60,
+    0.65,
+    0.70,
+    0.75,
+    0.80,
+    0.85,
+    0.88,
+    0.90,
+    0.92,
+    0.94,
+    0.96,
+    0.98,
+)
 NEIGHBOURS = 8
 MAX_SENTENCES = 2500
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
@@ -102,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the calibration and return 1 when a value would be lost."""
     parser = argparse.ArgumentParser(prog="python -m bench.gate", description=__doc__)
     parser.add_argument("--samples", type=int, default=0, help="print so many real merges")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--json", type=Path, default=Path("gate.json"), help="result file")
     chosen = parser.parse_args(arguments)
     embedder = open_embedder(EmbedderSpec(kind="static"))
     try:
@@ -118,8 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures["real"] = [
         _print_real(name, groups, embedder, chosen.samples) for name, groups in real.items()
     ]
-    if chosen.json:
-        chosen.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    report.write(figures, chosen.json)
     return _exit_code(judged)
 
 
@@ -274,18 +289,20 @@ def _print_real(
 
 def _exit_code(judged: dict[str, Judged]) -> int:
     values, others = judged["values"], judged["no changes"]
-    lost = _wrong(values, values.merges)
-    replaced = _wrong(others, others.supersedes)
-    at = f"at {SHIPPED_THRESHOLD:.2f}"
-    print(f"\n{len(lost)} of {len(values.pairs):,} value pairs merged {at}")
-    print(f"{len(replaced)} of {len(others.pairs):,} unchanged claims superseded {at}")
+    lost = _wrong(values, values.merges, SHIPPED_THRESHOLD)
+    replaced = _wrong(others, others.supersedes, CHANGE_THRESHOLD)
+    print(f"\n{len(lost)} of {len(values.pairs):,} value pairs merged at {SHIPPED_THRESHOLD:.2f}")
+    count = f"{len(replaced)} of {len(others.pairs):,}"
+    print(f"{count} unchanged claims superseded at {CHANGE_THRESHOLD:.2f}")
     for how, cosine, old, new in [*lost, *replaced][:20]:
         print(f"WRONG {cosine:.3f} {how}: {old!r} | {new!r}")
     return 1 if lost or replaced else 0
 
 
-def _wrong(group: Judged, fired: NDArray[np.bool_]) -> list[tuple[str, float, str, str]]:
-    places = np.flatnonzero((group.cosine >= SHIPPED_THRESHOLD) & fired).tolist()
+def _wrong(
+    group: Judged, fired: NDArray[np.bool_], least: float
+) -> list[tuple[str, float, str, str]]:
+    places = np.flatnonzero((group.cosine >= least) & fired).tolist()
     found = [(group.pairs[place], float(group.cosine[place])) for place in places]
     return [(pair.how, cosine, pair.old, pair.new) for pair, cosine in found]
 

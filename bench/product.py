@@ -25,6 +25,7 @@ from tenure.rank.hybrid import (
     store_mean,
     with_neighbours,
 )
+from tenure.settings import load_settings
 from tenure.text.stopwords import STOP_WORDS
 from tenure.text.terms import fts_query, query_terms
 
@@ -35,7 +36,11 @@ ASSISTANT_WEIGHT = 0.7
 
 def rankings(corpus: Corpus, embedder: Embedder, depth: int) -> list[list[str]]:
     """Return for every question the judged ids, best first, through the library itself."""
-    with tempfile.TemporaryDirectory() as folder, Memory(Path(folder) / "bench.db") as memory:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        # The defaults, whatever the machine's own configuration says.
+        Memory(Path(folder) / "bench.db", settings=load_settings(Path(folder), {})) as memory,
+    ):
         docs_of = _remember(memory, corpus)
         return [_answer(memory, corpus, docs_of, query.text, depth) for query in corpus.queries]
 

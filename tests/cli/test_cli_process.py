@@ -178,6 +178,30 @@ def test_a_terminal_shows_a_table_that_fits_with_short_ids_that_work(
     assert "…" in shown
 
 
+def test_every_sort_of_answer_is_drawn_on_a_terminal(stored: Stored, process: Process) -> None:
+    first = stored("We always run the tests before a merge", "--about", "api", "--depends-on", "db")
+    code, shown = in_terminal(["remember", "We always run the tests before the merge"])
+    assert code == 0, shown
+    assert f"merged into {first[:12]}; `tenure split {first[:12]}`" in shown
+    gone = stored("soon to be gone altogether")
+    for words, said in (
+        (["merges"], "merged with"),
+        (["history", first], "merge by cli"),
+        (["describe", "api"], "depends on: topic db"),
+        (["entities"], "memories"),
+        (["show", first], "static-minilm"),
+        (["split", first], "before the merge"),
+        (["undo", first], "forgotten"),
+        (["forget", gone, "--purge", "--yes"], f"erased {gone[:12]}"),
+        (["stats"], "1 merged"),
+        (["doctor"], "the database is sound"),
+        (["config", "show"], "recall.limit"),
+    ):
+        code, shown = in_terminal(words, NO_COLOR="1")
+        assert code == 0, (words, shown)
+        assert said in shown, (words, shown)
+
+
 def test_colours_are_for_terminals_and_can_be_switched_off(stored: Stored) -> None:
     stored("one claim")
     assert "\x1b[" in in_terminal(["list"])[1]

@@ -92,7 +92,7 @@ def words_search(scope: Scope, *terms: str) -> Search:
 
 def vector_search(scope: Scope, *numbers: float) -> Search:
     """A search by a vector alone."""
-    return Search(scope, (), EMBEDDER.name, unit(*numbers))
+    return Search(scope, (), embedder=EMBEDDER.name, vector=unit(*numbers))
 
 
 def found(store: Store, search: Search) -> list[str]:

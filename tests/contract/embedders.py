@@ -62,10 +62,15 @@ class Embedders:
             store.register_embedder(EmbedderInfo(EMBEDDER.name, 9, EMBEDDER.spec))
         assert store.serving_embedder() == EMBEDDER
 
-    def test_a_vector_of_an_unknown_embedder_is_refused(self, store: Store) -> None:
+    def test_a_vector_of_a_retired_embedder_is_left_out_and_the_memory_kept(
+        self, store: Store
+    ) -> None:
+        store.register_embedder(EMBEDDER)
+        vectors = {EMBEDDER.name: unit(1, 0, 0, 0), "nobody": unit(1, 0)}
+        insert(store, indexed(record(1), vectors=vectors))
+        assert store.get("default", memory_id(1)).embedder == EMBEDDER.name
         with pytest.raises(NotFound):
-            insert(store, indexed(record(1), vectors={"nobody": unit(1, 0, 0, 0)}))
-        assert list(store.walk("default")) == []
+            store.write(lambda t: t.put_vectors("nobody", [(record(1), unit(1, 0))]))
 
     @pytest.mark.parametrize(
         "vector",

@@ -142,6 +142,30 @@ class Finding:
         insert(store, record(1, "plain"))
         assert found(store, words_search(DEFAULT, term)) == []
         assert numbers(found(store, words_search(DEFAULT, term, "plain"))) == [1]
+        phrases = Search(DEFAULT, ("plain",), phrases=(term, f"plain {term}"))
+        assert numbers(found(store, phrases)) == [1]
+
+    def test_a_phrase_lifts_the_text_that_holds_it(self, store: Store) -> None:
+        insert(
+            store,
+            record(1, "harbour of ships that are blue"),
+            record(2, "ships of the blue harbour"),
+            *(record(n, f"filler {n}") for n in range(3, 20)),
+        )
+
+        def best(*phrases: str) -> dict[int, float]:
+            pool = store.search(Search(DEFAULT, ("blue", "harbour"), phrases=phrases))
+            rows = store.fetch(DEFAULT, pool.rows, NOW)
+            return {
+                int(rows[row].id): score
+                for row, score in zip(pool.rows.tolist(), pool.text.tolist(), strict=True)
+            }
+
+        plain, lifted = best(), best("blue harbour")
+        assert plain.keys() == lifted.keys() == {1, 2}
+        assert lifted[2] - plain[2] > lifted[1] - plain[1]
+        # A phrase with a word nobody asked for brings in nothing.
+        assert best("filler 5") == plain
 
     def test_a_vector_of_an_unknown_embedder_or_wrong_length_is_no_vector(
         self, store: Store

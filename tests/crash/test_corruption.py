@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from contract.builders import (
     EMBEDDER,
     NOW,
@@ -28,7 +29,6 @@ from contract.builders import (
     vector_search,
     words_search,
 )
-
 from tenure.errors import Corrupt, StorageError, TenureError
 from tenure.store.base import Listing
 from tenure.store.sqlite import SqliteStore

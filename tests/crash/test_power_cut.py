@@ -14,9 +14,9 @@ from pathlib import Path
 
 import apsw
 import pytest
+
 from contract.builders import about, change, indexed, record
 from crash.volatile import Disk
-
 from tenure.errors import StorageError
 from tenure.store import engine
 from tenure.store.schema import MIGRATIONS

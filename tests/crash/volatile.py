@@ -70,22 +70,22 @@ class Disk(apsw.VFS):
         self.files: dict[str, File] = {}
         self.on_change = lambda: None
 
-    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> Handle:  # noqa: N802
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> Handle:
         """Opens or makes a file."""
         key = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
         flags[1] = flags[0]
         return Handle(self, self.files.setdefault(key, File()))
 
-    def xAccess(self, pathname: str, flags: int) -> bool:  # noqa: N802
+    def xAccess(self, pathname: str, flags: int) -> bool:
         """Whether there is such a file."""
         return pathname in self.files
 
-    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
+    def xDelete(self, filename: str, syncdir: bool) -> None:
         """Removes a file, for good at once."""
         self.on_change()
         self.files.pop(filename, None)
 
-    def xFullPathname(self, name: str) -> str:  # noqa: N802
+    def xFullPathname(self, name: str) -> str:
         """Names are what they are here."""
         return name
 
@@ -97,42 +97,42 @@ class Handle:
         self._disk = disk
         self._file = file
 
-    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
+    def xRead(self, amount: int, offset: int) -> bytes:
         return bytes(self._file.seen[offset : offset + amount])
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+    def xWrite(self, data: bytes, offset: int) -> None:
         self._disk.on_change()
         self._file.write(offset, bytes(data))
 
-    def xTruncate(self, newsize: int) -> None:  # noqa: N802
+    def xTruncate(self, newsize: int) -> None:
         self._disk.on_change()
         self._file.truncate(newsize)
 
-    def xSync(self, flags: int) -> None:  # noqa: N802
+    def xSync(self, flags: int) -> None:
         self._disk.on_change()
         self._file.sync()
 
-    def xFileSize(self) -> int:  # noqa: N802
+    def xFileSize(self) -> int:
         return len(self._file.seen)
 
-    def xLock(self, level: int) -> None:  # noqa: N802
+    def xLock(self, level: int) -> None:
         pass
 
-    def xUnlock(self, level: int) -> None:  # noqa: N802
+    def xUnlock(self, level: int) -> None:
         pass
 
-    def xCheckReservedLock(self) -> bool:  # noqa: N802
+    def xCheckReservedLock(self) -> bool:
         return False
 
-    def xFileControl(self, op: int, ptr: int) -> bool:  # noqa: N802
+    def xFileControl(self, op: int, ptr: int) -> bool:
         return False
 
-    def xSectorSize(self) -> int:  # noqa: N802
+    def xSectorSize(self) -> int:
         return 4_096
 
-    def xDeviceCharacteristics(self) -> int:  # noqa: N802
+    def xDeviceCharacteristics(self) -> int:
         # As SQLite assumes of a Linux disk: a torn write spoils nothing beside it.
         return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE
 
-    def xClose(self) -> None:  # noqa: N802
+    def xClose(self) -> None:
         pass

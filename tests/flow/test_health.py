@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,9 @@ import pytest
 from tenure.flow import health
 from tenure.flow.health import Check, Patient, examine, is_reembedding_due, worst
 from tenure.memory import Memory
+from tenure.ports.embed_static import STATIC_NAME
 from tenure.ports.embedder import EmbedderSpec
+from tenure.store.base import EmbedderInfo
 from tenure.store.sqlite import SqliteStore
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -182,25 +186,31 @@ def test_the_age_of_the_latest_backup_counts(patient: Patient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "is_due"),
+    ("served_by", "wanted", "is_due"),
     [
-        ({}, False),
-        ({"kind": "none"}, False),
-        ({"query_prefix": "query: "}, False),
-        ({"url": "http://elsewhere/v1"}, False),
-        ({"document_prefix": "passage: "}, True),
-        ({"kind": "openai", "model": "m"}, True),
-        ({"model": "other"}, True),
+        (EmbedderSpec(), EmbedderSpec(), False),
+        (EmbedderSpec(), EmbedderSpec(kind="none"), False),
+        (EmbedderSpec(), EmbedderSpec(document_prefix="passage: "), False),
+        (EmbedderSpec(), EmbedderSpec(kind="openai", model="m"), True),
+        (EmbedderSpec("openai", "m"), EmbedderSpec("openai", "m"), False),
+        (EmbedderSpec("openai", "m"), EmbedderSpec("openai", "m", query_prefix="q: "), False),
+        (EmbedderSpec("openai", "m"), EmbedderSpec("openai", "m", url="http://there/v1"), False),
+        (EmbedderSpec("openai", "m"), EmbedderSpec("openai", "m", document_prefix="p: "), True),
+        (EmbedderSpec("openai", "m"), EmbedderSpec("openai", "n"), True),
+        (EmbedderSpec("openai", "m"), EmbedderSpec(), True),
     ],
 )
 def test_another_embedder_means_work_to_do(
-    patient: Patient, fields: dict[str, str], is_due: bool
+    store: SqliteStore, served_by: EmbedderSpec, wanted: EmbedderSpec, is_due: bool
 ) -> None:
-    store = SqliteStore(patient.store_file)
-    try:
-        assert is_reembedding_due(store, EmbedderSpec(**fields)) is is_due  # type: ignore[arg-type]
-    finally:
-        store.close()
+    name = STATIC_NAME if served_by.kind == "static" else "a server's"
+    store.register_embedder(EmbedderInfo(name, 3, json.dumps(asdict(served_by))))
+    assert is_reembedding_due(store, wanted) is is_due
+
+
+def test_a_new_release_of_the_static_embedder_means_work_to_do(store: SqliteStore) -> None:
+    store.register_embedder(EmbedderInfo("static-of-old", 3, json.dumps(asdict(EmbedderSpec()))))
+    assert is_reembedding_due(store, EmbedderSpec())
 
 
 def test_a_new_store_has_nothing_to_embed(store: SqliteStore) -> None:

@@ -100,7 +100,7 @@ def test_writes_that_wait_together_share_a_commit_and_fail_alone(store: SqliteSt
 
 
 def commit_count(store: SqliteStore) -> int:
-    """How many commits other connections have seen so far."""
+    """How many commits the log holds: frames that carry the size of the database."""
     with store._engine.read() as connection:
         path = connection.execute("PRAGMA database_list").fetchone()[2]
     log = Path(f"{path}-wal")
@@ -110,19 +110,23 @@ def commit_count(store: SqliteStore) -> int:
     return sum(1 for frame in frames if int.from_bytes(frame[4:8], "big"))
 
 
+def add_and_forget(store: SqliteStore, start: int) -> None:
+    """Adds some memories and forgets about half of them."""
+    chance = random.Random(start)
+    for number in range(start, start + 25):
+        vectors = {EMBEDDER.name: unit(*(chance.random() for _ in range(4)))}
+        insert(store, indexed(record(number), vectors=vectors))
+        if chance.random() < 0.5:
+            update(store, record(number), indexed(record(number, deleted_at=NOW)), "delete")
+
+
 def test_many_threads_write_read_and_back_up_at_once(store: SqliteStore, tmp_path: Path) -> None:
     store.register_embedder(EMBEDDER)
     stop = threading.Event()
     left = threading.Semaphore(0)
 
     def write(start: int) -> None:
-        chance = random.Random(start)
-        for number in range(start, start + 25):
-            vectors = {EMBEDDER.name: unit(*(chance.random() for _ in range(4)))}
-            insert(store, indexed(record(number), vectors=vectors))
-            if chance.random() < 0.5:
-                changed = record(number, deleted_at=NOW)
-                update(store, record(number), indexed(changed), "delete")
+        add_and_forget(store, start)
         left.release()
 
     def read() -> None:

@@ -27,13 +27,9 @@ def history(memory_id: str) -> Answer:
     """Show every change of a memory: who, when, why, before and after."""
     with opened() as memory:
         entries = memory.history(memory_id)
-        ids = handles(memory, _other_ids(memory, entries))
+        ids = handles(memory, (entry.other_id for entry in entries if entry.other_id))
     lines = [line for entry in entries for line in _entry_lines(entry, ids)]
     return Answer({"results": [_entry_plain(entry) for entry in entries]}, [Lines(lines)])
-
-
-def _other_ids(memory: Memory, entries: Sequence[HistoryEntry]) -> list[str]:
-    return [entry.other_id for entry in entries if entry.other_id is not None]
 
 
 def _entry_plain(entry: HistoryEntry) -> dict[str, Any]:
@@ -123,7 +119,7 @@ def merges(limit: int) -> Answer:
             ids[entry.memory_id],
             str(entry.entry),
             clock_text(entry.at),
-            entry.after.content if entry.after else "",
+            entry.before.content if entry.before else "",
             entry.other.content if entry.other else "",
         )
         for entry in entries
@@ -132,8 +128,8 @@ def merges(limit: int) -> Answer:
         ID_COLUMN,
         Column("entry"),
         Column("when", "dim"),
-        Column("is now", wraps=True),
-        Column("merged text", wraps=True),
+        Column("was", wraps=True),
+        Column("merged with", wraps=True),
     )
     blocks = [Table(columns, rows)] if rows else []
     return Answer({"results": [_entry_plain(entry) for entry in entries]}, blocks)

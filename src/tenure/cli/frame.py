@@ -175,9 +175,14 @@ def handles(memory: Memory, ids: Iterable[str]) -> dict[str, str]:
 def _short(memory: Memory, memory_id: str) -> str:
     for length in range(SHORT_ID_CHARS, len(memory_id), 2):
         # The store itself says whether a beginning names one memory only.
-        with contextlib.suppress(InputError):
+        try:
             memory.get(memory_id[:length])
-            return memory_id[:length]
+        except InputError:
+            continue
+        except TenureError:
+            # Merged into another or purged: nothing to be named any more.
+            return memory_id
+        return memory_id[:length]
     return memory_id
 
 

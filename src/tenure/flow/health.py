@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from tenure.errors import TenureError
+from tenure.ports.embed_static import STATIC_NAME
 from tenure.ports.embedder import Embedder, EmbedderSpec, open_embedder
 from tenure.store.base import Store
 from tenure.store.engine import side_files
@@ -84,6 +85,9 @@ def is_reembedding_due(store: Store, spec: EmbedderSpec) -> bool:
         # Words only so far: whatever there is has no vector yet.
         return any(store.totals(user)["live"] for user in store.users())
     plain = json.loads(info.spec)
+    if spec.kind == plain.get("kind") == "static":
+        # Its vectors depend on nothing that can be set, only on the release.
+        return info.name != STATIC_NAME
     return any(plain.get(name) != getattr(spec, name) for name in _IDENTITY)
 
 

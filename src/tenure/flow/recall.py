@@ -10,7 +10,7 @@ from tenure.flow.services import Services
 from tenure.rank import scores
 from tenure.rank.hybrid import Legs, Links, ScopeStats, hybrid_scores, with_neighbours
 from tenure.store.base import Pool, Search
-from tenure.text.terms import query_terms
+from tenure.text.terms import query_pairs, query_terms
 from tenure.types import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
 
 LIMIT_MAX = 1_000
@@ -28,7 +28,9 @@ def recall(
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InputError(f"limit must be a whole number from 1 to {LIMIT_MAX}, not {limit!r}")
     found = services.embedding.query(text)
-    pool = services.store.search(Search(scope, query_terms(text), found.embedder, found.vector))
+    pool = services.store.search(
+        Search(scope, query_terms(text), found.embedder, found.vector, phrases=query_pairs(text))
+    )
     weight = scores.source_weight(
         pool.provenance, pool.confidence, pool.demotion, services.policy.sources
     )

@@ -76,8 +76,8 @@ class RecallSettings:
         0.15, "Relevance below which a memory is not about the query.", low=0.0, high=1.0
     )
     vector_weight: float = _setting(
-        0.7,
-        "Share of the vectors in the hybrid score; the words have the rest.",
+        0.35,
+        "Largest share of the vectors in the hybrid score; the words have the rest.",
         low=0.0,
         high=1.0,
     )

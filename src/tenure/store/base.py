@@ -87,7 +87,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One search: words for the full-text leg, a vector for the other; either may be missing."""
+    """One search: words for the full-text leg, a vector for the other; either may be missing.
+
+    Phrases lift texts that hold them; one is only looked for if all its words are.
+    """
 
     scope: Scope
     terms: tuple[str, ...]
@@ -96,6 +99,7 @@ class Search:
     text_limit: int = 200
     vector_limit: int = 200
     posting_budget: int = 12_000
+    phrases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,10 +222,13 @@ class Engine:
             try:
                 yield connection
             finally:
-                if self._closed:
-                    connection.close()
-                else:
-                    self._readers.put(connection)
+                self._give_back(connection)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if self._closed:
+            connection.close()
+        else:
+            self._readers.put(connection)
 
     def write(self, work: Work[T]) -> T:
         """Runs `work` in a transaction on the writer thread; returns once it is on disk."""

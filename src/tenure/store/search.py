@@ -92,7 +92,9 @@ def run(
     view = index.view(scopes)
     frequencies = document_frequencies(connection, stemmer, search.terms)
     terms = choose_terms(frequencies, len(index), search.posting_budget)
-    text_rows, text_scores = text_leg(connection, search, scopes, terms)
+    kept = {token for term in terms for token in stemmer.tokens(term)}
+    phrases = [text for text in search.phrases if kept.issuperset(stemmer.tokens(text))]
+    text_rows, text_scores = text_leg(connection, search, scopes, (*terms, *phrases))
     hits = view.open_slots_of(text_rows)
     text_scores, hits = text_scores[hits >= 0], hits[hits >= 0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 
 from tenure.text.stopwords import STOP_WORDS
 
@@ -15,6 +16,7 @@ MAX_INDEX_WORDS = 512
 # A typed chunk: word characters held together by the marks that identifiers, paths and words use.
 _CHUNK = re.compile(r"\w+(?:[-_./\\:'’@#+]{1,2}\w+)*")
 _WORD = re.compile(r"[^\W_]+")
+_WORDS = re.compile(r"\w+")
 _HUMP = re.compile(
     r"[A-ZÀ-ÖØ-Þ]+(?![a-zß-öø-ÿ])|[A-ZÀ-ÖØ-Þ]?[a-zß-öø-ÿ]+|\d+|[^\W\d_A-Za-zÀ-ÖØ-öø-ÿ]+"
 )
@@ -32,6 +34,17 @@ def query_terms(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
     found = _distinct((term for term in _typed_terms(text) if not _is_stop(term)), limit)
     # "who are you" is made of stop words alone, and still deserves an answer.
     return found or _distinct(_typed_terms(text), limit)
+
+
+def query_pairs(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
+    """Return every two content words that were typed side by side, each pair as one phrase."""
+    words = [match.group().lower() for match in _WORDS.finditer(text)]
+    beside = (
+        f"{left} {right}"
+        for left, right in pairwise(words)
+        if min(len(left), len(right)) > 1 and not (_is_stop(left) or _is_stop(right))
+    )
+    return _distinct(beside, limit)
 
 
 def fts_query(terms: Iterable[str]) -> str:
