@@ -13,7 +13,7 @@ from tenure.memory import Memory
 from tenure.store.sqlite import SqliteStore
 from tenure.world import SeededWorld
 
-pytest.register_assert_rewrite("contract.store_contract", "contract.purge_contract")
+pytest.register_assert_rewrite("contract", "crash")
 settings.register_profile(
     "tenure", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tenure.errors import InputError, PortError, TenureError
 from tenure.flow import change, graph
@@ -36,6 +35,7 @@ from tenure.types import (
 )
 from tenure.world import Clock, World
 
+T = TypeVar("T")
 LISTING_LIMIT_MAX = 10_000
 
 
@@ -60,11 +60,11 @@ class Memory:
             checked_name("agent", agent),
             checked_name("project", project),
         )
-        store = SqliteStore(_store_file(path, self.settings))
+        store, world = SqliteStore(_store_file(path, self.settings)), World(clock)
         self._services = Services(
             store,
-            Embedding(store, _embedder_spec(self.settings)),
-            World(clock),
+            Embedding(store, _embedder_spec(self.settings), world),
+            world,
             _policy(self.settings),
             actor,
             self.scope.user,
@@ -245,41 +245,41 @@ class AsyncMemory:
 
     async def remember(self, content: str, **fields: Any) -> MemoryRecord:
         """Stores a text."""
-        return await asyncio.to_thread(self._memory.remember, content, **fields)
+        return await _on_thread(self._memory.remember, content, **fields)
 
     async def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """Stores many texts at once."""
-        return await asyncio.to_thread(self._memory.remember_many, items)
+        return await _on_thread(self._memory.remember_many, items)
 
     async def recall(
         self, query: str, limit: int | None = None, explain: bool = False
     ) -> list[Recalled]:
         """The memories that answer a query best."""
-        return await asyncio.to_thread(self._memory.recall, query, limit, explain)
+        return await _on_thread(self._memory.recall, query, limit, explain)
 
     async def get(self, memory_id: str) -> MemoryRecord:
         """The memory with this id."""
-        return await asyncio.to_thread(self._memory.get, memory_id)
+        return await _on_thread(self._memory.get, memory_id)
 
     async def update(self, memory_id: str, **fields: Any) -> MemoryRecord:
         """Changes fields of a memory."""
-        return await asyncio.to_thread(self._memory.update, memory_id, **fields)
+        return await _on_thread(self._memory.update, memory_id, **fields)
 
     async def forget(self, memory_id: str, *, purge: bool = False, why: str = "") -> None:
         """Hides or erases a memory."""
-        await asyncio.to_thread(self._memory.forget, memory_id, purge=purge, why=why)
+        await _on_thread(self._memory.forget, memory_id, purge=purge, why=why)
 
     async def undo(self, memory_id: str) -> list[MemoryRecord]:
         """Takes back the last change of a memory."""
-        return await asyncio.to_thread(self._memory.undo, memory_id)
+        return await _on_thread(self._memory.undo, memory_id)
 
     async def history(self, memory_id: str) -> list[HistoryEntry]:
         """Every change of a memory."""
-        return await asyncio.to_thread(self._memory.history, memory_id)
+        return await _on_thread(self._memory.history, memory_id)
 
     async def close(self) -> None:
         """Lets go of the file."""
-        await asyncio.to_thread(self._memory.close)
+        await _on_thread(self._memory.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -291,6 +291,13 @@ class AsyncMemory:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+async def _on_thread(call: Callable[..., T], *args: Any, **fields: Any) -> T:
+    # Imported here: it costs 20 ms, and most programs that remember are not asynchronous.
+    import asyncio
+
+    return await asyncio.to_thread(call, *args, **fields)
 
 
 def _store_file(path: str | os.PathLike[str] | None, settings: Settings) -> Path:

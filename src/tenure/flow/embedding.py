@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from tenure.errors import InputError, PortError
+from tenure.errors import PortError
 from tenure.ports.embedder import Embedder, EmbedderSpec, Vectors, open_embedder
 from tenure.store.base import EmbedderInfo, Store, Transaction
 from tenure.types import MemoryRecord
+from tenure.world import World
 
 REEMBED_BATCH = 256
 # Calibrated for the bundled embedder (ADR 0005). Words decide, so a poor value elsewhere costs
@@ -29,6 +30,11 @@ GATE_THRESHOLD_DEFAULT = 0.80
 # that say something changed are therefore held against neighbours from further away.
 CHANGE_THRESHOLD = 0.50
 
+# How long an embedder that failed is left alone: nobody waits for it at every prompt.
+RETRY_AFTER_MS = 30_000.0
+_WANTED = "wanted"
+
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
 
@@ -43,10 +49,12 @@ class QueryVector:
 class Embedding:
     """The wanted embedder, the serving one, and the way from one to the other."""
 
-    def __init__(self, store: Store, spec: EmbedderSpec) -> None:
+    def __init__(self, store: Store, spec: EmbedderSpec, world: World) -> None:
         self._store = store
         self._spec = spec
+        self._world = world
         self._open: dict[str, Embedder] = {}
+        self._retry_at_ms: dict[str, float] = {}
         self._lock = threading.Lock()
         self.failures: dict[str, int] = {}
 
@@ -63,64 +71,70 @@ class Embedding:
     def wanted(self) -> Embedder:
         """The configured embedder, opened and made known to the store on first use."""
         with self._lock:
-            if "wanted" not in self._open:
+            if _WANTED not in self._open:
                 embedder = open_embedder(self._spec)
                 self._store.register_embedder(
                     EmbedderInfo(embedder.name, embedder.dimension, _spec_text(self._spec))
                 )
-                self._open["wanted"] = embedder
-            return self._open["wanted"]
+                self._open[_WANTED] = embedder
+            return self._open[_WANTED]
 
-    def serving(self) -> Embedder:
-        """The embedder whose vectors answer searches; the wanted one if the old one is gone."""
-        wanted = self.wanted()
-        info = self._store.serving_embedder()
-        if info is None or info.name == wanted.name:
+    def serving(self) -> Embedder | None:
+        """The embedder whose vectors answer searches; None when none can be reached."""
+        wanted = self._attempt(_WANTED, self.wanted)
+        info = None if self.is_off else self._store.serving_embedder()
+        if info is None or (wanted is not None and info.name == wanted.name):
             return wanted
+        return self._attempt(info.name, partial(self._old, info)) or wanted
+
+    def _old(self, info: EmbedderInfo) -> Embedder:
         with self._lock:
             if info.name not in self._open:
-                try:
-                    old = open_embedder(_spec_from(info.spec, self._spec))
-                except (PortError, InputError) as error:
-                    self._count(error)
-                    return wanted
-                self._open[info.name] = old if old.name == info.name else wanted
+                old = open_embedder(_spec_from(info.spec, self._spec))
+                if old.name != info.name:
+                    raise PortError(f"embedder {info.name} gives other vectors by now")
+                self._open[info.name] = old
             return self._open[info.name]
+
+    def _attempt(self, name: str, call: Callable[[], T]) -> T | None:
+        """Tries what may fail outside the process; after a failure it is left alone for a while."""
+        if self.is_off:
+            return None
+        if self._world.monotonic_ms() < self._retry_at_ms.get(name, 0.0):
+            return self._fell_back("embedder.left_alone")
+        try:
+            return call()
+        except PortError as error:
+            self._retry_at_ms[name] = self._world.monotonic_ms() + RETRY_AFTER_MS
+            return self._fell_back(f"embedder.{error.code}")
+
+    def _fell_back(self, counter: str) -> None:
+        self.failures[counter] = self.failures.get(counter, 0) + 1
 
     def query(self, text: str) -> QueryVector:
         """The vector of a question."""
-        if self.is_off:
+        serving = self.serving()
+        if serving is None:
             return QueryVector(None, None)
-        try:
-            serving = self.serving()
-            return QueryVector(serving.name, serving.embed_query(text))
-        except PortError as error:
-            self._count(error)
-            return QueryVector(None, None)
+        vector = self._attempt(serving.name, partial(serving.embed_query, text))
+        return QueryVector(None if vector is None else serving.name, vector)
 
     def documents(self, texts: Sequence[str]) -> list[dict[str, Vectors]]:
         """For each text its vectors by embedder; empty where no embedder could give one."""
         made: list[dict[str, Vectors]] = [{} for _ in texts]
-        if self.is_off or not texts:
+        if not texts:
             return made
-        try:
-            embedders = {embedder.name: embedder for embedder in (self.wanted(), self.serving())}
-            for name, embedder in embedders.items():
-                for vectors, row in zip(made, embedder.embed_documents(texts), strict=True):
-                    vectors[name] = row
-        except PortError as error:
-            self._count(error)
+        found = (self._attempt(_WANTED, self.wanted), self.serving())
+        for name, embedder in {e.name: e for e in found if e is not None}.items():
+            rows = self._attempt(name, partial(embedder.embed_documents, texts))
+            for vectors, row in zip(made, [] if rows is None else rows, strict=False):
+                vectors[name] = row
         return made
 
     def serving_name(self) -> str | None:
         """The name of the serving embedder, or None when there is none to be had."""
-        if self.is_off:
-            return None
-        try:
-            return self.serving().name
-        except PortError as error:
-            self._count(error)
-            return None
+        serving = self.serving()
+        return None if serving is None else serving.name
 
     def is_complete(self) -> bool:
         """Whether the wanted embedder serves; if not, `reembed` has work to do."""
@@ -135,6 +149,7 @@ class Embedding:
         if self.is_off:
             return True
         embedder = self.wanted()
+        self._retry_at_ms.clear()
         while not should_stop():
             batch = self._store.without_vector(embedder.name, REEMBED_BATCH)
             if not batch:
@@ -145,10 +160,6 @@ class Embedding:
             state = self._store.embedding_state(embedder.name)
             progress(state.embedded_count, state.live_count)
         return False
-
-    def _count(self, error: Exception) -> None:
-        name = f"embedder.{getattr(error, 'code', 'error')}"
-        self.failures[name] = self.failures.get(name, 0) + 1
 
 
 def _put_vectors(

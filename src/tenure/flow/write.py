@@ -311,7 +311,9 @@ class Batch:
             old = self._now_of(self._transaction.get(item.record.user, memory_id))
         except NotFound as error:
             return WriteResult("refused", None, error.message, error=error)
-        if old.is_live and may_supersede(old, item.record):
+        # A person who names the memory to replace knows best, whatever the dates say.
+        by_person = item.record.origin == "user"
+        if old.is_live and (by_person or may_supersede(old, item.record)):
             return self._supersede(item, [old], "named by the writer")
         refusal = InputError(
             f"{old.id} cannot be superseded by this memory",

@@ -13,7 +13,7 @@ from tenure.settings.value import ENV_PREFIX, Value, check, parse, suggestion
 
 CONFIG_LIMIT_BYTES = 65_536
 # Variables of the benchmarks and of the tests are nobody's settings.
-_FOREIGN_PREFIXES = ("TENURE_BENCH_", "TENURE_TEST_")
+_FOREIGN_PREFIXES = ("TENURE_BENCH_", "TENURE_DEBUG", "TENURE_TEST_")
 
 
 def load_settings(

@@ -34,7 +34,8 @@ def hold(path: Path) -> IO[bytes]:
 
 def _lock(path: Path, kind: int) -> IO[bytes]:
     lock_path = path.with_name(f"{path.name}.lock")
-    handle = open(os.open(lock_path, os.O_CREAT | os.O_RDWR, 0o600), "rb+")  # noqa: SIM115
+    with translated(path):
+        handle = open(os.open(lock_path, os.O_CREAT | os.O_RDWR, 0o600), "rb+")  # noqa: SIM115
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
