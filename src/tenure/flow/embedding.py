@@ -101,14 +101,16 @@ class Embedding:
         if self.is_off:
             return None
         if self._world.monotonic_ms() < self._retry_at_ms.get(name, 0.0):
-            return self._fell_back("embedder.left_alone")
+            self._note_failure("embedder.left_alone")
+            return None
         try:
             return call()
         except PortError as error:
             self._retry_at_ms[name] = self._world.monotonic_ms() + RETRY_AFTER_MS
-            return self._fell_back(f"embedder.{error.code}")
+            self._note_failure(f"embedder.{error.code}")
+            return None
 
-    def _fell_back(self, counter: str) -> None:
+    def _note_failure(self, counter: str) -> None:
         self.failures[counter] = self.failures.get(counter, 0) + 1
 
     def query(self, text: str) -> QueryVector:
