@@ -44,7 +44,7 @@ def test_bad_names_are_refused(tmp_path: Path, field: str, name: object) -> None
 
 def test_a_clock_without_an_offset_is_refused(tmp_path: Path) -> None:
     with (
-        Memory(tmp_path / "m.db", clock=lambda: datetime(2026, 1, 1)) as memory,  # noqa: DTZ001
+        Memory(tmp_path / "m.db", clock=lambda: datetime(2026, 1, 1)) as memory,
         pytest.raises(InputError, match="without an offset"),
     ):
         memory.remember("something")
@@ -108,7 +108,7 @@ def test_the_async_twin_does_the_same(tmp_path: Path) -> None:
             assert [result.outcome for result in results] == ["stored", "stored"]
             await memory.update(made.id, importance=0.9)
             await memory.forget(made.id)
-            assert await memory.recall("badger") == []
+            assert made.id not in [hit.id for hit in await memory.recall("badger")]
             await memory.undo(made.id)
             assert (await memory.get(made.id)).importance == 0.9
             assert [e.action for e in await memory.history(made.id)][-1] == "undo"

@@ -11,7 +11,7 @@ import pytest
 from tenure import InputError, Memory
 from tenure.codec import record_to_dict
 from tenure.errors import Conflict
-from tenure.flow import transfer
+from tenure.flow import export, transfer
 from tenure.settings import load_settings
 
 
@@ -25,7 +25,7 @@ def write_lines(path: Path, lines: list[object]) -> Path:
 
 
 def exported(memory: Memory) -> list[dict[str, object]]:
-    return [json.loads(line) for line in transfer.export_lines(memory.services, "default")]
+    return [json.loads(line) for line in export.export_lines(memory.services, "default")]
 
 
 def lived_in(memory: Memory) -> None:
@@ -45,7 +45,7 @@ def lived_in(memory: Memory) -> None:
 def test_an_export_comes_back_exactly(memory: Memory, tmp_path: Path) -> None:
     lived_in(memory)
     target = tmp_path / "out.jsonl"
-    count = transfer.write_export(memory.services, "default", target, lambda done, total: None)
+    count = export.write_export(memory.services, "default", target, lambda done, total: None)
     assert count == 6
     assert target.stat().st_mode & 0o777 == 0o600
     with Memory(tmp_path / "copy.db") as copy:
@@ -71,7 +71,7 @@ def test_importing_an_export_into_the_store_it_came_from_changes_nothing(
 ) -> None:
     lived_in(memory)
     target = tmp_path / "out.jsonl"
-    transfer.write_export(memory.services, "default", target, lambda done, total: None)
+    export.write_export(memory.services, "default", target, lambda done, total: None)
     before = exported(memory)[1:]
     assert dict(bring_in(memory, target).outcomes) == {"duplicate": 6}
     assert exported(memory)[1:] == before
@@ -81,9 +81,9 @@ def test_an_export_never_overwrites(memory: Memory, tmp_path: Path) -> None:
     target = tmp_path / "there.jsonl"
     target.write_text("mine")
     with pytest.raises(InputError, match="exists already"):
-        transfer.write_export(memory.services, "default", target, lambda done, total: None)
+        export.write_export(memory.services, "default", target, lambda done, total: None)
     with pytest.raises(InputError, match="no folder"):
-        transfer.write_export(
+        export.write_export(
             memory.services, "default", tmp_path / "no" / "x", lambda done, total: None
         )
     assert target.read_text() == "mine"
@@ -213,7 +213,7 @@ def test_a_tampered_export_line_is_refused(
 def test_an_export_belongs_to_whoever_imports_it(memory: Memory, tmp_path: Path) -> None:
     lived_in(memory)
     target = tmp_path / "out.jsonl"
-    transfer.write_export(memory.services, "default", target, lambda done, total: None)
+    export.write_export(memory.services, "default", target, lambda done, total: None)
     with Memory(tmp_path / "copy.db", user="zoe") as copy:
         bring_in(copy, target)
         assert {item.user for item in copy.page(everywhere=True)} == {"zoe"}

@@ -32,7 +32,7 @@ def export(file: str) -> Answer | None:
     if file == "-":
         _export_to_stdout()
         return None
-    from tenure.flow.transfer import write_export
+    from tenure.flow.export import write_export
 
     target = Path(file)
     with opened() as memory, bar("exporting") as progress:
@@ -43,7 +43,7 @@ def export(file: str) -> Answer | None:
 
 def _export_to_stdout() -> None:
     from tenure.cli.render import json_text
-    from tenure.flow.transfer import export_lines
+    from tenure.flow.export import export_lines
 
     if current_flags().as_json:
         raise InputError("the export itself is on stdout", hint="leave out --json, or name a file")

@@ -1,4 +1,4 @@
-"""Export of everything as JSON lines, and import of that or of anybody's JSON lines."""
+"""Import of JSON lines: our own export exactly, anybody else's through the write path."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from tenure.codec import moment_text, record_to_dict
 from tenure.errors import Conflict, InputError, TenureError
 from tenure.flow.checked import checked_entry, checked_record
 from tenure.flow.drafts import make_draft
+from tenure.flow.export import FORMAT_VERSION, json_line
 from tenure.flow.services import Services
-from tenure.flow.write import BATCH_LIMIT, indexed, write_batch
-from tenure.store.base import Attribute, Transaction
+from tenure.flow.write import BATCH_LIMIT, indexed, prepare_batch, store_batch
+from tenure.ports.embedder import Vectors
+from tenure.store.base import Attribute, Indexed, Transaction
 from tenure.types import Draft, HistoryEntry, MemoryRecord, OnSimilar, Scope
 
-FORMAT_VERSION = 1
 LINE_LIMIT_BYTES = 2_000_000
 PROBLEM_LIMIT = 100
 
@@ -51,74 +52,20 @@ class _Line:
     value: Any
 
 
-# -- export ---------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """One memory out of an export, with the links that were stated and its history."""
+
+    record: MemoryRecord
+    about: list[Attribute]
+    history: list[HistoryEntry]
+
+    def indexed(self, vectors: dict[str, Vectors]) -> Indexed:
+        memory = indexed(self.record, vectors)
+        return replace(memory, attributes=(*self.about, *memory.attributes))
 
 
-def export_lines(services: Services, user: str) -> Iterator[str]:
-    """Every memory of a user with its history and links, a header first, as lines of JSON."""
-    store = services.store
-    yield _json({"tenure_export": FORMAT_VERSION, "at": moment_text(services.world.now())})
-    stated = store.stated_attributes(user)
-    for record in store.walk(user):
-        yield _json(
-            {
-                "memory": record_to_dict(record),
-                "about": [asdict(attribute) for attribute in stated.get(record.id, ())],
-                "history": [_entry_plain(entry) for entry in store.history(user, record.id)],
-            }
-        )
-    for pair in store.dependencies(user):
-        yield _json({"dependency": [asdict(attribute) for attribute in pair]})
-    yield _json({"counters": store.counters(user)})
-
-
-def write_export(services: Services, user: str, target: Path, progress: Progress) -> int:
-    """Writes an export file, whole or not at all; returns the number of memories."""
-    if target.exists():
-        raise InputError(f"{target} exists already", hint="choose another name")
-    if not target.parent.is_dir():
-        raise InputError(f"there is no folder {target.parent}", hint="create it first")
-    figures = services.store.totals(user)
-    total = figures["live"] + figures["deleted"] + figures["superseded"]
-    temporary = target.with_name(f"{target.name}.part-{os.getpid()}")
-    count = 0
-    try:
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            for count, line in enumerate(export_lines(services, user)):
-                file.write(line + "\n")
-                if count % BATCH_LIMIT == 0:
-                    progress(min(count, total), total)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    progress(total, total)
-    return total
-
-
-def _entry_plain(entry: HistoryEntry) -> dict[str, Any]:
-    """A history entry; `after` is left out, it is the next one's `before`."""
-    return {
-        "entry": entry.entry,
-        "operation": entry.operation,
-        "at": moment_text(entry.at),
-        "actor": entry.actor,
-        "action": entry.action,
-        "why": entry.why,
-        "before": None if entry.before is None else record_to_dict(entry.before),
-        "other": None if entry.other is None else record_to_dict(entry.other),
-        "other_id": entry.other_id,
-        "undone": entry.undone,
-    }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-# -- import ---------------------------------------------------------------------------------
+Store = Callable[[], _Line]
 
 
 def import_file(
@@ -145,13 +92,26 @@ def import_file(
         take = _Restore(services, scope) if is_export else _Write(services, scope, on_similar)
         rest = lines if is_export else itertools.chain([first], lines)
         wanted = (line for line in rest if line.number > report.resumed_at)
-        for batch in _batches(wanted, BATCH_LIMIT):
-            last = batch[-1]
-            take.batch(batch, report, digest)
-            report.line_count = last.number
-            progress(last.end_bytes, size_bytes)
+        # While one batch is being written, the next one is read, screened and embedded.
+        with ThreadPoolExecutor(1, "tenure-import") as writer:
+            writing: Future[_Line] | None = None
+            for batch in _batches(wanted, BATCH_LIMIT):
+                store = take.prepare(batch, report, digest)
+                if writing is not None:
+                    _finish(writing, report, progress, size_bytes)
+                writing = writer.submit(store)
+            if writing is not None:
+                _finish(writing, report, progress, size_bytes)
     progress(size_bytes, size_bytes)
     return report
+
+
+def _finish(
+    writing: Future[_Line], report: ImportReport, progress: Progress, size_bytes: int
+) -> None:
+    last = writing.result()
+    report.line_count = last.number
+    progress(last.end_bytes, size_bytes)
 
 
 def open_regular(path: Path) -> IO[bytes]:
@@ -169,7 +129,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 def _digest(file: IO[bytes], scope: Scope) -> str:
     """What names this import: the file's bytes and where they go."""
-    whole = hashlib.sha256(_json([scope.user, scope.agent, scope.project]).encode())
+    whole = hashlib.sha256(json_line([scope.user, scope.agent, scope.project]).encode())
     for chunk in iter(lambda: file.read(1 << 20), b""):
         whole.update(chunk)
     file.seek(0)
@@ -236,16 +196,20 @@ class _Write:
         self._scope = scope
         self._on_similar = on_similar
 
-    def batch(self, lines: list[_Line], report: ImportReport, digest: str) -> None:
-        """Writes a batch together with the note of how far it got."""
-        drafts = [self._draft(line.value) for line in lines]
-        results = write_batch(
-            self._services, drafts, _progress_note(self._services, self._scope, digest, lines)
-        )
-        for line, result in zip(lines, results, strict=True):
-            report.outcomes[result.outcome] += 1
-            if result.error is not None:
-                report.refuse(line.number, str(result.error))
+    def prepare(self, lines: list[_Line], report: ImportReport, digest: str) -> Store:
+        """Screens and embeds a batch; returns what writes it and notes how far it got."""
+        prepared = prepare_batch(self._services, [self._draft(line.value) for line in lines])
+        note = _progress_note(self._services, self._scope, digest, lines)
+
+        def store() -> _Line:
+            results = store_batch(self._services, prepared, note)
+            for line, result in zip(lines, results, strict=True):
+                report.outcomes[result.outcome] += 1
+                if result.error is not None:
+                    report.refuse(line.number, str(result.error))
+            return lines[-1]
+
+        return store
 
     def _draft(self, value: Any) -> Draft | TenureError:
         if isinstance(value, TenureError):
@@ -275,9 +239,9 @@ class _Restore:
         self._user = scope.user
         self._scope = scope
 
-    def batch(self, lines: list[_Line], report: ImportReport, digest: str) -> None:
-        """Restores a batch together with the note of how far it got."""
-        taken: list[tuple[MemoryRecord, list[Attribute], list[HistoryEntry]]] = []
+    def prepare(self, lines: list[_Line], report: ImportReport, digest: str) -> Store:
+        """Checks and embeds a batch; returns what restores it and notes how far it got."""
+        taken: list[_Exported] = []
         others: list[dict[str, Any]] = []
         for line in lines:
             try:
@@ -288,36 +252,38 @@ class _Restore:
             except InputError as error:
                 report.outcomes["refused"] += 1
                 report.refuse(line.number, str(error))
-        vectors = self._services.embedding.documents([record.content for record, _, _ in taken])
+        vectors = self._services.embedding.documents([item.record.content for item in taken])
+        ready = [(item, item.indexed(made)) for item, made in zip(taken, vectors, strict=True)]
         note = _progress_note(self._services, self._scope, digest, lines)
 
         def work(transaction: Transaction) -> Counter[str]:
             note(transaction)
-            outcomes: Counter[str] = Counter()
-            for (record, about, history), made in zip(taken, vectors, strict=True):
-                if transaction.has(self._user, record.id):
-                    outcomes["duplicate"] += 1
-                    continue
-                memory = indexed(record, made)
-                links = (*about, *memory.attributes)
-                transaction.insert(replace(memory, attributes=links), None)
-                transaction.put_history(self._user, history)
-                outcomes["stored"] += 1
+            outcomes = Counter(self._put(transaction, item, memory) for item, memory in ready)
             for other in others:
                 self._put_other(transaction, other)
             return outcomes
 
-        report.outcomes += self._services.store.write(work)
+        def store() -> _Line:
+            report.outcomes.update(self._services.store.write(work))
+            return lines[-1]
 
-    def _memory(
-        self, value: dict[str, Any]
-    ) -> tuple[MemoryRecord, list[Attribute], list[HistoryEntry]]:
+        return store
+
+    def _put(self, transaction: Transaction, item: _Exported, memory: Indexed) -> str:
+        if transaction.has(self._user, item.record.id):
+            return "duplicate"
+        transaction.insert(memory, None)
+        transaction.put_history(self._user, item.history)
+        return "stored"
+
+    def _memory(self, value: dict[str, Any]) -> _Exported:
         record = checked_record(value["memory"], self._user)
         about = [_attribute(plain) for plain in value.get("about", [])]
         entries = value.get("history", [])
         if not isinstance(entries, list):
             raise InputError("history must be a list")
-        return record, about, [checked_entry(entry, record.id, self._user) for entry in entries]
+        history = [checked_entry(entry, record.id, self._user) for entry in entries]
+        return _Exported(record, about, history)
 
     def _put_other(self, transaction: Transaction, other: dict[str, Any]) -> None:
         if "dependency" in other:

@@ -72,37 +72,50 @@ def indexed(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedBatch:
+    """Drafts that are screened, embedded and ready for their transaction."""
+
+    drafts: Sequence[Draft | TenureError]
+    items: list[Prepared | TenureError]
+    gate: Gate | None
+    now: datetime
+
+
 def write(services: Services, drafts: Sequence[Draft | TenureError]) -> list[WriteResult]:
     """Writes a list of drafts, batch by batch; each batch is one transaction and one fsync."""
     results: list[WriteResult] = []
     for start in range(0, len(drafts), BATCH_LIMIT):
-        results += write_batch(services, drafts[start : start + BATCH_LIMIT])
+        results += store_batch(services, prepare_batch(services, drafts[start:][:BATCH_LIMIT]))
     return results
 
 
-def write_batch(
-    services: Services,
-    drafts: Sequence[Draft | TenureError],
-    also: Callable[[Transaction], None] = lambda transaction: None,
-) -> list[WriteResult]:
-    """Writes one batch in one transaction, together with whatever else belongs to it."""
+def prepare_batch(services: Services, drafts: Sequence[Draft | TenureError]) -> PreparedBatch:
+    """All that can be done before the transaction: screening, embedding, reading the texts."""
     now = services.world.now()
     serving = services.embedding.serving_name()
-    prepared = _prepare(services, drafts, serving, now)
-    good = [item for item in prepared if isinstance(item, Prepared)]
-    gate = _gate(services, serving)
+    items = _prepare(services, drafts, serving, now)
+    return PreparedBatch(drafts, items, _gate(services, serving), now)
+
+
+def store_batch(
+    services: Services,
+    prepared: PreparedBatch,
+    also: Callable[[Transaction], None] = lambda transaction: None,
+) -> list[WriteResult]:
+    """Decides and stores one batch in one transaction, with whatever else belongs to it."""
 
     def work(transaction: Transaction) -> list[WriteResult]:
         also(transaction)
-        batch = Batch(services, transaction, now, gate)
-        batch.look_up(good)
+        batch = Batch(services, transaction, prepared.now, prepared.gate)
+        batch.look_up([item for item in prepared.items if isinstance(item, Prepared)])
         results = [
             batch.decide(item)
             if isinstance(item, Prepared)
             else WriteResult("refused", None, item.message, error=item)
-            for item in prepared
+            for item in prepared.items
         ]
-        batch.count(results, drafts)
+        batch.count(results, prepared.drafts)
         return results
 
     return services.store.write(work)

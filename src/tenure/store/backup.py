@@ -194,10 +194,10 @@ def _contents(connection: sqlite3.Connection) -> list[str]:
 
 def _damaged_vectors(connection: sqlite3.Connection) -> Iterator[str]:
     found = connection.execute(
-        """SELECT v.row, v.vector, e.dimension FROM memory_vectors v
+        """SELECT v.row, v.vector, length(v.vector) IS 4 * e.dimension FROM memory_vectors v
             JOIN embedders e ON e.embedder = v.embedder WHERE length(v.vector) > 0"""
     )
-    for row, blob, dimension in found:
-        is_whole = isinstance(blob, bytes) and len(blob) == 4 * dimension
+    for row, blob, has_its_length in found:
+        is_whole = has_its_length and isinstance(blob, bytes)
         if not is_whole or not are_unit(np.frombuffer(blob, np.float32)[None, :]).all():
             yield f"the vector of row {row} is damaged; `tenure reembed` makes it anew"

@@ -253,7 +253,9 @@ class SqliteStore:
         self, connection: sqlite3.Connection, user: str, embedder: str | None
     ) -> MemoryIndex:
         found = connection.execute(
-            "SELECT embedder, dimension FROM embedders WHERE name = ?", (embedder,)
+            # A damaged row has no number here: then words alone must do.
+            "SELECT embedder, dimension FROM embedders WHERE name = ? AND dimension > 0",
+            (embedder,),
         ).fetchone()
         number, dimension = found or (None, 0)
         with self._index_lock:

@@ -85,6 +85,7 @@ _SHAPES: Final = (
         _shape(r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{10,1000}"),
     ),
 )
+_UNBROKEN = re.compile(r"[\w~.+/%=:-]{15}")
 _KEY_BLOCK = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_BLOCK_END = re.compile(r"-----END [A-Z0-9 ]{0,60}-----")
 _HEADER = re.compile(
@@ -166,6 +167,9 @@ def _blocks(text: str) -> Iterator[SecretMatch]:
 
 
 def _shaped(text: str) -> Iterator[SecretMatch]:
+    # Every shape is one unbroken run of at least so many characters; most texts have none.
+    if not _UNBROKEN.search(text):
+        return
     for kind, pattern in _SHAPES:
         group = "value" if "value" in pattern.groupindex else 0
         for match in pattern.finditer(text):

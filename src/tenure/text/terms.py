@@ -112,6 +112,9 @@ def _parts(chunk: str, whole: str) -> Iterator[str]:
 def _hidden_parts(text: str) -> Iterator[str]:
     for match in _WORD.finditer(text):
         word = match.group()
+        # Nearly every word is plain: one hump, nothing hidden in it.
+        if word.isascii() and word.isalpha() and word[1:].islower():
+            continue
         humps = _HUMP.findall(word)
         if len(humps) > 1:
             yield from (part.lower() for part in humps)

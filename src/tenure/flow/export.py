@@ -1,0 +1,85 @@
+"""Export of everything a user has, as lines of JSON that an import restores exactly."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tenure.codec import moment_text, record_to_dict
+from tenure.errors import InputError
+from tenure.flow.services import Services
+from tenure.types import HistoryEntry
+
+FORMAT_VERSION = 1
+_PROGRESS_STEP = 512
+
+Progress = Callable[[int, int], None]
+
+
+def export_lines(services: Services, user: str) -> Iterator[str]:
+    """Every memory of a user with its history and links, a header first, as lines of JSON."""
+    store = services.store
+    yield json_line({"tenure_export": FORMAT_VERSION, "at": moment_text(services.world.now())})
+    stated = store.stated_attributes(user)
+    for record in store.walk(user):
+        yield json_line(
+            {
+                "memory": record_to_dict(record),
+                "about": [asdict(attribute) for attribute in stated.get(record.id, ())],
+                "history": [_entry_plain(entry) for entry in store.history(user, record.id)],
+            }
+        )
+    for pair in store.dependencies(user):
+        yield json_line({"dependency": [asdict(attribute) for attribute in pair]})
+    yield json_line({"counters": store.counters(user)})
+
+
+def write_export(services: Services, user: str, target: Path, progress: Progress) -> int:
+    """Writes an export file, whole or not at all; returns the number of memories."""
+    if target.exists():
+        raise InputError(f"{target} exists already", hint="choose another name")
+    if not target.parent.is_dir():
+        raise InputError(f"there is no folder {target.parent}", hint="create it first")
+    figures = services.store.totals(user)
+    total = figures["live"] + figures["deleted"] + figures["superseded"]
+    temporary = target.with_name(f"{target.name}.part-{os.getpid()}")
+    count = 0
+    try:
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            for count, line in enumerate(export_lines(services, user)):
+                file.write(line + "\n")
+                if count % _PROGRESS_STEP == 0:
+                    progress(min(count, total), total)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    progress(total, total)
+    return total
+
+
+def _entry_plain(entry: HistoryEntry) -> dict[str, Any]:
+    """A history entry; `after` is left out, it is the next one's `before`."""
+    return {
+        "entry": entry.entry,
+        "operation": entry.operation,
+        "at": moment_text(entry.at),
+        "actor": entry.actor,
+        "action": entry.action,
+        "why": entry.why,
+        "before": None if entry.before is None else record_to_dict(entry.before),
+        "other": None if entry.other is None else record_to_dict(entry.other),
+        "other_id": entry.other_id,
+        "undone": entry.undone,
+    }
+
+
+def json_line(value: Any) -> str:
+    """One value as one line, without needless spaces."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
