@@ -183,11 +183,11 @@ class Memory:
 
     def related(self, context: str) -> list[str]:
         """Ids of memories about what a context names and what that depends on."""
-        return graph.traversal(self._services.store, self.scope, context)
+        return graph.traversal(self._services, self.scope, context)
 
     def required(self, context: str = "") -> list[str]:
         """Ids of memories that must always be shown: pins, and constraints on what is in play."""
-        return graph.required(self._services.store, self.scope, context)
+        return graph.required(self._services, self.scope, context)
 
     # -- care -----------------------------------------------------------------------------
 

@@ -53,10 +53,10 @@ class Entities:
         pairs = [(about("a"), about("b")), (about("b"), about("c"))]
         store.write(lambda t: t.put_dependencies("default", pairs))
         store.write(lambda t: t.put_dependencies("default", pairs))
-        assert numbers(store.memories_about(DEFAULT, ["topic:a"], 9)) == [2, 1]
-        assert numbers(store.memories_about(DEFAULT, ["topic:a"], 1)) == [2]
-        assert numbers(store.memories_about(DEFAULT, ["topic:c", "topic:none"], 9)) == [3]
-        assert store.memories_about(DEFAULT, [], 9) == []
+        assert numbers(store.memories_about(DEFAULT, ["topic:a"], NOW, 9)) == [2, 1]
+        assert numbers(store.memories_about(DEFAULT, ["topic:a"], NOW, 1)) == [2]
+        assert numbers(store.memories_about(DEFAULT, ["topic:c", "topic:none"], NOW, 9)) == [3]
+        assert store.memories_about(DEFAULT, [], NOW, 9) == []
         named = [(one.key, two.key) for one, two in store.dependencies("default")]
         assert named == [("topic:a", "topic:b"), ("topic:b", "topic:c")]
         assert store.dependencies("other") == []
@@ -72,10 +72,10 @@ class Entities:
             record(6, pinned=True, deleted_at=NOW),
             indexed(record(7), attributes=(about("a"),)),
         )
-        assert numbers(store.required(DEFAULT, [])) == [1]
-        assert numbers(store.required(DEFAULT, ["topic:a"])) == [1, 2]
+        assert numbers(store.required(DEFAULT, [], NOW)) == [1]
+        assert numbers(store.required(DEFAULT, ["topic:a"], NOW)) == [1, 2]
         store.write(lambda t: t.put_dependencies("default", [(about("a"), about("b"))]))
-        assert numbers(store.required(DEFAULT, ["topic:a"])) == [1, 2, 3]
+        assert numbers(store.required(DEFAULT, ["topic:a"], NOW)) == [1, 2, 3]
 
     def test_what_was_said_stays_and_what_was_read_is_read_anew(self, store: Store) -> None:
         first = record(1)

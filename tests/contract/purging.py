@@ -70,7 +70,7 @@ class Purging:
             assert len(opened.search(vector_search(DEFAULT, 1, 0, 0, 0)).rows) == 1
             assert opened.entities("default", 9) == []
             assert opened.totals("default")["entities"] == 0
-            assert opened.required(DEFAULT, []) == []
+            assert opened.required(DEFAULT, [], NOW) == []
             assert [m.id for m in opened.walk("default")] == [memory_id(2)]
             with pytest.raises(NotFound):
                 opened.describe(DEFAULT, about(WORD).key)

@@ -106,15 +106,15 @@ def by_entity(store: Store, scope: Scope) -> list[str]:
 
 
 def by_traversal(store: Store, scope: Scope) -> list[str]:
-    return sorted(store.memories_about(scope, [about("thing").key], 1_000))
+    return sorted(store.memories_about(scope, [about("thing").key], NOW, 1_000))
 
 
 def by_need(store: Store, scope: Scope) -> list[str]:
-    return sorted(store.required(scope, [about("thing").key]))
+    return sorted(store.required(scope, [about("thing").key], NOW))
 
 
 def by_pin(store: Store, scope: Scope) -> list[str]:
-    return sorted(store.required(scope, []))
+    return sorted(store.required(scope, [], NOW))
 
 
 def by_hash(store: Store, scope: Scope) -> list[str]:

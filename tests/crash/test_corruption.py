@@ -106,7 +106,7 @@ def told(store: SqliteStore) -> dict[str, Any]:
         "listing": store.listing(Listing(DEFAULT, limit=1_000)),
         "found": len(store.search(words_search(DEFAULT, "claim")).rows),
         "near": len(store.search(vector_search(DEFAULT, 1, 1, 1, 1)).rows),
-        "about": store.memories_about(DEFAULT, [about("topic 1").key], 1_000),
+        "about": store.memories_about(DEFAULT, [about("topic 1").key], NOW, 1_000),
         "totals": store.totals("default"),
         "counters": store.counters("default"),
     }

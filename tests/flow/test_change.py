@@ -181,3 +181,11 @@ def test_another_users_memory_cannot_be_reached_by_its_id(memory: Memory) -> Non
                 call(made.id)  # type: ignore[operator]
         assert other.recall("mine") == []
     assert memory.get(made.id) == made
+
+
+def test_the_reason_for_keeping_two_apart_goes_with_a_purge(memory: Memory) -> None:
+    old = memory.remember("My favourite colour is zanzibarian")
+    result = memory.remember_many(["My favourite colour is cyan"])[0]
+    assert result.memory is not None
+    memory.forget(old.id, purge=True)
+    assert all("zanzibar" not in entry.why for entry in memory.history(result.memory.id))

@@ -85,3 +85,11 @@ def test_structure_stays_inside_its_scope(memory: Memory) -> None:
         assert other.required("api") == []
     with Memory(path, user="mallory") as other, pytest.raises(NotFound):
         other.describe("api")
+
+
+def test_what_has_expired_is_neither_required_nor_related(memory: Memory) -> None:
+    memory.remember(
+        "Never edit `schema.py` by hand", kind="constraint", pinned=True, valid_until="2026-01-01"
+    )
+    assert memory.required("`schema.py`") == []
+    assert memory.related("`schema.py`") == []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tenure.store.base import Attribute, Store
+from tenure.flow.services import Services
+from tenure.store.base import Attribute
 from tenure.text.entities import entity_key, mentions, parse_about
 from tenure.types import MemoryRecord, Scope
 
@@ -45,14 +46,15 @@ def keys_in_play(text: str, scope: Scope) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def traversal(store: Store, scope: Scope, context: str) -> list[str]:
+def traversal(services: Services, scope: Scope, context: str) -> list[str]:
     """Ids of memories about what the context names and what that depends on."""
-    return store.memories_about(scope, keys_in_play(context, scope), TRAVERSAL_LIMIT)
+    keys, now = keys_in_play(context, scope), services.world.now()
+    return services.store.memories_about(scope, keys, now, TRAVERSAL_LIMIT)
 
 
-def required(store: Store, scope: Scope, context: str) -> list[str]:
+def required(services: Services, scope: Scope, context: str) -> list[str]:
     """Ids of memories that must always be injected: pins, and constraints on what is in play."""
-    return store.required(scope, keys_in_play(context, scope))
+    return services.store.required(scope, keys_in_play(context, scope), services.world.now())
 
 
 def _bare(text: str) -> Attribute:

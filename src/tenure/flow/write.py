@@ -274,8 +274,9 @@ class Batch:
         if verdict.decision == "superseded":
             olds = [near.memory for near in verdict.near]
             return replace(self._supersede(item, olds, verdict.reason), cosine=nearest.cosine)
-        result = self._insert(item, "kept_both", verdict.reason)
-        return replace(result, other_id=nearest.memory.id, cosine=nearest.cosine)
+        # Why they were kept apart may quote the neighbour, so its id goes along for a purge.
+        result = self._insert(item, "kept_both", verdict.reason, nearest.memory.id)
+        return replace(result, cosine=nearest.cosine)
 
     def _judge(self, item: Prepared) -> GateVerdict:
         if item.draft.on_similar == "keep" or self._gate is None or self._vector(item) is None:
@@ -294,10 +295,13 @@ class Batch:
     def _now_of(self, record: MemoryRecord) -> MemoryRecord:
         return self._current.get(record.id, record)
 
-    def _insert(self, item: Prepared, outcome: Outcome, why: str) -> WriteResult:
-        self._transaction.insert(item.memory, self._change("create", why))
+    def _insert(
+        self, item: Prepared, outcome: Outcome, why: str, other_id: str | None = None
+    ) -> WriteResult:
+        change = replace(self._change("create", why), other_id=other_id)
+        self._transaction.insert(item.memory, change)
         self._note(item, item.record)
-        return WriteResult(outcome, item.record, why)
+        return WriteResult(outcome, item.record, why, other_id)
 
     def _refresh(self, item: Prepared, old: MemoryRecord) -> WriteResult:
         record = merged(old, item.record, "old", self._now)

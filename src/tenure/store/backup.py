@@ -200,4 +200,4 @@ def _damaged_vectors(connection: sqlite3.Connection) -> Iterator[str]:
     for row, blob, has_its_length in found:
         is_whole = has_its_length and isinstance(blob, bytes)
         if not is_whole or not are_unit(np.frombuffer(blob, np.float32)[None, :]).all():
-            yield f"the vector of row {row} is damaged; `tenure reembed` makes it anew"
+            yield f"the vector of row {row} is damaged"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
+from tenure.codec import moment_text
 from tenure.errors import NotFound
 from tenure.store.base import Attribute
 from tenure.store.reads import SqliteReads, as_json
 from tenure.types import Entity, EntityView, Scope
 
 _LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
+_HOLDS = "m.trust = 'trusted' AND (m.valid_until IS NULL OR m.valid_until > :now)"
 # The entities named and, one hop on, what they depend on.
 _IN_PLAY = """WITH named AS (
         SELECT entity FROM entities
@@ -97,44 +101,53 @@ def dependencies(connection: sqlite3.Connection, user: str) -> list[tuple[Attrib
     ]
 
 
-def memories_about(reads: SqliteReads, scope: Scope, keys: Sequence[str], limit: int) -> list[str]:
-    """Ids of live memories about these entities or what they depend on, newest first."""
+@dataclass(frozen=True, slots=True)
+class InPlay:
+    """Who asks, about which entities, and when."""
+
+    scope: Scope
+    keys: Sequence[str]
+    now: datetime
+
+    def parameters(self, reads: SqliteReads) -> dict[str, str | int]:
+        """The values for the statements below."""
+        return {
+            "user": self.scope.user,
+            "keys": as_json(self.keys),
+            "scopes": as_json(reads.visible_scopes(self.scope)),
+            "now": moment_text(self.now),
+        }
+
+
+def memories_about(reads: SqliteReads, asked: InPlay, limit: int) -> list[str]:
+    """Ids of memories about these entities or what they depend on, newest first."""
     found = reads.connection.execute(
         f"""{_IN_PLAY} SELECT DISTINCT m.id FROM in_play
             JOIN aspects p ON p.entity = in_play.entity
             JOIN attributes a ON a.aspect = p.aspect
-            JOIN memories m ON m.row = a.row AND {_LIVE}
+            JOIN memories m ON m.row = a.row AND {_LIVE} AND {_HOLDS}
             WHERE m.scope IN (SELECT value FROM json_each(:scopes))
             ORDER BY m.id DESC LIMIT :limit""",  # noqa: S608
-        {**_parameters(reads, scope, keys), "limit": limit},
+        {**asked.parameters(reads), "limit": limit},
     )
     return [memory_id for (memory_id,) in found]
 
 
-def required(reads: SqliteReads, scope: Scope, keys: Sequence[str]) -> list[str]:
+def required(reads: SqliteReads, asked: InPlay) -> list[str]:
     """Ids of pinned memories of the scope and of constraints on entities in play."""
     found = reads.connection.execute(
         f"""{_IN_PLAY} SELECT m.id FROM memories m
-            WHERE m.user = :user AND m.pinned = 1 AND {_LIVE} AND m.trust = 'trusted'
+            WHERE m.user = :user AND m.pinned = 1 AND {_LIVE} AND {_HOLDS}
                 AND m.scope IN (SELECT value FROM json_each(:scopes))
             UNION SELECT m.id FROM in_play
             JOIN aspects p ON p.entity = in_play.entity
             JOIN attributes a ON a.aspect = p.aspect
-            JOIN memories m ON m.row = a.row AND {_LIVE}
-            WHERE m.kind = 'constraint' AND m.trust = 'trusted'
-                AND m.scope IN (SELECT value FROM json_each(:scopes))
+            JOIN memories m ON m.row = a.row AND {_LIVE} AND {_HOLDS}
+            WHERE m.kind = 'constraint' AND m.scope IN (SELECT value FROM json_each(:scopes))
             ORDER BY 1""",  # noqa: S608
-        _parameters(reads, scope, keys),
+        asked.parameters(reads),
     )
     return [memory_id for (memory_id,) in found]
-
-
-def _parameters(reads: SqliteReads, scope: Scope, keys: Sequence[str]) -> dict[str, str | int]:
-    return {
-        "user": scope.user,
-        "keys": as_json(keys),
-        "scopes": as_json(reads.visible_scopes(scope)),
-    }
 
 
 def totals(connection: sqlite3.Connection, user: str) -> dict[str, int]:

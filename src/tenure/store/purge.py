@@ -35,7 +35,7 @@ def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int
     texts = json.dumps([text for (text,) in connection.execute(_TEXTS, names)])
     connection.execute(_REDACT, {**names, "texts": texts, "purged": PURGED_TEXT})
     for statement in (
-        "UPDATE memory_history SET other = NULL WHERE user = :user AND other_id = :id",
+        "UPDATE memory_history SET other = NULL, why = '' WHERE user = :user AND other_id = :id",
         "DELETE FROM memory_history WHERE user = :user AND memory_id = :id",
         "DELETE FROM memories WHERE user = :user AND id = :id",
         _ORPHAN_ASPECTS,

@@ -205,13 +205,15 @@ class SqliteStore:
         with self._engine.read() as connection:
             return graph.dependencies(connection, user)
 
-    def memories_about(self, scope: Scope, keys: Sequence[str], limit: int) -> list[str]:
+    def memories_about(
+        self, scope: Scope, keys: Sequence[str], now: datetime, limit: int
+    ) -> list[str]:
         with self._reads() as reads:
-            return graph.memories_about(reads, scope, keys, limit)
+            return graph.memories_about(reads, graph.InPlay(scope, keys, now), limit)
 
-    def required(self, scope: Scope, keys: Sequence[str]) -> list[str]:
+    def required(self, scope: Scope, keys: Sequence[str], now: datetime) -> list[str]:
         with self._reads() as reads:
-            return graph.required(reads, scope, keys)
+            return graph.required(reads, graph.InPlay(scope, keys, now))
 
     # -- embedders ------------------------------------------------------------------------
 
