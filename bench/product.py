@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tenure.rank.hybrid import (
     Scores,
     centred_cosine,
     hybrid_scores,
+    match_sessions,
     store_mean,
     with_neighbours,
 )
@@ -98,6 +99,8 @@ class Ingredients:
     pairs: bool = True
     centred: bool = True
     provenance: bool = True
+    # Whether an answer lends to the turns beside it, too.
+    weaker_lend: bool = False
 
 
 class Formula:
@@ -117,6 +120,8 @@ class Formula:
         self._links = links_of(corpus.docs)
         derived = [self._used.provenance and is_derived(corpus, doc) for doc in corpus.docs]
         self._demotion = np.where(derived, ASSISTANT_WEIGHT, 1.0)
+        self._leads = leads_of(self._links.session, np.array(derived, np.intp))
+        self._session_length = np.bincount(self._links.session, self._length * self._leads)
 
     def scores(self, query: str) -> Scores:
         """Return the final score of every document."""
@@ -127,7 +132,20 @@ class Formula:
         stats = ScopeStats(float(cosine.mean()), float(self._length.mean()))
         weights = self._used.weights
         own = hybrid_scores(Legs(text, cosine, self._length), stats, weights)
-        return with_neighbours(own * self._demotion, self._links, weights)
+        links = replace(
+            self._links,
+            lends=None if self._used.weaker_lend else self._leads,
+            session_words=self._session_words(query)[self._links.session],
+            session_count=len(self._session_length),
+        )
+        return with_neighbours(own * self._demotion, links, weights)
+
+    def _session_words(self, query: str) -> Scores:
+        hits = []
+        for term in query_terms(query):
+            found = np.flatnonzero(self._index.scores(query, fts_query([term])))
+            hits.append(self._links.session[found[self._leads[found]]])
+        return match_sessions(hits, self._session_length)
 
     def ranking(self, query: str, depth: int) -> list[str]:
         """Return document ids, or session keys in the order of their best turn."""
@@ -157,6 +175,13 @@ def keep_best(scores: Scores, limit: int) -> Scores:
     rows = np.argsort(-scores, kind="stable")[:limit]
     out[rows] = scores[rows]
     return out
+
+
+def leads_of(session: NDArray[np.intp], step: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Say for each document whether no stronger source spoke in its session."""
+    strongest = np.full(int(session.max(initial=-1)) + 1, step.max(initial=0))
+    np.minimum.at(strongest, session, step)
+    return np.asarray(step == strongest[session], np.bool_)
 
 
 def links_of(docs: Sequence[Doc]) -> Links:

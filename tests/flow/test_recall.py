@@ -161,6 +161,67 @@ def test_the_turn_beside_a_hit_is_helped(memory: Memory) -> None:
     assert found.index("The red one from the valley") < found.index("The red one from the market")
 
 
+def chat(
+    session: str, lines: list[str], provenance: str = "user_stated"
+) -> list[dict[str, object]]:
+    return [
+        {
+            "content": line,
+            "source": Source("chat", session, f"turn {number}"),
+            "provenance": provenance,
+            "on_similar": "keep",
+        }
+        for number, line in enumerate(lines, start=1)
+    ]
+
+
+def small_talk(count: int) -> list[dict[str, object]]:
+    return [turn for n in range(count) for turn in chat(f"talk {n}", [f"Small talk number {n}"])]
+
+
+def test_a_session_whose_words_are_spread_over_turns_beats_one_with_one_word(
+    memory: Memory,
+) -> None:
+    spread = [
+        "My canoe leaks again",
+        "It was late",
+        "The varnish peels",
+        "So cold",
+        "A paddle broke",
+    ]
+    single = [
+        "His canoe leaks again",
+        "It was dark",
+        "The window shut",
+        "So warm",
+        "A bottle broke",
+    ]
+    # The one that is to win comes last: equal scores must not do.
+    memory.remember_many([*small_talk(30), *chat("single", single), *chat("spread", spread)])
+    found = contents(memory, "canoe varnish paddle", limit=50)
+    assert found.index("My canoe leaks again") < found.index("His canoe leaks again")
+
+
+def test_words_of_a_weaker_source_do_not_speak_for_a_session(memory: Memory) -> None:
+    answers = ["Use varnish on wood", "Buy a paddle"]
+    asked = chat("answered", ["His canoe leaks again", *answers])
+    for turn in asked[1:]:
+        turn["provenance"] = "assistant_derived"
+    stated = chat("stated", ["My canoe leaks again", *(f"{answer} soon" for answer in answers)])
+    memory.remember_many([*small_talk(30), *asked, *stated])
+    found = contents(memory, "canoe varnish paddle", limit=50)
+    assert found.index("My canoe leaks again") < found.index("His canoe leaks again")
+
+
+def test_words_of_another_project_do_not_speak_for_a_session(memory: Memory) -> None:
+    memory.remember_many([*small_talk(30), *chat("one", ["My canoe leaks again", "So cold"])])
+    before = {item.content: item.score for item in memory.recall("canoe varnish", limit=50)}
+    hidden = chat("one", ["", "", "The varnish peels"])[2]
+    memory.remember_many([{**hidden, "project": "other"}])
+    after = {item.content: item.score for item in memory.recall("canoe varnish", limit=50)}
+    assert after == before
+
+
 def test_equal_scores_come_in_a_fixed_order(memory: Memory) -> None:
     for name in ("x", "y", "z"):
         memory.remember("badger", agent=None, project=None, tags=[name], on_similar="keep")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from tenure.rank.hybrid import (
     centred_cosine,
     fold_sessions,
     hybrid_scores,
+    match_sessions,
     store_mean,
     with_neighbours,
 )
@@ -169,6 +172,82 @@ def test_a_memory_without_a_session_is_not_put_at_a_disadvantage() -> None:
 def test_memories_without_sessions_keep_their_order() -> None:
     found = with_neighbours([0.2, 0.9, 0.5], alone(3))
     assert np.argsort(-found).tolist() == [1, 2, 0]
+
+
+def test_a_weaker_source_does_not_lend_to_the_turns_beside_it() -> None:
+    links = replace(chain(3), lends=np.array([True, False, True]))
+    weights = HybridWeights(near=0.5, far=0.0, session=0.0)
+    found = with_neighbours([0.4, 0.8, 0.0], links, weights)
+    assert found * 1.5 == pytest.approx([0.4, 0.8 + 0.5 * 0.4, 0.0])
+
+
+def test_a_session_counts_by_its_words_and_its_best_memory() -> None:
+    nothing = np.full(3, -1)
+    links = Links(
+        nothing, nothing, np.array([0, 1, -1]), session_words=[1.0, 0.2, 0.0], session_count=30
+    )
+    weights = HybridWeights(near=0.0, far=0.0, session=1.0, session_words=0.8)
+    found = with_neighbours([0.5, 0.5, 0.5], links, weights)
+    # Thirty sessions of forty: three quarters of 0.8.
+    assert found * 2.0 == pytest.approx([0.5 + 0.2 + 0.6, 0.5 + 0.2 + 0.12, 1.0])
+
+
+def test_a_session_of_which_no_word_is_asked_is_not_put_at_a_disadvantage() -> None:
+    nothing = np.full(2, -1)
+    links = Links(
+        nothing, nothing, np.array([-1, 4]), session_words=[0.0, 0.0], session_count=1_000
+    )
+    found = with_neighbours([0.7, 0.7], links)
+    assert found[0] == found[1] > 0.0
+
+
+@given(
+    hnp.arrays(np.float64, 6, elements=st.floats(0.0, 1.0)),
+    hnp.arrays(np.float64, 6, elements=WILD),
+    st.integers(0, 10_000),
+)
+def test_wild_session_words_keep_scores_between_zero_and_one(
+    scores: np.ndarray, words: np.ndarray, count: int
+) -> None:
+    found = with_neighbours(scores, replace(chain(6), session_words=words, session_count=count))
+    assert found.min() >= 0.0
+    assert found.max() <= 1.0 + 1e-12
+
+
+def test_words_spread_over_a_session_add_up() -> None:
+    both, one, none = 0, 1, 2
+    found = match_sessions([np.array([both, one]), np.array([both])], [900.0, 900.0, 900.0])
+    assert found[both] == 1.0
+    assert 0.0 < found[one] < 0.5
+    assert found[none] == 0.0
+
+
+def test_a_rare_word_says_more_about_a_session_than_a_common_one() -> None:
+    found = match_sessions([np.array([0, 1, 2, 3]), np.array([4])], np.full(6, 500.0))
+    assert found[4] > 2.0 * found[0] > 0.0
+
+
+def test_a_word_in_more_turns_says_more_and_one_in_a_longer_session_less() -> None:
+    found = match_sessions([np.array([0, 0, 0, 1, 2])], [500.0, 500.0, 5000.0])
+    assert found[0] > found[1] > found[2] > 0.0
+
+
+def test_what_was_not_searched_says_nothing_about_sessions() -> None:
+    assert match_sessions([np.array([0, -1])], [0.0, np.nan]).tolist() == [0.0, 0.0]
+    assert match_sessions([np.array([], np.intp)], [300.0]).tolist() == [0.0]
+    assert match_sessions([], []).shape == (0,)
+    assert match_sessions([np.array([0, 1])], [0.0, 300.0]).tolist() == [0.0, 1.0]
+
+
+@given(
+    st.lists(st.lists(st.integers(-1, 4), max_size=12), max_size=6),
+    hnp.arrays(np.float64, 5, elements=WILD),
+)
+def test_sessions_match_between_zero_and_one(hits: list[list[int]], lengths: np.ndarray) -> None:
+    found = match_sessions([np.array(sessions, np.intp) for sessions in hits], lengths)
+    assert np.isfinite(found).all()
+    assert found.min() >= 0.0
+    assert found.max() <= 1.0
 
 
 @given(hnp.arrays(np.float64, st.integers(1, 20), elements=WILD))

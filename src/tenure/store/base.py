@@ -21,6 +21,7 @@ from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord,
 T = TypeVar("T")
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ class Pool:
     `text` is the full-text score (0 = no hit); `cosine` is taken after removing what all memories
     share, `raw_cosine` is the plain one; both are NaN without a vector. `previous` and `following`
     are positions in these arrays (-1: no such turn), `session` a small number (-1: none).
+    `leads` says whether no stronger source spoke in its session, `session_words` how well what
+    those said there matches as one text (0..1, `tenure.rank.hybrid.match_sessions`).
     """
 
     rows: IntArray
@@ -122,7 +125,10 @@ class Pool:
     session: IntArray
     previous: IntArray
     following: IntArray
-    # Means over everything searched, not only over what was found.
+    leads: BoolArray
+    session_words: FloatArray
+    # Of everything searched, not only of what was found.
+    session_count: int
     mean_cosine: float
     mean_length_chars: float
 
@@ -269,11 +275,13 @@ class Store(Protocol):
     def dependencies(self, user: str) -> list[tuple[Attribute, Attribute]]:
         """Every dependency between entities, in a fixed order."""
 
-    def memories_about(self, scope: Scope, keys: Sequence[str], limit: int) -> list[str]:
-        """Ids of live memories about these entities or what they depend on, newest first."""
+    def memories_about(
+        self, scope: Scope, keys: Sequence[str], now: datetime, limit: int
+    ) -> list[str]:
+        """Ids of trusted, valid memories about these entities or what they need, newest first."""
 
-    def required(self, scope: Scope, keys: Sequence[str]) -> list[str]:
-        """Ids of pinned memories of the scope and of constraints on entities in play."""
+    def required(self, scope: Scope, keys: Sequence[str], now: datetime) -> list[str]:
+        """Ids of trusted, valid pins of the scope and constraints on entities in play."""
 
     def register_embedder(self, embedder: EmbedderInfo) -> None:
         """Makes an embedder known; while there are no memories it also becomes the serving one."""

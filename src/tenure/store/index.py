@@ -115,6 +115,12 @@ class MemoryIndex:
         self._sorted_count = 0
         self._mean = np.zeros(dimension, np.float32)
         self._mean_count = 0
+        self._dead_count = 0
+
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether so many slots are dead that building it anew is worth the time."""
+        return self._dead_count > max(BLOCK_ROWS, self._count // 2)
 
     def __len__(self) -> int:
         return self._count
@@ -126,8 +132,10 @@ class MemoryIndex:
         wanted = np.asarray(rows, np.int64)
         known = wanted[wanted < len(self._slot_of_row)]
         slots = self._slot_of_row[known]
-        self._columns.alive[slots[slots != _NONE]] = False
+        slots = slots[slots != _NONE]
+        self._columns.alive[slots] = False
         self._slot_of_row[known] = _NONE
+        self._dead_count += len(slots)
 
     def keep_only(self, rows: IntArray) -> None:
         """Forgets every row but these: one that was erased leaves no change to be told by."""

@@ -262,7 +262,9 @@ class SqliteStore:
         number, dimension = found or (None, 0)
         with self._index_lock:
             key = (user, embedder if found else None)
-            index = self._indexes.setdefault(key, MemoryIndex(dimension))
+            index = self._indexes.get(key)
+            if index is None or index.is_wasteful:
+                index = self._indexes[key] = MemoryIndex(dimension)
             search.synchronise(connection, index, user, number)
         return index
 
