@@ -18,7 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  { echo "Tenure needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q -c constraints.txt -e '.[dev]'
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q -c constraints.txt -e '.[dev]' || \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 run: setup ## the main job in one minute, on a throw-away store

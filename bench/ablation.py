@@ -33,7 +33,7 @@ VARIANTS: dict[str, Ingredients] = {
     "... and no session words": Ingredients(HybridWeights(session_words=0.0), weaker_lend=True),
     "without provenance": Ingredients(provenance=False),
     "words only": Ingredients(HybridWeights(cosine=0.0)),
-    "vectors only": Ingredients(HybridWeights(cosine=1.0, full_agreement=0.0)),
+    "vectors only": Ingredients(HybridWeights(cosine=1.0, full_agreement=0.0, session_words=0.0)),
     "cosine 0.25": Ingredients(HybridWeights(cosine=0.25)),
     "cosine 0.45": Ingredients(HybridWeights(cosine=0.45)),
 }

@@ -31,7 +31,7 @@ from tenure.text.stopwords import STOP_WORDS
 from tenure.text.terms import fts_query, query_terms
 
 TEXT_LIMIT = 200
-# SPEC section 4: what the assistant derived counts less than what the user stated.
+# What the assistant derived counts less than what the user stated.
 ASSISTANT_WEIGHT = 0.7
 
 

@@ -77,7 +77,7 @@ def small(path: Path) -> list[tuple[str, float, float | None, str]]:
     """Recall and remember at 4,000 memories against plain searches over the same texts."""
     texts, asked = memories(SMALL + WRITES), questions(QUERIES)
     with Memory(path) as memory:
-        memory.remember_many([{"content": text, "on_similar": "keep"} for text in texts[:SMALL]])
+        memory.remember_many([{**item, "on_similar": "keep"} for item in turns(texts[:SMALL])])
         memory.recall(asked[0])
         recalls = _timed(memory.recall, asked)
         plain = _plain(texts[:SMALL], asked)
@@ -91,6 +91,17 @@ def small(path: Path) -> list[tuple[str, float, float | None, str]]:
         ratio = recalls.p50 / times.p50
         rows.append((f"recall / {name}, p50", ratio, None, f"{times.p50:.2f} ms"))
     return rows
+
+
+def turns(texts: list[str]) -> list[dict[str, object]]:
+    """The texts as turns of sessions, ten each, as an agent's memories often are."""
+    return [
+        {
+            "content": text,
+            "source": {"harness": "bench", "session_key": f"s{at // 10}", "turn": str(at % 10)},
+        }
+        for at, text in enumerate(texts)
+    ]
 
 
 class Times:
@@ -152,8 +163,8 @@ def large(folder: Path) -> list[tuple[str, float, float | None, str]]:
     """Import of 100,000 lines, then recall and memory use in a fresh process."""
     source, path = folder / "import.jsonl", folder / "large.db"
     with source.open("w", encoding="utf-8") as file:
-        for text in memories(LARGE):
-            file.write(json.dumps({"content": text}) + "\n")
+        for item in turns(memories(LARGE)):
+            file.write(json.dumps(item) + "\n")
     begun, cpu = time.perf_counter(), time.process_time()
     with Memory(path) as memory:
         result = import_file(memory.services, memory.scope, source)

@@ -40,5 +40,5 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: SeededWorld) 
     """The front door on a new store, apart from the settings of whoever runs the tests."""
     monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
     clock: Callable[[], datetime] = world.now
-    with Memory(tmp_path / "tenure.db", clock=clock) as opened:
+    with Memory(tmp_path / "tenure.db", clock=clock, everywhere=True) as opened:
         yield opened

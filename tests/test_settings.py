@@ -250,7 +250,7 @@ def test_a_store_path_in_the_home_of_nobody_is_refused(tmp_path: Path) -> None:
         ("usr = 'me'\n", "'usr'", "did you mean user?"),
         ("[gate.threshold]\nx = 1\n", "gate.threshold", ""),
         ("'gate.threshold' = 0.9\n", "'gate.threshold'", "without quotes"),
-        ("zzzzzzzz = 1\n", "'zzzzzzzz'", "`tenure config show` lists all settings"),
+        ("zzzzzzzz = 1\n", "'zzzzzzzz'", "docs/reference/settings.md lists all settings"),
         ("[empty_table]\n", "'empty_table'", ""),
         ("home = 'x'\n", "'home'", ""),
         ("origins = 1\n", "'origins'", ""),

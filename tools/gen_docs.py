@@ -101,14 +101,16 @@ adds a traceback to an error.
 
 def cli_page() -> str:
     """The reference of all commands."""
-    root = click.Context(APP, info_name="tenure")
+    root = click.Context(APP, info_name="tenure", **APP.context_settings)
     lines = [MADE_BY, CLI_INTRO, *_options(APP.params, everywhere=True)]
     for title, section in SECTIONS:
         lines += ["", f"## {title}"]
         for entry in section:
             found = APP.get_command(root, entry.name)
             if found is not None:
-                lines += _command(found, click.Context(found, root, entry.name))
+                lines += _command(
+                    found, click.Context(found, root, entry.name, **APP.context_settings)
+                )
     return "\n".join(lines) + "\n"
 
 
@@ -125,7 +127,7 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
     lines += [*options, ""] if options else []
     lines += ["```sh", *(line.strip() for line in example.strip().splitlines()), "```"]
     for name, inner in getattr(command, "commands", {}).items():
-        lines += _command(inner, click.Context(inner, context, name))
+        lines += _command(inner, click.Context(inner, context, name, **APP.context_settings))
     return lines
 
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tenure.async_memory import AsyncMemory
     from tenure.errors import (
         Busy,
         Conflict,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
         StorageError,
         TenureError,
     )
-    from tenure.memory import AsyncMemory, Memory
+    from tenure.memory import Memory
     from tenure.types import (
         HistoryEntry,
         MemoryRecord,
@@ -36,7 +37,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Memory": "memory",
-    "AsyncMemory": "memory",
+    "AsyncMemory": "async_memory",
     "HistoryEntry": "types",
     "MemoryRecord": "types",
     "Parts": "types",

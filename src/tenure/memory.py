@@ -5,23 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from tenure.errors import InputError, PortError, TenureError
+from tenure.errors import Busy, InputError, NotFound, StorageError, TenureError
 from tenure.flow import change, graph
 from tenure.flow import recall as recalling
 from tenure.flow import write as writing
-from tenure.flow.drafts import checked_name, make_draft
+from tenure.flow.drafts import checked_field, checked_name, make_draft
 from tenure.flow.embedding import Embedding
 from tenure.flow.services import Policy, Services
 from tenure.ports.embedder import EmbedderSpec
 from tenure.rank.hybrid import HybridWeights
 from tenure.rank.scores import SourceWeights
 from tenure.settings import Settings, home_folder, load_settings, prepare_home
-from tenure.store.base import Listing
+from tenure.store.base import Listing, Transaction
 from tenure.store.sqlite import SqliteStore
 from tenure.text.entities import entity_key, parse_about
 from tenure.types import (
@@ -35,7 +36,6 @@ from tenure.types import (
 )
 from tenure.world import Clock, World
 
-T = TypeVar("T")
 LISTING_LIMIT_MAX = 10_000
 
 
@@ -52,7 +52,15 @@ class Memory:
         clock: Clock | None = None,
         settings: Settings | None = None,
         actor: str = "library",
+        everywhere: bool = False,
+        background: bool = True,
     ) -> None:
+        """Opens the store, or makes it.
+
+        `everywhere` lets ids name memories of all the user's projects and agents, for people's
+        tools; searches keep to their scope all the same. `background` lets a changed embedder's
+        vectors be made meanwhile.
+        """
         home = home_folder(os.environ)
         self.settings = settings or load_settings(home, os.environ)
         self.scope = Scope(
@@ -69,8 +77,11 @@ class Memory:
             actor,
             self.scope.user,
         )
+        self._everywhere = everywhere
         self._background: threading.Thread | None = None
         self._stopping = threading.Event()
+        if background and self._services.embedding.is_changed():
+            self.reembed_in_background()
 
     # -- writing --------------------------------------------------------------------------
 
@@ -83,24 +94,27 @@ class Memory:
 
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """Stores many texts at once; one bad item never keeps the others out."""
+        if isinstance(items, str | Mapping):
+            raise InputError("expected a list of memories", hint="for one, call remember")
         return writing.write(self._services, [self._draft(item) for item in items])
 
-    def _draft(self, item: str | Mapping[str, Any]) -> Any:
+    def _draft(self, item: object) -> Any:
         try:
             if isinstance(item, str):
                 return make_draft(item, self.scope, {})
+            if not isinstance(item, Mapping):
+                raise InputError(f"a memory is a text or its fields, not {type(item).__name__}")
             fields = dict(item)
             content = fields.pop("content", None)
             if fields.get("supersedes") is not None:
-                user = str(fields.get("user", self.scope.user))
-                fields["supersedes"] = self._services.store.get(user, fields["supersedes"]).id
+                fields["supersedes"] = self.get(fields["supersedes"]).id
             return make_draft(content, self.scope, fields)
         except TenureError as error:
             return error
 
     def update(self, memory_id: str, **fields: Any) -> MemoryRecord:
         """Changes fields of a memory; what it was stays in its history."""
-        by_person = fields.pop("origin", "user") == "user"
+        by_person = checked_field("origin", fields.pop("origin", "user")) == "user"
         return change.update(self._services, self.get(memory_id), fields, by_person=by_person)
 
     def confirm(self, memory_id: str) -> MemoryRecord:
@@ -134,7 +148,17 @@ class Memory:
         """The memory with this id, or the only one whose id starts so."""
         if not isinstance(memory_id, str):
             raise InputError(f"an id is text, not {type(memory_id).__name__}")
-        return self._services.store.get(self.scope.user, memory_id)
+        record = self._services.store.get(self.scope.user, memory_id)
+        if not self._everywhere and not self._sees(record):
+            # The same answer as for an id that does not exist.
+            raise NotFound(f"no memory {memory_id[:40]!r}")
+        return record
+
+    def _sees(self, record: MemoryRecord) -> bool:
+        return record.agent in (None, self.scope.agent) and record.project in (
+            None,
+            self.scope.project,
+        )
 
     def page(
         self,
@@ -147,8 +171,7 @@ class Memory:
         include_gone: bool = False,
     ) -> list[MemoryRecord]:
         """A page of memories, newest first; `after` is the last id of the page before."""
-        if not 1 <= limit <= LISTING_LIMIT_MAX:
-            raise InputError(f"limit must lie between 1 and {LISTING_LIMIT_MAX}")
+        checked_limit(limit)
         return self._services.store.listing(
             Listing(self.scope, everywhere, kind, tag, include_gone, after, limit)
         )
@@ -159,35 +182,33 @@ class Memory:
 
     def merges(self, limit: int = 100) -> list[HistoryEntry]:
         """The latest merges, newest first; each can be split again."""
-        return self._services.store.merges(self.scope.user, limit)
+        return self._services.store.merges(self.scope, checked_limit(limit))
 
     def stats(self) -> dict[str, int]:
         """Counts of memories, of every write outcome and of every fallback."""
         store = self._services.store
-        return {
-            **store.totals(self.scope.user),
-            **store.counters(self.scope.user),
-            **self._services.embedding.failures,
-        }
+        counted = Counter(store.counters(self.scope.user))
+        counted.update(self._services.embedding.failures)
+        return {**store.totals(self.scope.user), **counted}
 
     # -- structure ------------------------------------------------------------------------
 
     def entities(self, limit: int = 100) -> list[Entity]:
         """What memories are about, most often first."""
-        return self._services.store.entities(self.scope.user, limit)
+        return self._services.store.entities(self.scope, checked_limit(limit))
 
     def describe(self, entity: str) -> EntityView:
         """All that is known about an entity: aspects, constraints, dependencies."""
-        named = parse_about(entity).entity
+        named = parse_about(_checked_text("an entity", entity)).entity
         return self._services.store.describe(self.scope, entity_key(named.kind, named.name))
 
     def related(self, context: str) -> list[str]:
         """Ids of memories about what a context names and what that depends on."""
-        return graph.traversal(self._services, self.scope, context)
+        return graph.traversal(self._services, self.scope, _checked_text("a context", context))
 
     def required(self, context: str = "") -> list[str]:
         """Ids of memories that must always be shown: pins, and constraints on what is in play."""
-        return graph.required(self._services, self.scope, context)
+        return graph.required(self._services, self.scope, _checked_text("a context", context))
 
     # -- care -----------------------------------------------------------------------------
 
@@ -210,8 +231,8 @@ class Memory:
         """Makes missing vectors while the store stays in use; searches stay correct meanwhile."""
 
         def run() -> None:
-            # A failing embedder is counted where it fails; the next start tries again.
-            with contextlib.suppress(PortError):
+            # What fails is counted where it fails; the next start tries again.
+            with contextlib.suppress(TenureError):
                 self.reembed(progress)
 
         self._background = threading.Thread(target=run, name="tenure-reembed", daemon=True)
@@ -223,7 +244,22 @@ class Memory:
         self._stopping.set()
         if self._background is not None:
             self._background.join()
+        self._keep_failures()
         self._services.store.close()
+
+    def _keep_failures(self) -> None:
+        """Adds what went wrong in this process to the store's counters."""
+        failures = self._services.embedding.failures
+
+        def work(transaction: Transaction) -> None:
+            for name, amount in failures.items():
+                transaction.count(self.scope.user, name, amount)
+
+        if failures:
+            # Counting must not be what fails a program that is done.
+            with contextlib.suppress(StorageError, Busy):
+                self._services.store.write(work)
+            failures.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -237,76 +273,29 @@ class Memory:
         self.close()
 
 
-class AsyncMemory:
-    """The same verbs for programs that must not block: each runs on a worker thread."""
-
-    def __init__(self, *args: Any, **fields: Any) -> None:
-        self._memory = Memory(*args, **fields)
-
-    async def remember(self, content: str, **fields: Any) -> MemoryRecord:
-        """Stores a text."""
-        return await _on_thread(self._memory.remember, content, **fields)
-
-    async def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
-        """Stores many texts at once."""
-        return await _on_thread(self._memory.remember_many, items)
-
-    async def recall(
-        self, query: str, limit: int | None = None, explain: bool = False
-    ) -> list[Recalled]:
-        """The memories that answer a query best."""
-        return await _on_thread(self._memory.recall, query, limit, explain)
-
-    async def get(self, memory_id: str) -> MemoryRecord:
-        """The memory with this id."""
-        return await _on_thread(self._memory.get, memory_id)
-
-    async def update(self, memory_id: str, **fields: Any) -> MemoryRecord:
-        """Changes fields of a memory."""
-        return await _on_thread(self._memory.update, memory_id, **fields)
-
-    async def forget(self, memory_id: str, *, purge: bool = False, why: str = "") -> None:
-        """Hides or erases a memory."""
-        await _on_thread(self._memory.forget, memory_id, purge=purge, why=why)
-
-    async def undo(self, memory_id: str) -> list[MemoryRecord]:
-        """Takes back the last change of a memory."""
-        return await _on_thread(self._memory.undo, memory_id)
-
-    async def history(self, memory_id: str) -> list[HistoryEntry]:
-        """Every change of a memory."""
-        return await _on_thread(self._memory.history, memory_id)
-
-    async def close(self) -> None:
-        """Lets go of the file."""
-        await _on_thread(self._memory.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
+def checked_limit(limit: object) -> int:
+    """How many of something are wanted."""
+    if isinstance(limit, int) and 1 <= limit <= LISTING_LIMIT_MAX:
+        return limit
+    raise InputError(f"limit must be a whole number from 1 to {LISTING_LIMIT_MAX}, not {limit!r}")
 
 
-async def _on_thread(call: Callable[..., T], *args: Any, **fields: Any) -> T:
-    # Imported here: it costs 20 ms, and most programs that remember are not asynchronous.
-    import asyncio
-
-    return await asyncio.to_thread(call, *args, **fields)
+def _checked_text(what: str, text: object) -> str:
+    if isinstance(text, str):
+        return text
+    raise InputError(f"{what} must be text, not {type(text).__name__}")
 
 
 def _store_file(path: str | os.PathLike[str] | None, settings: Settings) -> Path:
     if path is None:
         prepare_home(settings.home)
         return settings.store_file
-    if "\0" in os.fspath(path):
-        raise InputError("a path cannot hold a NUL character")
-    file = Path(path).expanduser()
+    if not isinstance(path, str | Path) or "\0" in str(path):
+        raise InputError("the path of a store must be text without a NUL character")
+    try:
+        file = Path(path).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"{path}: {error}", hint="give the whole path") from error
     if file.is_dir():
         raise InputError(f"{file} is a folder", hint="name a file in it, e.g. tenure.db")
     if not file.parent.is_dir():

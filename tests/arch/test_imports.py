@@ -36,7 +36,8 @@ ALLOWED: dict[str, set[str]] = {
     "flow": BELOW_FLOW,
     "memory": BELOW_FLOW | {"flow", "settings"},
     "cli": BELOW_FLOW | {"flow", "settings", "memory", "__init__"},
-    "__init__": {"types", "errors", "memory"},
+    "async_memory": BASE | {"memory"},
+    "__init__": {"types", "errors", "memory", "async_memory"},
     "__main__": {"cli"},
 }
 # The stores themselves, and the tools that only stores may hold in their hands.

@@ -57,8 +57,46 @@ def test_import_reports_outcomes_and_the_first_problems(run: Run, tmp_path: Path
     assert "and 3 more" in done.out
     assert "The port is 5432" in run("list", "--project", "p").out
     again = run("import", str(file), "--project", "p", "--json")
-    assert (again.code, again.object["resumed_at"], again.object["outcomes"]) == (0, 15, {})
-    assert "taken in before" in again.object["notes"][0]
+    assert (again.code, again.object["resumed_at"]) == (1, 0)
+    assert again.object["outcomes"] == {"duplicate": 2, "refused": 13}
+
+
+def test_a_finished_import_can_be_repeated(run: Run, tmp_path: Path) -> None:
+    """A line refused for a secret comes in once the policy allows it."""
+    file = tmp_path / "in.jsonl"
+    file.write_text('"Tea, not coffee"\n"the key is AKIAIOSFODNN7EXAMPLQ"\n', "utf-8")
+    done = run("import", str(file), "--json")
+    assert (done.code, done.object["outcomes"]) == (1, {"stored": 1, "refused": 1})
+    (tmp_path / "home" / "config.toml").write_text('[secrets]\npolicy = "redact"\n', "utf-8")
+    done = run("import", str(file))
+    assert (done.code, done.out) == (0, "read 2 lines: 1 duplicate, 1 stored\n")
+
+
+def test_lines_that_are_kept_come_in_once(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text('"Tea, not coffee"\n', "utf-8")
+    run("import", str(file), "--keep")
+    done = run("import", str(file), "--keep", "--json")
+    assert (done.code, done.object["line_count"]) == (0, 0)
+    assert "taken in before with --keep" in done.object["notes"][0]
+    assert run("stats", "--json").object["live"] == 1
+    assert run("import", str(file), "--json").object["outcomes"] == {"duplicate": 1}
+
+
+def test_an_export_tells_of_damaged_memories(run: Run, stored: Stored, tmp_path: Path) -> None:
+    stored("Tea, not coffee")
+    stored("The port is 5432")
+    with sqlite3.connect(tmp_path / "home" / "tenure.db") as raw:
+        raw.execute("UPDATE memories SET kind = 'rumour' WHERE content LIKE 'Tea%'")
+    raw.close()
+    done = run("export", str(tmp_path / "out.jsonl"), "--json")
+    assert (done.code, done.object["memory_count"]) == (0, 1)
+    assert "1 memory is damaged and was left out" in done.object["notes"][0]
+    done = run("export", "-")
+    assert done.code == 0
+    assert "5432" in done.out
+    assert "Tea" not in done.out
+    assert "1 memory is damaged and was left out" in done.err
 
 
 def test_an_import_goes_on_where_it_stopped(run: Run, tmp_path: Path) -> None:
@@ -70,7 +108,7 @@ def test_an_import_goes_on_where_it_stopped(run: Run, tmp_path: Path) -> None:
         raw.execute("UPDATE imports SET line_count = 5")
     raw.close()
     done = run("import", str(file), "--keep")
-    assert "went on after line 5, where it stopped before" in done.out
+    assert "went on after line 5, where it was interrupted" in done.out
     assert "read 8 lines: 3" in done.out
 
 
@@ -169,7 +207,7 @@ def test_a_changed_embedder_is_said_on_one_line_and_all_keeps_working(
         ]
     found = run("recall", "staging database")
     assert (found.code, memory_id in found.out) == (0, True)
-    assert "the embedder failed" in found.err
+    assert "the embedder could not be reached" in found.err
     failed = run("reembed")
     assert failed.code == 1
     assert "hint:" in failed.err

@@ -245,6 +245,7 @@ def test_history_tells_who_when_why_and_what(run: Run, stored: Stored) -> None:
 def test_undo_goes_back_to_nothing_and_then_says_so(run: Run, stored: Stored) -> None:
     memory_id = stored("a passing thought")
     assert "forgotten" in run("undo", memory_id).out
+    assert "a passing thought" in run("undo", memory_id).out
     done = run("undo", memory_id)
     assert done.code == 1
     assert "nothing left to undo" in done.err

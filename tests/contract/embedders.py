@@ -115,10 +115,23 @@ class Embedders:
             record(5, superseded_by=memory_id(4)),
         )
         lacking = store.without_vector(EMBEDDER.name, 9)
-        assert numbers([m.id for m in lacking]) == [3, 1]
+        assert numbers([m.id for m in lacking]) == [3, 1, 2, 5]
         assert store.without_vector(EMBEDDER.name, 1) == lacking[:1]
-        assert store.embedding_state(EMBEDDER.name) == EmbeddingState(1, 3)
-        assert store.embedding_state("nobody") == EmbeddingState(0, 3)
+        assert store.embedding_state(EMBEDDER.name) == EmbeddingState(1, 5)
+        assert store.embedding_state("nobody") == EmbeddingState(0, 5)
+
+    def test_what_lacks_a_vector_goes_on_where_the_last_batch_ended(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(store, *(record(n) for n in (3, 1, 5, 2)))
+        (first, last) = store.without_vector(EMBEDDER.name, 2)
+        assert numbers([first.id, last.id]) == [3, 1]
+        rest = store.without_vector(EMBEDDER.name, 2, last)
+        assert numbers([m.id for m in rest]) == [5, 2]
+        assert store.without_vector(EMBEDDER.name, 2, rest[-1]) == []
+        # Whose place is lost starts again: better twice than never.
+        store.write(lambda t: t.purge("default", last.id))
+        again = store.without_vector(EMBEDDER.name, 9, last)
+        assert numbers([m.id for m in again]) == [3, 5, 2]
 
     def test_put_vectors_skips_texts_that_changed_meanwhile(self, store: Store) -> None:
         store.register_embedder(EMBEDDER)
@@ -159,6 +172,28 @@ class Embedders:
             assert found(opened, vector_search(DEFAULT, 1, 0, 0, 0)) == []
             new = Search(DEFAULT, (), OTHER_EMBEDDER.name, second)
             assert numbers(found(opened, new)) == [1, 2]
+
+    def test_a_switch_takes_along_what_may_yet_be_restored(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        gone = record(2, deleted_at=NOW)
+        replaced = record(3, superseded_by=memory_id(1))
+        insert(store, record(1), gone, replaced)
+        store.register_embedder(OTHER_EMBEDDER)
+        vector = unit(0, 1, 0)
+        store.write(lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(1), vector)]))
+        assert not is_complete(store.embedding_state(OTHER_EMBEDDER.name))
+        assert not store.serve_embedder(OTHER_EMBEDDER.name)
+        lacking = store.without_vector(OTHER_EMBEDDER.name, 9)
+        assert numbers([m.id for m in lacking]) == [2, 3]
+        vectors = [(memory, vector) for memory in lacking]
+        store.write(lambda t: t.put_vectors(OTHER_EMBEDDER.name, vectors))
+        assert is_complete(store.embedding_state(OTHER_EMBEDDER.name))
+        assert store.serve_embedder(OTHER_EMBEDDER.name)
+        search = Search(DEFAULT, (), OTHER_EMBEDDER.name, vector)
+        assert numbers(found(store, search)) == [1]
+        update(store, gone, record(2), "undo")
+        update(store, replaced, record(3), "undo")
+        assert numbers(found(store, search)) == [1, 2, 3]
 
     def test_an_unknown_embedder_never_serves(self, store: Store) -> None:
         store.register_embedder(EMBEDDER)

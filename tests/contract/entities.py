@@ -21,8 +21,8 @@ class Entities:
             indexed(record(3, deleted_at=NOW), attributes=(about("x"),)),
         )
         expected = [Entity("topic", "y", 2), Entity("topic", "x", 1)]
-        assert store.entities("default", 10) == expected
-        assert store.entities("default", 1) == expected[:1]
+        assert store.entities(DEFAULT, 10) == expected
+        assert store.entities(DEFAULT, 1) == expected[:1]
 
     def test_describe_tells_aspects_constraints_and_dependencies(self, store: Store) -> None:
         insert(
@@ -82,7 +82,7 @@ class Entities:
         item = indexed(first, attributes=(about("said", is_stated=True), about("read")))
         insert(store, item)
         update(store, first, Indexed(first, "", "h", attributes=(about("new"),)))
-        assert sorted(e.name for e in store.entities("default", 9)) == ["new", "said"]
+        assert sorted(e.name for e in store.entities(DEFAULT, 9)) == ["new", "said"]
         stated = store.stated_attributes("default")
         assert {k: [a.name for a in v] for k, v in stated.items()} == {first.id: ["said"]}
         assert store.stated_attributes("other") == {}

@@ -68,7 +68,7 @@ class Purging:
             assert opened.write(lambda t: t.operation("default", "op"))[0].memory_id != first.id
             assert found(opened, words_search(DEFAULT, WORD)) == []
             assert len(opened.search(vector_search(DEFAULT, 1, 0, 0, 0)).rows) == 1
-            assert opened.entities("default", 9) == []
+            assert opened.entities(DEFAULT, 9) == []
             assert opened.totals("default")["entities"] == 0
             assert opened.required(DEFAULT, [], NOW) == []
             assert [m.id for m in opened.walk("default")] == [memory_id(2)]
@@ -94,7 +94,7 @@ class Purging:
             indexed(record(2), attributes=(about("shared"),)),
         )
         purge(store, 1)
-        assert [e.name for e in store.entities("default", 9)] == ["shared"]
+        assert [e.name for e in store.entities(DEFAULT, 9)] == ["shared"]
         assert store.totals("default")["entities"] == 1
 
     def test_no_byte_of_the_text_is_left(self, shelf: Shelf) -> None:
@@ -145,6 +145,25 @@ class Purging:
         assert [e.action for e in kept] == ["create", "merge", "undo"]
         assert kept[0].before is None
         assert kept[-1].after == survivor
+
+    def test_what_stands_for_an_erased_text_can_never_be_restored(self, shelf: Shelf) -> None:
+        """Merged, changed, split: the survivor's history holds the erased text as a past state."""
+        store = shelf.store
+        survivor, other = record(1, "plain survivor"), record(2, f"telling {WORD}")
+        worn, later = replace(survivor, content=other.content), replace(survivor, content="later")
+        insert(store, survivor)
+        note = Change("m", NOW, "gate", "merge", "", survivor, other, other.id)
+        store.write(lambda t: t.update(indexed(worn), note))
+        update(store, worn, later)
+        store.write(lambda t: t.mark_undone("default", [store.merges(DEFAULT, 1)[0].entry]))
+        store.write(lambda t: t.insert(indexed(other), change("split", other_id=survivor.id)))
+        purge(store, 2)
+        assert shelf.files_with(WORD) == []
+        assert store.get("default", survivor.id) == later
+        create, merge, changed = store.history("default", survivor.id)
+        assert (create.undone, merge.undone, changed.undone) == (False, True, True)
+        assert changed.before is not None
+        assert changed.before.content not in (survivor.content, later.content)
 
     def test_no_byte_is_left_after_a_long_life(self, shelf: Shelf) -> None:
         """Texts that grow and shrink move between pages; no copy may stay behind."""

@@ -224,8 +224,40 @@ class Scoping:
         insert(store, indexed(record(1, user="v"), attributes=(about("secret"),)))
         with pytest.raises(NotFound):
             store.describe(Scope("u"), about("secret").key)
-        assert store.entities("u", 10) == []
-        assert [e.name for e in store.entities("v", 10)] == ["secret"]
+        assert store.entities(Scope("u"), 10) == []
+        assert [e.name for e in store.entities(Scope("v"), 10)] == ["secret"]
+
+    def test_entities_are_those_of_what_a_scope_may_see(self, store: Store) -> None:
+        insert(
+            store,
+            indexed(record(1), attributes=(about("common"),)),
+            indexed(record(2, project="a"), attributes=(about("common"), about("of a"))),
+            indexed(record(3, project="b"), attributes=(about("of b"), about("common"))),
+            indexed(record(4, agent="coder"), attributes=(about("of coder"),)),
+        )
+
+        def told(scope: Scope) -> dict[str, int]:
+            return {entity.name: entity.memory_count for entity in store.entities(scope, 9)}
+
+        assert told(Scope()) == {"common": 1}
+        assert told(Scope(project="a")) == {"common": 2, "of a": 1}
+        assert told(Scope(agent="coder")) == {"common": 1, "of coder": 1}
+        assert told(Scope(agent="coder", project="b")) == {"common": 2, "of b": 1, "of coder": 1}
+
+    def test_merges_are_those_of_what_a_scope_may_see(self, store: Store) -> None:
+        for memory in (record(1), record(2, project="a"), record(3, agent="coder")):
+            insert(store, memory)
+            update(store, memory, memory, "merge")
+
+        def told(scope: Scope, limit: int = 9) -> list[int]:
+            return numbers([entry.memory_id for entry in store.merges(scope, limit)])
+
+        assert told(Scope()) == [1]
+        assert told(Scope(project="a")) == [2, 1]
+        assert told(Scope(agent="coder", project="a")) == [3, 2, 1]
+        # What is not shown takes no place.
+        assert told(Scope(), 1) == [1]
+        assert told(Scope("other")) == []
 
     def test_neighbouring_turns_of_another_scope_stay_there(self, store: Store) -> None:
         for n, project in ((1, "a"), (2, None), (3, "b")):

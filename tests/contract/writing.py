@@ -63,7 +63,7 @@ class Writing:
             assert list(opened.walk("default")) == [before]
             assert opened.counters("default") == {}
             assert opened.import_progress("default", "d") == 0
-            assert opened.entities("default", 5) == []
+            assert opened.entities(DEFAULT, 5) == []
             assert found(opened, words_search(DEFAULT, "leaves", "changed")) == []
             assert len(opened.history("default", memory_id(1))) == 1
             assert opened.history("default", memory_id(2)) == []
@@ -180,6 +180,29 @@ class Writing:
         assert [m.id for m in store.without_vector(EMBEDDER.name, 9)] == [first.id]
         assert found(store, vector_search(DEFAULT, 1, 0, 0, 0)) == []
 
+    def test_an_update_may_leave_no_note(self, shelf: Shelf) -> None:
+        store = shelf.store
+        store.register_embedder(EMBEDDER)
+        first = record(1, "alpha")
+        attributes = (about("thing"),)
+        vectors = {EMBEDDER.name: unit(1, 0, 0, 0)}
+        insert(store, indexed(first, vectors=vectors, attributes=attributes))
+        later = replace(first, updated_at=NOW + timedelta(days=1))
+        store.write(lambda t: t.update(indexed(later, attributes=attributes), None))
+        for opened in shelf.before_and_after_reopening():
+            assert opened.get("default", first.id).updated_at == later.updated_at
+            assert [e.action for e in opened.history("default", first.id)] == ["create"]
+            assert numbers(found(opened, vector_search(DEFAULT, 1, 0, 0, 0))) == [1]
+            assert numbers(found(opened, words_search(DEFAULT, "alpha"))) == [1]
+            assert [e.name for e in opened.entities(DEFAULT, 9)] == ["thing"]
+            assert opened.check(deep=True) == []
+        store = shelf.store
+        # A new text never keeps the vector of the old one.
+        store.write(lambda t: t.update(indexed(replace(later, content="beta")), None))
+        assert store.get("default", first.id).embedder is None
+        with pytest.raises(NotFound):
+            store.write(lambda t: t.update(indexed(record(2)), None))
+
     def test_history_is_a_chain(self, store: Store) -> None:
         states = [record(1, f"text {n}") for n in range(4)]
         insert(store, states[0])
@@ -199,18 +222,18 @@ class Writing:
             "merge-op", NOW, "gate", "merge", "alike", before=first, other=other, other_id=other.id
         )
         store.write(lambda t: t.update(indexed(first), note))
-        (merge,) = store.merges("default", 10)
+        (merge,) = store.merges(DEFAULT, 10)
         assert (merge.other, merge.other_id, merge.why) == (other, other.id, "alike")
-        assert store.merges("someone", 10) == []
+        assert store.merges(Scope("someone"), 10) == []
         store.write(lambda t: t.mark_undone("default", [merge.entry]))
-        assert store.merges("default", 10) == []
+        assert store.merges(DEFAULT, 10) == []
         assert [e.undone for e in store.history("default", first.id)] == [False, True]
 
     def test_merges_come_newest_first_and_limited(self, store: Store) -> None:
         for n in range(1, 5):
             insert(store, record(n))
             update(store, record(n), record(n), "merge")
-        assert numbers([e.memory_id for e in store.merges("default", 3)]) == [4, 3, 2]
+        assert numbers([e.memory_id for e in store.merges(DEFAULT, 3)]) == [4, 3, 2]
 
     def test_an_operation_ties_changes_together(self, store: Store) -> None:
         def work(transaction: Transaction) -> None:

@@ -30,8 +30,9 @@ from contract.builders import (
     words_search,
 )
 from tenure.errors import Corrupt, StorageError, TenureError
-from tenure.store.base import Listing
+from tenure.store.base import Listing, Probe
 from tenure.store.sqlite import SqliteStore
+from tenure.text.normal import content_hash
 from tenure.types import Scope
 
 DAMAGES = int(os.environ.get("TENURE_TEST_DAMAGES", "150"))
@@ -184,7 +185,7 @@ def test_every_changed_letter_of_a_memory_is_noticed(tmp_path: Path) -> None:
 def lacking(store: SqliteStore) -> int:
     """How many live memories have no vector, by the rule of `fill`."""
     state = store.embedding_state(EMBEDDER.name)
-    return state.live_count - state.embedded_count
+    return state.memory_count - state.embedded_count
 
 
 @pytest.mark.parametrize("keep", [0, 31, 32, 100, 5_000])
@@ -221,16 +222,14 @@ def test_a_lost_counter_row_and_a_broken_link_are_complained_about(tmp_path: Pat
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE memory_stats SET last_accessed = 'yesterday' WHERE row = 2",
         "UPDATE memory_history SET before = '{broken' WHERE before IS NOT NULL",
         "UPDATE memory_history SET before = '[]' WHERE before IS NOT NULL",
         "UPDATE memory_history SET at = 'once' WHERE entry = 3",
-        "UPDATE memories SET content = CAST(x'ff00fe' AS TEXT) WHERE row = 2",
-        "UPDATE memories SET row_hash = x'00' WHERE row = 2",
-        "UPDATE memories SET tags = '{' WHERE row = 2",
     ],
 )
-def test_rows_that_make_no_sense_are_named_not_tripped_over(tmp_path: Path, statement: str) -> None:
+def test_history_that_makes_no_sense_is_named_not_tripped_over(
+    tmp_path: Path, statement: str
+) -> None:
     path = tmp_path / "tenure.db"
     fill(path)
     with closing(SqliteStore(path)) as store:
@@ -238,3 +237,61 @@ def test_rows_that_make_no_sense_are_named_not_tripped_over(tmp_path: Path, stat
         assert store.check(deep=True) != []
         with pytest.raises(Corrupt):
             told(store)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE memories SET content = content || 'x' WHERE row = 2",
+        "UPDATE memories SET content = CAST(x'ff00fe' AS TEXT) WHERE row = 2",
+        "UPDATE memories SET row_hash = x'00' WHERE row = 2",
+        "UPDATE memories SET tags = '{' WHERE row = 2",
+        "UPDATE memory_stats SET last_accessed = 'yesterday' WHERE row = 2",
+    ],
+)
+def test_one_damaged_memory_takes_no_other_from_anybody(tmp_path: Path, statement: str) -> None:
+    path, damaged, spoilt = tmp_path / "tenure.db", 2, memory_id(1)
+    fill(path)
+    with closing(SqliteStore(path)) as store:
+        probe = Probe(DEFAULT, EMBEDDER.name, unit(1, 1, 1, 1)[None, :], MEMORY_COUNT, 0.0)
+        hashes = {m.id: content_hash(m.content) for m in store.walk("default")}
+        (near,) = store.write(lambda t: t.nearest(probe))
+        assert spoilt in {n.memory.id for n in near}
+        store._engine.write(lambda c: c.execute(statement))
+        assert store.check(deep=True) != []
+        expected = [memory_id(n) for n in range(MEMORY_COUNT) if memory_id(n) != spoilt]
+        assert [m.id for m in store.walk("default")] == expected
+        assert store.damaged == {damaged}
+        newest_first = expected[::-1]
+        assert [m.id for m in store.listing(Listing(DEFAULT, limit=1_000))] == newest_first
+        # A page is as long as it was asked to be: a short one would mean the end.
+        page = store.listing(Listing(DEFAULT, tag="t", after=memory_id(3), limit=1))
+        assert [m.id for m in page] == [memory_id(2)]
+        page = store.listing(Listing(DEFAULT, after=memory_id(2), limit=1))
+        assert [m.id for m in page] == [memory_id(0)]
+        store.damaged.clear()
+        (left,) = store.write(lambda t: t.nearest(probe))
+        assert [n.memory.id for n in left] == [n.memory.id for n in near if n.memory.id != spoilt]
+        assert store.damaged == {damaged}
+        store.damaged.clear()
+        wanted = [hashes[spoilt], hashes[memory_id(4)]]
+        known = store.write(lambda t: t.live_by_hash(DEFAULT, wanted))
+        assert {m.id for m in known.values()} == {memory_id(4)}
+        assert store.damaged == {damaged}
+        with pytest.raises(Corrupt):
+            store.get("default", spoilt)
+        with pytest.raises(Corrupt):
+            store.write(lambda t: t.get("default", spoilt))
+
+
+def test_a_damaged_memory_without_vector_does_not_stop_the_making_of_others(
+    tmp_path: Path,
+) -> None:
+    with closing(SqliteStore(tmp_path / "tenure.db")) as store:
+        store.register_embedder(EMBEDDER)
+        insert(store, *(record(n) for n in (1, 2, 3)))
+        store._engine.write(lambda c: c.execute("UPDATE memories SET row_hash = x'' WHERE row = 1"))
+        assert [m.id for m in store.without_vector(EMBEDDER.name, 2)] == [
+            memory_id(2),
+            memory_id(3),
+        ]

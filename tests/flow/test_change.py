@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tenure import Conflict, InputError, Memory, NotFound
+from tenure.flow import change
 
 
 def contents(memory: Memory, query: str) -> list[str]:
@@ -41,7 +42,7 @@ def test_update_never_merges(memory: Memory) -> None:
 
 
 def test_a_moved_memory_is_found_in_its_new_project_only(memory: Memory) -> None:
-    made = memory.remember("Lunch is at noon", project="a")
+    made = memory.remember("Lunch is at noon")
     memory.update(made.id, project="b")
     assert contents(memory, "lunch") == []
     with Memory(memory.services.store.path, project="b") as other:
@@ -90,6 +91,8 @@ def test_undo_walks_back_step_by_step(memory: Memory) -> None:
     assert contents(memory, "one text") == ["one text"]
     memory.undo(made.id)
     assert memory.get(made.id).deleted_at is not None
+    memory.undo(made.id)
+    assert contents(memory, "one text") == ["one text"]
     with pytest.raises(Conflict, match="nothing left"):
         memory.undo(made.id)
 
@@ -138,13 +141,113 @@ def test_a_merge_can_be_split_again(memory: Memory) -> None:
 
 
 def test_a_split_leaves_later_changes_alone(memory: Memory) -> None:
-    first = memory.remember("I think the staging database is called heron")
-    memory.remember("The staging database is called heron")
+    first = memory.remember("I think the staging database is called heron", tags=["a"])
+    memory.remember("The staging database is called heron", tags=["b"])
     memory.update(first.id, importance=0.9)
-    back = memory.split(first.id)
-    assert [part.content for part in back] == ["The staging database is called heron"]
-    assert memory.get(first.id).importance == 0.9
+    memory.split(first.id)
+    found = memory.get(first.id)
+    assert (found.content, found.importance, found.tags) == (first.content, 0.9, ("a",))
     assert memory.stats()["live"] == 2
+
+
+def test_a_split_after_a_repeat_still_gives_both_texts_back(memory: Memory) -> None:
+    short, long = "Anna drinks tea.", "Anna drinks tea. She adds two spoons of honey."
+    first = memory.remember(short)
+    assert memory.remember(long).content == long
+    memory.remember(long, tags=["again"])
+    memory.split(first.id)
+    assert {record.content for record in memory.page()} == {short, long}
+
+
+def test_undoing_the_successor_does_not_bring_back_what_was_forgotten(memory: Memory) -> None:
+    old = memory.remember("The staging database is called heron")
+    new = memory.remember("The staging database is now called osprey")
+    memory.forget(old.id)
+    memory.undo(new.id)
+    assert memory.get(old.id).deleted_at is not None
+    assert memory.get(old.id).superseded_by is None
+    memory.undo(old.id)
+    assert memory.get(old.id).is_live
+
+
+def test_a_chain_of_successors_comes_apart_link_by_link(memory: Memory) -> None:
+    a = memory.remember("The staging database is called heron")
+    b = memory.remember("The staging database is now called osprey")
+    c = memory.remember("The staging database is now called kestrel")
+    assert [memory.get(m.id).is_live for m in (a, b, c)] == [False, False, True]
+    memory.undo(c.id)
+    assert [memory.get(m.id).is_live for m in (a, b, c)] == [False, True, False]
+    memory.undo(b.id)  # its own retirement was taken back already: this is its creation
+    assert [memory.get(m.id).is_live for m in (a, b, c)] == [True, False, False]
+
+
+def test_an_undo_overtaken_by_another_change_gives_way(memory: Memory) -> None:
+    made = memory.remember("one text")
+    memory.update(made.id, content="second text")
+    chosen = change.last_change(memory.history(made.id))
+    memory.update(made.id, content="third text")
+    with pytest.raises(Conflict, match="changed meanwhile"):
+        change._revert(memory.services, chosen, must_be_last=True)
+    assert memory.get(made.id).content == "third text"
+
+
+@pytest.mark.parametrize("origin", ["agent", "web", "tool", "import"])
+def test_nobody_but_a_person_rewrites_what_a_person_stands_for(memory: Memory, origin: str) -> None:
+    rule = memory.remember("Never push to main", kind="constraint", pinned=True)
+    stated = memory.remember("The badger sleeps")
+    for memory_id, fields in (
+        (rule.id, {"content": "Always push to main"}),
+        (rule.id, {"pinned": False}),
+        (rule.id, {"kind": "fact"}),
+        (stated.id, {"content": "The badger is awake"}),
+        (stated.id, {"pinned": True}),
+    ):
+        with pytest.raises(InputError, match="only a person"):
+            memory.update(memory_id, origin=origin, **fields)
+    with pytest.raises(InputError, match="origin"):
+        memory.update(stated.id, origin="bogus", importance=0.1)
+    assert memory.get(rule.id) == rule
+    assert memory.get(stated.id) == stated
+
+
+def test_an_update_that_changes_nothing_leaves_no_trace(memory: Memory) -> None:
+    made = memory.remember("The badger sleeps")
+    assert memory.update(made.id) == made
+    assert memory.update(made.id, importance=0.5) == made
+    assert len(memory.history(made.id)) == 1
+
+
+def test_a_secret_in_a_reason_or_a_tag_is_refused(memory: Memory) -> None:
+    made = memory.remember("The badger sleeps")
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+    with pytest.raises(InputError, match="secret"):
+        memory.forget(made.id, why=f"leaked {token}")
+    with pytest.raises(InputError, match="secret"):
+        memory.update(made.id, tags=[token])
+    assert memory.get(made.id) == made
+
+
+def test_what_a_purged_memory_had_replaced_is_visible_again(memory: Memory) -> None:
+    old = memory.remember("The staging database is called heron")
+    new = memory.remember("The staging database is now called osprey")
+    memory.forget(new.id, purge=True)
+    assert memory.get(old.id).is_live
+    assert contents(memory, "staging database") == ["The staging database is called heron"]
+
+
+def test_a_program_of_one_project_cannot_reach_into_another(memory: Memory) -> None:
+    secret = memory.remember("The badger sleeps", project="p", agent="a")
+    shared = memory.remember("The heron fishes")
+    path = memory.services.store.path
+    with Memory(path, project="q", agent="b") as other:
+        for call in (other.get, other.forget, other.undo, other.history, other.confirm):
+            with pytest.raises(NotFound):
+                call(secret.id)  # type: ignore[operator]
+        with pytest.raises(NotFound):
+            other.remember("The badger is awake", supersedes=secret.id)
+        assert other.get(shared.id).content == "The heron fishes"
+    with Memory(path, everywhere=True) as person:
+        assert person.get(secret.id).content == "The badger sleeps"
 
 
 def test_a_purge_leaves_no_trace_in_any_file(memory: Memory, tmp_path: Path) -> None:

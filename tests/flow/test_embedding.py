@@ -91,7 +91,7 @@ def test_a_changed_embedder_takes_over_when_it_is_complete(tmp_path: Path, serve
     with Memory(path, settings=load_settings(tmp_path, {})) as memory:
         memory.remember_many([{"content": text, "on_similar": "keep"} for text in TEXTS])
         before = found(memory, "heron in the reeds")
-    with Memory(path, settings=over_http(tmp_path, server)) as memory:
+    with Memory(path, settings=over_http(tmp_path, server), background=False) as memory:
         embedding = memory.services.embedding
         assert not embedding.is_complete()
         # The old embedder answers, over everything, in the old order.
@@ -111,11 +111,14 @@ def test_recall_stays_correct_while_the_background_works(tmp_path: Path, server:
     path = tmp_path / "m.db"
     with Memory(path, settings=load_settings(tmp_path, {})) as memory:
         memory.remember_many([{"content": text, "on_similar": "keep"} for text in TEXTS])
+    server.gate = threading.Event()
+    server.gate.set()
     with Memory(path, settings=over_http(tmp_path, server)) as memory:
-        memory.services.embedding.wanted()
-        server.gate = threading.Event()
-        worker = memory.reembed_in_background()
+        # A changed embedder starts its background work by itself.
+        worker = memory._background
+        assert worker is not None
         assert found(memory, "heron reeds")[0] == "The heron lives in the reeds"
+        server.gate.clear()
         late: list[str] = []
         writer = threading.Thread(
             target=lambda: late.append(memory.remember("A vole lives in the wall").id)

@@ -1,4 +1,4 @@
-"""Structure of SPEC section 5: entities from what is certain, traversal, required memories."""
+"""Structure: entities from what is certain, traversal, required memories."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tenure import Memory, NotFound
+from tenure import InputError, Memory, NotFound
 from tenure.types import Entity
 
 
 def test_entities_come_from_what_is_certain(memory: Memory) -> None:
-    memory.remember(
-        "Ask @anna before editing `parseConfig` in src/app/config.py #release", project="birds"
-    )
-    kinds = {(entity.kind, entity.name) for entity in memory.entities()}
+    text = "Ask @anna before editing `parseConfig` in src/app/config.py #release"
+    memory.remember(text, project="birds")
+    assert memory.entities() == []
+    with Memory(memory.services.store.path, project="birds") as birds:
+        kinds = {(entity.kind, entity.name) for entity in birds.entities()}
     assert ("path", "src/app/config.py") in kinds
     assert ("identifier", "parseConfig") in kinds
     assert ("project", "birds") in kinds
@@ -80,7 +81,8 @@ def test_structure_stays_inside_its_scope(memory: Memory) -> None:
     memory.remember("It listens on 8080", about="api", project="a", pinned=True)
     path: Path = memory.services.store.path
     with Memory(path, project="b") as other:
-        assert other.describe("api").entity.memory_count == 0
+        with pytest.raises(NotFound, match="nothing is known"):
+            other.describe("api")
         assert other.related("api `api`") == []
         assert other.required("api") == []
     with Memory(path, user="mallory") as other, pytest.raises(NotFound):
@@ -93,3 +95,21 @@ def test_what_has_expired_is_neither_required_nor_related(memory: Memory) -> Non
     )
     assert memory.required("`schema.py`") == []
     assert memory.related("`schema.py`") == []
+
+
+@pytest.mark.parametrize(
+    "context", ["gateway", "restart the gateway", "look at `gateway` now", "Gateway!"]
+)
+def test_a_plain_topic_is_in_play_when_its_words_are(memory: Memory, context: str) -> None:
+    rule = memory.remember("Never restart it by day", about="gateway", kind="constraint")
+    memory.remember("It is written in Go", about="gateway", depends_on=["billing team"])
+    needed = memory.remember("Anna leads it", about="Billing Team")
+    assert memory.required(context) == [rule.id]
+    assert needed.id in memory.related(context)
+    assert memory.required("something else") == []
+
+
+@pytest.mark.parametrize("call", ["describe", "related", "required"])
+def test_only_text_names_things(memory: Memory, call: str) -> None:
+    with pytest.raises(InputError, match="must be text"):
+        getattr(memory, call)(5)

@@ -1,4 +1,4 @@
-"""The write path of SPEC section 3, through the front door on a real store."""
+"""The write path, through the front door on a real store."""
 
 from __future__ import annotations
 
@@ -292,6 +292,8 @@ def test_many_threads_lose_nothing(memory: Memory) -> None:
     [
         ({"confidence": 2}, "between 0 and 1"),
         ({"confidence": -0.1}, "between 0 and 1"),
+        ({"confidence": 10**400}, "between 0 and 1"),
+        ({"confidence": float("inf")}, "between 0 and 1"),
         ({"importance": "high"}, "number from 0 to 1"),
         ({"importance": float("nan")}, "between 0 and 1"),
         ({"importance": True}, "number from 0 to 1"),
@@ -312,7 +314,14 @@ def test_many_threads_lose_nothing(memory: Memory) -> None:
         ({"source": {"turn": 5}}, "source.turn"),
         ({"project": ""}, "must be a name"),
         ({"project": "a\nb"}, "printable"),
-        ({"user": "x" * 300}, "at most 256"),
+        ({"project": "x" * 300}, "at most 256"),
+        ({"user": "mallory"}, "there is no field 'user'"),
+        ({"origin": "web", "provenance": "user_stated"}, "not user_stated"),
+        ({"tags": [TOKEN]}, "secret"),
+        ({"about": TOKEN}, "secret"),
+        ({"project": TOKEN}, "secret"),
+        ({"source": {"session_key": TOKEN}}, "secret"),
+        ({"supersedes": 5}, "an id is text"),
         ({"improtance": 0.5}, "did you mean 'importance'"),
         ({"depends_on": ["db"]}, "needs about"),
         ({"on_similar": "merge"}, "choose one of"),
@@ -354,3 +363,100 @@ def test_odd_but_valid_text_comes_back_as_it_was(memory: Memory, content: str) -
     made = memory.remember(content)
     assert memory.get(made.id).content == content
     assert memory.stats()["live"] == 1
+
+
+@pytest.mark.parametrize("item", [5, None, ["x"], b"bytes"])
+def test_an_item_of_any_sort_is_refused_and_the_others_come_in(
+    memory: Memory, item: object
+) -> None:
+    results = memory.remember_many(["good", item])  # type: ignore[list-item]
+    assert outcomes(results) == ["stored", "refused"]
+    with pytest.raises(InputError, match="expected a list"):
+        memory.remember_many("letters")
+
+
+def test_what_no_person_said_is_derived_unless_stated(memory: Memory) -> None:
+    assert memory.remember("a badger", origin="agent").provenance == "assistant_derived"
+    assert memory.remember("a heron", origin="web").provenance == "assistant_derived"
+    assert memory.remember("an otter").provenance == "user_stated"
+
+
+def test_agent_words_never_come_to_stand_as_the_users(memory: Memory) -> None:
+    stated = memory.remember("The release command is `make ship`.", confidence=0.95)
+    longer = "The release command is `make ship`. It was written by Anna."
+    derived = memory.remember(longer, origin="agent")
+    assert derived.id != stated.id
+    assert memory.get(stated.id) == stated
+    pinned = memory.remember("The build command is `make all`.", origin="agent")
+    rule = memory.remember("The build command is `make all`. It is slow.", pinned=True)
+    assert rule.content.endswith("It is slow.")
+    assert memory.get(pinned.id).content in (pinned.content, rule.content)
+
+
+@pytest.mark.parametrize("origin", ["agent", "web"])
+def test_a_weaker_duplicate_changes_nothing_that_counts(memory: Memory, origin: str) -> None:
+    pinned = memory.remember(
+        "Never push to main", kind="constraint", pinned=True, importance=0.3, confidence=0.4
+    )
+    again = memory.remember(
+        "Never push to main",
+        origin=origin,
+        importance=1.0,
+        confidence=1.0,
+        tags=["evil"],
+        about="frontend",
+        source=Source("x", "s9"),
+    )
+    assert again.id == pinned.id
+    assert (again.importance, again.confidence, again.tags) == (0.3, 0.4, ())
+    assert again.sources == (Source("x", "s9"),)
+    assert "frontend" not in {entity.name for entity in memory.entities()}
+
+
+def test_said_again_a_claim_holds_as_it_is_said_now(memory: Memory) -> None:
+    memory.remember("The badger sleeps", valid_until="2025-01-01")
+    assert memory.recall("badger") == []
+    again = memory.remember("The badger sleeps")
+    assert again.valid_until is None
+    assert len(memory.recall("badger")) == 1
+
+
+def test_repeats_leave_no_trail_and_lists_stay_bounded(memory: Memory) -> None:
+    made = memory.remember("The badger sleeps")
+    for _ in range(5):
+        memory.remember("The badger sleeps")
+    assert [entry.action for entry in memory.history(made.id)] == ["create"]
+    for number in range(100):
+        memory.remember("The badger sleeps", tags=[f"t{number}"], source=Source("h", f"s{number}"))
+    found = memory.get(made.id)
+    assert len(found.tags) == 64
+    assert len(found.sources) == 64
+    assert found.sources[0] == Source("h", "s0")
+    assert found.sources[-1] == Source("h", "s99")
+
+
+def test_the_same_paraphrase_is_merged_once(memory: Memory) -> None:
+    made = memory.remember("The staging database is called heron")
+    for _ in range(4):
+        again = memory.remember("I think the staging database is called heron")
+        assert again.id == made.id
+    assert len(memory.merges()) == 1
+    memory.split(made.id)
+    assert memory.stats()["live"] == 2
+
+
+def test_what_is_said_about_another_thing_is_kept_apart(memory: Memory) -> None:
+    memory.remember("I think it listens on port 8080", about="gateway")
+    memory.remember("It listens on port 8080", about="billing")
+    assert memory.stats()["live"] == 2
+    assert memory.describe("billing").entity.memory_count == 1
+
+
+def test_redaction_cannot_make_a_text_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+    monkeypatch.setenv("TENURE_SECRETS_POLICY", "redact")
+    secret = "xoxb-1a2B3c4D5e6F"
+    with Memory() as memory, pytest.raises(InputError):
+        memory.remember(("word " * 1_634 + f"{secret} " * 2)[:8_192])

@@ -316,3 +316,10 @@ def test_a_missing_vector_stays_missing_and_a_tiny_store_is_hardly_centred() -> 
 
 def test_an_empty_store_has_no_mean() -> None:
     assert store_mean(np.zeros(3), 0).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_rounding_noise_between_equal_cosines_is_not_blown_up() -> None:
+    noisy = np.array([0.8, 0.8 + 3e-8, 0.8 - 3e-8])
+    legs = Legs(text=np.ones(3), cosine=noisy, length_chars=np.full(3, 30.0))
+    scores = hybrid_scores(legs, ScopeStats(float(noisy.mean()), 30.0))
+    assert scores == pytest.approx(scores[0], abs=1e-4)

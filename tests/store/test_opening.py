@@ -16,7 +16,7 @@ import pytest
 
 from contract.builders import insert, memory_id, record
 from tenure.errors import Busy, Corrupt, ReadOnlyStore, StorageError, TenureError
-from tenure.store import engine
+from tenure.store import engine, purge
 from tenure.store.sqlite import SqliteStore
 
 NOBODY = 65_534
@@ -314,9 +314,79 @@ def test_a_purge_says_so_when_traces_must_stay_in_the_log(
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM memories").fetchone()
     store.write(lambda t: t.purge("default", memory_id(1)))
-    with pytest.raises(Busy):
+    with pytest.raises(Busy, match="gone") as told:
         store.erase_traces()
+    assert "next opening or purge" in (told.value.hint or "")
     reader.close()
     store.erase_traces()
-    assert (tmp_path / "tenure.db-wal").stat().st_size == 0
+    assert not has_due_purge(store)
     store.close()
+
+
+def has_due_purge(store: SqliteStore) -> bool:
+    with store._engine.read() as connection:
+        return purge.due(connection) is not None
+
+
+def files_with(folder: Path, needle: bytes) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if needle in p.read_bytes())
+
+
+@pytest.mark.parametrize("retry", ["opening", "purge"])
+def test_traces_that_had_to_stay_are_erased_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retry: str
+) -> None:
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 20)
+    path = tmp_path / "tenure.db"
+    store = SqliteStore(path)
+    insert(store, record(1, "about qxzvkjwhim"), record(2), record(3))
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM memories").fetchone()
+    store.write(lambda t: t.purge("default", memory_id(1)))
+    for _ in range(2):
+        with pytest.raises(Busy):
+            store.erase_traces()
+    # As long as the reader is there, nobody else is kept from opening the store.
+    other = SqliteStore(path)
+    assert [m.id for m in other.walk("default")] == [memory_id(2), memory_id(3)]
+    assert has_due_purge(other)
+    assert files_with(tmp_path, b"qxzvkjwhim")
+    reader.close()
+    if retry == "opening":
+        SqliteStore(path).close()
+    else:
+        store.write(lambda t: t.purge("default", memory_id(2)))
+        store.erase_traces()
+    assert files_with(tmp_path, b"qxzvkjwhim") == []
+    assert not has_due_purge(other)
+    assert other.check(deep=True) == []
+    other.close()
+    store.close()
+
+
+def test_opening_rewrites_nothing_when_no_purge_is_due(tmp_path: Path) -> None:
+    path = tmp_path / "tenure.db"
+    store = SqliteStore(path)
+    insert(store, record(1), record(2))
+    store.write(lambda t: t.purge("default", memory_id(1)))
+    store.erase_traces()
+    insert(store, record(3))
+    log = path.with_name("tenure.db-wal")
+    before = log.read_bytes()
+    assert before
+    SqliteStore(path).close()
+    assert log.read_bytes() == before
+    store.close()
+
+
+def test_a_killed_purge_is_finished_at_the_next_opening(tmp_path: Path) -> None:
+    path = tmp_path / "tenure.db"
+    store = SqliteStore(path)
+    insert(store, record(1, "about qxzvkjwhim"), record(2))
+    store.write(lambda t: t.purge("default", memory_id(1)))
+    store.close()
+    opened = SqliteStore(path)
+    assert not has_due_purge(opened)
+    assert files_with(tmp_path, b"qxzvkjwhim") == []
+    opened.close()

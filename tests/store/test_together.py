@@ -7,6 +7,8 @@ import gc
 import multiprocessing
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -249,6 +251,52 @@ def test_fifty_stores_leave_no_files_and_threads_behind(tmp_path: Path) -> None:
     for number in range(3, 53):
         open_and_close(number)
     assert held() == before
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from tenure.errors import StorageError
+from tenure.store.sqlite import SqliteStore
+
+path = Path(sys.argv[1])
+store = SqliteStore(path)
+store.write(lambda t: t.count("default", "n"))
+child = os.fork()
+if child == 0:
+    uses = (
+        lambda: store.write(lambda t: t.count("default", "n")),
+        lambda: store.counters("default"),
+        store.erase_traces,
+    )
+    for use in uses:
+        try:
+            use()
+        except StorageError as error:
+            if "fork" not in error.message or "open it again" not in (error.hint or ""):
+                os._exit(2)
+        else:
+            os._exit(3)
+    store.close()
+    again = SqliteStore(path)
+    again.write(lambda t: t.count("default", "n"))
+    again.close()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+store.write(lambda t: t.count("default", "n"))
+assert store.counters("default") == {"n": 3}
+assert store.check(deep=True) == []
+store.close()
+"""
+
+
+def test_a_forked_child_is_told_to_open_the_store_again(tmp_path: Path) -> None:
+    """The writer thread stays in the parent: without a word, a write would wait for ever."""
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED)
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "tenure.db")], check=True, timeout=60
+    )
 
 
 def test_a_refused_opening_holds_nothing(tmp_path: Path) -> None:

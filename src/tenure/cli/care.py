@@ -92,10 +92,10 @@ def reembed() -> Answer:
         name = embedding.wanted().name
         complete = memory.reembed(progress)
         state = memory.services.store.embedding_state(name)
-    plain = {"complete": complete, "embedder": name, "memory_count": state.live_count}
-    line = f"all {state.live_count} memories have vectors of {name}"
+    plain = {"complete": complete, "embedder": name, "memory_count": state.memory_count}
+    line = f"all {state.memory_count} memories have vectors of {name}"
     if not complete:
-        line = f"{state.embedded_count} of {state.live_count} memories have vectors of {name}"
+        line = f"{state.embedded_count} of {state.memory_count} memories have vectors of {name}"
     return Answer(plain, [Lines([line])], 0 if complete else 1)
 
 

@@ -75,9 +75,9 @@ def describe(error: Exception) -> Failure:
     if isinstance(error, click.Abort):
         return Failure("interrupted", "interrupted", None, INTERRUPTED)
     if isinstance(error, click.UsageError):
-        return Failure("usage", error.format_message(), _usage_hint(error), WRONG_USE)
+        return Failure("usage", _one_line(error), _usage_hint(error), WRONG_USE)
     if isinstance(error, click.ClickException):
-        return Failure("failed", error.format_message(), None, FAILED)
+        return Failure("failed", _one_line(error), None, FAILED)
     if isinstance(error, OSError):
         place = f": {error.filename}" if error.filename is not None else ""
         return Failure(
@@ -91,6 +91,11 @@ def describe(error: Exception) -> Failure:
         f"please report it; with {DEBUG_VARIABLE}=1 the same command shows where it happened",
         FAILED,
     )
+
+
+def _one_line(error: click.ClickException) -> str:
+    """The message without click's own line breaks and indents."""
+    return " ".join(error.format_message().split())
 
 
 def _exit_code(error: TenureError) -> int:

@@ -145,14 +145,22 @@ def opened(
 
     settings = current_settings()
     file = store_file(settings)
-    with Memory(file, agent=agent, project=project, settings=settings, actor=ACTOR) as memory:
+    with Memory(
+        file,
+        agent=agent,
+        project=project,
+        settings=settings,
+        actor=ACTOR,
+        everywhere=True,
+        background=False,
+    ) as memory:
         if not quiet:
             _note_embedding(memory, settings)
         yield memory
         failures = memory.services.embedding.failures
         if failures and not quiet:
             note(
-                f"the embedder failed ({', '.join(sorted(failures))}): words alone were used; "
+                "the embedder could not be reached, so what could be done was done without it; "
                 "`tenure doctor` says why, `tenure reembed` makes up for it"
             )
 

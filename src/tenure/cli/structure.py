@@ -65,12 +65,13 @@ def describe(entity: str, project: str | None, agent: str | None) -> Answer:
     ENTITY is a path, a name or a topic, or KIND:NAME as `tenure entities --json` prints it.
     """
     with opened(project, agent) as memory:
-        view = _view(memory, entity)
+        try:
+            view = _view(memory, entity)
+        except NotFound:
+            note_elsewhere(memory)
+            raise
         ids = list(dict.fromkeys(i for found in view.aspects.values() for i in found))
         records = {memory_id: memory.get(memory_id) for memory_id in ids}
-        if not ids:
-            note("no memory that is seen from here is about it")
-            note_elsewhere(memory)
         shown_ids, now = handles(memory, ids), memory.services.world.now()
     blocks: list[Block] = [Lines([f"{view.entity.kind} {view.entity.name}"])]
     if view.depends_on:

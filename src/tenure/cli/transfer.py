@@ -17,6 +17,7 @@ from tenure.errors import InputError
 
 if TYPE_CHECKING:
     from tenure.flow.transfer import ImportReport
+    from tenure.memory import Memory
 
 PROBLEMS_SHOWN = 10
 
@@ -37,12 +38,15 @@ def export(file: str) -> Answer | None:
     target = Path(file)
     with opened() as memory, bar("exporting") as progress:
         count = write_export(memory.services, memory.scope.user, target, progress)
+        left_out = _left_out(memory)
+    if left_out:
+        note(left_out)
     line = f"exported {count} memories to {target}"
     return Answer({"file": str(target.absolute()), "memory_count": count}, [Lines([line])])
 
 
 def _export_to_stdout() -> None:
-    from tenure.cli.render import json_text
+    from tenure.cli.render import json_text, wants_colour
     from tenure.flow.export import export_lines
 
     if current_flags().as_json:
@@ -56,7 +60,21 @@ def _export_to_stdout() -> None:
             # A terminal must not obey what a memory holds.
             safe = json_text(json.loads(line)) if is_seen else line
             stream.write(safe.encode() + b"\n")
+        left_out = _left_out(memory)
     stream.flush()
+    if left_out:
+        click.secho(left_out, dim=True, err=True, color=wants_colour(current_flags()))
+
+
+def _left_out(memory: Memory) -> str | None:
+    """What to say when damaged memories are not in the export."""
+    from tenure.flow.export import unreadable_count
+
+    count = unreadable_count(memory.services)
+    if not count:
+        return None
+    told = "1 memory is damaged and was" if count == 1 else f"{count} memories are damaged and were"
+    return f"{told} left out; `tenure doctor --deep` names what is wrong"
 
 
 @command("import", "tenure import memories.jsonl --project heron")
@@ -69,7 +87,8 @@ def import_lines(file: str, project: str | None, agent: str | None, keep: bool) 
 
     FILE is an export, or has one object per line with a "content" and any fields of `remember`,
     or one text per line in JSON quotes. When it was interrupted, the same command goes on where
-    it stopped. Ends with 1 when a line was refused.
+    it stopped; after the end it goes through all lines again and finds what is stored
+    already (with --keep it does nothing). Ends with 1 when a line was refused.
     """
     from tenure.flow.transfer import import_file
 
@@ -88,7 +107,7 @@ def import_lines(file: str, project: str | None, agent: str | None, keep: bool) 
         )
     refused = report.outcomes["refused"]
     if report.resumed_at and not report.line_count:
-        note("this file was taken in before; nothing was done")
+        note("this file was taken in before with --keep; without it all lines are looked at again")
     return Answer(_report_plain(report, file), _report_blocks(report), 1 if refused else 0)
 
 
@@ -105,12 +124,11 @@ def _report_plain(report: ImportReport, file: str) -> dict[str, Any]:
 def _report_blocks(report: ImportReport) -> list[Block]:
     lines = []
     if report.resumed_at and report.line_count:
-        lines.append(f"went on after line {report.resumed_at}, where it stopped before")
+        lines.append(f"went on after line {report.resumed_at}, where it was interrupted")
     told = ", ".join(
         f"{many} {outcome.replace('_', ' ')}" for outcome, many in report.outcomes.items()
     )
-    if report.line_count:
-        lines.append(f"read {report.line_count} lines: {told or 'nothing new'}")
+    lines.append(f"read {report.line_count} lines: {told or 'nothing new'}")
     lines += [f"  line {line}: {reason}" for line, reason in report.problems[:PROBLEMS_SHOWN]]
     more = report.outcomes["refused"] - PROBLEMS_SHOWN
     if more > 0:

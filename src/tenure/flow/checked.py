@@ -1,9 +1,9 @@
-"""Records and history entries of an export, checked field by field before they come in."""
+"""The lines of an export, checked field by field before anything of them comes in."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 from tenure.codec import parse_moment
@@ -15,6 +15,8 @@ from tenure.flow.drafts import (
     checked_share,
     checked_source,
 )
+from tenure.store.base import Attribute
+from tenure.text.entities import entity_key
 from tenure.text.normal import check_text
 from tenure.types import Action, HistoryEntry, MemoryRecord
 
@@ -24,6 +26,79 @@ _OPTIONAL_MOMENTS = ("valid_from", "valid_until", "last_accessed", "deleted_at")
 _PLAIN = ("kind", "provenance", "origin", "confidence", "importance", "pinned", "tags")
 _COUNTS = ("demotion", "access_count")
 _COUNT_MAX = 1 << 62
+_LINK_FIELDS = {item.name for item in fields(Attribute)}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedMemory:
+    """One memory out of an export, with the links that were stated and its history."""
+
+    record: MemoryRecord
+    about: tuple[Attribute, ...]
+    history: tuple[HistoryEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedLine:
+    """What one line of an export holds: a memory, or a dependency of entities, or counters."""
+
+    memory: ExportedMemory | None = None
+    dependency: tuple[Attribute, Attribute] | None = None
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+def checked_line(plain: Any, user: str) -> ExportedLine:
+    """A line of an export, given to the user who imports it; what is left cannot fail later."""
+    if isinstance(plain, dict) and "memory" in plain:
+        return ExportedLine(memory=_checked_memory(plain, user))
+    if not isinstance(plain, dict) or not plain or plain.keys() - {"dependency", "counters"}:
+        raise InputError("neither a memory, a dependency nor counters")
+    pair = plain.get("dependency")
+    return ExportedLine(
+        dependency=None if pair is None else _checked_dependency(pair),
+        counters=_checked_counters(plain.get("counters", {})),
+    )
+
+
+def _checked_memory(plain: dict[str, Any], user: str) -> ExportedMemory:
+    record = checked_record(plain["memory"], user)
+    about, entries = plain.get("about", []), plain.get("history", [])
+    if not isinstance(about, list) or not isinstance(entries, list):
+        raise InputError("about and history must be lists")
+    return ExportedMemory(
+        record,
+        tuple(_checked_link(link) for link in about),
+        tuple(checked_entry(entry, record.id, user) for entry in entries),
+    )
+
+
+def _checked_dependency(pair: Any) -> tuple[Attribute, Attribute]:
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise InputError("a dependency must be a list of two entities")
+    return _checked_link(pair[0], needs_aspect=False), _checked_link(pair[1], needs_aspect=False)
+
+
+def _checked_counters(plain: Any) -> dict[str, int]:
+    if not isinstance(plain, dict):
+        raise InputError("counters must be an object of names with their counts")
+    return {
+        str(checked_name("a counter", name)): _checked_count("a counter", amount)
+        for name, amount in plain.items()
+    }
+
+
+def _checked_link(plain: Any, *, needs_aspect: bool = True) -> Attribute:
+    """An entity that a memory is about, or of a dependency, which has no aspect."""
+    if not isinstance(plain, dict) or plain.keys() | {"is_stated"} != _LINK_FIELDS:
+        raise InputError("an entity link has unknown or missing fields")
+    kind = str(checked_name("the kind of an entity", plain["kind"]))
+    name = str(checked_name("the name of an entity", plain["name"]))
+    aspect = plain["aspect"]
+    if needs_aspect or aspect != "":
+        aspect = str(checked_name("the aspect of an entity", aspect))
+    if plain["key"] != entity_key(kind, name):
+        raise InputError("the key of an entity does not fit its kind and name")
+    return Attribute(plain["key"], kind, name, aspect, is_stated=True)
 
 
 def checked_record(plain: Any, user: str) -> MemoryRecord:
@@ -66,7 +141,16 @@ def checked_entry(plain: Any, memory_id: str, user: str) -> HistoryEntry:
     if not isinstance(plain, dict):
         raise InputError("a history entry must be an object")
     try:
-        before, other = plain["before"], plain["other"]
+        before, other = (
+            None if plain[name] is None else checked_record(plain[name], user)
+            for name in ("before", "other")
+        )
+        other_id = None if plain["other_id"] is None else checked_id(plain["other_id"])
+        # An undo writes `before` back by its id: it must not reach another memory.
+        if before is not None and before.id != memory_id:
+            raise InputError("a history entry tells of another memory")
+        if other is not None and other.id != other_id:
+            raise InputError("a history entry names another id than its other memory has")
         return HistoryEntry(
             entry=_checked_count("entry", plain["entry"]),
             memory_id=memory_id,
@@ -74,12 +158,12 @@ def checked_entry(plain: Any, memory_id: str, user: str) -> HistoryEntry:
             at=parse_moment(plain["at"], "at"),
             actor=str(checked_name("actor", plain["actor"])),
             action=checked_choice("action", plain["action"], get_args(Action)),  # type: ignore[arg-type]
-            why=str(plain["why"]),
-            before=None if before is None else checked_record(before, user),
+            why=_checked_why(plain["why"]),
+            before=before,
             after=None,
-            other=None if other is None else checked_record(other, user),
-            other_id=None if plain["other_id"] is None else checked_id(plain["other_id"]),
-            undone=bool(plain["undone"]),
+            other=other,
+            other_id=other_id,
+            undone=_checked_flag("undone", plain["undone"]),
         )
     except KeyError as error:
         raise InputError(f"a history entry lacks {error}") from error
@@ -90,6 +174,23 @@ def checked_id(value: Any) -> str:
     if isinstance(value, str) and _ID.fullmatch(value):
         return value
     raise InputError(f"{str(value)[:40]!r} is not an id")
+
+
+def _checked_why(value: Any) -> str:
+    """A reason may be long, empty or hold any character, as long as it can be stored."""
+    if not isinstance(value, str):
+        raise InputError("why must be text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError("why must be valid Unicode; it holds a lone surrogate") from error
+    return value
+
+
+def _checked_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false")
+    return value
 
 
 def _checked_count(name: str, value: Any) -> int:

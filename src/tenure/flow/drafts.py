@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -19,6 +18,7 @@ from tenure.types import (
     PROVENANCES,
     TAG_LIMIT_CHARS,
     TAG_LIMIT_COUNT,
+    UNTRUSTED_ORIGINS,
     Draft,
     Scope,
     Source,
@@ -33,8 +33,10 @@ _CHOICES = {
 }
 _SHARES = ("confidence", "importance")
 _MOMENTS = ("valid_from", "valid_until", "created_at")
-_NAMES = ("user", "agent", "project")
-_FIELDS = tuple(field.name for field in fields(Draft))
+_NAMES = ("agent", "project")
+# A front door belongs to one user; nobody writes for another by naming them.
+_FIELDS = tuple(field.name for field in fields(Draft) if field.name not in ("content", "user"))
+DEFAULT_PROVENANCE = dict.fromkeys(ORIGINS, "assistant_derived") | {"user": "user_stated"}
 _SOURCE_FIELDS = tuple(field.name for field in fields(Source))
 _ENTITY_LIMIT_COUNT = 16
 
@@ -43,9 +45,12 @@ def make_draft(content: object, scope: Scope, given: Mapping[str, Any]) -> Draft
     """A draft out of a text and named fields; InputError says which field is wrong and how."""
     check_text(content)
     known_fields(given, _FIELDS)
-    values: dict[str, Any] = {"user": scope.user, "agent": scope.agent, "project": scope.project}
+    values: dict[str, Any] = {"agent": scope.agent, "project": scope.project}
     values |= {name: checked_field(name, value) for name, value in given.items()}
-    draft = Draft(content=str(content), **values)
+    values.setdefault("provenance", DEFAULT_PROVENANCE.get(values.get("origin", "user")))
+    draft = Draft(content=str(content), user=scope.user, **values)
+    if draft.origin in UNTRUSTED_ORIGINS and draft.provenance == "user_stated":
+        raise InputError(f"what a {draft.origin} said is not user_stated")
     check_validity(draft.valid_from, draft.valid_until)
     if draft.depends_on and not draft.about:
         raise InputError("depends_on needs about", hint="say what depends: about='api'")
@@ -55,7 +60,7 @@ def make_draft(content: object, scope: Scope, given: Mapping[str, Any]) -> Draft
 def known_fields(given: Iterable[str], allowed: tuple[str, ...]) -> None:
     """Refuses a field nobody knows, with the nearest one that exists."""
     for name in given:
-        if name not in allowed or name == "content":
+        if name not in allowed:
             near = difflib.get_close_matches(name, allowed, 1)
             raise InputError(
                 f"there is no field {name!r}",
@@ -99,8 +104,9 @@ def checked_share(name: str, value: object) -> float:
     """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{name} must be a number from 0 to 1, not {str(value)[:40]!r}")
-    if not (math.isfinite(value) and 0.0 <= value <= 1.0):
-        raise InputError(f"{name} must lie between 0 and 1, not {value}")
+    # Compared before any conversion: a whole number may be too large for a float.
+    if not 0 <= value <= 1:
+        raise InputError(f"{name} must lie between 0 and 1, not {str(value)[:40]}")
     return float(value)
 
 
@@ -175,13 +181,27 @@ def only_proposed(draft: Draft) -> Draft:
     return replace(draft, pinned=False, kind=kind, tags=tuple(dict.fromkeys(tags)))
 
 
+def screened_draft(draft: Draft, policy: str) -> Draft:
+    """The draft without secrets: in names, tags and sources they are refused in any case."""
+    source = draft.source or Source()
+    for text in (
+        *(draft.agent or "", draft.project or ""),
+        *(*draft.tags, *draft.about, *draft.depends_on),
+        *(getattr(source, name) or "" for name in _SOURCE_FIELDS if name != "quote_hash"),
+    ):
+        screened(text, "refuse")
+    return replace(draft, content=screened(draft.content, policy))
+
+
 def screened(text: str, policy: str) -> str:
     """The text without secrets: refused with the kind named, or redacted."""
     found = find_secrets(text)
     if not found:
         return text
     if policy == "redact":
-        return redact(text)
+        clean = redact(text)
+        check_text(clean, what="a memory without its secrets")
+        return clean
     kinds = ", ".join(dict.fromkeys(match.kind for match in found))
     raise SecretFound(
         f"the text seems to hold a secret ({kinds}); it was not stored",

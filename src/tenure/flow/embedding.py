@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from tenure.errors import PortError
+from tenure.errors import InputError, PortError
 from tenure.ports.embedder import Embedder, EmbedderSpec, Vectors, open_embedder
 from tenure.store.base import EmbedderInfo, Store, Transaction
 from tenure.types import MemoryRecord
@@ -24,7 +24,7 @@ from tenure.world import World
 REEMBED_BATCH = 256
 # Calibrated for the bundled embedder (ADR 0005). Words decide, so a poor value elsewhere costs
 # duplicates and never a fact.
-GATE_THRESHOLDS = {"static": 0.75}
+GATE_THRESHOLDS = {"static-minilm-256-v1": 0.75}
 GATE_THRESHOLD_DEFAULT = 0.80
 # A new value moves a short text far: "... is now called osprey" lies at .62 of "... heron". Texts
 # that say something changed are therefore held against neighbours from further away.
@@ -63,21 +63,22 @@ class Embedding:
         """Whether searches go by words only, by choice."""
         return self._spec.kind == "none"
 
-    @property
-    def gate_threshold(self) -> float:
-        """The calibrated threshold of the similarity gate."""
-        return GATE_THRESHOLDS.get(self._spec.kind, GATE_THRESHOLD_DEFAULT)
-
     def wanted(self) -> Embedder:
         """The configured embedder, opened and made known to the store on first use."""
         with self._lock:
             if _WANTED not in self._open:
                 embedder = open_embedder(self._spec)
-                self._store.register_embedder(
-                    EmbedderInfo(embedder.name, embedder.dimension, _spec_text(self._spec))
-                )
+                self._store.register_embedder(self._info(embedder))
                 self._open[_WANTED] = embedder
             return self._open[_WANTED]
+
+    def _info(self, embedder: Embedder) -> EmbedderInfo:
+        return EmbedderInfo(embedder.name, embedder.dimension, _spec_text(self._spec))
+
+    def is_changed(self) -> bool:
+        """Whether another embedder than the configured one still serves."""
+        info = None if self.is_off else self._store.serving_embedder()
+        return info is not None and info.spec != _spec_text(self._spec)
 
     def serving(self) -> Embedder | None:
         """The embedder whose vectors answer searches; None when none can be reached."""
@@ -105,7 +106,7 @@ class Embedding:
             return None
         try:
             return call()
-        except PortError as error:
+        except (PortError, InputError) as error:
             self._retry_at_ms[name] = self._world.monotonic_ms() + RETRY_AFTER_MS
             self._note_failure(f"embedder.{error.code}")
             return None
@@ -151,17 +152,32 @@ class Embedding:
         if self.is_off:
             return True
         embedder = self.wanted()
+        # Again, for another process may have retired it since.
+        self._store.register_embedder(self._info(embedder))
         self._retry_at_ms.clear()
+        last: MemoryRecord | None = None
         while not should_stop():
-            batch = self._store.without_vector(embedder.name, REEMBED_BATCH)
+            batch = self._store.without_vector(embedder.name, REEMBED_BATCH, last)
             if not batch:
-                return self._store.serve_embedder(embedder.name)
+                if self._store.serve_embedder(embedder.name):
+                    return True
+                if last is None:
+                    return False
+                # What changed behind us is found by another pass from the start.
+                last = None
+                continue
+            last = batch[-1]
             rows = embedder.embed_documents([record.content for record in batch])
             vectors = list(zip(batch, rows, strict=True))
             self._store.write(partial(_put_vectors, embedder.name, vectors))
             state = self._store.embedding_state(embedder.name)
-            progress(state.embedded_count, state.live_count)
+            progress(state.embedded_count, state.memory_count)
         return False
+
+
+def gate_threshold(embedder: str) -> float:
+    """The calibrated threshold of the similarity gate for an embedder's vectors."""
+    return GATE_THRESHOLDS.get(embedder, GATE_THRESHOLD_DEFAULT)
 
 
 def _put_vectors(

@@ -16,6 +16,7 @@ from tenure.types import HistoryEntry
 
 FORMAT_VERSION = 1
 _PROGRESS_STEP = 512
+_MEMORY_START = '{"memory":'
 
 Progress = Callable[[int, int], None]
 
@@ -39,7 +40,7 @@ def export_lines(services: Services, user: str) -> Iterator[str]:
 
 
 def write_export(services: Services, user: str, target: Path, progress: Progress) -> int:
-    """Writes an export file, whole or not at all; returns the number of memories."""
+    """Writes an export file, whole or not at all; returns how many memories are in it."""
     if target.exists():
         raise InputError(f"{target} exists already", hint="choose another name")
     if not target.parent.is_dir():
@@ -47,12 +48,13 @@ def write_export(services: Services, user: str, target: Path, progress: Progress
     figures = services.store.totals(user)
     total = figures["live"] + figures["deleted"] + figures["superseded"]
     temporary = target.with_name(f"{target.name}.part-{os.getpid()}")
-    count = 0
+    memory_count = 0
     try:
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             for count, line in enumerate(export_lines(services, user)):
                 file.write(line + "\n")
+                memory_count += line.startswith(_MEMORY_START)
                 if count % _PROGRESS_STEP == 0:
                     progress(min(count, total), total)
             file.flush()
@@ -61,7 +63,12 @@ def write_export(services: Services, user: str, target: Path, progress: Progress
     finally:
         temporary.unlink(missing_ok=True)
     progress(total, total)
-    return total
+    return memory_count
+
+
+def unreadable_count(services: Services) -> int:
+    """How many memories were met so far that are damaged, and so are in no export."""
+    return len(getattr(services.store, "damaged", ()))
 
 
 def _entry_plain(entry: HistoryEntry) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tenure.flow.services import Services
 from tenure.store.base import Attribute
 from tenure.text.entities import entity_key, mentions, parse_about
+from tenure.text.terms import query_pairs, query_terms
 from tenure.types import MemoryRecord, Scope
 
 TRAVERSAL_LIMIT = 50
@@ -41,6 +42,8 @@ def dependencies_of(
 def keys_in_play(text: str, scope: Scope) -> list[str]:
     """The entities a context names, its project among them."""
     keys = [entity_key(mention.kind, mention.name) for mention in mentions(text)]
+    # What `--about` named plainly is in play when its words are.
+    keys += [entity_key("topic", words) for words in (*query_terms(text), *query_pairs(text))]
     if scope.project is not None:
         keys.append(entity_key("project", scope.project))
     return list(dict.fromkeys(keys))

@@ -215,10 +215,12 @@ def _vectors(store: Store, embedder: Embedder) -> Check:
         serving = store.serving_embedder()
     except TenureError as error:
         return Check("vectors", "fail", error.message, error.hint or "")
-    told = f"{state.embedded_count} of {state.live_count} memories have vectors of {embedder.name}"
-    if state.live_count and not state.is_complete:
+    told = (
+        f"{state.embedded_count} of {state.memory_count} memories have vectors of {embedder.name}"
+    )
+    if state.memory_count and not state.is_complete:
         return Check("vectors", "warn", told, "`tenure reembed` makes the others")
-    if state.live_count and (serving is None or serving.name != embedder.name):
+    if state.memory_count and (serving is None or serving.name != embedder.name):
         return Check("vectors", "warn", f"{told}, but another serves", "`tenure reembed` ends it")
     return Check("vectors", "ok", told)
 

@@ -10,8 +10,29 @@ from tenure.rank.scores import PROVENANCE_LADDER
 from tenure.store.base import Near
 from tenure.text.claims import Survivor, compare_claims
 from tenure.text.reading import read_claim
-from tenure.types import MemoryRecord
+from tenure.types import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
 
+SOURCE_LIMIT_COUNT = 64
+# What an undo puts back; times, counters and identity are not changes of the claim.
+CHANGEABLE = (
+    "content",
+    "kind",
+    "agent",
+    "project",
+    "provenance",
+    "origin",
+    "trust",
+    "confidence",
+    "importance",
+    "pinned",
+    "demotion",
+    "tags",
+    "sources",
+    "valid_from",
+    "valid_until",
+    "superseded_by",
+    "deleted_at",
+)
 # Reading takes time in proportion to length; a long text is held against the nearest only.
 LONG_TEXT_CHARS = 2_000
 
@@ -43,7 +64,8 @@ def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
         verdict = compare_claims(read_claim(neighbour.memory.content), claim)
         is_near = neighbour.cosine >= floor
-        if verdict.relation == "merge" and is_near and may_merge(neighbour.memory, new):
+        survivor = verdict.survivor
+        if verdict.relation == "merge" and is_near and may_merge(neighbour.memory, new, survivor):
             return GateVerdict("merged", (neighbour,), verdict.survivor, verdict.reason)
         if verdict.relation == "supersede" and may_supersede(neighbour.memory, new):
             # "Now" ends every earlier value, not only the nearest one.
@@ -63,10 +85,27 @@ def _is_guarded(old: MemoryRecord, new: MemoryRecord) -> bool:
     return (old.pinned or old.kind == "constraint") and new.origin != "user"
 
 
-def may_merge(old: MemoryRecord, new: MemoryRecord) -> bool:
-    """Whether two wordings of one claim may share a row: same trust and validity, no guard."""
+def is_weaker(one: MemoryRecord, other: MemoryRecord) -> bool:
+    """Whether one text has less standing: a weaker provenance, less trust, or no person behind."""
     return (
-        old.trust == new.trust and old.valid_until == new.valid_until and not _is_guarded(old, new)
+        _step(one) > _step(other)
+        or (one.trust == "untrusted" and other.trust == "trusted")
+        or (one.origin != "user" and other.origin == "user")
+    )
+
+
+def may_merge(old: MemoryRecord, new: MemoryRecord, survivor: Survivor) -> bool:
+    """Whether two wordings of one claim may share a row: same trust and validity, no guard.
+
+    The text that survives must not be the weaker one: else an agent's words would come to stand
+    as what the user said.
+    """
+    kept, dropped = (old, new) if survivor == "old" else (new, old)
+    return (
+        old.trust == new.trust
+        and old.valid_until == new.valid_until
+        and not is_weaker(kept, dropped)
+        and not _is_guarded(old, new)
     )
 
 
@@ -93,8 +132,8 @@ def merged(old: MemoryRecord, new: MemoryRecord, survivor: Survivor, now: dateti
         importance=max(old.importance, new.importance),
         pinned=old.pinned or new.pinned,
         demotion=min(old.demotion, new.demotion),
-        tags=tuple(dict.fromkeys((*old.tags, *new.tags))),
-        sources=tuple(dict.fromkeys((*old.sources, *new.sources))),
+        tags=tuple(dict.fromkeys((*old.tags, *new.tags)))[:TAG_LIMIT_COUNT],
+        sources=_united(old.sources, new.sources),
         valid_from=old.valid_from or new.valid_from,
         access_count=old.access_count + new.access_count,
         trust="trusted" if new.origin == "user" else old.trust,
@@ -102,9 +141,32 @@ def merged(old: MemoryRecord, new: MemoryRecord, survivor: Survivor, now: dateti
     )
 
 
-def _kind(
-    old: MemoryRecord, new: MemoryRecord
-) -> Literal["fact", "preference", "decision", "procedure", "episode", "lesson", "constraint"]:
+def refreshed(old: MemoryRecord, new: MemoryRecord, now: datetime) -> MemoryRecord:
+    """The old memory after the same text came again: renewed by an equal, noted from a weaker."""
+    if is_weaker(new, old) or _is_guarded(old, new):
+        return replace(old, sources=_united(old.sources, new.sources), updated_at=now)
+    # Said again, it holds as it is said now: with a new end, or with none.
+    return replace(merged(old, new, "old", now), valid_until=new.valid_until)
+
+
+def undone(current: MemoryRecord, entry: HistoryEntry, now: datetime) -> MemoryRecord:
+    """A memory without one of its changes: what later changes made of it stays."""
+    before, after = entry.before or current, entry.after or current
+    back = {
+        name: getattr(before, name)
+        for name in CHANGEABLE
+        if getattr(current, name) == getattr(after, name)
+    }
+    return replace(current, **back, updated_at=now)
+
+
+def _united(old: tuple[Source, ...], new: tuple[Source, ...]) -> tuple[Source, ...]:
+    """Both, the first and the latest ones where there are too many."""
+    both = tuple(dict.fromkeys((*old, *new)))
+    return both if len(both) <= SOURCE_LIMIT_COUNT else (both[0], *both[1 - SOURCE_LIMIT_COUNT :])
+
+
+def _kind(old: MemoryRecord, new: MemoryRecord) -> Kind:
     """A constraint stays one; a plain fact gives way to a more telling kind."""
     if "constraint" in (old.kind, new.kind):
         return "constraint"

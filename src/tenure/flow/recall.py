@@ -14,7 +14,6 @@ from tenure.text.terms import query_pairs, query_terms
 from tenure.types import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
 
 LIMIT_MAX = 1_000
-# Some of the best may have expired or changed since; so many more are read.
 _READ_AHEAD = 8
 
 Floats = NDArray[np.float64]
@@ -59,7 +58,14 @@ def checked_query(query: object) -> str:
 def pool_scores(services: Services, pool: Pool, weight: Floats) -> Floats:
     """The hybrid score of everything in the pool: weaker sources lowered, neighbours counted in."""
     weights = services.policy.hybrid
-    links = Links(pool.previous, pool.following, pool.session)
+    links = Links(
+        pool.previous,
+        pool.following,
+        pool.session,
+        lends=pool.leads,
+        session_words=pool.session_words,
+        session_count=pool.session_count,
+    )
     return with_neighbours(_own_scores(services, pool) * weight, links, weights)
 
 
@@ -76,9 +82,20 @@ def _best(
     about = _is_about_it(pool, services.policy.relevance_floor) & (final > 0.0)
     candidates = np.flatnonzero(about)
     order = candidates[np.argsort(-final[candidates], kind="stable")]
-    order = order[: limit + _READ_AHEAD]
-    records = services.store.fetch(scope, pool.rows[order], services.world.now())
-    found = [(at, records[row]) for at in order.tolist() if (row := int(pool.rows[at])) in records]
+    now = services.world.now()
+    found: list[tuple[int, MemoryRecord]] = []
+    # Some of the best may have expired or changed since: read on until there are enough.
+    for start in range(0, len(order), limit + _READ_AHEAD):
+        places = order[start : start + limit + _READ_AHEAD]
+        records = services.store.fetch(scope, pool.rows[places], now)
+        rows = pool.rows[places].tolist()
+        found += [
+            (at, records[row])
+            for at, row in zip(places.tolist(), rows, strict=True)
+            if row in records
+        ]
+        if len(found) >= limit:
+            break
     # Equal scores go by id: the same question gives the same answer on every machine.
     found.sort(key=lambda pair: (-final[pair[0]], pair[1].id))
     return found[:limit]

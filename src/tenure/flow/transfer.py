@@ -12,21 +12,29 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from tenure.errors import Conflict, InputError, TenureError
-from tenure.flow.checked import checked_entry, checked_record
+from tenure.flow.checked import ExportedLine, ExportedMemory, checked_line
 from tenure.flow.drafts import make_draft
 from tenure.flow.export import FORMAT_VERSION, json_line
 from tenure.flow.services import Services
 from tenure.flow.write import BATCH_LIMIT, indexed, prepare_batch, store_batch
 from tenure.ports.embedder import Vectors
-from tenure.store.base import Attribute, Indexed, Transaction
-from tenure.types import Draft, HistoryEntry, MemoryRecord, OnSimilar, Scope
+from tenure.store.base import Indexed, Transaction
+from tenure.text.entities import parse_about
+from tenure.types import Draft, OnSimilar, Scope
 
 LINE_LIMIT_BYTES = 2_000_000
+# A memory of ours brings its whole history along.
+EXPORT_LINE_LIMIT_BYTES = 64_000_000
+# A batch ends before its lines grow beyond this together; only a single line may be longer.
+BATCH_LIMIT_BYTES = 8_000_000
 PROBLEM_LIMIT = 100
+REASON_LIMIT_CHARS = 300
+_SKIP_BYTES = 1 << 20
 
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
 
@@ -39,33 +47,46 @@ class ImportReport:
     outcomes: Counter[str] = field(default_factory=Counter)
     problems: list[tuple[int, str]] = field(default_factory=list)
 
-    def refuse(self, line: int, reason: str) -> None:
-        """Notes a line that could not be taken in."""
-        if len(self.problems) < PROBLEM_LIMIT:
-            self.problems.append((line, reason))
+    def add(self, taken: _Taken) -> None:
+        """Adds what became of one batch."""
+        self.line_count = taken.line_count
+        self.outcomes.update(taken.outcomes)
+        room = PROBLEM_LIMIT - len(self.problems)
+        self.problems += [(n, reason[:REASON_LIMIT_CHARS]) for n, reason in taken.problems[:room]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
     number: int
+    size_bytes: int
     end_bytes: int
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class _Exported:
-    """One memory out of an export, with the links that were stated and its history."""
+class _Batch:
+    """Lines for one transaction; the one with the file's end is the last."""
 
-    record: MemoryRecord
-    about: list[Attribute]
-    history: list[HistoryEntry]
+    lines: list[_Line]
+    is_last: bool
 
-    def indexed(self, vectors: dict[str, Vectors]) -> Indexed:
-        memory = indexed(self.record, vectors)
-        return replace(memory, attributes=(*self.about, *memory.attributes))
+    @property
+    def numbers(self) -> list[int]:
+        return [line.number for line in self.lines]
 
 
-Store = Callable[[], _Line]
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What became of one batch, and how far into the file it reached."""
+
+    line_count: int
+    outcomes: Counter[str]
+    problems: list[tuple[int, str]]
+
+
+# Runs in the writer's thread; the report is only changed where the lines are read.
+Store = Callable[[], _Taken]
+Note = Callable[[Transaction], None]
 
 
 def import_file(
@@ -76,17 +97,21 @@ def import_file(
     on_similar: OnSimilar = "gate",
     progress: Progress = lambda done, total: None,
 ) -> ImportReport:
-    """Takes in a file of JSON lines in batches; a second run goes on where the first stopped."""
+    """Takes in a file of JSON lines in batches; after an interruption it goes on where it stopped.
+
+    Once a file was taken in to its end this is forgotten: the next run goes through all its lines
+    and finds what is stored already. Lines kept as they are would double, so they come in once.
+    """
     report = ImportReport()
     with open_regular(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
-        digest = _digest(file, scope)
+        digest = _digest(file, scope, on_similar)
         report.resumed_at = services.store.import_progress(scope.user, digest)
-        lines = _lines(file, report)
+        lines = _lines(file)
         first = next(lines, None)
         if first is None:
             raise InputError(f"{path} holds no lines", hint="expected one JSON object per line")
-        is_export = isinstance(first.value, dict) and "tenure_export" in first.value
+        is_export = _is_header(first.value)
         if is_export:
             _check_version(first.value)
         take = _Restore(services, scope) if is_export else _Write(services, scope, on_similar)
@@ -94,24 +119,19 @@ def import_file(
         wanted = (line for line in rest if line.number > report.resumed_at)
         # While one batch is being written, the next one is read, screened and embedded.
         with ThreadPoolExecutor(1, "tenure-import") as writer:
-            writing: Future[_Line] | None = None
-            for batch in _batches(wanted, BATCH_LIMIT):
-                store = take.prepare(batch, report, digest)
+            writing: Future[_Taken] | None = None
+            end_bytes = 0
+            for batch in _batches(wanted):
+                reached = 0 if batch.is_last and take.is_repeatable else batch.numbers[-1]
+                store = take.prepare(batch, _progress_note(services, scope, digest, reached))
                 if writing is not None:
-                    _finish(writing, report, progress, size_bytes)
-                writing = writer.submit(store)
+                    report.add(writing.result())
+                    progress(end_bytes, size_bytes)
+                writing, end_bytes = writer.submit(store), batch.lines[-1].end_bytes
             if writing is not None:
-                _finish(writing, report, progress, size_bytes)
+                report.add(writing.result())
     progress(size_bytes, size_bytes)
     return report
-
-
-def _finish(
-    writing: Future[_Line], report: ImportReport, progress: Progress, size_bytes: int
-) -> None:
-    last = writing.result()
-    report.line_count = last.number
-    progress(last.end_bytes, size_bytes)
 
 
 def open_regular(path: Path) -> IO[bytes]:
@@ -127,33 +147,40 @@ def open_regular(path: Path) -> IO[bytes]:
     return open(descriptor, "rb")
 
 
-def _digest(file: IO[bytes], scope: Scope) -> str:
-    """What names this import: the file's bytes and where they go."""
-    whole = hashlib.sha256(json_line([scope.user, scope.agent, scope.project]).encode())
+def _digest(file: IO[bytes], scope: Scope, on_similar: OnSimilar) -> str:
+    """What names this import: the file's bytes, where they go and how."""
+    named = [scope.user, scope.agent, scope.project, on_similar]
+    whole = hashlib.sha256(json_line(named).encode())
     for chunk in iter(lambda: file.read(1 << 20), b""):
         whole.update(chunk)
     file.seek(0)
     return whole.hexdigest()
 
 
-def _lines(file: IO[bytes], report: ImportReport) -> Iterator[_Line]:
-    """The parsed lines; a bad one is reported by its number and left out."""
-    at_bytes = 0
+def _lines(file: IO[bytes]) -> Iterator[_Line]:
+    """The parsed lines that are not blank; a bad one has the reason as its value."""
+    at_bytes, limit, is_first = 0, LINE_LIMIT_BYTES, True
     for number in itertools.count(1):
-        raw = file.readline(LINE_LIMIT_BYTES)
+        raw = file.readline(limit)
         if not raw:
             return
-        at_bytes += len(raw)
-        if len(raw) == LINE_LIMIT_BYTES and not raw.endswith(b"\n"):
+        start_bytes, at_bytes = at_bytes, at_bytes + len(raw)
+        if len(raw) == limit and not raw.endswith(b"\n"):
             at_bytes += _skip_line(file)
-            yield _Line(number, at_bytes, InputError(f"longer than {LINE_LIMIT_BYTES} bytes"))
+            value: Any = InputError(f"longer than {limit} bytes")
         elif raw.strip():
-            yield _Line(number, at_bytes, _parsed(raw))
+            value = _parsed(raw)
+        else:
+            continue
+        if is_first and _is_header(value):
+            limit = EXPORT_LINE_LIMIT_BYTES
+        is_first = False
+        yield _Line(number, at_bytes - start_bytes, at_bytes, value)
 
 
 def _skip_line(file: IO[bytes]) -> int:
     skipped = 0
-    while raw := file.readline(LINE_LIMIT_BYTES):
+    while raw := file.readline(_SKIP_BYTES):
         skipped += len(raw)
         if raw.endswith(b"\n"):
             break
@@ -173,19 +200,45 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number")
 
 
-def _batches(lines: Iterable[_Line], size: int) -> Iterator[list[_Line]]:
-    iterator = iter(lines)
-    while batch := list(itertools.islice(iterator, size)):
-        yield batch
+def _batches(lines: Iterable[_Line]) -> Iterator[_Batch]:
+    """Lines by the batch, limited in number and in bytes."""
+    batch: list[_Line] = []
+    size_bytes = 0
+    for line in lines:
+        if batch and (
+            len(batch) >= BATCH_LIMIT or size_bytes + line.size_bytes > BATCH_LIMIT_BYTES
+        ):
+            yield _Batch(batch, is_last=False)
+            batch, size_bytes = [], 0
+        batch.append(line)
+        size_bytes += line.size_bytes
+    if batch:
+        yield _Batch(batch, is_last=True)
+
+
+def _is_header(value: Any) -> bool:
+    return isinstance(value, dict) and "tenure_export" in value
 
 
 def _check_version(header: dict[str, Any]) -> None:
     version = header["tenure_export"]
     if version != FORMAT_VERSION:
         raise Conflict(
-            f"this export has format {version!r}, this Tenure reads {FORMAT_VERSION}",
+            f"this export has format {str(version)[:40]}, this Tenure reads {FORMAT_VERSION}",
             hint="upgrade Tenure",
         )
+
+
+def _checked(check: Callable[[Any], T], value: Any) -> T | TenureError:
+    """What a line holds, or why it cannot be taken in: one bad line must not stop the others."""
+    if isinstance(value, TenureError):
+        return value
+    try:
+        return check(value)
+    except TenureError as error:
+        return error
+    except (OverflowError, RecursionError):
+        return InputError("a number is too large, or the line is nested too deeply")
 
 
 class _Write:
@@ -195,138 +248,111 @@ class _Write:
         self._services = services
         self._scope = scope
         self._on_similar = on_similar
+        self.is_repeatable = on_similar == "gate"
 
-    def prepare(self, lines: list[_Line], report: ImportReport, digest: str) -> Store:
+    def prepare(self, batch: _Batch, note: Note) -> Store:
         """Screens and embeds a batch; returns what writes it and notes how far it got."""
-        prepared = prepare_batch(self._services, [self._draft(line.value) for line in lines])
-        note = _progress_note(self._services, self._scope, digest, lines)
+        drafts = [_checked(self._draft, line.value) for line in batch.lines]
+        prepared = prepare_batch(self._services, drafts)
+        numbers = batch.numbers
 
-        def store() -> _Line:
+        def store() -> _Taken:
             results = store_batch(self._services, prepared, note)
-            for line, result in zip(lines, results, strict=True):
-                report.outcomes[result.outcome] += 1
-                if result.error is not None:
-                    report.refuse(line.number, str(result.error))
-            return lines[-1]
+            problems = [
+                (number, str(result.error))
+                for number, result in zip(numbers, results, strict=True)
+                if result.error is not None
+            ]
+            return _Taken(numbers[-1], Counter(result.outcome for result in results), problems)
 
         return store
 
-    def _draft(self, value: Any) -> Draft | TenureError:
-        if isinstance(value, TenureError):
-            return value
+    def _draft(self, value: Any) -> Draft:
         if isinstance(value, str):
             value = {"content": value}
         if not isinstance(value, dict):
-            return InputError("expected an object with a content field")
+            raise InputError("expected an object with a content field")
+        # A file cannot reach into another user's memories or retire one by its id.
+        for name in ("user", "supersedes"):
+            if name in value:
+                raise InputError(f"{name} cannot be set by an import")
         fields = {"origin": "import", "provenance": "assistant_derived", **value}
+        if fields["origin"] == "user":
+            # No file is a person: what it pins or forbids stays a proposal.
+            fields["origin"] = "import"
         content = fields.pop("content", None)
-        try:
-            # A file cannot reach into another user's memories or retire one by its id.
-            for name in ("user", "supersedes"):
-                if name in fields:
-                    raise InputError(f"{name} cannot be set by an import")
-            draft = make_draft(content, self._scope, {**fields, "on_similar": self._on_similar})
-        except TenureError as error:
-            return error
+        draft = make_draft(content, self._scope, {**fields, "on_similar": self._on_similar})
+        for text in (*draft.about, *draft.depends_on):
+            parse_about(text)
         return draft
 
 
 class _Restore:
     """Lines of our own export come back exactly: ids, times, history, links."""
 
+    is_repeatable = True
+
     def __init__(self, services: Services, scope: Scope) -> None:
         self._services = services
         self._user = scope.user
-        self._scope = scope
 
-    def prepare(self, lines: list[_Line], report: ImportReport, digest: str) -> Store:
+    def prepare(self, batch: _Batch, note: Note) -> Store:
         """Checks and embeds a batch; returns what restores it and notes how far it got."""
-        taken: list[_Exported] = []
-        others: list[dict[str, Any]] = []
-        for line in lines:
-            try:
-                if isinstance(line.value, dict) and "memory" in line.value:
-                    taken.append(self._memory(line.value))
-                else:
-                    others.append(_other(line.value))
-            except InputError as error:
-                report.outcomes["refused"] += 1
-                report.refuse(line.number, str(error))
-        vectors = self._services.embedding.documents([item.record.content for item in taken])
-        ready = [(item, item.indexed(made)) for item, made in zip(taken, vectors, strict=True)]
-        note = _progress_note(self._services, self._scope, digest, lines)
+        checked = [_checked(self._line, line.value) for line in batch.lines]
+        numbers = batch.numbers
+        problems = [
+            (number, str(found))
+            for number, found in zip(numbers, checked, strict=True)
+            if isinstance(found, TenureError)
+        ]
+        sound = [found for found in checked if isinstance(found, ExportedLine)]
+        memories = [line.memory for line in sound if line.memory is not None]
+        vectors = self._services.embedding.documents([item.record.content for item in memories])
+        ready = [(item, _indexed(item, made)) for item, made in zip(memories, vectors, strict=True)]
 
         def work(transaction: Transaction) -> Counter[str]:
             note(transaction)
             outcomes = Counter(self._put(transaction, item, memory) for item, memory in ready)
-            for other in others:
-                self._put_other(transaction, other)
+            self._put_others(transaction, sound)
             return outcomes
 
-        def store() -> _Line:
-            report.outcomes.update(self._services.store.write(work))
-            return lines[-1]
+        def store() -> _Taken:
+            outcomes = self._services.store.write(work)
+            if problems:
+                outcomes["refused"] = len(problems)
+            return _Taken(numbers[-1], outcomes, problems)
 
         return store
 
-    def _put(self, transaction: Transaction, item: _Exported, memory: Indexed) -> str:
+    def _line(self, value: Any) -> ExportedLine:
+        return checked_line(value, self._user)
+
+    def _put(self, transaction: Transaction, item: ExportedMemory, memory: Indexed) -> str:
         if transaction.has(self._user, item.record.id):
             return "duplicate"
         transaction.insert(memory, None)
         transaction.put_history(self._user, item.history)
         return "stored"
 
-    def _memory(self, value: dict[str, Any]) -> _Exported:
-        record = checked_record(value["memory"], self._user)
-        about = [_attribute(plain) for plain in value.get("about", [])]
-        entries = value.get("history", [])
-        if not isinstance(entries, list):
-            raise InputError("history must be a list")
-        history = [checked_entry(entry, record.id, self._user) for entry in entries]
-        return _Exported(record, about, history)
-
-    def _put_other(self, transaction: Transaction, other: dict[str, Any]) -> None:
-        if "dependency" in other:
-            subject, needed = (_attribute(plain) for plain in other["dependency"])
-            transaction.put_dependencies(self._user, [(subject, needed)])
-        known = self._services.store.counters(self._user)
-        for name, amount in other.get("counters", {}).items():
+    def _put_others(self, transaction: Transaction, lines: list[ExportedLine]) -> None:
+        pairs = [line.dependency for line in lines if line.dependency is not None]
+        transaction.put_dependencies(self._user, pairs)
+        wanted: dict[str, int] = {}
+        for line in lines:
+            for name, amount in line.counters.items():
+                wanted[name] = max(amount, wanted.get(name, 0))
+        known = self._services.store.counters(self._user) if wanted else {}
+        for name, amount in wanted.items():
             # Only what is missing: importing an export twice must not count twice.
             transaction.count(self._user, name, max(0, amount - known.get(name, 0)))
 
 
-def _other(value: Any) -> dict[str, Any]:
-    if isinstance(value, TenureError):
-        raise InputError(value.message)
-    if isinstance(value, dict) and isinstance(value.get("counters", {}), dict):
-        counters = value.get("counters", {})
-        sound = all(isinstance(amount, int) and amount >= 0 for amount in counters.values())
-        pair = value.get("dependency", [{}, {}])
-        if (
-            sound
-            and isinstance(pair, list)
-            and len(pair) == 2
-            and value.keys()
-            <= {
-                "counters",
-                "dependency",
-            }
-        ):
-            return value
-    raise InputError("neither a memory, a dependency nor counters")
+def _indexed(item: ExportedMemory, vectors: dict[str, Vectors]) -> Indexed:
+    memory = indexed(item.record, vectors)
+    return replace(memory, attributes=(*item.about, *memory.attributes))
 
 
-def _attribute(plain: Any) -> Attribute:
-    try:
-        return Attribute(**{**plain, "is_stated": True})
-    except TypeError as error:
-        raise InputError("an entity link has unknown or missing fields") from error
-
-
-def _progress_note(
-    services: Services, scope: Scope, digest: str, lines: list[_Line]
-) -> Callable[[Transaction], None]:
+def _progress_note(services: Services, scope: Scope, digest: str, line_count: int) -> Note:
+    """Notes with a batch how many lines were taken in; 0 lets the next run begin anew."""
     now = services.world.now()
-    return lambda transaction: transaction.set_import_progress(
-        scope.user, digest, lines[-1].number, now
-    )
+    return lambda transaction: transaction.set_import_progress(scope.user, digest, line_count, now)

@@ -10,10 +10,10 @@ from datetime import datetime
 import numpy as np
 
 from tenure.errors import InputError, NotFound, TenureError
-from tenure.flow.drafts import screened
-from tenure.flow.embedding import CHANGE_THRESHOLD
+from tenure.flow.drafts import screened_draft
+from tenure.flow.embedding import CHANGE_THRESHOLD, gate_threshold
 from tenure.flow.graph import attributes_of, dependencies_of
-from tenure.flow.merge import GateVerdict, judge, may_supersede, merged
+from tenure.flow.merge import GateVerdict, is_weaker, judge, may_supersede, merged, refreshed
 from tenure.flow.services import Services
 from tenure.ports.embedder import Vectors
 from tenure.store.base import Change, Indexed, Near, Probe, Transaction
@@ -51,10 +51,9 @@ class Prepared:
         """The hash of its text."""
         return self.memory.content_hash
 
-    def joined(self, record: MemoryRecord) -> Indexed:
-        """An older memory that took this draft in, ready to be stored."""
-        mine = record.content == self.record.content
-        return indexed(record, self.memory.vectors if mine else {}, self.draft)
+
+def _same_text(record: MemoryRecord, item: Prepared) -> bool:
+    return record.content == item.record.content
 
 
 def indexed(
@@ -140,7 +139,7 @@ def _gate(services: Services, serving: str | None) -> Gate | None:
     chosen = services.policy.gate_threshold
     if chosen is not None:
         return Gate(serving, chosen, chosen)
-    floor = services.embedding.gate_threshold
+    floor = gate_threshold(serving)
     return Gate(serving, floor, min(floor, CHANGE_THRESHOLD))
 
 
@@ -169,7 +168,7 @@ def _screen(services: Services, draft: Draft | TenureError) -> Draft | TenureErr
     if isinstance(draft, TenureError):
         return draft
     try:
-        return replace(draft, content=screened(draft.content, services.policy.secrets))
+        return screened_draft(draft, services.policy.secrets)
     except InputError as error:
         return error
 
@@ -262,6 +261,8 @@ class Batch:
         """Stores one draft in the way its neighbours demand."""
         if item.draft.supersedes is not None:
             return self._supersede_named(item, item.draft.supersedes)
+        if item.draft.on_similar == "keep":
+            return self._insert(item, "stored", "")
         existing = self._by_hash.get((item.record.scope, item.digest))
         if existing is not None and self._now_of(existing).is_live:
             return self._refresh(item, self._now_of(existing))
@@ -279,7 +280,8 @@ class Batch:
         return replace(result, cosine=nearest.cosine)
 
     def _judge(self, item: Prepared) -> GateVerdict:
-        if item.draft.on_similar == "keep" or self._gate is None or self._vector(item) is None:
+        # What somebody says about another thing is not the same claim, whatever its words.
+        if item.draft.about or self._gate is None or self._vector(item) is None:
             return GateVerdict("stored")
         near = {n.memory.id: n.cosine for n in self._near.get(item.record.id, [])}
         known = {n.memory.id: n.memory for n in self._near.get(item.record.id, [])}
@@ -304,14 +306,20 @@ class Batch:
         return WriteResult(outcome, item.record, why, other_id)
 
     def _refresh(self, item: Prepared, old: MemoryRecord) -> WriteResult:
-        record = merged(old, item.record, "old", self._now)
+        record = refreshed(old, item.record, self._now)
+        is_repeat = replace(record, updated_at=old.updated_at) == old
         change = replace(self._change("refresh", "the same text again"), before=old)
-        self._transaction.update(item.joined(record), change)
+        links = item.draft if not is_weaker(item.record, old) else None
+        memory = indexed(record, item.memory.vectors if _same_text(record, item) else {}, links)
+        # Saying the same thing a hundred times is not a hundred changes.
+        self._transaction.update(memory, None if is_repeat and not item.draft.about else change)
         self._note(item, record)
         return WriteResult("duplicate", record, "the same text is stored already")
 
     def _merge(self, item: Prepared, near: Near, verdict: GateVerdict) -> WriteResult:
         old = near.memory
+        if self._was_merged_before(item, old):
+            return self._refresh(item, old)
         record = merged(old, item.record, verdict.survivor, self._now)
         change = replace(
             self._change("merge", f"{verdict.reason} (cosine {near.cosine:.3f})"),
@@ -319,9 +327,18 @@ class Batch:
             other=item.record,
             other_id=item.record.id,
         )
-        self._transaction.update(item.joined(record), change)
+        vectors = item.memory.vectors if _same_text(record, item) else {}
+        self._transaction.update(indexed(record, vectors, item.draft), change)
         self._note(item, record)
         return WriteResult("merged", record, verdict.reason, item.record.id, near.cosine)
+
+    def _was_merged_before(self, item: Prepared, old: MemoryRecord) -> bool:
+        """Whether this very wording is part of that memory already."""
+        return any(
+            entry.other is not None and content_hash(entry.other.content) == item.digest
+            for entry in self._transaction.history(old.user, old.id)
+            if entry.action == "merge" and not entry.undone
+        )
 
     def _supersede_named(self, item: Prepared, memory_id: str) -> WriteResult:
         try:
@@ -339,8 +356,8 @@ class Batch:
         return WriteResult("refused", None, refusal.message, error=refusal)
 
     def _supersede(self, item: Prepared, olds: list[MemoryRecord], why: str) -> WriteResult:
-        named = ", ".join(old.id for old in olds)
-        change = self._change("create", f"supersedes {named}: {why}")
+        # The reason quotes the old text, so it stands in the old memories' history alone.
+        change = self._change("create", "supersedes " + ", ".join(old.id for old in olds))
         self._transaction.insert(item.memory, change)
         self._note(item, item.record)
         for old in olds:

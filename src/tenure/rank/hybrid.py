@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Scores = NDArray[np.float64]
 Rows = NDArray[np.intp]
+Flags = NDArray[np.bool_]
 
 # One match of a word is worth idf * 2.2 / (1.3 + 0.9 * length / mean) in BM25, k1 1.2 and b 0.75.
 BM25_FLAT = 1.3
@@ -17,7 +19,11 @@ BM25_SLOPE = 0.9
 AGREEMENT_HITS = 5
 # A mean over few vectors says little about the store: it is shrunk as if this many were zero.
 MEAN_PRIOR_COUNT = 10.0
+# Among few sessions one is always the best: their words are believed as if this many said nothing.
+SESSION_PRIOR_COUNT = 10.0
 _TINY = 1e-9
+# Cosines are computed in 32 bits: differences below this are rounding, not meaning.
+_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,10 @@ class HybridWeights:
     # What a memory gets of the better of its neighbours, one and two turns away, ...
     near: float = 0.1
     far: float = 0.1
-    # ... and of the best memory of its session.
+    # ... and of its session, ...
     session: float = 0.4
+    # ... which is this much what its words say together, and otherwise its best memory.
+    session_words: float = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,12 @@ class Links:
     next_row: Rows
     # A small number per session, -1 for a memory without one.
     session: Rows
+    # Whether it lends to the turns beside it; None: all do.
+    lends: Flags | None = None
+    # How well its session's words match together, in 0..1; None: not known.
+    session_words: ArrayLike | None = None
+    # How many sessions were searched for those words.
+    session_count: int = 0
 
 
 def store_mean(total: ArrayLike, count: int) -> NDArray[np.float64]:
@@ -109,10 +123,31 @@ def hybrid_scores(legs: Legs, stats: ScopeStats, weights: HybridWeights | None =
     return np.asarray(share * cosine + (1.0 - share) * text)
 
 
+def match_sessions(hits: Sequence[Rows], length_chars: ArrayLike) -> Scores:
+    """Return for each session in 0..1 how well its memories, taken as one text, match: BM25.
+
+    `hits` holds for each term the session of every memory that has it, `length_chars` the length
+    of each session; one of length 0 was not searched. The best session has 1.
+    """
+    length = np.maximum(_finite(length_chars), 0.0)
+    searched = length > 0.0
+    count = int(searched.sum())
+    found = np.zeros(length.size)
+    if count == 0:
+        return found
+    limit = BM25_FLAT - 1.0 + BM25_SLOPE * length * count / length.sum()
+    for sessions in hits:
+        times = np.bincount(sessions[sessions >= 0], minlength=length.size) * searched
+        having = int(np.count_nonzero(times))
+        idf = np.log1p((count - having + 0.5) / (having + 0.5))
+        found += idf * times / (times + limit)
+    return _over_best(found)
+
+
 def with_neighbours(
     scores: ArrayLike, links: Links, weights: HybridWeights | None = None
 ) -> Scores:
-    """Return scores in 0..1 to which neighbours in the same session have lent a share of theirs.
+    """Return scores in 0..1 to which the neighbours and the session have lent a share of theirs.
 
     A memory without a session counts as a session of its own. A score that is not finite, or
     negative, lends nothing, borrows nothing and ends at 0.
@@ -122,9 +157,10 @@ def with_neighbours(
     valid = np.isfinite(given) & (given >= 0.0)
     own = np.where(valid, given, 0.0)
     before, after = _neighbours(links.previous_row), _neighbours(links.next_row)
-    total = own + used.session * _session_best(own, links.session)
+    total = own + used.session * _session_share(own, links, used.session_words)
+    lent = own if links.lends is None else np.where(links.lends, own, 0.0)
     for share, left, right in zip((used.near, used.far), before, after, strict=True):
-        total += share * np.maximum(_lookup(own, left), _lookup(own, right))
+        total += share * np.maximum(_lookup(lent, left), _lookup(lent, right))
     total /= 1.0 + used.session + used.near + used.far
     return np.where(valid, total, 0.0)
 
@@ -153,7 +189,7 @@ def _cosine_leg(cosine: ArrayLike, mean: float) -> Scores:
     finite = np.isfinite(values)
     level = mean if np.isfinite(mean) else 0.0
     above = np.where(finite, values - level, 0.0)
-    if above.max(initial=0.0) <= _TINY:
+    if above.max(initial=0.0) <= _ROUNDING:
         # All alike, as in a store of one memory: the plain cosine is all there is to say.
         return np.clip(np.where(finite, values, 0.0), 0.0, 1.0)
     return _over_best(np.maximum(above, 0.0))
@@ -175,6 +211,18 @@ def _neighbours(rows: Rows) -> tuple[Rows, Rows]:
 
 def _lookup(values: Scores, rows: Rows) -> Scores:
     return np.where(rows >= 0, values[rows], 0.0)
+
+
+def _session_share(own: Scores, links: Links, words_share: float) -> Scores:
+    """Return what the session says: its best memory, and all its words taken together."""
+    best = _session_best(own, links.session)
+    if links.session_words is None:
+        return best
+    words = np.clip(_finite(links.session_words), 0.0, 1.0)
+    if not words.any():
+        return best
+    share = words_share * links.session_count / (links.session_count + SESSION_PRIOR_COUNT)
+    return np.where(links.session >= 0, (1.0 - share) * best + share * words, best)
 
 
 def _session_best(scores: Scores, session: Rows) -> Scores:

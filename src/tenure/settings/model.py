@@ -54,7 +54,9 @@ class EmbedderSettings:
     kind: Literal["static", "openai", "fastembed", "sentence-transformers", "onnx", "none"] = (
         _setting("static", "The embedder; static needs no download, none searches by words only.")
     )
-    model: str = _setting("", "The model's name; empty is the embedder's own default.", high=256)
+    model: str = _setting(
+        "", "The model's name; all embedders but static and none need one.", high=256
+    )
     url: str = _setting("", "Base address of an OpenAI-compatible server.", form="address")
     api_key: str = _setting("", "Key for that server.", secret=True)
     dimension: int | None = _setting(

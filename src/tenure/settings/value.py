@@ -117,7 +117,7 @@ def suggestion(name: str, names: list[str]) -> str:
         last = meant.rpartition(".")[2]
         close = [other for other in bare if other.rpartition(".")[2] == last]
     if not close:
-        return "`tenure config show` lists all settings"
+        return "docs/reference/settings.md lists all settings"
     return f"did you mean {bare[close[0]]}?"
 
 

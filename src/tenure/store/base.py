@@ -157,15 +157,15 @@ class EmbedderInfo:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingState:
-    """How far the vectors of one embedder have come."""
+    """How far the vectors of one embedder have come, over all memories, whatever their state."""
 
     embedded_count: int
-    live_count: int
+    memory_count: int
 
     @property
     def is_complete(self) -> bool:
-        """Whether every live memory has its vector."""
-        return self.embedded_count >= self.live_count
+        """Whether every memory has its vector; one that an undo restores has it at once."""
+        return self.embedded_count >= self.memory_count
 
 
 class Transaction(Protocol):
@@ -189,8 +189,11 @@ class Transaction(Protocol):
     def has(self, user: str, memory_id: str) -> bool:
         """Whether this id is taken."""
 
-    def update(self, memory: Indexed, change: Change) -> None:
-        """Replaces a memory's fields, words, vector and entities, with its history entry."""
+    def update(self, memory: Indexed, change: Change | None) -> None:
+        """Replaces a memory's fields, words, vectors and entities, with its history entry.
+
+        Without new vectors, those it has stay if its text does. Without a change nothing is noted.
+        """
 
     def add_usage(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
         """Counts injections of memories; not a change of the memory."""
@@ -249,13 +252,13 @@ class Store(Protocol):
         """A page of memories, newest first."""
 
     def walk(self, user: str) -> Iterator[MemoryRecord]:
-        """Every memory of a user, oldest first, whatever its state."""
+        """Every readable memory of a user, oldest first, whatever its state."""
 
     def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
         """All changes of a memory, oldest first."""
 
-    def merges(self, user: str, limit: int) -> list[HistoryEntry]:
-        """The latest merges that were not split again, newest first."""
+    def merges(self, scope: Scope, limit: int) -> list[HistoryEntry]:
+        """The latest merges the scope may see that were not split again, newest first."""
 
     def counters(self, user: str) -> dict[str, int]:
         """All named counters of a user."""
@@ -263,8 +266,8 @@ class Store(Protocol):
     def totals(self, user: str) -> dict[str, int]:
         """Counts of memories by state, kind, provenance and trust, of history and of entities."""
 
-    def entities(self, user: str, limit: int) -> list[Entity]:
-        """The entities with the most live memories."""
+    def entities(self, scope: Scope, limit: int) -> list[Entity]:
+        """The entities with the most live memories that the scope may see."""
 
     def describe(self, scope: Scope, key: str) -> EntityView:
         """An entity with its aspects, their live memories and its dependencies; or NotFound."""
@@ -292,8 +295,13 @@ class Store(Protocol):
     def embedding_state(self, embedder: str) -> EmbeddingState:
         """How far the vectors of an embedder have come, over all users."""
 
-    def without_vector(self, embedder: str, limit: int) -> list[MemoryRecord]:
-        """Live memories that lack a vector of this embedder, in a fixed order."""
+    def without_vector(
+        self, embedder: str, limit: int, after: MemoryRecord | None = None
+    ) -> list[MemoryRecord]:
+        """Memories in any state that lack a vector of this embedder, in a fixed order.
+
+        `after` continues behind the last one of the batch before, without looking at all again.
+        """
 
     def serve_embedder(self, embedder: str) -> bool:
         """Lets an embedder serve once its vectors are complete, and drops all others' vectors."""
@@ -305,7 +313,10 @@ class Store(Protocol):
         """Every user with a memory."""
 
     def erase_traces(self) -> None:
-        """Makes sure that what was purged is gone from the files too."""
+        """Makes sure that what was purged is gone from the files too.
+
+        Busy when somebody is in the way: it is made up for at the next opening or call.
+        """
 
     def check(self, *, deep: bool) -> list[str]:
         """What is wrong with the files, in words; empty when all is well."""

@@ -23,6 +23,7 @@ from tenure.errors import (
     StorageError,
     TenureError,
 )
+from tenure.store import purge
 from tenure.store.schema import MIGRATIONS
 
 T = TypeVar("T")
@@ -179,6 +180,7 @@ class Engine:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._pid = os.getpid()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._reader_slots = threading.BoundedSemaphore(READER_LIMIT)
         self._jobs: queue.Queue[tuple[Work[Any], Future[Any]] | None] = queue.Queue(
@@ -189,6 +191,7 @@ class Engine:
         self._closed = False
         with translated(path):
             self._writer = self._open_writer()
+        self._finish_purge()
 
     def _open_writer(self) -> sqlite3.Connection:
         if not self.path.exists():
@@ -212,6 +215,7 @@ class Engine:
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A reader connection, for the length of the block."""
+        self._demand_own_process()
         if self._closed:
             raise StorageError("the store is closed")
         with self._reader_slots, translated(self.path):
@@ -232,6 +236,7 @@ class Engine:
 
     def write(self, work: Work[T]) -> T:
         """Runs `work` in a transaction on the writer thread; returns once it is on disk."""
+        self._demand_own_process()
         future: Future[T] = Future()
         # Under one lock with `close`: a write queued behind its end mark would wait for ever.
         with self._start_lock:
@@ -243,6 +248,13 @@ class Engine:
             except queue.Full:
                 raise Busy("too many writes are waiting", hint="try again in a moment") from None
         return future.result()
+
+    def _demand_own_process(self) -> None:
+        """Threads do not live on in a forked child, and SQLite's locks belong to the parent."""
+        if os.getpid() != self._pid:
+            raise StorageError(
+                f"{self.path} was opened before a fork", hint="open it again in this process"
+            )
 
     def _ensure_thread(self) -> None:
         if self._thread is None:
@@ -320,18 +332,51 @@ class Engine:
 
     def erase_traces(self) -> None:
         """Rewrites the database without what was deleted and empties the write-ahead log."""
+        self._demand_own_process()
         with translated(self.path), contextlib.closing(connect(self.path, write=True)) as own:
-            # When rows move between pages, copies of them stay behind in the old ones.
-            own.execute("VACUUM")
-            (is_blocked, *_) = own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._erase(own)
+
+    def _finish_purge(self) -> None:
+        """Erases what an earlier purge had to leave; whatever is in the way now, it stays due."""
+        with (
+            contextlib.suppress(StorageError, Busy),
+            translated(self.path),
+            contextlib.closing(connect(self.path, write=True)) as own,
+        ):
+            if purge.due(own) is not None:
+                # Nobody who opens a store shall wait for somebody else's reader.
+                own.execute("PRAGMA busy_timeout = 0")
+                self._erase(own)
+
+    def _erase(self, own: sqlite3.Connection) -> None:
+        due = purge.due(own)
+        try:
+            # Asked before the rewriting, too: that would only make a log grow that must stay.
+            is_blocked = _is_log_in_use(own)
+            if not is_blocked:
+                # When rows move between pages, copies of them stay behind in the old ones.
+                own.execute("VACUUM")
+                is_blocked = _is_log_in_use(own)
+        except sqlite3.OperationalError as error:
+            if not isinstance(translate(error, self.path), Busy):
+                raise
+            is_blocked = True
         if is_blocked:
             raise Busy(
-                f"traces are left in the log of {self.path}, which somebody still reads",
-                hint="try again",
+                f"what was purged is gone, but somebody still uses {self.path}, so traces of it "
+                "are left in its files",
+                hint="they are erased by the next opening or purge after the other is done",
             )
+        if due is not None:
+            # Where a writer is in the way it stays due: erasing twice does no harm.
+            with contextlib.suppress(sqlite3.OperationalError):
+                purge.settle(own, due)
 
     def close(self) -> None:
         """Finishes queued writes, then closes every connection; safe to call twice."""
+        if os.getpid() != self._pid:
+            # Closing here what the parent opened could take its locks and its log from it.
+            return
         with self._start_lock:
             if self._closed:
                 return
@@ -344,3 +389,9 @@ class Engine:
             while True:
                 self._readers.get_nowait().close()
         self._writer.close()
+
+
+def _is_log_in_use(connection: sqlite3.Connection) -> bool:
+    """Empties the log, unless another connection is in its way."""
+    (is_blocked, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return bool(is_blocked)

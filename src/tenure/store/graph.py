@@ -23,17 +23,24 @@ _IN_PLAY = """WITH named AS (
         SELECT entity FROM named
         UNION SELECT d.on_entity FROM dependencies d JOIN named USING (entity))
 """
+# In this order: SQLite would rather begin with every attribute there is.
+_ABOUT = f"""{_IN_PLAY} SELECT DISTINCT m.id FROM in_play
+    CROSS JOIN aspects p ON p.entity = in_play.entity
+    CROSS JOIN attributes a ON a.aspect = p.aspect
+    CROSS JOIN memories m ON m.row = a.row AND {_LIVE} AND {_HOLDS}
+    WHERE m.scope IN (SELECT value FROM json_each(:scopes))"""  # noqa: S608 - constants
 
 
-def entities(connection: sqlite3.Connection, user: str, limit: int) -> list[Entity]:
-    """The entities with the most live memories."""
-    found = connection.execute(
+def entities(reads: SqliteReads, scope: Scope, limit: int) -> list[Entity]:
+    """The entities with the most live memories that the scope may see."""
+    found = reads.connection.execute(
         f"""SELECT n.kind, n.name, count(DISTINCT m.row) AS many
             FROM entities n JOIN aspects p ON p.entity = n.entity
             JOIN attributes a ON a.aspect = p.aspect
             JOIN memories m ON m.row = a.row AND {_LIVE}
-            WHERE n.user = ? GROUP BY n.entity ORDER BY many DESC, n.key LIMIT ?""",  # noqa: S608
-        (user, limit),
+            WHERE n.user = ? AND m.scope IN (SELECT value FROM json_each(?))
+            GROUP BY n.entity ORDER BY many DESC, n.key LIMIT ?""",  # noqa: S608
+        (scope.user, as_json(reads.visible_scopes(scope)), limit),
     )
     return [Entity(kind, name, many) for kind, name, many in found]
 
@@ -55,6 +62,9 @@ def describe(reads: SqliteReads, scope: Scope, key: str) -> EntityView:
             ORDER BY p.name, m.id""",  # noqa: S608
         (entity, as_json(reads.visible_scopes(scope))),
     ).fetchall()
+    if not rows:
+        # The same answer as for a name nobody ever used: other scopes keep theirs to themselves.
+        raise NotFound(f"nothing is known about {key[:80]!r}")
     aspects: dict[str, tuple[str, ...]] = {}
     for aspect, memory_id, _ in rows:
         aspects[aspect] = (*aspects.get(aspect, ()), memory_id)
@@ -122,12 +132,7 @@ class InPlay:
 def memories_about(reads: SqliteReads, asked: InPlay, limit: int) -> list[str]:
     """Ids of memories about these entities or what they depend on, newest first."""
     found = reads.connection.execute(
-        f"""{_IN_PLAY} SELECT DISTINCT m.id FROM in_play
-            JOIN aspects p ON p.entity = in_play.entity
-            JOIN attributes a ON a.aspect = p.aspect
-            JOIN memories m ON m.row = a.row AND {_LIVE} AND {_HOLDS}
-            WHERE m.scope IN (SELECT value FROM json_each(:scopes))
-            ORDER BY m.id DESC LIMIT :limit""",  # noqa: S608
+        f"""{_ABOUT} ORDER BY m.id DESC LIMIT :limit""",
         {**asked.parameters(reads), "limit": limit},
     )
     return [memory_id for (memory_id,) in found]
@@ -135,19 +140,16 @@ def memories_about(reads: SqliteReads, asked: InPlay, limit: int) -> list[str]:
 
 def required(reads: SqliteReads, asked: InPlay) -> list[str]:
     """Ids of pinned memories of the scope and of constraints on entities in play."""
-    found = reads.connection.execute(
-        f"""{_IN_PLAY} SELECT m.id FROM memories m
+    values = asked.parameters(reads)
+    # Two questions: asked as one, SQLite would walk through all memories to merge the answers.
+    pinned = reads.connection.execute(
+        f"""SELECT m.id FROM memories m
             WHERE m.user = :user AND m.pinned = 1 AND {_LIVE} AND {_HOLDS}
-                AND m.scope IN (SELECT value FROM json_each(:scopes))
-            UNION SELECT m.id FROM in_play
-            JOIN aspects p ON p.entity = in_play.entity
-            JOIN attributes a ON a.aspect = p.aspect
-            JOIN memories m ON m.row = a.row AND {_LIVE} AND {_HOLDS}
-            WHERE m.kind = 'constraint' AND m.scope IN (SELECT value FROM json_each(:scopes))
-            ORDER BY 1""",  # noqa: S608
-        asked.parameters(reads),
-    )
-    return [memory_id for (memory_id,) in found]
+                AND m.scope IN (SELECT value FROM json_each(:scopes))""",  # noqa: S608
+        values,
+    ).fetchall()
+    constraints = reads.connection.execute(f"{_ABOUT} AND m.kind = 'constraint'", values).fetchall()
+    return sorted({memory_id for (memory_id,) in (*pinned, *constraints)})
 
 
 def totals(connection: sqlite3.Connection, user: str) -> dict[str, int]:

@@ -12,9 +12,9 @@ _TEXTS = """SELECT content FROM memories WHERE user = :user AND id = :id
     UNION SELECT json_extract(before, '$.content') FROM memory_history
         WHERE user = :user AND memory_id = :id AND before IS NOT NULL"""
 # After a merge was split again, the survivor's history still holds the state in which it wore
-# the other's words.
+# the other's words. What is redacted counts as undone: nothing may ever bring it back.
 _REDACT = """UPDATE memory_history
-    SET before = json_set(before, '$.content', :purged, '$.tags', json('[]'))
+    SET before = json_set(before, '$.content', :purged, '$.tags', json('[]')), undone = 1
     WHERE user = :user AND memory_id <> :id AND json_extract(before, '$.content') IN
             (SELECT value FROM json_each(:texts))
         AND memory_id IN
@@ -47,8 +47,20 @@ def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int
         pass
     # FTS5 keeps deleted words in old segments until they are merged away.
     connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('optimize')")
-    connection.execute(
-        """INSERT INTO meta VALUES ('purge', CAST(? AS TEXT))
+    # The first tells indexes in memory; the second goes when the traces are gone from the files.
+    connection.executemany(
+        """INSERT INTO meta VALUES (?, CAST(? AS TEXT))
             ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
-        (change,),
+        [("purge", change), ("purge_due", change)],
     )
+
+
+def due(connection: sqlite3.Connection) -> str | None:
+    """The number of the last purge whose traces were not erased from the files yet."""
+    found = connection.execute("SELECT value FROM meta WHERE key = 'purge_due'").fetchone()
+    return None if found is None else str(found[0])
+
+
+def settle(connection: sqlite3.Connection, number: str) -> None:
+    """Notes that the traces are gone, unless another purge came in between."""
+    connection.execute("DELETE FROM meta WHERE key = 'purge_due' AND value = ?", (number,))

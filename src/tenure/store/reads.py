@@ -23,17 +23,44 @@ _NEXT_BEFORE = """SELECT before FROM memory_history
 class SqliteReads:
     """Records and history out of one connection."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, damaged: set[int] | None = None) -> None:
         self.connection = connection
-
-    def records_by_row(self, where: str, values: Mapping[str, Any]) -> dict[int, MemoryRecord]:
-        """The memories that fit a condition of ours, by row number."""
-        found = self.connection.execute(f"{codec.SELECT_RECORD} WHERE {where}", values)
-        return {row[0]: codec.decode(row) for row in found}
+        self._damaged = set() if damaged is None else damaged
 
     def records(self, where: str, values: Mapping[str, Any]) -> list[MemoryRecord]:
-        """The memories that fit a condition of ours, in its order."""
-        return list(self.records_by_row(where, values).values())
+        """The memories that fit a condition of ours, in its order; Corrupt if one is damaged."""
+        found = self.connection.execute(f"{codec.SELECT_RECORD} WHERE {where}", values)
+        return [codec.decode(row) for row in found]
+
+    def sound_records(
+        self, where: str, values: Mapping[str, Any]
+    ) -> dict[int, MemoryRecord | None]:
+        """By row number the memories that fit a condition of ours, None for a damaged one.
+
+        One damaged row must not take the others from anybody; `doctor` names it.
+        """
+        records: dict[int, MemoryRecord | None] = {}
+        for row in self._rows(f"{codec.SELECT_RECORD} WHERE {where}", values):
+            try:
+                records[row[0]] = codec.decode(row)
+            except Corrupt:
+                self._damaged.add(row[0])
+                records[row[0]] = None
+        return records
+
+    def _rows(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        try:
+            return self.connection.execute(statement, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if "decode to UTF-8" not in str(error):
+                raise
+        # A text that is no text any more ends the whole query: read anew, in a way that makes
+        # something of every byte. Its hash will not fit.
+        plain, self.connection.text_factory = self.connection.text_factory, _any_text
+        try:
+            return self.connection.execute(statement, values).fetchall()
+        finally:
+            self.connection.text_factory = plain
 
     def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
         """All changes of a memory, oldest first."""
@@ -43,16 +70,18 @@ class SqliteReads:
         """All changes that were made in one operation, oldest first."""
         return self._entries(user, "WHERE user = ? AND operation = ?", (user, operation))
 
-    def merges(self, user: str, limit: int) -> list[HistoryEntry]:
-        """The latest merges that were not split again, newest first."""
-        found = self._entries(
-            user,
-            "WHERE user = ? AND action = 'merge' AND undone = 0",
-            (user,),
+    def merges(self, scope: Scope, limit: int) -> list[HistoryEntry]:
+        """The latest merges the scope may see that were not split again, newest first."""
+        return self._entries(
+            scope.user,
+            """WHERE user = ? AND action = 'merge' AND undone = 0 AND EXISTS (
+                SELECT 1 FROM memories m WHERE m.user = memory_history.user
+                    AND m.id = memory_history.memory_id
+                    AND m.scope IN (SELECT value FROM json_each(?)))""",
+            (scope.user, as_json(self.visible_scopes(scope))),
             order="ORDER BY entry DESC LIMIT ?",
             limit=(limit,),
         )
-        return found
 
     def damaged_history(self) -> Iterator[str]:
         """What is wrong with the history entries of all users."""
@@ -113,6 +142,10 @@ class SqliteReads:
 def as_json(values: Iterable[Any]) -> str:
     """A list for `json_each`: one bound parameter instead of many."""
     return json.dumps(list(values))
+
+
+def _any_text(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
 def _record(text: str | None) -> MemoryRecord | None:

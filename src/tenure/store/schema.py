@@ -68,6 +68,7 @@ _FOUNDATION = (
         WHERE session_key IS NOT NULL""",
     """CREATE INDEX memories_by_successor ON memories (user, superseded_by)
         WHERE superseded_by IS NOT NULL""",
+    "CREATE INDEX memories_pinned ON memories (user, scope) WHERE pinned = 1",
     """CREATE TABLE memory_stats (
         row INTEGER PRIMARY KEY REFERENCES memories (row) ON DELETE CASCADE,
         scope INTEGER NOT NULL REFERENCES scopes (scope),

@@ -9,12 +9,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tenure.codec import moment_text
-from tenure.errors import Corrupt, InputError, NotFound
+from tenure.errors import InputError, NotFound
 from tenure.store import backup, graph, search
-from tenure.store import rows as codec
 from tenure.store.base import (
     Attribute,
     EmbedderInfo,
@@ -37,6 +36,15 @@ T = TypeVar("T")
 PREFIX_LENGTH_MIN = 4
 _WALK_ROWS = 500
 _LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
+# Tags that are damaged must not end the search among the others.
+_HAS_TAG = """CASE WHEN json_valid(m.tags)
+    THEN EXISTS (SELECT 1 FROM json_each(m.tags) WHERE value = :tag) END"""
+# From the row after a given memory's on, or from the first. Counters stand for their memories:
+# their table is narrow, so walking it does not read every text.
+_LACKING = """SELECT t.row FROM memory_stats t
+    WHERE t.row > coalesce((SELECT row FROM memories WHERE user = :user AND id = :id), 0)
+        AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.row = t.row AND v.embedder =
+            (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
 
 class SqliteStore:
@@ -60,7 +68,7 @@ class SqliteStore:
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         return self._engine.write(
-            lambda connection: work(SqliteTransaction(connection, self._nearest))
+            lambda connection: work(SqliteTransaction(connection, self._nearest, self.damaged))
         )
 
     def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
@@ -80,25 +88,18 @@ class SqliteStore:
             return search.run(connection, self._stemmer, index, search_, scopes)
 
     def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
-        with self._engine.read() as connection:
-            found = connection.execute(
-                f"""{codec.SELECT_RECORD} WHERE m.row IN (SELECT value FROM json_each(:rows))
+        with self._reads() as reads:
+            found = reads.sound_records(
+                f"""m.row IN (SELECT value FROM json_each(:rows))
                     AND m.scope IN (SELECT value FROM json_each(:scopes)) AND {_LIVE}
-                    AND (m.valid_until IS NULL OR m.valid_until > :now)""",  # noqa: S608
+                    AND (m.valid_until IS NULL OR m.valid_until > :now)""",  # noqa: S608 - a constant
                 {
                     "rows": as_json(rows.tolist()),
-                    "scopes": as_json(SqliteReads(connection).visible_scopes(scope)),
+                    "scopes": as_json(reads.visible_scopes(scope)),
                     "now": moment_text(now),
                 },
-            ).fetchall()
-        records = {}
-        for row in found:
-            # One damaged row must not take the others from the agent; `doctor` names it.
-            try:
-                records[row[0]] = codec.decode(row)
-            except Corrupt:
-                self.damaged.add(row[0])
-        return records
+            )
+        return {row: record for row, record in found.items() if record is not None}
 
     def get(self, user: str, prefix: str) -> MemoryRecord:
         wanted = prefix.strip().lower()
@@ -126,33 +127,31 @@ class SqliteStore:
         if listing.kind is not None:
             conditions.append("m.kind = :kind")
         if listing.tag is not None:
-            conditions.append("EXISTS (SELECT 1 FROM json_each(m.tags) WHERE value = :tag)")
+            conditions.append(_HAS_TAG)
         if listing.after is not None:
             conditions.append("m.id < :after")
         with self._reads() as reads:
-            return reads.records(
-                f"{' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit",
-                {
-                    "user": listing.scope.user,
-                    "scopes": as_json(reads.visible_scopes(listing.scope)),
-                    "kind": listing.kind,
-                    "tag": listing.tag,
-                    "after": listing.after,
-                    "limit": listing.limit,
-                },
-            )
+            values = {
+                "user": listing.scope.user,
+                "scopes": as_json(reads.visible_scopes(listing.scope)),
+                "kind": listing.kind,
+                "tag": listing.tag,
+                "after": listing.after,
+            }
+            where = f"{' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit OFFSET :offset"
+            return _page(reads, where, values, listing.limit)
 
     def walk(self, user: str) -> Iterator[MemoryRecord]:
         last = 0
         while True:
             with self._reads() as reads:
-                page = reads.records_by_row(
+                page = reads.sound_records(
                     "m.user = :user AND m.row > :last ORDER BY m.row LIMIT :limit",
                     {"user": user, "last": last, "limit": _WALK_ROWS},
                 )
             if not page:
                 return
-            yield from page.values()
+            yield from (record for record in page.values() if record is not None)
             last = max(page)
 
     # -- history and figures --------------------------------------------------------------
@@ -161,9 +160,9 @@ class SqliteStore:
         with self._reads() as reads:
             return reads.history(user, memory_id)
 
-    def merges(self, user: str, limit: int) -> list[HistoryEntry]:
+    def merges(self, scope: Scope, limit: int) -> list[HistoryEntry]:
         with self._reads() as reads:
-            return reads.merges(user, limit)
+            return reads.merges(scope, limit)
 
     def counters(self, user: str) -> dict[str, int]:
         with self._engine.read() as connection:
@@ -189,9 +188,9 @@ class SqliteStore:
 
     # -- entities -------------------------------------------------------------------------
 
-    def entities(self, user: str, limit: int) -> list[Entity]:
-        with self._engine.read() as connection:
-            return graph.entities(connection, user, limit)
+    def entities(self, scope: Scope, limit: int) -> list[Entity]:
+        with self._reads() as reads:
+            return graph.entities(reads, scope, limit)
 
     def describe(self, scope: Scope, key: str) -> EntityView:
         with self._reads() as reads:
@@ -227,20 +226,24 @@ class SqliteStore:
 
     def embedding_state(self, embedder: str) -> EmbeddingState:
         with self._engine.read() as connection:
-            (live,) = connection.execute(
-                f"SELECT count(*) FROM memories m WHERE {_LIVE}"  # noqa: S608 - a constant
+            (embedded,) = connection.execute(
+                "SELECT count(*) FROM memory_vectors WHERE embedder ="
+                " (SELECT embedder FROM embedders WHERE name = ?)",
+                (embedder,),
             ).fetchone()
-            (lacking,) = connection.execute(
-                f"SELECT count(*) FROM memories m WHERE {_LIVE} AND {_LACKS}",  # noqa: S608
-                {"embedder": embedder},
-            ).fetchone()
-        return EmbeddingState(live - lacking, live)
+            (stored,) = connection.execute("SELECT count(*) FROM memories").fetchone()
+        return EmbeddingState(embedded, stored)
 
-    def without_vector(self, embedder: str, limit: int) -> list[MemoryRecord]:
+    def without_vector(
+        self, embedder: str, limit: int, after: MemoryRecord | None = None
+    ) -> list[MemoryRecord]:
+        last = {"user": after.user, "id": after.id} if after else {"user": None, "id": None}
         with self._reads() as reads:
-            return reads.records(
-                f"{_LIVE} AND {_LACKS} ORDER BY m.row LIMIT :limit",
-                {"embedder": embedder, "limit": limit},
+            return _page(
+                reads,
+                f"m.row IN ({_LACKING} ORDER BY t.row LIMIT :limit OFFSET :offset) ORDER BY m.row",
+                {"embedder": embedder, **last},
+                limit,
             )
 
     def serve_embedder(self, embedder: str) -> bool:
@@ -284,7 +287,7 @@ class SqliteStore:
     @contextlib.contextmanager
     def _reads(self) -> Iterator[SqliteReads]:
         with self._engine.read() as connection:
-            yield SqliteReads(connection)
+            yield SqliteReads(connection, self.damaged)
 
     def close(self) -> None:
         self._engine.close()
@@ -293,8 +296,18 @@ class SqliteStore:
         self._lock.close()
 
 
-_LACKS = """NOT EXISTS (SELECT 1 FROM memory_vectors v JOIN embedders e ON e.embedder = v.embedder
-    WHERE v.row = m.row AND e.name = :embedder)"""
+def _page(reads: SqliteReads, where: str, values: dict[str, Any], limit: int) -> list[MemoryRecord]:
+    """As many records as are wanted, if there are so many: a damaged one gives its place away."""
+    page: list[MemoryRecord] = []
+    offset = 0
+    while len(page) < limit:
+        wanted = limit - len(page)
+        found = reads.sound_records(where, {**values, "limit": wanted, "offset": offset})
+        page += [record for record in found.values() if record is not None]
+        offset += wanted
+        if len(found) < wanted:
+            break
+    return page
 
 
 def _serving(connection: sqlite3.Connection) -> EmbedderInfo | None:
@@ -323,9 +336,8 @@ def _register(connection: sqlite3.Connection, embedder: EmbedderInfo) -> None:
 
 def _serve(connection: sqlite3.Connection, embedder: str) -> bool:
     ready = connection.execute(
-        f"""SELECT 1 FROM embedders WHERE name = :embedder
-            AND NOT EXISTS (SELECT 1 FROM memories m WHERE {_LIVE} AND {_LACKS})""",  # noqa: S608
-        {"embedder": embedder},
+        f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({_LACKING})",  # noqa: S608
+        {"embedder": embedder, "user": None, "id": None},
     ).fetchone()
     if ready is None:
         return False

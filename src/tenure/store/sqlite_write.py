@@ -36,15 +36,20 @@ _INSERT = (
 )
 _UPDATE = (
     f"UPDATE memories SET {', '.join(f'{name} = :{name}' for name in _COLUMNS)} "  # noqa: S608
-    "WHERE user = :user AND id = :id RETURNING row"
+    "WHERE user = :user AND id = :id"
 )
 
 
 class SqliteTransaction(SqliteReads):
     """The verbs of one transaction; reads see what was written before them."""
 
-    def __init__(self, connection: sqlite3.Connection, find_nearest: FindNearest) -> None:
-        super().__init__(connection)
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        find_nearest: FindNearest,
+        damaged: set[int] | None = None,
+    ) -> None:
+        super().__init__(connection, damaged)
         self._find_nearest = find_nearest
         self._change: int | None = None
         self._scopes: dict[Scope, int] = {}
@@ -61,13 +66,14 @@ class SqliteTransaction(SqliteReads):
 
     def live_by_hash(self, scope: Scope, hashes: Sequence[str]) -> dict[str, MemoryRecord]:
         found = self.connection.execute(
-            """SELECT content_hash, id FROM memories
+            """SELECT content_hash, row FROM memories
                 WHERE user = ? AND scope = ? AND deleted_at IS NULL AND superseded_by IS NULL
                     AND content_hash IN (SELECT value FROM json_each(?))
                 ORDER BY row DESC""",
             (scope.user, self._scope(scope), json.dumps(list(hashes))),
         ).fetchall()
-        return {digest: self.get(scope.user, memory_id) for digest, memory_id in found}
+        records = self._sound({row for _, row in found})
+        return {digest: records[row] for digest, row in found if row in records}
 
     def nearest(self, probe: Probe) -> list[list[Near]]:
         scope = self._scope(probe.scope)
@@ -81,13 +87,20 @@ class SqliteTransaction(SqliteReads):
 
     def _live_records(self, rows: set[int], scope: int) -> dict[int, MemoryRecord]:
         """Asked again, for this transaction may have moved or retired what the index knows."""
+        return self._sound(
+            rows,
+            "AND m.scope = :scope AND m.deleted_at IS NULL AND m.superseded_by IS NULL",
+            scope=scope,
+        )
+
+    def _sound(self, rows: set[int], where: str = "", **values: Any) -> dict[int, MemoryRecord]:
         if not rows:
             return {}
-        return self.records_by_row(
-            "m.row IN (SELECT value FROM json_each(:rows)) AND m.scope = :scope"
-            " AND m.deleted_at IS NULL AND m.superseded_by IS NULL",
-            {"rows": json.dumps(sorted(rows)), "scope": scope},
+        found = self.sound_records(
+            f"m.row IN (SELECT value FROM json_each(:rows)) {where}",  # noqa: S608
+            {"rows": json.dumps(sorted(rows)), **values},
         )
+        return {row: record for row, record in found.items() if record is not None}
 
     def superseded_by(self, user: str, memory_id: str) -> list[MemoryRecord]:
         return self.records(
@@ -121,12 +134,16 @@ class SqliteTransaction(SqliteReads):
         if change is not None:
             self._log(record, change)
 
-    def update(self, memory: Indexed, change: Change) -> None:
+    def update(self, memory: Indexed, change: Change | None) -> None:
         record = memory.record
-        found = self.connection.execute(_UPDATE, self._values(memory)).fetchone()
+        found = self.connection.execute(
+            "SELECT row, content = ? FROM memories WHERE user = ? AND id = ?",
+            (record.content, record.user, record.id),
+        ).fetchone()
         if found is None:
             raise NotFound(f"no memory {record.id[:40]!r}")
-        (row,) = found
+        row, has_same_text = found
+        self.connection.execute(_UPDATE, self._values(memory))
         self.connection.execute(
             """UPDATE memory_stats SET scope = ?, access_count = ?, last_accessed = ?,
                 usefulness = ? WHERE row = ?""",
@@ -138,12 +155,13 @@ class SqliteTransaction(SqliteReads):
                 row,
             ),
         )
-        if memory.vectors or change.before is None or change.before.content != record.content:
+        if memory.vectors or not has_same_text:
             self.connection.execute("DELETE FROM memory_vectors WHERE row = ?", (row,))
             self._set_vectors(row, memory.vectors)
         self.connection.execute("DELETE FROM attributes WHERE row = ? AND NOT is_stated", (row,))
         self._link(row, memory)
-        self._log(record, change)
+        if change is not None:
+            self._log(record, change)
 
     def _values(self, memory: Indexed) -> dict[str, Any]:
         record = memory.record

@@ -1,0 +1,120 @@
+"""The async twin of the front door: the same verbs for programs that must not block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tenure.memory import Memory
+from tenure.types import Entity, EntityView, HistoryEntry, MemoryRecord, Recalled, WriteResult
+
+T = TypeVar("T")
+
+
+class AsyncMemory:
+    """The same verbs for programs that must not block: each runs on a worker thread."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        self._memory = Memory(*args, **fields)
+
+    async def remember(self, content: str, **fields: Any) -> MemoryRecord:
+        """Stores a text."""
+        return await _on_thread(self._memory.remember, content, **fields)
+
+    async def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
+        """Stores many texts at once."""
+        return await _on_thread(self._memory.remember_many, items)
+
+    async def recall(
+        self, query: str, limit: int | None = None, explain: bool = False
+    ) -> list[Recalled]:
+        """The memories that answer a query best."""
+        return await _on_thread(self._memory.recall, query, limit, explain)
+
+    async def get(self, memory_id: str) -> MemoryRecord:
+        """The memory with this id."""
+        return await _on_thread(self._memory.get, memory_id)
+
+    async def update(self, memory_id: str, **fields: Any) -> MemoryRecord:
+        """Changes fields of a memory."""
+        return await _on_thread(self._memory.update, memory_id, **fields)
+
+    async def forget(self, memory_id: str, *, purge: bool = False, why: str = "") -> None:
+        """Hides or erases a memory."""
+        await _on_thread(self._memory.forget, memory_id, purge=purge, why=why)
+
+    async def undo(self, memory_id: str) -> list[MemoryRecord]:
+        """Takes back the last change of a memory."""
+        return await _on_thread(self._memory.undo, memory_id)
+
+    async def history(self, memory_id: str) -> list[HistoryEntry]:
+        """Every change of a memory."""
+        return await _on_thread(self._memory.history, memory_id)
+
+    async def confirm(self, memory_id: str) -> MemoryRecord:
+        """A person vouches for a memory."""
+        return await _on_thread(self._memory.confirm, memory_id)
+
+    async def split(self, memory_id: str, entry: int | None = None) -> list[MemoryRecord]:
+        """Takes a merge apart again."""
+        return await _on_thread(self._memory.split, memory_id, entry)
+
+    async def page(self, limit: int = 100, **options: Any) -> list[MemoryRecord]:
+        """A page of memories, newest first."""
+        return await _on_thread(self._memory.page, limit, **options)
+
+    async def merges(self, limit: int = 100) -> list[HistoryEntry]:
+        """The latest merges."""
+        return await _on_thread(self._memory.merges, limit)
+
+    async def stats(self) -> dict[str, int]:
+        """Counts of everything."""
+        return await _on_thread(self._memory.stats)
+
+    async def entities(self, limit: int = 100) -> list[Entity]:
+        """What memories are about."""
+        return await _on_thread(self._memory.entities, limit)
+
+    async def describe(self, entity: str) -> EntityView:
+        """All that is known about an entity."""
+        return await _on_thread(self._memory.describe, entity)
+
+    async def related(self, context: str) -> list[str]:
+        """Ids of memories about what a context names."""
+        return await _on_thread(self._memory.related, context)
+
+    async def required(self, context: str = "") -> list[str]:
+        """Ids of memories that must always be shown."""
+        return await _on_thread(self._memory.required, context)
+
+    async def backup(self, target: str | os.PathLike[str]) -> None:
+        """Writes a verified copy."""
+        await _on_thread(self._memory.backup, target)
+
+    async def reembed(self) -> bool:
+        """Makes all missing vectors now."""
+        return await _on_thread(self._memory.reembed)
+
+    async def close(self) -> None:
+        """Lets go of the file."""
+        await _on_thread(self._memory.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+async def _on_thread(call: Callable[..., T], *args: Any, **fields: Any) -> T:
+    # Imported here: it costs 20 ms, and most programs that remember are not asynchronous.
+    import asyncio
+
+    return await asyncio.to_thread(call, *args, **fields)
