@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -66,17 +67,22 @@ def _parts_table(found: list[Recalled], ids: dict[str, str], names: tuple[str, .
 
 def note_elsewhere(memory: Memory) -> None:
     """Says where else there would be something to find."""
-    if not memory.page(1, everywhere=True):
-        note("there are no memories yet: `tenure remember TEXT` stores one")
-        return
+    for line in elsewhere(memory):
+        note(line)
+
+
+def elsewhere(memory: Memory) -> Iterator[str]:
+    """Where else there would be something to find, in words."""
     scope = memory.scope
     around = memory.page(_LOOK_AROUND, everywhere=True)
+    if not around:
+        yield "there are no memories yet: `tenure remember TEXT` stores one"
     for word in ("project", "agent"):
         other = {getattr(r, word) for r in around} - {None, getattr(scope, word)}
         if other:
             named = sorted(other)[:_NAMED_LIMIT]
             more = ", ..." if len(other) > _NAMED_LIMIT else ""
-            note(f"other {word}s hold memories: add --{word} NAME ({', '.join(named)}{more})")
+            yield f"other {word}s hold memories: add --{word} NAME ({', '.join(named)}{more})"
 
 
 @command("list", "tenure list --kind decision --all-projects")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tenure.cli.answer import Answer, Block, Column, Fields, Lines, Table
-from tenure.cli.finding import note_elsewhere
+from tenure.cli.finding import elsewhere
 from tenure.cli.frame import handles, note, opened
 from tenure.cli.options import command, scope_options
 from tenure.cli.records import memory_table
@@ -65,11 +65,7 @@ def describe(entity: str, project: str | None, agent: str | None) -> Answer:
     ENTITY is a path, a name or a topic, or KIND:NAME as `tenure entities --json` prints it.
     """
     with opened(project, agent) as memory:
-        try:
-            view = _view(memory, entity)
-        except NotFound:
-            note_elsewhere(memory)
-            raise
+        view = _view(memory, entity)
         ids = list(dict.fromkeys(i for found in view.aspects.values() for i in found))
         records = {memory_id: memory.get(memory_id) for memory_id in ids}
         shown_ids, now = handles(memory, ids), memory.services.world.now()
@@ -99,7 +95,8 @@ def _view(memory: Memory, text: str) -> EntityView:
         except NotFound as error:
             first = first or error
     message = first.message if first else "nothing is known about that"
-    raise NotFound(message, hint="`tenure entities` lists what there is")
+    hints = ["`tenure entities` lists what there is", *elsewhere(memory)]
+    raise NotFound(message, hint="; ".join(hints))
 
 
 def _writings(text: str) -> Iterator[str]:

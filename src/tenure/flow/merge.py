@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import Literal
 
 from tenure.rank.scores import PROVENANCE_LADDER
 from tenure.store.base import Near
-from tenure.text.claims import Survivor, compare_claims
+from tenure.text.claims import Survivor, Verdict, compare_claims
+from tenure.text.cues import clearly_differ, words_of
 from tenure.text.reading import read_claim
 from tenure.types import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
 
@@ -60,9 +62,13 @@ def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
         return kept
     retired: tuple[Near, ...] = ()
     reason = ""
-    claim = read_claim(new.content)
+    words, claim = words_of(new.content), cache(read_claim)
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
-        verdict = compare_claims(read_claim(neighbour.memory.content), claim)
+        old = neighbour.memory.content
+        if clearly_differ(words_of(old), words):
+            verdict = Verdict("keep_both", "new", "they share few words")
+        else:
+            verdict = compare_claims(read_claim(old), claim(new.content))
         is_near = neighbour.cosine >= floor
         survivor = verdict.survivor
         if verdict.relation == "merge" and is_near and may_merge(neighbour.memory, new, survivor):
