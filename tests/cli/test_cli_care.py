@@ -333,3 +333,10 @@ def test_the_shell_is_offered_commands_options_and_choices(typed: str, offered: 
         arguments, incomplete
     )
     assert {item.value for item in found} == offered
+
+
+def test_a_purge_names_the_copies_it_cannot_reach(run: Run, stored: Stored) -> None:
+    memory_id = stored("a passing thought")
+    assert run("backup").code == 0
+    done = run("forget", memory_id, "--purge", "--yes")
+    assert "may still hold it" in done.err

@@ -10,6 +10,7 @@ import click
 
 from tenure.cli.answer import Answer, Column, Lines, Table
 from tenure.cli.frame import (
+    BACKUPS_NAME,
     current_home,
     current_settings,
     demand_yes,
@@ -25,8 +26,6 @@ from tenure.cli.progress import bar
 if TYPE_CHECKING:
     from tenure.flow.health import Check
     from tenure.settings import Settings
-
-BACKUPS_NAME = "backups"
 
 
 @command("backup", "tenure backup")

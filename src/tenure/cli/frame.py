@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tenure.settings import Settings
 
 DEBUG_VARIABLE = "TENURE_DEBUG"
+BACKUPS_NAME = "backups"
 ACTOR = "cli"
 STDIN_LIMIT_BYTES = 1 << 20
 SHORT_ID_CHARS = 12

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tenure.cli.answer import Answer, Lines
-from tenure.cli.frame import demand_yes, given, handles, opened, read_text
+from tenure.cli.frame import BACKUPS_NAME, demand_yes, given, handles, note, opened, read_text
 from tenure.cli.options import command
 from tenure.cli.records import change_lines, changed_fields, memory_fields
 from tenure.codec import record_to_dict
@@ -15,6 +15,7 @@ from tenure.errors import InputError
 from tenure.types import KINDS
 
 if TYPE_CHECKING:
+    from tenure.memory import Memory
     from tenure.types import MemoryRecord, WriteResult
 
 WHY_LIMIT_CHARS = 500
@@ -168,10 +169,22 @@ def forget(memory_ids: tuple[str, ...], purge: bool, why: str, yes: bool) -> Ans
             demand_yes(f"{listed}\nErase for good? This cannot be undone.", yes=yes)
         for memory_id in records:
             memory.forget(memory_id, purge=purge, why=why)
+        if purge:
+            _note_copies(memory)
     word = "erased" if purge else "forgot"
     hint = "" if purge else "; `tenure undo ID` brings it back"
     plain = {"results": [{"id": memory_id, "purged": purge} for memory_id in records]}
     return Answer(plain, [Lines([f"{word} {ids[i]}{hint}" for i in records])])
+
+
+def _note_copies(memory: Memory) -> None:
+    """Names the copies that a purge cannot reach."""
+    path = memory.services.store.path
+    aside = sorted(path.parent.glob(f"{path.name}.before-restore-*"))
+    backups = sorted((memory.settings.home / BACKUPS_NAME).glob("*.db"))
+    if aside or backups:
+        named = ", ".join(str(file) for file in (*aside, *backups)[:3])
+        note(f"copies made before are not touched and may still hold it: {named}")
 
 
 def _start(text: str) -> str:

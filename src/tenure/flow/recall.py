@@ -14,7 +14,7 @@ from tenure.text.terms import query_pairs, query_terms
 from tenure.types import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
 
 LIMIT_MAX = 1_000
-_READ_AHEAD = 8
+_READ_AHEAD = 2
 
 Floats = NDArray[np.float64]
 
