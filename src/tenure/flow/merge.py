@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cache
 from typing import Literal
@@ -15,26 +15,12 @@ from tenure.text.reading import read_claim
 from tenure.types import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
 
 SOURCE_LIMIT_COUNT = 64
-# What an undo puts back; times, counters and identity are not changes of the claim.
-CHANGEABLE = (
-    "content",
-    "kind",
-    "agent",
-    "project",
-    "provenance",
-    "origin",
-    "trust",
-    "confidence",
-    "importance",
-    "pinned",
-    "demotion",
-    "tags",
-    "sources",
-    "valid_from",
-    "valid_until",
-    "superseded_by",
-    "deleted_at",
+# What an undo leaves alone; everything else about a claim is put back.
+_NOT_CLAIMED = frozenset(
+    {"id", "user", "created_at", "updated_at", "embedder", "dimension"}
+    | {"access_count", "last_accessed", "usefulness"}
 )
+CHANGEABLE = tuple(f.name for f in fields(MemoryRecord) if f.name not in _NOT_CLAIMED)
 # Reading takes time in proportion to length; a long text is held against the nearest only.
 LONG_TEXT_CHARS = 2_000
 
