@@ -81,9 +81,7 @@ def restore(path: Path, source: Path, now: datetime) -> Path | None:
         try:
             shutil.copyfile(source, temporary)
             temporary.chmod(0o600)
-            with translated(source), contextlib.closing(connect(temporary, write=True)) as copy:
-                _demand_sound(copy, source)
-                copy.execute("PRAGMA journal_mode = WAL")
+            _check_copy(temporary, source)
             sync_file(temporary)
             aside = _set_aside(path, now)
             os.replace(temporary, path)
@@ -92,6 +90,17 @@ def restore(path: Path, source: Path, now: datetime) -> Path | None:
         finally:
             for leftover in (temporary, *side_files(temporary)):
                 leftover.unlink(missing_ok=True)
+
+
+def _check_copy(copy_path: Path, source: Path) -> None:
+    """Refuses what is no sound backup before anything of the present store is touched."""
+    try:
+        with translated(source), contextlib.closing(connect(copy_path, write=True)) as copy:
+            _demand_sound(copy, source)
+            copy.execute("PRAGMA journal_mode = WAL")
+    except Corrupt as error:
+        # The usual advice for a damaged store is to restore a backup: here that is what failed.
+        raise Corrupt(error.message, hint="nothing was changed; choose another backup") from error
 
 
 def _set_aside(path: Path, now: datetime) -> Path | None:
