@@ -118,6 +118,13 @@ def test_the_async_twin_does_the_same(tmp_path: Path) -> None:
     assert asyncio.run(story()) == ["The badger sleeps", "The heron fishes", "The otter swims"]
 
 
+def test_the_async_twin_has_every_verb() -> None:
+    verbs = {name for name in vars(Memory) if not name.startswith("_")}
+    # Parts for our own surfaces, and a thread of its own that an event loop does not need.
+    apart = {"services", "reembed_in_background"}
+    assert verbs - apart - {name for name in vars(AsyncMemory)} == set()
+
+
 def test_backup_and_restore(memory: Memory, tmp_path: Path) -> None:
     made = memory.remember("The badger sleeps")
     memory.backup(tmp_path / "copy.db")

@@ -23,7 +23,6 @@ Action = Literal[
     "delete",
     "split",
     "undo",
-    "import",
 ]
 
 KINDS: tuple[str, ...] = get_args(Kind)

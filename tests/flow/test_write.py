@@ -460,3 +460,16 @@ def test_redaction_cannot_make_a_text_too_long(
     secret = "xoxb-1a2B3c4D5e6F"
     with Memory() as memory, pytest.raises(InputError):
         memory.remember(("word " * 1_634 + f"{secret} " * 2)[:8_192])
+
+
+def test_an_entity_that_names_nothing_is_refused_alone(memory: Memory) -> None:
+    results = memory.remember_many(["good", {"content": "bad", "about": "/"}, "fine"])
+    assert outcomes(results) == ["stored", "refused", "stored"]
+
+
+def test_a_confirmed_constraint_is_not_moved_to_another_thing_by_an_agent(memory: Memory) -> None:
+    made = memory.remember("Never push to main", origin="agent", kind="constraint")
+    memory.confirm(made.id)
+    memory.remember("Never push to main", origin="agent", about="frontend", tags=["evil"])
+    assert memory.required("the frontend") == []
+    assert memory.get(made.id).tags == ()

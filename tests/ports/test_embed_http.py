@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tenure.errors import BadReply, InputError, PortError, PortTimeout
-from tenure.ports import embed_http
+from tenure.ports import embed_batches, embed_http
 from tenure.ports.embed_http import HttpEmbedder
 from tenure.ports.embedder import Embedder, EmbedderSpec, open_embedder
 
@@ -150,9 +150,9 @@ def test_a_bad_request_that_is_not_about_the_format_is_reported(server: Server) 
 
 
 def test_long_lists_go_in_batches(server: Server) -> None:
-    texts = ["x" * n for n in range(1, embed_http.MAX_BATCH + 6)]
+    texts = ["x" * n for n in range(1, embed_batches.MAX_BATCH + 6)]
     rows = opened(server).embed_documents(texts)
-    assert [len(seen["input"]) for seen in server.seen] == [embed_http.MAX_BATCH, 5]
+    assert [len(seen["input"]) for seen in server.seen] == [embed_batches.MAX_BATCH, 5]
     np.testing.assert_allclose(rows[-1], unit(texts[-1]), atol=1e-6)
 
 

@@ -110,7 +110,6 @@ def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
 
 def purge(services: Services, record: MemoryRecord) -> None:
     """Erases a memory and every trace of its text; this cannot be undone."""
-
     now = services.world.now()
 
     def work(transaction: Transaction) -> None:

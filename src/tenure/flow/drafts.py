@@ -9,6 +9,7 @@ from typing import Any
 
 from tenure.codec import parse_moment
 from tenure.errors import InputError, SecretFound
+from tenure.text.entities import parse_about
 from tenure.text.normal import check_text
 from tenure.text.secrets import find_secrets, redact
 from tenure.types import (
@@ -159,7 +160,10 @@ def _checked_entities(name: str, value: object) -> tuple[str, ...]:
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or len(items) > _ENTITY_LIMIT_COUNT:
         raise InputError(f"{name} must be a name or a list of at most {_ENTITY_LIMIT_COUNT}")
-    return tuple(str(checked_name(name, item)) for item in items)
+    names = tuple(str(checked_name(name, item)) for item in items)
+    for text in names:
+        parse_about(text)
+    return names
 
 
 def check_validity(valid_from: object, valid_until: object) -> None:
@@ -184,12 +188,9 @@ def only_proposed(draft: Draft) -> Draft:
 def screened_draft(draft: Draft, policy: str) -> Draft:
     """The draft without secrets: in names, tags and sources they are refused in any case."""
     source = draft.source or Source()
-    for text in (
-        *(draft.agent or "", draft.project or ""),
-        *(*draft.tags, *draft.about, *draft.depends_on),
-        *(getattr(source, name) or "" for name in _SOURCE_FIELDS if name != "quote_hash"),
-    ):
-        screened(text, "refuse")
+    names = [draft.agent, draft.project, source.harness, source.session_key, source.turn]
+    for text in (*names, *draft.tags, *draft.about, *draft.depends_on):
+        screened(text or "", "refuse")
     return replace(draft, content=screened(draft.content, policy))
 
 

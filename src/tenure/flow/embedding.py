@@ -82,7 +82,9 @@ class Embedding:
 
     def serving(self) -> Embedder | None:
         """The embedder whose vectors answer searches; None when none can be reached."""
-        wanted = self._attempt(_WANTED, self.wanted)
+        return self._serving_beside(self._attempt(_WANTED, self.wanted))
+
+    def _serving_beside(self, wanted: Embedder | None) -> Embedder | None:
         info = None if self.is_off else self._store.serving_embedder()
         if info is None or (wanted is not None and info.name == wanted.name):
             return wanted
@@ -127,7 +129,8 @@ class Embedding:
         made: list[dict[str, Vectors]] = [{} for _ in texts]
         if not texts:
             return made
-        found = (self._attempt(_WANTED, self.wanted), self.serving())
+        wanted = self._attempt(_WANTED, self.wanted)
+        found = (wanted, self._serving_beside(wanted))
         for name, embedder in {e.name: e for e in found if e is not None}.items():
             rows = self._attempt(name, partial(embedder.embed_documents, texts))
             for vectors, row in zip(made, [] if rows is None else rows, strict=False):

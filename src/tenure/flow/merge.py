@@ -48,6 +48,7 @@ def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
         return kept
     retired: tuple[Near, ...] = ()
     reason = ""
+    # The new text is read at most once, and only if a neighbour is close enough in words.
     words, claim = words_of(new.content), cache(read_claim)
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
         old = neighbour.memory.content
@@ -133,9 +134,14 @@ def merged(old: MemoryRecord, new: MemoryRecord, survivor: Survivor, now: dateti
     )
 
 
+def may_renew(old: MemoryRecord, new: MemoryRecord) -> bool:
+    """Whether the same text, said again, may change what is known about it."""
+    return not is_weaker(new, old) and not _is_guarded(old, new)
+
+
 def refreshed(old: MemoryRecord, new: MemoryRecord, now: datetime) -> MemoryRecord:
     """The old memory after the same text came again: renewed by an equal, noted from a weaker."""
-    if is_weaker(new, old) or _is_guarded(old, new):
+    if not may_renew(old, new):
         return replace(old, sources=_united(old.sources, new.sources), updated_at=now)
     # Said again, it holds as it is said now: with a new end, or with none.
     return replace(merged(old, new, "old", now), valid_until=new.valid_until)

@@ -9,7 +9,6 @@ from tenure.flow.embedding import Embedding
 from tenure.rank.hybrid import HybridWeights
 from tenure.rank.scores import RELEVANCE_FLOOR, SourceWeights
 from tenure.store.base import Store
-from tenure.types import DEFAULT_USER
 from tenure.world import World
 
 
@@ -35,4 +34,4 @@ class Services:
     world: World
     policy: Policy
     actor: str
-    default_user: str = DEFAULT_USER
+    user: str

@@ -22,7 +22,6 @@ from tenure.flow.services import Services
 from tenure.flow.write import BATCH_LIMIT, indexed, prepare_batch, store_batch
 from tenure.ports.embedder import Vectors
 from tenure.store.base import Indexed, Transaction
-from tenure.text.entities import parse_about
 from tenure.types import Draft, OnSimilar, Scope
 
 LINE_LIMIT_BYTES = 2_000_000
@@ -276,15 +275,12 @@ class _Write:
         for name in ("user", "supersedes"):
             if name in value:
                 raise InputError(f"{name} cannot be set by an import")
-        fields = {"origin": "import", "provenance": "assistant_derived", **value}
+        fields = {"origin": "import", **value}
         if fields["origin"] == "user":
             # No file is a person: what it pins or forbids stays a proposal.
             fields["origin"] = "import"
         content = fields.pop("content", None)
-        draft = make_draft(content, self._scope, {**fields, "on_similar": self._on_similar})
-        for text in (*draft.about, *draft.depends_on):
-            parse_about(text)
-        return draft
+        return make_draft(content, self._scope, {**fields, "on_similar": self._on_similar})
 
 
 class _Restore:

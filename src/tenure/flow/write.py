@@ -13,7 +13,7 @@ from tenure.errors import InputError, NotFound, TenureError
 from tenure.flow.drafts import screened_draft
 from tenure.flow.embedding import CHANGE_THRESHOLD, gate_threshold
 from tenure.flow.graph import attributes_of, dependencies_of
-from tenure.flow.merge import GateVerdict, is_weaker, judge, may_supersede, merged, refreshed
+from tenure.flow.merge import GateVerdict, judge, may_renew, may_supersede, merged, refreshed
 from tenure.flow.services import Services
 from tenure.ports.embedder import Vectors
 from tenure.store.base import Change, Indexed, Near, Probe, Transaction
@@ -75,7 +75,6 @@ def indexed(
 class PreparedBatch:
     """Drafts that are screened, embedded and ready for their transaction."""
 
-    drafts: Sequence[Draft | TenureError]
     items: list[Prepared | TenureError]
     gate: Gate | None
     now: datetime
@@ -94,7 +93,7 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | TenureError]) -> 
     now = services.world.now()
     serving = services.embedding.serving_name()
     items = _prepare(services, drafts, serving, now)
-    return PreparedBatch(drafts, items, _gate(services, serving), now)
+    return PreparedBatch(items, _gate(services, serving), now)
 
 
 def store_batch(
@@ -114,7 +113,8 @@ def store_batch(
             else WriteResult("refused", None, item.message, error=item)
             for item in prepared.items
         ]
-        batch.count(results, prepared.drafts)
+        for outcome, amount in Counter(result.outcome for result in results).items():
+            transaction.count(services.user, f"write.{outcome}", amount)
         return results
 
     return services.store.write(work)
@@ -309,7 +309,7 @@ class Batch:
         record = refreshed(old, item.record, self._now)
         is_repeat = replace(record, updated_at=old.updated_at) == old
         change = replace(self._change("refresh", "the same text again"), before=old)
-        links = item.draft if not is_weaker(item.record, old) else None
+        links = item.draft if may_renew(old, item.record) else None
         memory = indexed(record, item.memory.vectors if _same_text(record, item) else {}, links)
         # Saying the same thing a hundred times is not a hundred changes.
         self._transaction.update(memory, None if is_repeat and not item.draft.about else change)
@@ -378,13 +378,3 @@ class Batch:
     def _change(self, action: Action, why: str) -> Change:
         services = self._services
         return Change(services.world.new_id(), self._now, services.actor, action, why)
-
-    def count(self, results: Sequence[WriteResult], drafts: Sequence[Draft | TenureError]) -> None:
-        """Adds the outcomes to the counters."""
-        outcomes = Counter(
-            (draft.user if isinstance(draft, Draft) else None, result.outcome)
-            for draft, result in zip(drafts, results, strict=True)
-        )
-        first = next((d.user for d in drafts if isinstance(d, Draft)), self._services.default_user)
-        for (user, outcome), amount in outcomes.items():
-            self._transaction.count(user or first, f"write.{outcome}", amount)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,59 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.errors import InputError, MissingExtra, PortError
-from tenure.ports.embedder import (
-    EmbedderSpec,
-    Vectors,
-    checked,
-    embed_in_batches,
-    identity,
-)
+from tenure.ports.embed_batches import BatchEmbedder
+from tenure.ports.embedder import EmbedderSpec, Vectors, checked, identity
 from tenure.text.wordpiece import WordPiece
 
-MAX_BATCH = 64
 # MiniLM and its kin were trained on at most this many word pieces, the two markers included.
 MAX_PIECES = 256
 START_PIECE, END_PIECE = "[CLS]", "[SEP]"
 VOCABULARY_FILE = "vocab.txt"
 
 
-class _LocalEmbedder:
-    """What the adapters share: prefixes, batches and the check of the output."""
-
-    max_batch = MAX_BATCH
-
-    def __init__(self, spec: EmbedderSpec, name: str) -> None:
-        self._spec = spec
-        self._dimension = spec.dimension
-        self.name = name
-
-    @property
-    def dimension(self) -> int:
-        """The length of the vectors; runs the model once when it was not given."""
-        if self._dimension is None:
-            return int(self.embed_documents(["dimension"]).shape[1])
-        return self._dimension
-
-    def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        prefix = self._spec.document_prefix
-        return self._embed([prefix + text for text in texts])
-
-    def embed_query(self, text: str) -> Vectors:
-        row: Vectors = self._embed([self._spec.query_prefix + text])[0]
-        return row
-
-    def _embed(self, texts: Sequence[str]) -> Vectors:
-        if not texts:
-            return np.zeros((0, self.dimension), np.float32)
-        rows = embed_in_batches(texts, self.max_batch, self._embed_batch)
-        self._dimension = rows.shape[1]
-        return rows
+class _LocalEmbedder(BatchEmbedder):
+    """A model in this process: what it gives is checked in one place."""
 
     def _embed_batch(self, texts: Sequence[str]) -> Vectors:
         return checked(self._run(texts), len(texts), self._dimension, self.name)
 
+    @abstractmethod
     def _run(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        raise NotImplementedError
+        """Whatever the model makes of the texts."""
 
 
 class FastembedEmbedder(_LocalEmbedder):

@@ -16,16 +16,15 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from tenure.errors import BadReply, InputError, PortError, PortTimeout
+from tenure.ports.embed_batches import BatchEmbedder
 from tenure.ports.embedder import (
     EmbedderSpec,
     Vectors,
     checked,
-    embed_in_batches,
     identity,
 )
 from tenure.world import World
 
-MAX_BATCH = 64
 MAX_ATTEMPTS = 4
 FIRST_PAUSE_MS = 200.0
 # A server may ask for minutes; nobody waits that long for a memory.
@@ -59,47 +58,23 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class HttpEmbedder:
+class HttpEmbedder(BatchEmbedder):
     """Asks a server for vectors; `timeout_ms` bounds one batch with all its repeats."""
-
-    max_batch = MAX_BATCH
 
     def __init__(self, spec: EmbedderSpec, world: World | None = None) -> None:
         if not spec.model:
             raise InputError("the embedder has no model", hint="name one, e.g. nomic-embed-text")
-        self._spec = spec
+        super().__init__(spec, identity("openai", spec))
         self._world = world or World()
         self._url = _endpoint(spec.url)
         self._server = "{0.scheme}://{0.hostname}{1}".format(
             urlsplit(self._url), _port_suffix(self._url)
         )
-        self._dimension = spec.dimension
         self._formats = ["base64", "float"]
         self._opener = urllib.request.build_opener(_NoRedirects)
-        self.name = identity("openai", spec)
 
     def __repr__(self) -> str:
         return f"HttpEmbedder(name={self.name!r}, server={self._server!r})"
-
-    @property
-    def dimension(self) -> int:
-        """The length of the vectors; asks the server once when it was not given."""
-        if self._dimension is None:
-            return int(self.embed_documents(["dimension"]).shape[1])
-        return self._dimension
-
-    def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        prefix = self._spec.document_prefix
-        return self._embed([prefix + text for text in texts])
-
-    def embed_query(self, text: str) -> Vectors:
-        row: Vectors = self._embed([self._spec.query_prefix + text])[0]
-        return row
-
-    def _embed(self, texts: Sequence[str]) -> Vectors:
-        if not texts:
-            return np.zeros((0, self.dimension), np.float32)
-        return embed_in_batches(texts, self.max_batch, self._embed_batch)
 
     def _embed_batch(self, texts: Sequence[str]) -> Vectors:
         # Servers refuse empty inputs, and an empty text has no vector anyway.
