@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tenure.errors import Busy, InputError, NotFound, StorageError, TenureError
+from tenure.errors import Busy, InputError, StorageError, TenureError
 from tenure.flow import change, graph
 from tenure.flow import recall as recalling
 from tenure.flow import write as writing
@@ -148,17 +148,8 @@ class Memory:
         """The memory with this id, or the only one whose id starts so."""
         if not isinstance(memory_id, str):
             raise InputError(f"an id is text, not {type(memory_id).__name__}")
-        record = self._services.store.get(self.scope.user, memory_id)
-        if not self._everywhere and not self._sees(record):
-            # The same answer as for an id that does not exist.
-            raise NotFound(f"no memory {memory_id[:40]!r}")
-        return record
-
-    def _sees(self, record: MemoryRecord) -> bool:
-        return record.agent in (None, self.scope.agent) and record.project in (
-            None,
-            self.scope.project,
-        )
+        within = None if self._everywhere else self.scope
+        return self._services.store.get(self.scope.user, memory_id, within)
 
     def page(
         self,

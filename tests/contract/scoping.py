@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable
@@ -117,6 +118,14 @@ def by_pin(store: Store, scope: Scope) -> list[str]:
     return sorted(store.required(scope, [], NOW))
 
 
+def by_id(store: Store, scope: Scope) -> list[str]:
+    found = []
+    for known in store.walk(scope.user):
+        with contextlib.suppress(NotFound):
+            found.append(store.get(scope.user, known.id, scope).id)
+    return sorted(found)
+
+
 def by_hash(store: Store, scope: Scope) -> list[str]:
     digest = content_hash(TEXT)
     return ids(store.write(lambda t: t.live_by_hash(scope, [digest])).values())
@@ -133,6 +142,7 @@ WAYS: tuple[Way, ...] = (
     by_words,
     by_vector,
     by_rows,
+    by_id,
     by_listing,
     by_entity,
     by_traversal,

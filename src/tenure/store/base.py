@@ -239,8 +239,11 @@ class Store(Protocol):
     def write(self, work: Callable[[Transaction], T]) -> T:
         """Runs `work` in one transaction and returns when it is durable."""
 
-    def get(self, user: str, prefix: str) -> MemoryRecord:
-        """The memory whose id starts with `prefix`; NotFound for none, InputError for several."""
+    def get(self, user: str, prefix: str, within: Scope | None = None) -> MemoryRecord:
+        """The memory whose id starts with `prefix`; NotFound for none, InputError for several.
+
+        `within` leaves out what that scope may not see, as if it did not exist.
+        """
 
     def search(self, search: Search) -> Pool:
         """Both legs of a search in everything the scope may see."""

@@ -101,14 +101,16 @@ class SqliteStore:
             )
         return {row: record for row, record in found.items() if record is not None}
 
-    def get(self, user: str, prefix: str) -> MemoryRecord:
+    def get(self, user: str, prefix: str, within: Scope | None = None) -> MemoryRecord:
         wanted = prefix.strip().lower()
         if not (PREFIX_LENGTH_MIN <= len(wanted) <= ID_LENGTH and wanted.isascii()):
             raise NotFound(f"no memory {prefix[:40]!r}")
         with self._reads() as reads:
+            seen = None if within is None else as_json(reads.visible_scopes(within))
             found = reads.records(
-                "m.user = :user AND m.id >= :low AND m.id < :high ORDER BY m.id LIMIT 2",
-                {"user": user, "low": wanted, "high": wanted + "~"},
+                "m.user = :user AND m.id >= :low AND m.id < :high AND (:seen IS NULL"
+                " OR m.scope IN (SELECT value FROM json_each(:seen))) ORDER BY m.id LIMIT 2",
+                {"user": user, "low": wanted, "high": wanted + "~", "seen": seen},
             )
         if not found:
             raise NotFound(f"no memory {prefix[:40]!r}")
