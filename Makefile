@@ -22,8 +22,10 @@ $(STAMP): pyproject.toml constraints.txt
 	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-run: setup ## the main job in one minute, on a throw-away store
-	@$(BIN)/python examples/first_minute.py
+run: setup ## a recorded week in one minute, then the daemon is up
+	@$(BIN)/tenure demo
+	@$(BIN)/tenure up --background
+	@$(BIN)/tenure status
 
 check: setup ## lint, format and types
 	@$(BIN)/ruff check .

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tenure import AsyncMemory, InputError, Memory, StorageError
+from tenure.async_memory import AsyncSession
 from tenure.errors import Busy
+from tenure.session import Session
 from tenure.store import backup
 
 
@@ -118,10 +120,28 @@ def test_the_async_twin_does_the_same(tmp_path: Path) -> None:
     assert asyncio.run(story()) == ["The badger sleeps", "The heron fishes", "The otter swims"]
 
 
+def test_an_async_session_has_every_verb_and_does_the_same(tmp_path: Path) -> None:
+    wanted = {name for name in vars(Session) if not name.startswith("_")} - {"scope"}
+    assert wanted - set(vars(AsyncSession)) == set()
+
+    async def story() -> None:
+        async with AsyncMemory(tmp_path / "m.db") as memory:
+            made = await memory.remember("The badger sleeps under the oak")
+            async with await memory.session("one", context="where does the badger sleep?") as run:
+                assert made.content in run.inject
+                assert run.ranking == [made.id]
+                await run.prompt("and the heron?")
+                await run.rate({run.memories[0].handle: 0.5})
+                await run.end(used={made.id: 1.0})
+            assert await memory.drain() == 0
+
+    asyncio.run(story())
+
+
 def test_the_async_twin_has_every_verb() -> None:
     verbs = {name for name in vars(Memory) if not name.startswith("_")}
     # Parts for our own surfaces, and a thread of its own that an event loop does not need.
-    apart = {"services", "reembed_in_background"}
+    apart = {"services", "works", "work_meanwhile", "view", "reembed_in_background"}
     assert verbs - apart - {name for name in vars(AsyncMemory)} == set()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import click
+import msgspec
 
 from tenure.cli.app import APP, SECTIONS
 from tenure.settings import SETTINGS, Setting, show
+from tenure.web.app import TABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 MADE_BY = "<!-- Made by tools/gen_docs.py: change the code, then run it again. -->"
@@ -162,9 +165,59 @@ def _written(option: click.Option) -> str:
     return f"{names} {option.metavar or option.type.name.split()[0].upper()}"
 
 
+HTTP_INTRO = """# HTTP
+
+What the daemon answers; [how it is run](../operations/daemon.md). `GET /openapi.json` has the same
+with every field, as OpenAPI. Bodies and replies are JSON, lists are under `results`.
+
+**Who may.** On the Unix socket: the user who started the daemon. Over TCP: whoever sends
+`Authorization: Bearer TOKEN`, the token being in the file `token` of the data folder; `health`
+needs none.
+
+**Scope.** `user`, `agent` and `project` stand in the body of a POST, else in the query string. A
+request that names neither agent nor project may name any memory of the user by its id; one that
+names them keeps to what they see.
+
+**Errors** are `application/problem+json`: `type`, `title`, `status`, `detail`, `code`, `hint` (when
+there is something to do about it) and `request_id`, which is in the log too.
+
+| status | when |
+|---|---|
+| 400 | not HTTP, not JSON, a key given twice, a token in the address |
+| 401, 403 | no right token; a foreign name in Host, a foreign web page |
+| 404, 405 | no such path or memory in this scope; not with this method |
+| 408, 413, 415, 431 | the body is too slow, too large (2 MB), not JSON; the head is over 32 kB |
+| 409 | the present state does not allow it |
+| 422 | a field is missing, unknown or cannot be accepted |
+| 429 | too many requests a second, or 20 wrong tokens in a minute |
+| 503 | more is under way than the daemon takes on, or the store is busy; `Retry-After` says when |
+| 507 | the disk is full; nothing was stored and nothing lost |
+"""
+
+
+def http_page() -> str:
+    """The reference of all routes."""
+    lines = [MADE_BY, HTTP_INTRO]
+    lines += ["| route | class | what it does | takes |", "|---|---|---|---|"]
+    for route in TABLE:
+        path = re.sub(r":\w+}", "}", route.path)
+        parts = [_taken(kind) for kind in (route.body, route.query) if kind is not None]
+        taken = "; in the query: ".join(filter(None, parts))
+        cells = (f"`{route.method} {path}`", route.access, route.summary, taken)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _taken(kind: type[msgspec.Struct]) -> str:
+    """The fields of a request, those that must be given in bold."""
+    found = msgspec.structs.fields(kind)
+    return ", ".join(f"**{field.name}**" if field.required else field.name for field in found)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/settings.md": settings_page,
     "docs/reference/cli.md": cli_page,
+    "docs/reference/http.md": http_page,
 }
 
 

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tenure.flow.ratings import RatingsTaken
+from tenure.flow.showing import Served, ShownMemory
 from tenure.memory import Memory
+from tenure.session import Session
 from tenure.types import Entity, EntityView, HistoryEntry, MemoryRecord, Recalled, WriteResult
 
 T = TypeVar("T")
@@ -89,6 +92,17 @@ class AsyncMemory:
         """Ids of memories that must always be shown."""
         return await _on_thread(self._memory.required, context)
 
+    async def session(
+        self, key: str, project: str | None = None, context: str | None = None, **told: Any
+    ) -> AsyncSession:
+        """Begins a session, or goes on with it."""
+        begun = await _on_thread(self._memory.session, key, project, context, **told)
+        return AsyncSession(begun)
+
+    async def drain(self) -> int:
+        """Runs every job that is due now."""
+        return await _on_thread(self._memory.drain)
+
     async def backup(self, target: str | os.PathLike[str]) -> None:
         """Writes a verified copy."""
         await _on_thread(self._memory.backup, target)
@@ -111,6 +125,74 @@ class AsyncMemory:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+class AsyncSession:
+    """A running session whose verbs do not block; leaving the block ends it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def key(self) -> str:
+        """The session's name."""
+        return self._session.key
+
+    @property
+    def inject(self) -> str:
+        """The text that opens the session."""
+        return self._session.inject
+
+    @property
+    def injection(self) -> str | None:
+        """The code that ratings of the opening text must name."""
+        return self._session.injection
+
+    @property
+    def memories(self) -> list[ShownMemory]:
+        """What was shown so far."""
+        return self._session.memories
+
+    @property
+    def ranking(self) -> list[str]:
+        """Ids of all candidates in final order."""
+        return self._session.ranking
+
+    @property
+    def status_line(self) -> str:
+        """How far learning has come."""
+        return self._session.status_line
+
+    async def prompt(self, text: str, feedback: Mapping[str, float] | None = None) -> Served:
+        """What a prompt of the user calls to mind."""
+        return await _on_thread(self._session.prompt, text, feedback)
+
+    async def reply(self, text: str) -> RatingsTaken:
+        """Takes the ratings at the end of the agent's reply."""
+        return await _on_thread(self._session.reply, text)
+
+    async def rate(self, scores: Mapping[str, float]) -> RatingsTaken:
+        """How useful memories were, by handle or id."""
+        return await _on_thread(self._session.rate, scores)
+
+    async def compact(self) -> None:
+        """The agent forgets what it was shown."""
+        await _on_thread(self._session.compact)
+
+    async def end(self, transcript: object = None, used: Mapping[str, float] | None = None) -> None:
+        """Ends the session; again is fine."""
+        await _on_thread(self._session.end, transcript, used)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.end()
 
 
 async def _on_thread(call: Callable[..., T], *args: Any, **fields: Any) -> T:

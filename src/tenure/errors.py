@@ -16,6 +16,7 @@ TenureError                     the base; catch this one
 └── PortError                   something outside the process failed       502
     ├── PortTimeout             it did not answer in time                  504
     ├── BadReply                it answered nonsense                       502
+    ├── BudgetSpent             the money or the calls for now are used up 429
     └── MissingExtra            an optional dependency is not installed    500
 """
 
@@ -133,6 +134,19 @@ class BadReply(PortError):
     """It answered, but not with what was agreed."""
 
     code = "bad_reply"
+
+
+class BudgetSpent(PortError):
+    """What may be spent for now is spent; the work waits `retry_after_s` and is not lost."""
+
+    code = "budget_spent"
+    status = 429
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, retry_after_s: float = 0.0
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class MissingExtra(PortError):

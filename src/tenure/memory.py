@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,15 +17,14 @@ from tenure.errors import Busy, InputError, StorageError, TenureError
 from tenure.flow import change, graph
 from tenure.flow import recall as recalling
 from tenure.flow import write as writing
+from tenure.flow.background import Background
+from tenure.flow.context import StartRequest
 from tenure.flow.drafts import checked_field, checked_name, make_draft
-from tenure.flow.embedding import Embedding
-from tenure.flow.services import Policy, Services
-from tenure.ports.embedder import EmbedderSpec
-from tenure.rank.hybrid import HybridWeights
-from tenure.rank.scores import SourceWeights
-from tenure.settings import Settings, home_folder, load_settings, prepare_home
+from tenure.flow.services import Services
+from tenure.opening import open_services, store_file
+from tenure.session import Session
+from tenure.settings import Settings, home_folder, load_settings
 from tenure.store.base import Listing, Transaction
-from tenure.store.sqlite import SqliteStore
 from tenure.text.entities import entity_key, parse_about
 from tenure.types import (
     Entity,
@@ -63,25 +64,39 @@ class Memory:
         """
         home = home_folder(os.environ)
         self.settings = settings or load_settings(home, os.environ)
-        self.scope = Scope(
+        self.scope = self._checked_scope(user, agent, project)
+        file = store_file(path, self.settings)
+        services = open_services(file, self.settings, World(clock), actor)
+        self._services = replace(services, user=self.scope.user)
+        self._everywhere = everywhere
+        self._works = Background(self._services)
+        self._may_work = background
+        if background and self._services.embedding.is_changed():
+            self.reembed_in_background()
+        if background and self._works.has_waiting():
+            self._works.nudge()
+
+    def view(
+        self,
+        user: str | None = None,
+        agent: str | None = None,
+        project: str | None = None,
+        *,
+        everywhere: bool = False,
+    ) -> Self:
+        """The same open store for another scope; only the first of them is to be closed."""
+        other = copy.copy(self)
+        other.scope = self._checked_scope(user, agent, project)
+        other._services = replace(self._services, user=other.scope.user)
+        other._everywhere = everywhere
+        return other
+
+    def _checked_scope(self, user: object, agent: object, project: object) -> Scope:
+        return Scope(
             str(checked_name("user", self.settings.user if user is None else user)),
             checked_name("agent", agent),
             checked_name("project", project),
         )
-        store, world = SqliteStore(_store_file(path, self.settings)), World(clock)
-        self._services = Services(
-            store,
-            Embedding(store, _embedder_spec(self.settings), world),
-            world,
-            _policy(self.settings),
-            actor,
-            self.scope.user,
-        )
-        self._everywhere = everywhere
-        self._background: threading.Thread | None = None
-        self._stopping = threading.Event()
-        if background and self._services.embedding.is_changed():
-            self.reembed_in_background()
 
     # -- writing --------------------------------------------------------------------------
 
@@ -182,6 +197,46 @@ class Memory:
         counted.update(self._services.embedding.failures)
         return {**store.totals(self.scope.user), **counted}
 
+    # -- sessions -------------------------------------------------------------------------
+
+    def session(
+        self,
+        key: str,
+        project: str | None = None,
+        context: str | None = None,
+        *,
+        harness: str | None = None,
+        cwd: str | None = None,
+    ) -> Session:
+        """Begins a session, or goes on with it: what it should be shown is on the result."""
+        name = str(checked_name("session key", key))
+        scope = (
+            self.scope
+            if project is None
+            else replace(self.scope, project=checked_name("project", project))
+        )
+        text = None if context is None else _checked_text("a context", context)
+        for what, given in (("a harness", harness), ("a working directory", cwd)):
+            if given is not None:
+                _checked_text(what, given)
+        request = StartRequest(name, scope, text, harness, cwd)
+        return Session(self._services, request, self._session_ended)
+
+    def drain(self) -> int:
+        """Runs every job that is due now; returns how many got done."""
+        return self._works.drain()
+
+    def work_meanwhile(self) -> None:
+        """Lets a thread run the jobs that are due, now and from now on."""
+        self._works.nudge()
+
+    def _session_ended(self, is_known: bool) -> None:
+        """What is known to have helped is noted at once; the rest is judged meanwhile."""
+        if is_known:
+            self._works.drain()
+        elif self._may_work:
+            self._works.nudge()
+
     # -- structure ------------------------------------------------------------------------
 
     def entities(self, limit: int = 100) -> list[Entity]:
@@ -204,6 +259,11 @@ class Memory:
     # -- care -----------------------------------------------------------------------------
 
     @property
+    def works(self) -> Background:
+        """What runs beside the calls, for surfaces of ours."""
+        return self._works
+
+    @property
     def services(self) -> Services:
         """The parts, for the command line and other surfaces of ours."""
         return self._services
@@ -214,27 +274,17 @@ class Memory:
 
     def reembed(self, progress: Callable[[int, int], None] = lambda done, total: None) -> bool:
         """Makes all missing vectors now; says whether the configured embedder serves."""
-        return self._services.embedding.reembed(progress, self._stopping.is_set)
+        return self._works.reembed(progress)
 
     def reembed_in_background(
         self, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> threading.Thread:
         """Makes missing vectors while the store stays in use; searches stay correct meanwhile."""
-
-        def run() -> None:
-            # What fails is counted where it fails; the next start tries again.
-            with contextlib.suppress(TenureError):
-                self.reembed(progress)
-
-        self._background = threading.Thread(target=run, name="tenure-reembed", daemon=True)
-        self._background.start()
-        return self._background
+        return self._works.reembed_meanwhile(progress)
 
     def close(self) -> None:
         """Finishes what is under way and lets go of the file; safe to call twice."""
-        self._stopping.set()
-        if self._background is not None:
-            self._background.join()
+        self._works.stop()
         self._keep_failures()
         self._services.store.close()
 
@@ -275,51 +325,3 @@ def _checked_text(what: str, text: object) -> str:
     if isinstance(text, str):
         return text
     raise InputError(f"{what} must be text, not {type(text).__name__}")
-
-
-def _store_file(path: str | os.PathLike[str] | None, settings: Settings) -> Path:
-    if path is None:
-        prepare_home(settings.home)
-        return settings.store_file
-    if not isinstance(path, str | Path) or "\0" in str(path):
-        raise InputError("the path of a store must be text without a NUL character")
-    try:
-        file = Path(path).expanduser()
-    except RuntimeError as error:
-        raise InputError(f"{path}: {error}", hint="give the whole path") from error
-    if file.is_dir():
-        raise InputError(f"{file} is a folder", hint="name a file in it, e.g. tenure.db")
-    if not file.parent.is_dir():
-        raise InputError(f"there is no folder {file.parent}", hint="create it first")
-    return file
-
-
-def _embedder_spec(settings: Settings) -> EmbedderSpec:
-    chosen = settings.embedder
-    return EmbedderSpec(
-        kind=chosen.kind,
-        model=chosen.model,
-        url=chosen.url,
-        api_key=chosen.api_key,
-        dimension=chosen.dimension,
-        timeout_ms=chosen.timeout_ms,
-        query_prefix=chosen.query_prefix,
-        document_prefix=chosen.document_prefix,
-    )
-
-
-def _policy(settings: Settings) -> Policy:
-    ranking = settings.ranking
-    return Policy(
-        gate_enabled=settings.gate.enabled,
-        gate_threshold=settings.gate.threshold,
-        secrets=settings.secrets.policy,
-        relevance_floor=settings.recall.relevance_floor,
-        hybrid=HybridWeights(cosine=settings.recall.vector_weight),
-        sources=SourceWeights(
-            ranking.weight_user_stated,
-            ranking.weight_episode_summary,
-            ranking.weight_assistant_derived,
-            ranking.confidence_slope,
-        ),
-    )

@@ -221,3 +221,99 @@ class EntityView:
     aspects: dict[str, tuple[str, ...]] = field(default_factory=dict)
     constraints: tuple[str, ...] = ()
     depends_on: tuple[Entity, ...] = ()
+
+
+# -- sessions -------------------------------------------------------------------------------
+
+Role = Literal["user", "assistant", "edit", "tool", "result", "system"]
+CandidateSource = Literal["effective", "predictor", "both", "exploration", "fts_only"]
+# How a rating came in, the strongest road first: one rating per turn and memory counts.
+Channel = Literal["program", "trailer", "tool", "transcript", "field"]
+
+ROLES: tuple[str, ...] = get_args(Role)
+CHANNELS: tuple[str, ...] = get_args(Channel)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One entry of a transcript: who acted, and what was said or done.
+
+    `user` is what the person typed, `assistant` the agent's replies, `edit` what it wrote into
+    files, `tool` the calls it made, `result` what came back to it, `system` everything else.
+    """
+
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """One memory as it is put before a judge, without its id, its scores or its source."""
+
+    text: str
+    was_shown: bool
+    provenance: Provenance = "user_stated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a judge says about a finished session; `relevance` follows the order of the exhibits."""
+
+    # How well memory carried the session on, 0..1; None when the judge cannot say.
+    score: float | None
+    confidence: float
+    # 0..1, below 0 for one that did harm, None for one that was not judged.
+    relevance: tuple[float | None, ...]
+    # Places of exhibits that the user had to explain again.
+    missing: tuple[int, ...] = ()
+    missing_topics: tuple[str, ...] = ()
+    novel_context_count: int = 0
+    reasoning: str = ""
+    raw: str = ""
+    judge: str = "rules"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A memory that was considered in a session, with every number as it was served."""
+
+    memory_id: str
+    source: CandidateSource
+    # Which searches found it: effective, cosine, text, history, traversal, required.
+    origins: tuple[str, ...] = ()
+    effective_score: float | None = None
+    composite_score: float | None = None
+    predictor_score: float | None = None
+    final_score: float
+    rank: int
+    baseline_rank: int | None = None
+    predictor_rank: int | None = None
+    was_injected: bool = False
+    # The probability with which chance put it where it is, for audit.
+    propensity: float = 1.0
+    features: tuple[float, ...] = ()
+    feature_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionMemory:
+    """A candidate with what happened to it after it was served."""
+
+    candidate: Candidate
+    handle: str | None = None
+    # The injection that showed it first, and whether the agent still has it before its eyes.
+    injection: int | None = None
+    in_context: bool = False
+    is_harmful: bool = False
+    relevance_score: float | None = None
+    is_missing: bool = False
+    fts_hit_count: int = 0
+    agent_relevance_score: float | None = None
+    agent_feedback_count: int = 0
+    label: float | None = None
+    label_parts: dict[str, float | str | None] = field(default_factory=dict)
+
+    @property
+    def memory_id(self) -> str:
+        """The memory's id."""
+        return self.candidate.memory_id

@@ -14,15 +14,30 @@ from contract.care import Care
 from contract.embedders import Embedders
 from contract.entities import Entities
 from contract.finding import Finding
+from contract.jobs import Jobs
+from contract.learning import Learning
 from contract.purging import Purging
 from contract.roundtrip import RoundTrip
 from contract.scoping import Scoping
+from contract.sessions import Sessions
 from contract.shelf import Shelf
 from contract.writing import Writing
 from tenure.store.base import Store
 
 
-class StoreContract(Finding, Scoping, Writing, Entities, Purging, Embedders, RoundTrip, Care):
+class StoreContract(
+    Finding,
+    Scoping,
+    Writing,
+    Entities,
+    Purging,
+    Embedders,
+    RoundTrip,
+    Care,
+    Jobs,
+    Sessions,
+    Learning,
+):
     """The whole contract of `tenure.store.base`."""
 
     def make_store(self, folder: Path) -> Store:

@@ -115,7 +115,7 @@ def test_recall_stays_correct_while_the_background_works(tmp_path: Path, server:
     server.gate.set()
     with Memory(path, settings=over_http(tmp_path, server)) as memory:
         # A changed embedder starts its background work by itself.
-        worker = memory._background
+        worker = memory.works._reembedding
         assert worker is not None
         assert found(memory, "heron reeds")[0] == "The heron lives in the reeds"
         server.gate.clear()

@@ -36,9 +36,26 @@ def test_what_is_about_an_entity_is_found_from_the_entity_on(store: SqliteStore)
     insert(store, *(indexed(record(n), attributes=(topics[n],)) for n in range(20)))
     statements = traced(store)
     assert numbers(store.memories_about(Scope(), [topics[3].key], NOW, 9)) == [3]
-    steps = plan(store, statements, "in_play")
-    assert "SEARCH a USING PRIMARY KEY (aspect=?)" in steps, steps
+    latest = plan(store, statements, "SELECT row FROM attributes")
+    assert "SEARCH attributes USING PRIMARY KEY (aspect=?)" in latest, latest
+    assert "TEMP B-TREE" not in latest, latest
+    steps = plan(store, statements, "SELECT m.id FROM memories m WHERE m.row IN")
     assert "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)" in steps, steps
+
+
+def test_constraints_are_found_by_their_index(store: SqliteStore) -> None:
+    rules = [about(f"topic {n}") for n in range(20)]
+    insert(
+        store,
+        *(
+            indexed(record(n, kind="constraint" if n == 7 else "fact"), attributes=(rules[n],))
+            for n in range(20)
+        ),
+    )
+    statements = traced(store)
+    assert numbers(store.required(Scope(), [rules[7].key], NOW)) == [7]
+    steps = plan(store, statements, "m.kind = 'constraint'")
+    assert "USING INDEX memories_constraints (user=? AND scope=?)" in steps, steps
 
 
 def test_what_lacks_a_vector_is_found_without_reading_texts(store: SqliteStore) -> None:

@@ -58,6 +58,24 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         ),
     ),
     (
+        "Sessions",
+        (
+            Entry("demo", "demo:demo", "Play a recorded week and show what happens to memories."),
+            Entry("sessions", "sessions:sessions", "List sessions and what came of them."),
+            Entry("pipeline", "sessions:pipeline", "Show every stage of a session."),
+        ),
+    ),
+    (
+        "Daemon",
+        (
+            Entry("up", "daemon:up", "Start the daemon."),
+            Entry("down", "daemon:down", "Stop the daemon."),
+            Entry("status", "daemon:status", "Show whether the daemon runs, and where."),
+            Entry("api", "daemon:api", "Ask the daemon, starting it when it is down."),
+            Entry("jobs", "jobs:jobs", "List the work that is done after sessions."),
+        ),
+    ),
+    (
         "Moving and care",
         (
             Entry("export", "transfer:export", "Write everything as JSON lines."),

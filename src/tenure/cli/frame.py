@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -94,14 +94,15 @@ def current_home() -> Path:
     return home_folder(environment())
 
 
-def current_settings() -> Settings:
-    """The settings, global options included."""
+def current_settings(more: Mapping[str, object] | None = None) -> Settings:
+    """The settings, global options and those of the command included."""
     from tenure.settings import load_settings
 
     flags = current_flags()
     # A path on the command line starts where the person stands, not in the data folder.
     store = os.path.abspath(os.path.expanduser(flags.store)) if flags.store else None
-    return load_settings(current_home(), environment(), {"user": flags.user, "store.path": store})
+    chosen = {"user": flags.user, "store.path": store, **(more or {})}
+    return load_settings(current_home(), environment(), chosen)
 
 
 def store_file(settings: Settings) -> Path:

@@ -16,6 +16,7 @@ from tenure.flow.drafts import (
     known_fields,
     screened,
 )
+from tenure.flow.learn import reconsider
 from tenure.flow.merge import undone
 from tenure.flow.services import Services
 from tenure.flow.write import indexed
@@ -103,9 +104,11 @@ def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
         check_text(why, what="a reason")
         why = screened(why, services.policy.secrets)
     now = services.world.now()
-    return _apply(
+    gone = _apply(
         services, record, lambda current: replace(current, deleted_at=now), _Note("delete", why)
     )
+    reconsider(services, gone)
+    return gone
 
 
 def purge(services: Services, record: MemoryRecord) -> None:
@@ -174,7 +177,10 @@ def undo(services: Services, record: MemoryRecord) -> list[MemoryRecord]:
     returns, and undoing once more brings it back.
     """
     entry = last_change(services.store.history(record.user, record.id))
-    return _revert(services, entry, must_be_last=True)
+    changed = _revert(services, entry, must_be_last=True)
+    if record.deleted_at is not None:
+        reconsider(services, record)
+    return changed
 
 
 def split(services: Services, record: MemoryRecord, entry_number: int | None) -> list[MemoryRecord]:

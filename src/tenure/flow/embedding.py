@@ -59,6 +59,11 @@ class Embedding:
         self.failures: dict[str, int] = {}
 
     @property
+    def kind(self) -> str:
+        """Which kind of embedder is configured."""
+        return self._spec.kind
+
+    @property
     def is_off(self) -> bool:
         """Whether searches go by words only, by choice."""
         return self._spec.kind == "none"

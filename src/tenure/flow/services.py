@@ -6,10 +6,40 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tenure.flow.embedding import Embedding
+from tenure.flow.observe import Observer
+from tenure.ports.judge import Judge, RulesJudge
+from tenure.ports.scorer import Scorer
+from tenure.rank.candidates import CANDIDATE_POOL_SIZE
+from tenure.rank.fuse import RRF_K
 from tenure.rank.hybrid import HybridWeights
+from tenure.rank.labels import LabelWeights
+from tenure.rank.pick import BUDGET_TOKENS, EXPLORATION_RATE
 from tenure.rank.scores import RELEVANCE_FLOOR, SourceWeights
 from tenure.store.base import Store
 from tenure.world import World
+
+PROMPT_BUDGET_TOKENS = 500
+START_MEMORY_LIMIT = 15
+PROMPT_MEMORY_LIMIT = 5
+MIN_TRAINING_SESSIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPolicy:
+    """Choices about what a session is served and asked."""
+
+    pool_size: int = CANDIDATE_POOL_SIZE
+    start_tokens: int = BUDGET_TOKENS
+    prompt_tokens: int = PROMPT_BUDGET_TOKENS
+    start_limit: int = START_MEMORY_LIMIT
+    prompt_limit: int = PROMPT_MEMORY_LIMIT
+    composite: Literal["living", "seed"] = "living"
+    rrf_k: int = RRF_K
+    exploration_rate: float = EXPLORATION_RATE
+    # The baseline's weight; 1 leaves the predictor without influence, and is cold start.
+    alpha: float = 1.0
+    min_training_sessions: int = MIN_TRAINING_SESSIONS
+    labels: LabelWeights = field(default_factory=LabelWeights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +53,7 @@ class Policy:
     relevance_floor: float = RELEVANCE_FLOOR
     hybrid: HybridWeights = field(default_factory=HybridWeights)
     sources: SourceWeights = field(default_factory=SourceWeights)
+    session: SessionPolicy = field(default_factory=SessionPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +66,6 @@ class Services:
     policy: Policy
     actor: str
     user: str
+    observer: Observer
+    judge: Judge | None = field(default_factory=RulesJudge)
+    scorer: Scorer | None = None

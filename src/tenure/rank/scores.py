@@ -42,6 +42,8 @@ PROVENANCE_LADDER = ("user_stated", "episode_summary", "assistant_derived")
 _STEPS = {name: step for step, name in enumerate(PROVENANCE_LADDER)}
 _LAST_STEP = len(PROVENANCE_LADDER) - 1
 _SECONDS_PER_DAY = 86_400.0
+# An importance of nothing at all still has an age.
+_FAINT = 1e-9
 
 _WEIGHTS = (
     WEIGHT_RELEVANCE,
@@ -119,6 +121,15 @@ def effective(importance: ArrayLike, age_days: ArrayLike, pinned: ArrayLike) -> 
     return _array(
         np.where(np.asarray(pinned, dtype=bool), 1.0, _unit(importance, DEFAULT_IMPORTANCE) * faded)
     )
+
+
+def standing(importance: float | None, created_day: float | None) -> float:
+    """A number that orders unpinned memories as `effective` does, at any moment.
+
+    importance * decay ** (now - day) is ordered as log importance - day * log decay: no clock.
+    """
+    worth = DEFAULT_IMPORTANCE if importance is None else max(float(importance), _FAINT)
+    return math.log(worth) - (created_day or 0.0) * math.log(EFFECTIVE_DECAY)
 
 
 def source_weight(

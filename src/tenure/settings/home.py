@@ -14,6 +14,12 @@ HOME_VARIABLE = "TENURE_HOME"
 HOME_NAME = ".tenure"
 CONFIG_NAME = "config.toml"
 STORE_NAME = "tenure.db"
+# What the daemon keeps in the data folder; its clients look for it there.
+DAEMON_NAME = "daemon.json"
+LOCK_NAME = "daemon.lock"
+SOCKET_NAME = "tenure.sock"
+TOKEN_NAME = "token"  # noqa: S105 - the name of a file
+LOG_NAME = "daemon.log"
 HOME_MODE = 0o700
 _OTHERS = 0o077
 _CHOOSE = f"set {HOME_VARIABLE} to a folder of its own"
@@ -78,7 +84,7 @@ def prepare_home(path: Path) -> PreparedHome:
 
 
 def _create(path: Path) -> None:
-    if path.exists():
+    if path.exists() and not path.is_dir():
         raise SettingsError(f"{path} is a file, not a folder", hint=f"move it away, or {_CHOOSE}")
     if path.is_symlink():
         raise SettingsError(f"{path} is a link that leads nowhere", hint=f"mend it, or {_CHOOSE}")

@@ -115,6 +115,119 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSettings:
+    """The server behind hooks, agents and the dashboard."""
+
+    host: str = _setting(
+        "127.0.0.1",
+        "Address the daemon listens on; one that other machines reach needs `--allow-host`.",
+        low=1,
+        high=253,
+    )
+    port: int = _setting(
+        7737,
+        "Its TCP port; 0 is any free one, which is also taken when the default is in use.",
+        low=0,
+        high=65_535,
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+        "info", "What goes into daemon.log; debug has every request."
+    )
+    in_flight_limit: int = _setting(
+        64, "Requests under way at once; more are told to come back later.", low=1, high=10_000
+    )
+    rate_limit_per_s: int = _setting(
+        500, "Requests in a second, over all callers; 0 is no limit.", low=0, high=1_000_000
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """What a session is shown."""
+
+    start_tokens: int = _setting(
+        1_500, "Token budget of what opens a session.", low=50, high=100_000
+    )
+    prompt_tokens: int = _setting(
+        500, "Token budget of what goes with a prompt.", low=50, high=100_000
+    )
+    start_limit: int = _setting(
+        15, "Memories that open a session, required ones apart.", low=0, high=200
+    )
+    prompt_limit: int = _setting(5, "Memories that go with a prompt.", low=0, high=100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictorSettings:
+    """How candidates are ranked, and what is learned from sessions."""
+
+    scorer: Literal["none", "random"] = _setting(
+        "none", "What scores candidates beside the baseline; random is for testing the pipe."
+    )
+    composite: Literal["living", "seed"] = _setting(
+        "living",
+        "What feeds the baseline: use in past sessions, or only cosine, age and stored usefulness.",
+    )
+    candidate_pool_size: int = _setting(
+        150, "Memories considered in a session, required ones apart.", low=10, high=1_000
+    )
+    min_training_sessions: int = _setting(
+        10, "Judged sessions before anything is learned from them.", low=1, high=10_000
+    )
+    rrf_k: int = _setting(12, "Constant of the rank fusion.", low=0, high=1_000)
+    exploration_rate: float = _setting(
+        0.05, "How often the last place goes to a memory on trial.", low=0.0, high=0.5
+    )
+    agent_feedback: bool = _setting(
+        True, "Whether agents are asked to rate what they were shown; off also ignores ratings."
+    )
+    feedback_weight: float = _setting(0.7, "Weight of ratings in a label.", low=0.0, high=1.0)
+    fts_weight: float = _setting(0.2, "Weight of full-text hits in a label.", low=0.0, high=1.0)
+    continuity_weight: float = _setting(
+        0.1, "Weight of the judge's overall score in a label.", low=0.0, high=1.0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """Who judges a finished session."""
+
+    kind: Literal["rules", "llm", "none"] = _setting(
+        "rules",
+        "The judge; rules needs no model, llm sends the end of the transcript to the model below.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmSettings:
+    """The language model of the judge, and what may be spent on it."""
+
+    provider: Literal["openai", "anthropic"] = _setting(
+        "openai", "Whose way of speaking; openai is also Ollama, llama.cpp and vLLM."
+    )
+    model: str = _setting("", "The model's name.", high=256)
+    url: str = _setting(
+        "", "Base address of the server; empty is the provider's own.", form="address"
+    )
+    api_key: str = _setting("", "Key for that server.", secret=True)
+    timeout_ms: int = _setting(60_000, "How long to wait for an answer.", low=1, high=600_000)
+    max_output_tokens: int = _setting(
+        4_000, "Length of an answer at most; thinking counts.", low=1, high=100_000
+    )
+    calls_per_hour: int = _setting(60, "Calls in any hour; more wait.", low=0, high=100_000)
+    calls_per_day: int = _setting(500, "Calls in any 24 hours; more wait.", low=0, high=100_000)
+    cost_per_day: float = _setting(
+        1.0, "Cost in any 24 hours, in the currency of the prices.", low=0.0, high=100_000
+    )
+    price_per_million_input: float = _setting(
+        0.0, "Price of a million tokens in; 0 is free or unknown.", low=0.0, high=100_000
+    )
+    price_per_million_output: float = _setting(
+        0.0, "Price of a million tokens out; 0 is free or unknown.", low=0.0, high=100_000
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings, the data folder they belong to, and the origin of each value."""
 
@@ -129,6 +242,11 @@ class Settings:
     recall: RecallSettings = RecallSettings()
     ranking: RankingSettings = RankingSettings()
     store: StoreSettings = StoreSettings()
+    session: SessionSettings = SessionSettings()
+    predictor: PredictorSettings = PredictorSettings()
+    judge: JudgeSettings = JudgeSettings()
+    llm: LlmSettings = LlmSettings()
+    daemon: DaemonSettings = DaemonSettings()
 
     @property
     def store_file(self) -> Path:

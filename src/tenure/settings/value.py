@@ -160,7 +160,8 @@ def _check_address(setting: Setting, raw: str, place: str) -> None:
         raise _refusal(setting, place, raw) from error
     if "@" in parts.netloc:
         # Not shown: what stands there is a password.
-        raise SettingsError(f"{place} holds a login", hint="put the key into embedder.api_key")
+        owner = setting.name.rpartition(".")[0]
+        raise SettingsError(f"{place} holds a login", hint=f"put the key into {owner}.api_key")
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_known:
         raise _refusal(setting, place, raw)
 

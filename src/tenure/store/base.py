@@ -16,6 +16,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tenure.store.jobs import JobReads, JobVerbs
+from tenure.store.sessions import SessionReads, SessionVerbs
 from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord, Scope
 
 T = TypeVar("T")
@@ -101,6 +103,8 @@ class Search:
     vector_limit: int = 200
     posting_budget: int = 12_000
     phrases: tuple[str, ...] = ()
+    # Among how many of the best text hits those with two rare words are looked for.
+    hit_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,59 @@ class Pool:
     session_count: int
     mean_cosine: float
     mean_length_chars: float
+    # Row numbers of text hits that share at least two rare words with the search.
+    rare_hits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """A search for a session's candidates: trusted memories only, from more than two sides.
+
+    `rows` and `ids` are wanted besides what the searches find, as far as the scope may see them.
+    """
+
+    search: Search
+    effective_limit: int
+    rows: IntArray
+    now: datetime
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a gathering found as parallel arrays, rows ascending; `by_` lists are best first."""
+
+    rows: IntArray
+    text: FloatArray
+    # NaN without a vector; `centred` is what is left without what all memories share.
+    cosine: FloatArray
+    centred: FloatArray
+    provenance: IntArray
+    confidence: FloatArray
+    demotion: IntArray
+    # Unit vectors, zero where there is none.
+    vectors: FloatArray
+    by_effective: IntArray
+    by_cosine: IntArray
+    by_text: IntArray
+    row_of_id: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """What ranking needs to know of a memory, without its text."""
+
+    id: str
+    kind: str
+    project: str | None
+    importance: float
+    pinned: bool
+    # When it began to hold: `valid_from` or, without one, its creation.
+    since: datetime
+    created_at: datetime
+    access_count: int
+    usefulness: float
+    length_chars: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +225,7 @@ class EmbeddingState:
         return self.embedded_count >= self.memory_count
 
 
-class Transaction(Protocol):
+class Transaction(SessionVerbs, JobVerbs, Protocol):
     """The verbs of one transaction."""
 
     def get(self, user: str, memory_id: str) -> MemoryRecord:
@@ -231,7 +288,7 @@ class Transaction(Protocol):
         """Notes how many lines of a file have been taken in."""
 
 
-class Store(Protocol):
+class Store(SessionReads, JobReads, Protocol):
     """A place for memories."""
 
     path: Path
@@ -247,6 +304,12 @@ class Store(Protocol):
 
     def search(self, search: Search) -> Pool:
         """Both legs of a search in everything the scope may see."""
+
+    def gather(self, gathering: Gathering) -> Gathered:
+        """Candidates of a session out of everything the scope may see, whatever its size."""
+
+    def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
+        """What ranking needs of the live, valid memories behind row numbers."""
 
     def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
         """The live, still valid memories behind row numbers, as far as the scope may see them."""
@@ -320,6 +383,9 @@ class Store(Protocol):
 
         Busy when somebody is in the way: it is made up for at the next opening or call.
         """
+
+    def damaged_count(self) -> int:
+        """How many rows were met that do not match their hash."""
 
     def check(self, *, deep: bool) -> list[str]:
         """What is wrong with the files, in words; empty when all is well."""

@@ -23,12 +23,20 @@ _IN_PLAY = """WITH named AS (
         SELECT entity FROM named
         UNION SELECT d.on_entity FROM dependencies d JOIN named USING (entity))
 """
-# In this order: SQLite would rather begin with every attribute there is.
-_ABOUT = f"""{_IN_PLAY} SELECT DISTINCT m.id FROM in_play
-    CROSS JOIN aspects p ON p.entity = in_play.entity
-    CROSS JOIN attributes a ON a.aspect = p.aspect
-    CROSS JOIN memories m ON m.row = a.row AND {_LIVE} AND {_HOLDS}
-    WHERE m.scope IN (SELECT value FROM json_each(:scopes))"""  # noqa: S608 - constants
+_ASPECTS = f"""{_IN_PLAY} SELECT p.aspect FROM in_play
+    CROSS JOIN aspects p ON p.entity = in_play.entity ORDER BY p.aspect LIMIT :aspects"""  # noqa: S608
+_PINNED = f"""SELECT m.id FROM memories m
+    WHERE m.user = :user AND m.pinned = 1 AND {_LIVE} AND {_HOLDS}
+        AND m.scope IN (SELECT value FROM json_each(:scopes))"""  # noqa: S608 - constants
+# From the constraints on: they are few, and what is about an entity may be everything.
+_CONSTRAINTS = f"""{_IN_PLAY} SELECT m.id FROM memories m
+    WHERE m.user = :user AND m.kind = 'constraint' AND {_LIVE} AND {_HOLDS}
+        AND m.scope IN (SELECT value FROM json_each(:scopes))
+        AND EXISTS (SELECT 1 FROM attributes a JOIN aspects p ON p.aspect = a.aspect
+            WHERE a.row = m.row AND p.entity IN in_play)"""  # noqa: S608 - constants
+# However many memories are about an entity, only the latest are looked at.
+ASPECT_LIMIT = 256
+ROWS_PER_ASPECT = 400
 
 
 def entities(reads: SqliteReads, scope: Scope, limit: int) -> list[Entity]:
@@ -131,9 +139,20 @@ class InPlay:
 
 def memories_about(reads: SqliteReads, asked: InPlay, limit: int) -> list[str]:
     """Ids of memories about these entities or what they depend on, newest first."""
-    found = reads.connection.execute(
-        f"""{_ABOUT} ORDER BY m.id DESC LIMIT :limit""",
-        {**asked.parameters(reads), "limit": limit},
+    values = asked.parameters(reads)
+    connection = reads.connection
+    rows: set[int] = set()
+    for (aspect,) in connection.execute(_ASPECTS, {**values, "aspects": ASPECT_LIMIT}).fetchall():
+        latest = connection.execute(
+            "SELECT row FROM attributes WHERE aspect = ? ORDER BY row DESC LIMIT ?",
+            (aspect, max(ROWS_PER_ASPECT, 4 * limit)),
+        )
+        rows.update(row for (row,) in latest)
+    found = connection.execute(
+        f"""SELECT m.id FROM memories m WHERE m.row IN (SELECT value FROM json_each(:rows))
+            AND {_LIVE} AND {_HOLDS} AND m.scope IN (SELECT value FROM json_each(:scopes))
+            ORDER BY m.id DESC LIMIT :limit""",  # noqa: S608
+        {**values, "rows": as_json(rows), "limit": limit},
     )
     return [memory_id for (memory_id,) in found]
 
@@ -142,13 +161,8 @@ def required(reads: SqliteReads, asked: InPlay) -> list[str]:
     """Ids of pinned memories of the scope and of constraints on entities in play."""
     values = asked.parameters(reads)
     # Two questions: asked as one, SQLite would walk through all memories to merge the answers.
-    pinned = reads.connection.execute(
-        f"""SELECT m.id FROM memories m
-            WHERE m.user = :user AND m.pinned = 1 AND {_LIVE} AND {_HOLDS}
-                AND m.scope IN (SELECT value FROM json_each(:scopes))""",  # noqa: S608
-        values,
-    ).fetchall()
-    constraints = reads.connection.execute(f"{_ABOUT} AND m.kind = 'constraint'", values).fetchall()
+    pinned = reads.connection.execute(_PINNED, values).fetchall()
+    constraints = reads.connection.execute(_CONSTRAINTS, values).fetchall()
     return sorted({memory_id for (memory_id,) in (*pinned, *constraints)})
 
 

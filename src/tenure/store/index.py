@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tenure.rank.hybrid import centred_cosine, store_mean
+from tenure.rank.hybrid import store_mean
 from tenure.rank.scores import provenance_codes
+from tenure.store.view import View
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
@@ -43,6 +44,11 @@ class Entry:
     confidence: float
     demotion: int
     vector: bytes
+    # Importance and age in one number whose order never changes, and whether it may be injected.
+    standing: float = 0.0
+    is_trusted: bool = True
+    # The Julian day on which it ceases to hold.
+    until_day: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +77,11 @@ class _Columns:
     demotion: IntArray
     confidence: FloatArray
     mean_dot: FloatArray
+    standing: NDArray[np.float64]
+    until_day: NDArray[np.float64]
     alive: BoolArray
     embedded: BoolArray
+    trusted: BoolArray
 
     @classmethod
     def with_room(cls, room: int) -> _Columns:
@@ -86,8 +95,11 @@ class _Columns:
             demotion=np.zeros(room, np.int64),
             confidence=np.zeros(room, np.float32),
             mean_dot=np.zeros(room, np.float32),
+            standing=np.zeros(room, np.float64),
+            until_day=np.zeros(room, np.float64),
             alive=np.zeros(room, np.bool_),
             embedded=np.zeros(room, np.bool_),
+            trusted=np.zeros(room, np.bool_),
         )
 
     def grown(self, room: int, count: int) -> _Columns:
@@ -160,6 +172,9 @@ class MemoryIndex:
         columns.confidence[slots] = [entry.confidence for entry in entries]
         columns.demotion[slots] = [entry.demotion for entry in entries]
         columns.embedded[slots] = [bool(entry.vector) for entry in entries]
+        columns.standing[slots] = [entry.standing for entry in entries]
+        columns.until_day[slots] = [entry.until_day for entry in entries]
+        columns.trusted[slots] = [entry.is_trusted for entry in entries]
         columns.alive[slots] = True
         self._slot_of_row[rows] = slots
         self._fill(entries)
@@ -245,6 +260,15 @@ class MemoryIndex:
         inside &= self._columns.alive[:count]
         return inside
 
+    def vectors(self, slots: IntArray) -> FloatArray:
+        """The vectors of slots, zero where there is none."""
+        found = np.zeros((len(slots), self.dimension), np.float32)
+        for number, block in enumerate(self._blocks):
+            inside = slots // BLOCK_ROWS == number
+            if inside.any():
+                found[inside] = block[slots[inside] % BLOCK_ROWS]
+        return found
+
     def slots_of(self, rows: IntArray) -> IntArray:
         """Where rows live, -1 for those unknown here."""
         slots = np.full(len(rows), _NONE, np.int64)
@@ -305,83 +329,8 @@ class MemoryIndex:
         return nearest
 
 
-class View:
-    """One search's look at the index: the slots that were open when it began."""
-
-    def __init__(self, index: MemoryIndex, count: int, open_: BoolArray) -> None:
-        self._index = index
-        self._columns = index._columns
-        self._count = count
-        self.open = open_
-
-    def cosines(self, query: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Raw cosines, and those left without what all memories share; NaN where there is none."""
-        raw = np.full(self._count, np.nan, np.float32)
-        if query.size != self._index.dimension:
-            return raw, raw
-        if np.any(query):
-            usable = self.open & self._columns.embedded[: self._count]
-            raw[usable] = self._index._dots(query, self._count)[usable]
-        mean_dots = self._columns.mean_dot[: self._count]
-        centred = centred_cosine(raw, mean_dots, query, self._index._mean) if query.size else raw
-        return raw, centred.astype(np.float32)
-
-    def rows(self, slots: IntArray) -> IntArray:
-        """The row numbers of slots."""
-        return self._columns.row[slots]
-
-    def sessions(self, slots: IntArray) -> IntArray:
-        """A small number per session, -1 for a memory without one."""
-        return self._columns.session[slots]
-
-    def lengths_chars(self, slots: IntArray) -> IntArray:
-        """How long each text is."""
-        return self._columns.length_chars[slots]
-
-    def provenances(self, slots: IntArray) -> IntArray:
-        """Each memory's step on the provenance ladder."""
-        return self._columns.provenance[slots]
-
-    def confidences(self, slots: IntArray) -> FloatArray:
-        """How clearly each source asserted its memory."""
-        return self._columns.confidence[slots]
-
-    def demotions(self, slots: IntArray) -> IntArray:
-        """How often each memory was demoted."""
-        return self._columns.demotion[slots]
-
-    def mean_length_chars(self) -> float:
-        """The mean length of the open texts."""
-        count = int(self.open.sum())
-        return (
-            float(self._columns.length_chars[: self._count] @ self.open) / count if count else 0.0
-        )
-
-    def open_slots_of(self, rows: IntArray) -> IntArray:
-        """Where rows live, -1 for those not open to this search."""
-        return self._only_open(self._index.slots_of(rows))
-
-    def beside(self, slots: IntArray, step: int) -> IntArray:
-        """The open slots `step` turns on in the same session, -1 where there is none."""
-        return self._only_open(self._index.beside(slots, step))
-
-    def _only_open(self, slots: IntArray) -> IntArray:
-        inside = (slots >= 0) & (slots < self._count)
-        return np.where(
-            inside & self.open[np.where(inside, slots, 0)] if self._count else inside, slots, _NONE
-        )
-
-
 def are_unit(vectors: FloatArray) -> BoolArray:
     """Which rows have length one, as every stored vector has."""
     with np.errstate(all="ignore"):
         squared = np.einsum("ij,ij->i", vectors, vectors)
         return np.asarray(np.abs(squared - 1.0) < _UNIT_TOLERANCE, np.bool_)
-
-
-def top(scores: NDArray[np.float32], limit: int) -> IntArray:
-    """Positions of the largest finite scores, largest first, ties by position."""
-    keys = np.where(np.isfinite(scores), -scores, np.inf)
-    best = np.argpartition(keys, limit)[:limit] if len(keys) > limit else np.arange(len(keys))
-    best = best[np.isfinite(keys[best])]
-    return np.asarray(best[np.lexsort((best, keys[best]))], np.int64)

@@ -21,6 +21,11 @@ _REDACT = """UPDATE memory_history
             (SELECT memory_id FROM memory_history WHERE user = :user AND other_id = :id)
         AND memory_id NOT IN (SELECT id FROM memories WHERE user = :user
             AND content IN (SELECT value FROM json_each(:texts)))"""
+# Labels, ratings and uses of a memory go with it.
+_SESSION_TABLES = ("session_memories", "rating_events", "uses")
+_FORGET_USED = """UPDATE sessions SET used = json_remove(used, '$."' || :id || '"')
+    WHERE user = :user AND used IS NOT NULL"""
+_OF_USER = "session IN (SELECT session FROM sessions WHERE user = :user)"
 _ORPHAN_ASPECTS = """DELETE FROM aspects WHERE entity IN
         (SELECT entity FROM entities WHERE user = :user)
     AND NOT EXISTS (SELECT 1 FROM attributes a WHERE a.aspect = aspects.aspect)"""
@@ -37,6 +42,14 @@ def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int
     for statement in (
         "UPDATE memory_history SET other = NULL, why = '' WHERE user = :user AND other_id = :id",
         "DELETE FROM memory_history WHERE user = :user AND memory_id = :id",
+        *(
+            f"DELETE FROM {table} WHERE memory_id = :id AND {_OF_USER}"  # noqa: S608 - ours
+            for table in _SESSION_TABLES
+        ),
+        "DELETE FROM events WHERE user = :user AND memory_id = :id",
+        # What went wrong may quote what was worked on.
+        "UPDATE jobs SET error = NULL WHERE user = :user",
+        _FORGET_USED,
         "DELETE FROM memories WHERE user = :user AND id = :id",
         _ORPHAN_ASPECTS,
     ):

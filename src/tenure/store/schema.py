@@ -173,4 +173,166 @@ _FOUNDATION = (
     ) STRICT, WITHOUT ROWID""",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, "foundation", _FOUNDATION),)
+# Candidates are kept by memory id, not by row: what a session was served outlives a memory that
+# was replaced. `learned` counts up with every labelling, so that a history in memory can catch up.
+_SESSIONS = (
+    "CREATE INDEX memories_constraints ON memories (user, scope) WHERE kind = 'constraint'",
+    "INSERT INTO meta VALUES ('secret', lower(hex(randomblob(32)))), ('learned', '0')",
+    """CREATE TABLE sessions (
+        session INTEGER PRIMARY KEY AUTOINCREMENT,
+        user TEXT NOT NULL,
+        key TEXT NOT NULL,
+        agent TEXT,
+        project TEXT,
+        harness TEXT,
+        cwd TEXT,
+        state TEXT NOT NULL,
+        context TEXT NOT NULL,
+        has_prompt INTEGER NOT NULL,
+        embedder TEXT,
+        context_vector BLOB,
+        gap_hours REAL,
+        alpha REAL NOT NULL,
+        started_at TEXT NOT NULL,
+        ended_at TEXT,
+        prompt_count INTEGER NOT NULL DEFAULT 0,
+        injection_count INTEGER NOT NULL DEFAULT 0,
+        handle_count INTEGER NOT NULL DEFAULT 0,
+        is_explained INTEGER NOT NULL DEFAULT 0,
+        summary TEXT NOT NULL DEFAULT '',
+        transcript TEXT,
+        used TEXT,
+        learned INTEGER,
+        UNIQUE (user, key)
+    ) STRICT""",
+    "CREATE INDEX sessions_by_start ON sessions (user, started_at, session)",
+    "CREATE INDEX sessions_by_learning ON sessions (user, learned) WHERE learned IS NOT NULL",
+    """CREATE TABLE session_memories (
+        session INTEGER NOT NULL REFERENCES sessions (session) ON DELETE CASCADE,
+        memory_id TEXT NOT NULL,
+        source TEXT NOT NULL,
+        origins TEXT NOT NULL,
+        effective_score REAL,
+        composite_score REAL,
+        predictor_score REAL,
+        final_score REAL NOT NULL,
+        rank INTEGER NOT NULL,
+        baseline_rank INTEGER,
+        predictor_rank INTEGER,
+        was_injected INTEGER NOT NULL,
+        propensity REAL NOT NULL,
+        feature_version INTEGER NOT NULL,
+        features BLOB NOT NULL,
+        handle TEXT,
+        injection INTEGER,
+        in_context INTEGER NOT NULL DEFAULT 0,
+        is_harmful INTEGER NOT NULL DEFAULT 0,
+        relevance_score REAL,
+        is_missing INTEGER NOT NULL DEFAULT 0,
+        fts_hit_count INTEGER NOT NULL DEFAULT 0,
+        agent_relevance_score REAL,
+        agent_feedback_count INTEGER NOT NULL DEFAULT 0,
+        label REAL,
+        label_parts TEXT,
+        PRIMARY KEY (session, memory_id)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX session_memories_by_memory ON session_memories (memory_id, session)",
+    """CREATE TABLE injections (
+        session INTEGER NOT NULL REFERENCES sessions (session) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        turn INTEGER NOT NULL,
+        code TEXT NOT NULL,
+        at TEXT NOT NULL,
+        token_count INTEGER NOT NULL,
+        PRIMARY KEY (session, number)
+    ) STRICT, WITHOUT ROWID""",
+    # Append-only: means and counts are derived from these.
+    """CREATE TABLE rating_events (
+        event INTEGER PRIMARY KEY AUTOINCREMENT,
+        session INTEGER NOT NULL REFERENCES sessions (session) ON DELETE CASCADE,
+        memory_id TEXT NOT NULL,
+        turn INTEGER NOT NULL,
+        channel TEXT NOT NULL,
+        score REAL NOT NULL,
+        at TEXT NOT NULL
+    ) STRICT""",
+    "CREATE INDEX rating_events_by_memory ON rating_events (session, memory_id, turn)",
+    """CREATE TABLE session_scores (
+        session INTEGER PRIMARY KEY REFERENCES sessions (session) ON DELETE CASCADE,
+        judge TEXT NOT NULL,
+        score REAL,
+        confidence REAL NOT NULL,
+        memories_recalled INTEGER NOT NULL,
+        memories_used INTEGER NOT NULL,
+        novel_context_count INTEGER NOT NULL,
+        missing_topics TEXT NOT NULL,
+        continuity_reasoning TEXT NOT NULL,
+        raw TEXT NOT NULL,
+        excluded TEXT,
+        at TEXT NOT NULL
+    ) STRICT""",
+    """CREATE TABLE uses (
+        session INTEGER NOT NULL REFERENCES sessions (session) ON DELETE CASCADE,
+        memory_id TEXT NOT NULL,
+        gain REAL NOT NULL,
+        PRIMARY KEY (session, memory_id)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX uses_by_memory ON uses (memory_id)",
+    """CREATE TABLE jobs (
+        job INTEGER PRIMARY KEY AUTOINCREMENT,
+        user TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        stage TEXT NOT NULL DEFAULT '',
+        state TEXT NOT NULL,
+        attempt_count INTEGER NOT NULL DEFAULT 0,
+        due_at TEXT NOT NULL,
+        lease TEXT,
+        leased_until TEXT,
+        error TEXT,
+        created_at TEXT NOT NULL,
+        finished_at TEXT,
+        UNIQUE (user, kind, key)
+    ) STRICT""",
+    "CREATE INDEX jobs_by_due ON jobs (state, due_at, job)",
+    """CREATE TABLE events (
+        event INTEGER PRIMARY KEY AUTOINCREMENT,
+        user TEXT NOT NULL,
+        at TEXT NOT NULL,
+        category TEXT NOT NULL,
+        name TEXT NOT NULL,
+        session_key TEXT,
+        memory_id TEXT,
+        request_id TEXT,
+        details TEXT NOT NULL
+    ) STRICT""",
+    "CREATE INDEX events_by_session ON events (user, session_key, event)",
+    "CREATE INDEX events_by_memory ON events (user, memory_id, event) WHERE memory_id IS NOT NULL",
+    """CREATE INDEX events_by_request ON events (user, request_id, event)
+        WHERE request_id IS NOT NULL""",
+    """CREATE TABLE errors (
+        error INTEGER PRIMARY KEY AUTOINCREMENT,
+        at TEXT NOT NULL,
+        stage TEXT NOT NULL,
+        code TEXT NOT NULL,
+        message TEXT NOT NULL,
+        request_id TEXT
+    ) STRICT""",
+    """CREATE TABLE spending (
+        spend INTEGER PRIMARY KEY AUTOINCREMENT,
+        user TEXT NOT NULL,
+        at TEXT NOT NULL,
+        purpose TEXT NOT NULL,
+        model TEXT NOT NULL,
+        input_tokens INTEGER NOT NULL,
+        output_tokens INTEGER NOT NULL,
+        cost REAL NOT NULL
+    ) STRICT""",
+    "CREATE INDEX spending_by_time ON spending (user, at)",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, "foundation", _FOUNDATION),
+    Migration(2, "sessions", _SESSIONS),
+)

@@ -5,23 +5,32 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import sqlite3
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from tenure.errors import Corrupt
 from tenure.rank.hybrid import match_sessions
-from tenure.rank.scores import PROVENANCE_LADDER
+from tenure.rank.scores import PROVENANCE_LADDER, standing
 from tenure.store.base import BoolArray, FloatArray, IntArray, Pool, Search
-from tenure.store.index import Entry, MemoryIndex, View, top
+from tenure.store.index import Entry, MemoryIndex
+from tenure.store.view import View, top
 from tenure.text.terms import choose_terms, fts_query
 
 # What stands in identifiers' parts and tags counts half of what stands in the text itself.
 WORDS_COLUMN_WEIGHT = 0.5
+# A word is rare when at most this share of the memories in scope, or these few, have it; two of
+# them in common are no accident (any match could be had by stuffing a text with common words).
+RARE_SHARE = 0.02
+RARE_ROWS = 3
+RARE_WORDS_MIN = 2
 _LOAD_ROWS = 4_096
+_ENTRY_COLUMNS = tuple(item.name for item in fields(Entry))[:9]
 
 
 class Stemmer:
@@ -146,34 +155,102 @@ def _ladder_steps(view: View, slots: IntArray) -> IntArray:
     return np.minimum(steps, len(PROVENANCE_LADDER) - 1)
 
 
-def run(
-    connection: sqlite3.Connection,
-    stemmer: Stemmer,
-    index: MemoryIndex,
-    search: Search,
-    scopes: Sequence[int],
-) -> Pool:
-    """Both legs, joined, with the turns up to two steps beside every hit."""
-    view = index.view(scopes)
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """What both searches found, before it is joined; slots of hits stand best first."""
+
+    terms: tuple[str, ...]
+    hits: IntArray
+    text_scores: FloatArray
+    raw: FloatArray
+    cosines: FloatArray
+    rare_hits: tuple[int, ...]
+
+
+def both_legs(
+    connection: sqlite3.Connection, stemmer: Stemmer, view: View, search: Search, scopes: list[int]
+) -> Legs:
+    """Runs both searches over what is open."""
     frequencies = document_frequencies(connection, stemmer, search.terms)
-    terms = choose_terms(frequencies, len(index), search.posting_budget)
+    terms = choose_terms(frequencies, view.count, search.posting_budget)
     kept = {token for term in terms for token in stemmer.tokens(term)}
     phrases = [text for text in search.phrases if kept.issuperset(stemmer.tokens(text))]
     text_rows, text_scores = text_leg(connection, search, scopes, (*terms, *phrases))
     hits = view.open_slots_of(text_rows)
     text_scores, hits = text_scores[hits >= 0], hits[hits >= 0]
-
+    best = view.rows(hits[: search.hit_limit])
+    rare = []
+    if len(best):
+        stems = {term: stemmer.tokens(term) for term in frequencies}
+        single = {term: rows for term, rows in frequencies.items() if len(stems[term]) == 1}
+        # Words of one stem are one word.
+        found = rare_terms(connection, view, single, terms)
+        rare = list({stems[term]: term for term in found}.values())
     vector = search.vector if search.vector is not None else np.empty(0, np.float32)
     raw, cosines = view.cosines(vector)
-    slots = _with_neighbours(view, np.union1d(hits, top(cosines, search.vector_limit)))
+    return Legs(terms, hits, text_scores, raw, cosines, rare_hits(connection, best, rare))
+
+
+def rare_terms(
+    connection: sqlite3.Connection, view: View, frequencies: dict[str, int], terms: Sequence[str]
+) -> list[str]:
+    """The words that are in so few of the open memories that sharing them says something.
+
+    What is common in the store may be rare here; that is looked up for terms of the search only.
+    """
+    limit = max(RARE_ROWS, RARE_SHARE * int(np.count_nonzero(view.open)))
+
+    def open_count(term: str) -> int:
+        return int(np.count_nonzero(view.open_slots_of(rows_with(connection, term)) >= 0))
+
+    return [
+        term
+        for term, rows in frequencies.items()
+        if 0 < rows <= limit or (term in terms and open_count(term) <= limit)
+    ]
+
+
+def rare_hits(
+    connection: sqlite3.Connection, rows: IntArray, terms: Sequence[str]
+) -> tuple[int, ...]:
+    """Those of the rows that have at least two of the terms."""
+    if len(terms) < RARE_WORDS_MIN or not len(rows):
+        return ()
+    found = np.zeros(len(rows), np.int64)
+    for term in terms:
+        having = rows_with(connection, term)
+        if not len(having):
+            continue
+        at = np.minimum(np.searchsorted(having, rows), len(having) - 1)
+        found += having[at] == rows
+    return tuple(rows[found >= RARE_WORDS_MIN].tolist())
+
+
+def run(
+    connection: sqlite3.Connection,
+    stemmer: Stemmer,
+    index: MemoryIndex,
+    search: Search,
+    scopes: list[int],
+) -> Pool:
+    """Both legs, joined, with the turns up to two steps beside every hit."""
+    view = index.view(scopes)
+    legs = both_legs(connection, stemmer, view, search, scopes)
+    slots = with_neighbours(view, np.union1d(legs.hits, top(legs.cosines, search.vector_limit)))
+    return joined(connection, view, legs, slots)
+
+
+def joined(connection: sqlite3.Connection, view: View, legs: Legs, slots: IntArray) -> Pool:
+    """What is known about slots, which are sorted and hold all text hits."""
     text = np.zeros(len(slots), np.float32)
-    text[np.searchsorted(slots, hits)] = text_scores
-    sessions = session_leg(connection, view, terms)
+    text[np.searchsorted(slots, legs.hits)] = legs.text_scores
+    cosines = legs.cosines
+    sessions = session_leg(connection, view, legs.terms)
     return Pool(
         rows=view.rows(slots),
         text=text,
         cosine=cosines[slots],
-        raw_cosine=raw[slots],
+        raw_cosine=legs.raw[slots],
         length_chars=view.lengths_chars(slots),
         provenance=view.provenances(slots),
         confidence=view.confidences(slots),
@@ -186,10 +263,12 @@ def run(
         session_count=sessions.count,
         mean_cosine=float(np.nanmean(cosines)) if np.isfinite(cosines).any() else 0.0,
         mean_length_chars=view.mean_length_chars(),
+        rare_hits=legs.rare_hits,
     )
 
 
-def _with_neighbours(view: View, slots: IntArray) -> IntArray:
+def with_neighbours(view: View, slots: IntArray) -> IntArray:
+    """The slots and the turns up to two steps beside them, sorted."""
     steps = [slots] + [view.beside(slots, step) for step in (-2, -1, 1, 2)]
     found = np.unique(np.concatenate(steps))
     return found[found >= 0]
@@ -221,6 +300,8 @@ def synchronise(
         cursor = connection.execute(
             """SELECT m.row, m.scope, m.session_key, m.turn, length(m.content),
                     m.provenance, m.confidence, m.demotion, coalesce(v.vector, x''),
+                    m.importance, julianday(m.created_at), m.trust = 'trusted',
+                    julianday(m.valid_until),
                     m.deleted_at IS NULL AND m.superseded_by IS NULL
                 FROM memories m
                 LEFT JOIN memory_vectors v ON v.row = m.row AND v.embedder = ?
@@ -231,8 +312,19 @@ def synchronise(
         )
         while batch := cursor.fetchmany(_LOAD_ROWS):
             index.remove([row[0] for row in batch if not row[-1]])
-            _take_in(index, [Entry(*row[:-1]) for row in batch if row[-1]])
+            _take_in(index, [_entry(row) for row in batch if row[-1]])
         index.change = noted["change"]
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    importance, created_day, is_trusted, until_day = row[9:13]
+    known = dict(zip(_ENTRY_COLUMNS, row[:9], strict=True))
+    return Entry(
+        **known,
+        standing=standing(importance, created_day),
+        is_trusted=bool(is_trusted),
+        until_day=math.inf if until_day is None else until_day,
+    )
 
 
 def _take_in(index: MemoryIndex, entries: Sequence[Entry]) -> None:

@@ -13,21 +13,26 @@ from typing import Any, TypeVar
 
 from tenure.codec import moment_text
 from tenure.errors import InputError, NotFound
-from tenure.store import backup, graph, search
+from tenure.store import backup, gather, graph, search
 from tenure.store.base import (
     Attribute,
     EmbedderInfo,
     EmbeddingState,
+    Gathered,
+    Gathering,
     IntArray,
     Listing,
     Pool,
     Probe,
     Search,
+    Trait,
     Transaction,
 )
 from tenure.store.engine import Engine
 from tenure.store.index import MemoryIndex, Nearest
 from tenure.store.reads import SqliteReads, as_json
+from tenure.store.session_reads import SqliteSessionReads
+from tenure.store.sqlite_jobs import SqliteJobReads
 from tenure.store.sqlite_write import SqliteTransaction
 from tenure.types import Entity, EntityView, HistoryEntry, MemoryRecord, Scope
 from tenure.world import ID_LENGTH
@@ -47,10 +52,11 @@ _LACKING = """SELECT t.row FROM memory_stats t
             (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
 
-class SqliteStore:
+class SqliteStore(SqliteSessionReads, SqliteJobReads):
     """The storage contract on one SQLite file."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         # Two names of one file must share one lock.
         self.path = path = Path(os.path.realpath(path))
         self.damaged: set[int] = set()
@@ -86,6 +92,18 @@ class SqliteStore:
             index = self._index(connection, search_.scope.user, search_.embedder)
             scopes = SqliteReads(connection).visible_scopes(search_.scope)
             return search.run(connection, self._stemmer, index, search_, scopes)
+
+    def gather(self, gathering: Gathering) -> Gathered:
+        with self._engine.read() as connection:
+            asked = gathering.search
+            index = self._index(connection, asked.scope.user, asked.embedder)
+            scopes = SqliteReads(connection).visible_scopes(asked.scope)
+            return gather.gather(connection, self._stemmer, index, gathering, scopes)
+
+    def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
+        with self._engine.read() as connection:
+            scopes = SqliteReads(connection).visible_scopes(scope)
+            return gather.traits(connection, rows, scopes, now)
 
     def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
         with self._reads() as reads:
@@ -274,6 +292,9 @@ class SqliteStore:
         return index
 
     # -- care -----------------------------------------------------------------------------
+
+    def damaged_count(self) -> int:
+        return len(self.damaged)
 
     def check(self, *, deep: bool) -> list[str]:
         with self._engine.read() as connection:

@@ -17,6 +17,8 @@ from tenure.store import rows as codec
 from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Probe
 from tenure.store.index import Nearest
 from tenure.store.reads import SqliteReads
+from tenure.store.sqlite_jobs import SqliteJobs
+from tenure.store.sqlite_sessions import SqliteSessions
 from tenure.types import HistoryEntry, MemoryRecord, Scope
 
 FindNearest = Callable[[Probe, int], list[Nearest]]
@@ -40,7 +42,7 @@ _UPDATE = (
 )
 
 
-class SqliteTransaction(SqliteReads):
+class SqliteTransaction(SqliteJobs, SqliteReads, SqliteSessions):
     """The verbs of one transaction; reads see what was written before them."""
 
     def __init__(
@@ -207,13 +209,6 @@ class SqliteTransaction(SqliteReads):
                     " ON CONFLICT (embedder, row) DO UPDATE SET vector = excluded.vector",
                     (number, found[0], blob),
                 )
-
-    def add_usage(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
-        self.connection.executemany(
-            """UPDATE memory_stats SET access_count = access_count + ?, last_accessed = ?
-                WHERE row = (SELECT row FROM memories WHERE user = ? AND id = ?)""",
-            [(count, moment_text(at), user, memory_id) for memory_id, count in counts.items()],
-        )
 
     def purge(self, user: str, memory_id: str) -> None:
         if not self.has(user, memory_id):

@@ -1,0 +1,91 @@
+"""Stores of any size for the benches that need a past: memories, entities, finished sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from bench.texts import memories, questions
+from tenure import Memory
+from tenure.flow.drafts import make_draft
+from tenure.flow.services import Services
+from tenure.flow.write import Prepared, prepare_batch
+from tenure.settings import Settings, load_settings
+from tenure.store.base import Change, Transaction
+from tenure.types import Scope
+
+PROJECT = "shop"
+# One in ten memories is of a project that the sessions measured here cannot see.
+ELSEWHERE = ("website", "warehouse")
+HISTORY, USED_PER_SESSION = 200, 5
+# From here on the write path's own decisions would take most of the time.
+POUR_FROM = 50_000
+_BATCH = 4_000
+_TOPICS = ("checkout", "invoices", "search", "deploys", "login", "reports", "stock", "returns")
+
+
+def settings_of(home: Path) -> Settings:
+    """What a daemon of this data folder would be told; nothing comes from the environment."""
+    return load_settings(home, {})
+
+
+def fill(home: Path, count: int, history: int = HISTORY) -> None:
+    """Makes a store of so many memories, a year old at most, and sessions that used some."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with Memory(settings=settings_of(home), project=PROJECT, background=False) as memory:
+        items = list(drafts(memories(count)))
+        for start in range(0, count, _BATCH):
+            batch = items[start : start + _BATCH]
+            if count < POUR_FROM:
+                memory.remember_many([{**item, "on_similar": "keep"} for item in batch])
+            else:
+                _pour(memory.services, memory.scope, batch)
+        _live_through(memory, history)
+
+
+def drafts(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The texts as turns of sessions, with the tags, entities and rules that stores have."""
+    now = datetime.now(UTC)
+    for at, text in enumerate(texts):
+        item: dict[str, Any] = {
+            "content": text,
+            "created_at": now - timedelta(days=at * 7 % 365 + 2),
+            "importance": (at * 13 % 10 + 1) / 10,
+            "source": {"harness": "bench", "session_key": f"s{at // 10}", "turn": str(at % 10)},
+        }
+        if at % 10 == 9:
+            item["project"] = ELSEWHERE[at // 10 % len(ELSEWHERE)]
+        if at % 7 == 0:
+            item["tags"] = [_TOPICS[at // 7 % len(_TOPICS)]]
+        if at % 11 == 0:
+            item["about"] = [_TOPICS[at // 11 % len(_TOPICS)]]
+        if at < 3:
+            item["pinned"] = True
+        yield item
+
+
+def _pour(services: Services, scope: Scope, items: Sequence[dict[str, Any]]) -> None:
+    """Stores drafts as the write path does, but looks for no duplicates, in one transaction."""
+    made = [make_draft(item["content"], scope, _without_content(item)) for item in items]
+    prepared = prepare_batch(services, made)
+
+    def work(transaction: Transaction) -> None:
+        for item in prepared.items:
+            assert isinstance(item, Prepared), item
+            change = Change(services.world.new_id(), prepared.now, "bench", "create")
+            transaction.insert(item.memory, change)
+
+    services.store.write(work)
+
+
+def _without_content(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name != "content"}
+
+
+def _live_through(memory: Memory, history: int) -> None:
+    asked = questions(history)
+    for at in range(history):
+        session = memory.session(f"past-{at}", context=asked[at % len(asked)])
+        session.end(used=dict.fromkeys(session.ranking[:USED_PER_SESSION], 1.0))

@@ -1,0 +1,126 @@
+"""Streams of real sessions: what was known at each moment, and what was really used then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.datasets import _checked, data_root
+
+STREAMS = ("agent_specstory", "agent_calibrate", "git_datasette_2h", "git_simonw3_2h")
+# What a session used without saying how: all of it alike.
+PLAIN_GAIN = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What a memory says from a moment on."""
+
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMemory:
+    """One memory with its life."""
+
+    id: str
+    project: str | None
+    created_at: datetime
+    deleted_at: datetime | None
+    versions: tuple[Version, ...]
+
+    def text_before(self, moment: datetime) -> str | None:
+        """What it said just before a moment; None when it was not there.
+
+        What carries the very time of a session was made by it: to show it would be a leak.
+        """
+        if self.created_at >= moment or (self.deleted_at is not None and self.deleted_at < moment):
+            return None
+        said = [version.text for version in self.versions if version.at < moment]
+        return said[-1] if said else None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSession:
+    """One session: what it was about, and how much each memory was worth to it."""
+
+    key: str
+    at: datetime
+    project: str | None
+    context: str
+    gains: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Sessions in the order of time, and all memories that ever were."""
+
+    name: str
+    memories: tuple[StreamMemory, ...]
+    sessions: tuple[StreamSession, ...]
+
+
+def load(name: str, root: Path | None = None) -> Stream:
+    """Load one stream, its hashes checked and its leaks closed."""
+    folder = (root or data_root()) / "streams" / name
+    sessions = [_session(row) for row in _rows(folder / "sessions.jsonl")]
+    projects = {session.project for session in sessions}
+    memories = [_memory(row, projects) for row in _rows(folder / "memories.jsonl")]
+    return guarded(Stream(name, tuple(memories), tuple(sessions)))
+
+
+def guarded(stream: Stream) -> Stream:
+    """The stream in time order, without targets that were not there before their session."""
+    memories = {memory.id: memory for memory in stream.memories}
+
+    def honest(session: StreamSession) -> StreamSession:
+        there = {
+            one: gain
+            for one, gain in session.gains.items()
+            if memories[one].text_before(session.at) is not None
+        }
+        return replace(session, gains=there)
+
+    ordered = sorted(stream.sessions, key=lambda session: session.at)
+    return replace(stream, sessions=tuple(honest(session) for session in ordered))
+
+
+def _session(row: dict[str, Any]) -> StreamSession:
+    gains = row.get("gain") or dict.fromkeys(row["rel"], PLAIN_GAIN)
+    return StreamSession(
+        key=str(row["sid"]),
+        at=_moment(row["ts"]),
+        project=row["project"],
+        context=row["query"],
+        gains={str(one): float(gain) for one, gain in gains.items()},
+    )
+
+
+def _memory(row: dict[str, Any], projects: set[str | None]) -> StreamMemory:
+    # In the agents' streams the field holds a folder; there, all memories are of the one project.
+    only = next(iter(projects)) if len(projects) == 1 else None
+    return StreamMemory(
+        id=str(row["mid"]),
+        project=row["project"] if row["project"] in projects else only,
+        created_at=_moment(row["created"]),
+        deleted_at=None if row["deleted"] is None else _moment(row["deleted"]),
+        versions=tuple(Version(_moment(at), _storable(text)) for at, text in row["texts"]),
+    )
+
+
+def _storable(text: str) -> str:
+    """Without what a memory may not hold: some files are no text at all."""
+    return text.encode("utf-8", "ignore").decode().replace("\0", "")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _checked(path).decode("utf-8").splitlines() if line]
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

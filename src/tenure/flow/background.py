@@ -1,0 +1,84 @@
+"""What an open engine does beside the calls it answers: jobs, and vectors that are missing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from tenure.errors import TenureError
+from tenure.flow import learn
+from tenure.flow.jobs import JobEvent, JobRunner, Worker
+from tenure.flow.ratings import LEARN_JOB
+from tenure.flow.services import Services
+
+STOP_WAIT_S = 10.0
+Progress = Callable[[int, int], None]
+
+
+class Background:
+    """The threads of one engine; they start when there is something to do, and all end."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.runner = JobRunner(
+            services.store, services.world, {LEARN_JOB: learn.handler(services)}, self._observed
+        )
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._reembedding: threading.Thread | None = None
+        self.worker: Worker | None = None
+
+    def has_waiting(self) -> bool:
+        """Whether jobs of ours are queued, by us or by somebody who is gone."""
+        counts = self._services.store.job_counts()
+        return counts["queued"] + counts["running"] > 0
+
+    def drain(self) -> int:
+        """Runs every job that is due now, on this thread."""
+        return self.runner.drain()
+
+    def nudge(self) -> None:
+        """Lets a thread run the jobs that are due."""
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            if self.worker is None:
+                self.worker = Worker(self.runner)
+                self.worker.start()
+        self.worker.wake()
+
+    def _observed(self, event: JobEvent) -> None:
+        observer = self._services.observer
+        if event.outcome == "stage":
+            observer.stages("learn", {event.job.stage: event.duration_ms})
+            return
+        observer.took("jobs", event.duration_ms)
+        # A spent budget and a job that another process took over are nobody's failure.
+        if event.error is not None and event.outcome in ("retry", "parked"):
+            observer.failed(f"job_{event.job.kind}", event.error)
+
+    def reembed(self, progress: Progress) -> bool:
+        """Makes all missing vectors now; says whether the configured embedder serves."""
+        return self._services.embedding.reembed(progress, self._stopping.is_set)
+
+    def reembed_meanwhile(self, progress: Progress) -> threading.Thread:
+        """Makes all missing vectors on a thread."""
+
+        def run() -> None:
+            # What fails is counted where it fails; the next start tries again.
+            with contextlib.suppress(TenureError):
+                self.reembed(progress)
+
+        self._reembedding = threading.Thread(target=run, name="tenure-reembed", daemon=True)
+        self._reembedding.start()
+        return self._reembedding
+
+    def stop(self) -> None:
+        """Ends all threads after the step they are at; safe to call twice."""
+        with self._lock:
+            self._stopping.set()
+        if self.worker is not None:
+            self.worker.stop(STOP_WAIT_S)
+        if self._reembedding is not None:
+            self._reembedding.join()

@@ -1,0 +1,224 @@
+"""How the engine is doing, domain by domain: a score, a status, and the numbers behind them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from tenure.codec import moment_text
+from tenure.errors import PortError
+from tenure.flow.background import Background
+from tenure.flow.health import DISK_FAIL_BYTES, DISK_WARN_BYTES, WAL_WARN_BYTES
+from tenure.flow.services import Services
+
+HEALTHY_SCORE = 0.8
+DEGRADED_SCORE = 0.5
+# Jobs are short: one that has been due this long is stuck, whatever the worker says.
+STUCK_AFTER = timedelta(minutes=10)
+# Of judged sessions, so many too unclear to count, that the judge is of little use.
+EXCLUDED_SHARE_WARN = 0.5
+_FEW = 10
+_STUCK, _HALF, _COLD, _FAIR, _WELL = 0.3, 0.5, 0.6, 0.7, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One part of the engine: 1 is perfect, below 0.5 is broken."""
+
+    name: str
+    score: float
+    details: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    # Where the domain has a word of its own for how it is, such as cold_start.
+    state: str | None = None
+
+    @property
+    def status(self) -> str:
+        """The score in words."""
+        return self.state or status_of(self.score)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What is examined: the services, their threads, and whose figures are shown."""
+
+    services: Services
+    works: Background
+    user: str
+
+
+def status_of(score: float) -> str:
+    """A score in words."""
+    if score >= HEALTHY_SCORE:
+        return "healthy"
+    return "degraded" if score >= DEGRADED_SCORE else "unhealthy"
+
+
+def overall(domains: list[Domain]) -> float:
+    """As well as the worst part, but nobody is ill for lack of a predictor."""
+    return min(
+        (max(one.score, _COLD) if one.name == "predictor" else one.score for one in domains),
+        default=1.0,
+    )
+
+
+def examine(engine: Engine) -> list[Domain]:
+    """Every domain."""
+    return [look(engine) for look in DOMAINS.values()]
+
+
+def _storage(engine: Engine) -> Domain:
+    store = engine.services.store
+    size = sum(_size(path) for path in (str(store.path), f"{store.path}-wal"))
+    wal = _size(f"{store.path}-wal")
+    free = shutil.disk_usage(store.path.parent).free
+    details = {
+        "size_bytes": size,
+        "log_bytes": wal,
+        "free_bytes": free,
+        "unreadable": store.damaged_count(),
+    }
+    if store.damaged_count():
+        return Domain("storage", _STUCK, details, ("rows are damaged: run `tenure doctor --deep`",))
+    if free < DISK_FAIL_BYTES:
+        return Domain("storage", _STUCK, details, ("the disk is full",))
+    if free < DISK_WARN_BYTES or wal > WAL_WARN_BYTES:
+        return Domain("storage", _HALF, details, ("the disk fills up, or the log grows",))
+    return Domain("storage", _WELL, details)
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _index(engine: Engine) -> Domain:
+    services = engine.services
+    serving = services.store.serving_embedder()
+    if serving is None:
+        return Domain("index", _WELL if services.embedding.is_off else _HALF, {"embedder": None})
+    state = services.store.embedding_state(serving.name)
+    details = {
+        "embedder": serving.name,
+        "dimension": serving.dimension,
+        "embedded": state.embedded_count,
+        "memories": state.memory_count,
+        "is_changing": services.embedding.is_changed(),
+    }
+    if not state.is_complete or details["is_changing"]:
+        return Domain("index", _COLD, details, ("vectors are missing and being made",))
+    return Domain("index", _WELL, details)
+
+
+def _queue(engine: Engine) -> Domain:
+    store, now = engine.services.store, engine.services.world.now()
+    counts, oldest = store.job_counts(), store.oldest_due(now)
+    age = None if oldest is None else max(0.0, (now - oldest).total_seconds())
+    worker = engine.works.worker
+    details: dict[str, Any] = {
+        **{str(state): many for state, many in counts.items()},
+        "oldest_due_age_s": age,
+        "worker_alive": worker is not None and worker.is_alive,
+        "last_error": worker.last_error if worker else None,
+    }
+    if age is not None and age > STUCK_AFTER.total_seconds():
+        return Domain("queue", _STUCK, details, ("jobs wait and nobody does them",))
+    if counts.get("parked"):
+        told = "jobs are parked: `tenure jobs --state parked` says why"
+        return Domain("queue", _COLD, details, (told,))
+    return Domain("queue", _WELL, details)
+
+
+def _embedder(engine: Engine) -> Domain:
+    embedding = engine.services.embedding
+    failures = dict(embedding.failures)
+    details = {"kind": embedding.kind, "failures": failures}
+    if embedding.is_off:
+        return Domain("embedder", _FAIR, details, ("searches go by words only, by choice",))
+    try:
+        serving = embedding.serving_name()
+    except PortError as error:
+        return Domain("embedder", _STUCK, details, (str(error),))
+    if serving is None:
+        return Domain("embedder", _STUCK, details, ("no embedder can be reached: words only",))
+    if failures:
+        return Domain("embedder", _FAIR, details, ("the embedder failed since the start",))
+    return Domain("embedder", _WELL, details)
+
+
+def _judge(engine: Engine) -> Domain:
+    services = engine.services
+    counted, excluded = services.store.judged_counts(engine.user)
+    since = services.world.now() - timedelta(days=1)
+    spent = services.store.spending(engine.user, since)
+    total = counted + excluded
+    details = {
+        "kind": services.judge.name if services.judge else "none",
+        "judged": total,
+        "counted": counted,
+        "excluded": excluded,
+        "calls_last_day": len(spent),
+        "cost_last_day": round(sum(one.cost for one in spent), 6),
+    }
+    if services.judge is None:
+        told = "nobody judges sessions: only ratings and programs teach anything"
+        return Domain("judge", _HALF, details, (told,))
+    if total >= _FEW and excluded / total > EXCLUDED_SHARE_WARN:
+        told = "most sessions are too unclear to count; ratings or `judge.kind = llm` would help"
+        return Domain("judge", _COLD, details, (told,))
+    return Domain("judge", _WELL, details)
+
+
+def _predictor(engine: Engine) -> Domain:
+    """Without a trained model the baseline ranks alone, which is what cold start means."""
+    services = engine.services
+    counted, _ = services.store.judged_counts(engine.user)
+    details = {
+        "scorer": services.scorer.name if services.scorer else "none",
+        "training_sessions": counted,
+        "min_training_sessions": services.policy.session.min_training_sessions,
+        "alpha": services.policy.session.alpha,
+    }
+    return Domain("predictor", _COLD, details, state="cold_start")
+
+
+def _feedback(engine: Engine) -> Domain:
+    counters = engine.services.store.counters(engine.user)
+    taken, refused = counters.get("feedback.taken", 0), counters.get("feedback.refused", 0)
+    is_on = engine.services.policy.session.labels.agent_feedback
+    details = {"is_on": is_on, "taken": taken, "refused": refused}
+    if taken + refused >= _FEW and refused > taken:
+        told = "most ratings are refused: they name what was not shown, or an old code"
+        return Domain("feedback", _COLD, details, (told,))
+    return Domain("feedback", _WELL, details)
+
+
+def _quality(engine: Engine) -> Domain:
+    """What became of writes; the figures of the gate and the janitor join these."""
+    counters = engine.services.store.counters(engine.user)
+    writes = {name: many for name, many in counters.items() if name.startswith("write.")}
+    return Domain("quality", _WELL, dict(writes))
+
+
+def _connectors(engine: Engine) -> Domain:
+    seen = engine.services.store.harnesses(engine.user)
+    details = {
+        name: {"sessions": many, "last_seen": moment_text(last)} for name, many, last in seen
+    }
+    return Domain("connectors", _WELL, details)
+
+
+DOMAINS: dict[str, Callable[[Engine], Domain]] = {
+    "storage": _storage,
+    "index": _index,
+    "queue": _queue,
+    "embedder": _embedder,
+    "judge": _judge,
+    "predictor": _predictor,
+    "feedback": _feedback,
+    "quality": _quality,
+    "connectors": _connectors,
+}

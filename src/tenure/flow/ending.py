@@ -1,0 +1,157 @@
+"""A session ends, or is about to forget: what happened is stored, and one job is queued."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from tenure.errors import InputError, NotFound
+from tenure.flow import ratings
+from tenure.flow.pipeline import Stopwatch
+from tenure.flow.services import Services
+from tenure.store.base import Transaction
+from tenure.store.sessions import Event, SessionRecord
+from tenure.text.transcript import as_text, read_turns, redacted, shorten, stripped
+from tenure.types import Turn
+
+SUMMARY_LIMIT_CHARS = 1_000
+USED_LIMIT_COUNT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class EndRequest:
+    """How a session went, as far as anybody tells."""
+
+    key: str
+    user: str
+    # A list of turns, or one text.
+    transcript: object = None
+    # By memory id how much it helped, from a program that knows.
+    used: Mapping[str, float] | None = None
+    feedback: object = None
+    last_reply: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a session: its job's key, and what was made of late ratings."""
+
+    job: str
+    is_queued: bool
+    ratings: ratings.RatingsTaken
+
+
+def end(services: Services, request: EndRequest) -> Ended:
+    """Ends a session and queues what is to be learned from it; ending it again changes nothing."""
+    session = services.store.session(request.user, request.key)
+    if session.state != "open":
+        return Ended(_job(session), False, ratings.RatingsTaken())
+    watch = Stopwatch(services.world)
+    with watch.stage("transcript"):
+        raw = read_turns(request.transcript) if request.transcript is not None else ()
+        told = shorten(redacted(stripped(raw)))
+        used = checked_used(services, session, request.used)
+        found = _late_ratings(services, session, request, raw)
+    now = services.world.now()
+
+    def work(transaction: Transaction) -> bool:
+        current = transaction.session_of(session.user, session.key)
+        if current.state != "open":
+            return False
+        summary = _summary(told) or current.summary
+        transaction.update_session(replace(current, state="ended", ended_at=now, summary=summary))
+        ratings.put(transaction, session, found)
+        if told:
+            transaction.put_transcript(session.user, session.key, told)
+        if used is not None:
+            transaction.put_used(session.user, session.key, used)
+        _queue(transaction, session, now)
+        transaction.log_events(session.user, [_event(current, now, told)])
+        return True
+
+    with watch.stage("record"):
+        is_queued = services.store.write(work)
+    services.observer.stages("end", watch.took_ms)
+    return Ended(_job(session), is_queued, found if is_queued else ratings.RatingsTaken())
+
+
+def compact(
+    services: Services, user: str, key: str, transcript: object = None
+) -> ratings.RatingsTaken:
+    """The agent is about to forget what it was shown: late ratings first, then a clean slate."""
+    session = services.store.session(user, key)
+    raw = read_turns(transcript) if transcript is not None else ()
+    found = ratings.Ballot(services, session).from_transcript(raw)
+
+    def work(transaction: Transaction) -> None:
+        ratings.put(transaction, session, found)
+        transaction.clear_context(user, key)
+
+    services.store.write(work)
+    return found
+
+
+def checked_used(
+    services: Services, session: SessionRecord, used: Mapping[str, float] | None
+) -> dict[str, float] | None:
+    """What a program says to have helped: known memories of the user, scores from -1 to 1."""
+    if used is None:
+        return None
+    if not isinstance(used, Mapping) or len(used) > USED_LIMIT_COUNT:
+        raise InputError(f"used must be a mapping of at most {USED_LIMIT_COUNT} ids to scores")
+    shown = {
+        str(one.handle): one.memory_id for one in services.store.shown(session.user, session.key)
+    }
+    checked: dict[str, float] = {}
+    for name, score in used.items():
+        if isinstance(score, bool) or not isinstance(score, int | float) or not -1 <= score <= 1:
+            raise InputError(f"used[{str(name)[:40]!r}] must be a number from -1 to 1")
+        checked[shown.get(name) or _known_id(services, session, name)] = float(score)
+    return checked
+
+
+def _known_id(services: Services, session: SessionRecord, name: object) -> str:
+    if not isinstance(name, str):
+        raise InputError(f"an id is text, not {type(name).__name__}")
+    try:
+        return services.store.get(session.user, name, session.scope).id
+    except NotFound as error:
+        raise InputError(f"used names {name[:40]!r}, which is no memory of yours") from error
+
+
+def _late_ratings(
+    services: Services, session: SessionRecord, request: EndRequest, raw: Sequence[Turn]
+) -> ratings.RatingsTaken:
+    ballot = ratings.Ballot(services, session)
+    return (
+        ballot.from_reply(request.last_reply, "trailer")
+        + ballot.from_mapping(request.feedback, "field")
+        + ballot.from_transcript(raw)
+    )
+
+
+def _queue(transaction: Transaction, session: SessionRecord, now: datetime) -> None:
+    """One job per session: where there was one before, the session went on and is judged anew."""
+    if not transaction.put_job(session.user, ratings.LEARN_JOB, session.key, now):
+        transaction.requeue_job(session.user, ratings.LEARN_JOB, session.key, now)
+
+
+def _job(session: SessionRecord) -> str:
+    return f"{ratings.LEARN_JOB}/{session.key}"
+
+
+def _summary(turns: Sequence[Turn]) -> str:
+    """What the session came to, in the user's own words: the end of what they asked for."""
+    asked = "\n".join(turn.text for turn in turns if turn.role == "user")
+    return asked[-SUMMARY_LIMIT_CHARS:].strip()
+
+
+def _event(session: SessionRecord, now: datetime, told: Sequence[Turn]) -> Event:
+    return Event(
+        at=now,
+        category="session",
+        name="session.end",
+        session_key=session.key,
+        details={"turns": len(told), "chars": len(as_text(told)), "prompts": session.prompt_count},
+    )

@@ -1,0 +1,151 @@
+"""What the running engine did: how long each operation took, what failed, how often."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tenure.errors import TenureError
+from tenure.world import World
+
+# Always reported, whether or not they have happened yet.
+OPERATIONS = (
+    "remember",
+    "recall",
+    "session_start",
+    "user_prompt_submit",
+    "predictor_score",
+    "predictor_train",
+    "jobs",
+)
+LATENCY_RING_COUNT = 1_000
+ERROR_RING_COUNT = 500
+_MESSAGE_LIMIT_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long an operation took lately, over the last thousand times."""
+
+    operation: str
+    count: int
+    total_ms: float
+    last_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that went wrong."""
+
+    stage: str
+    code: str
+    message: str
+    at: str
+    request_id: str | None = None
+
+
+class _Ring:
+    """The last durations of one operation, and how many there were in all."""
+
+    __slots__ = ("count", "recent", "total_ms")
+
+    def __init__(self) -> None:
+        self.recent: deque[float] = deque(maxlen=LATENCY_RING_COUNT)
+        self.count = 0
+        self.total_ms = 0.0
+
+
+class Observer:
+    """Rings of durations and errors, and counters; safe to share between threads."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lock = threading.Lock()
+        self._rings = {name: _Ring() for name in OPERATIONS}
+        self._failures: deque[Failure] = deque(maxlen=ERROR_RING_COUNT)
+        self._counters: Counter[str] = Counter()
+        self._failure_counts: Counter[tuple[str, str]] = Counter()
+
+    def took(self, operation: str, duration_ms: float) -> None:
+        """Notes how long an operation took."""
+        with self._lock:
+            ring = self._rings.get(operation)
+            if ring is None:
+                ring = self._rings[operation] = _Ring()
+            ring.recent.append(duration_ms)
+            ring.count += 1
+            ring.total_ms += duration_ms
+
+    @contextlib.contextmanager
+    def timed(self, operation: str) -> Iterator[None]:
+        """Notes how long the block takes; one that fails counts too."""
+        start = self._world.monotonic_ms()
+        try:
+            yield
+        finally:
+            self.took(operation, self._world.monotonic_ms() - start)
+
+    def stages(self, operation: str, took_ms: Mapping[str, float]) -> None:
+        """Notes how long each part of an operation took, as `operation.part`."""
+        for part, duration_ms in took_ms.items():
+            self.took(f"{operation}.{part}", duration_ms)
+
+    def failed(self, stage: str, error: Exception, request_id: str | None = None) -> None:
+        """Notes an error and the stage it happened in; foreign errors only by their type."""
+        code, message = "bug", type(error).__name__
+        if isinstance(error, TenureError):
+            code, message = error.code, error.message[:_MESSAGE_LIMIT_CHARS]
+        at = self._world.now().isoformat(timespec="milliseconds")
+        with self._lock:
+            self._failures.append(Failure(stage, code, message, at, request_id))
+            self._failure_counts[stage, code] += 1
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Adds to a counter."""
+        with self._lock:
+            self._counters[name] += amount
+
+    def latencies(self) -> list[Latency]:
+        """The figures of every operation."""
+        with self._lock:
+            taken = [
+                (name, ring.count, ring.total_ms, list(ring.recent))
+                for name, ring in self._rings.items()
+            ]
+        return [_latency(*ring) for ring in taken]
+
+    def failures(self, stage: str | None = None) -> list[Failure]:
+        """The last errors, newest first, of one stage or of all."""
+        with self._lock:
+            kept = list(self._failures)
+        return [found for found in reversed(kept) if stage is None or found.stage == stage]
+
+    def counters(self) -> dict[str, int]:
+        """Every counter."""
+        with self._lock:
+            return dict(self._counters)
+
+    def failure_counts(self) -> dict[tuple[str, str], int]:
+        """How often each stage failed with each code."""
+        with self._lock:
+            return dict(self._failure_counts)
+
+
+def _latency(operation: str, count: int, total_ms: float, recent: list[float]) -> Latency:
+    if not recent:
+        return Latency(operation, count, total_ms, None, None, None, None)
+    ordered = sorted(recent)
+    shares = [round(_at_share(ordered, share), 3) for share in (0.5, 0.95, 0.99)]
+    return Latency(operation, count, round(total_ms, 3), round(recent[-1], 3), *shares)
+
+
+def _at_share(ordered: list[float], share: float) -> float:
+    """The smallest value that at least this share of all values does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,0 +1,330 @@
+"""The ranking of a session's candidates: the middle of START, from candidates to diversity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tenure.errors import BadReply, PortTimeout, TenureError
+from tenure.flow.context import Context
+from tenure.flow.pipeline import Stopwatch
+from tenure.flow.services import Services
+from tenure.ports.scorer import ScoreRequest
+from tenure.rank import candidates, diversify, features, fuse, history, living, scores
+from tenure.store.base import Gathered, Gathering, Search, Trait
+from tenure.text.terms import query_pairs, query_terms
+from tenure.types import Candidate, CandidateSource
+
+# How many each side may name; words to the cap, for a long context has many (ADR 0010).
+SOURCE_LIMIT = 50
+TRAVERSAL_LIMIT = 50
+EXPLORE_AFTER = timedelta(days=1)
+# Worth saying whatever the session is about.
+_STANDING_KINDS = frozenset({"preference", "constraint", "lesson"})
+_FAULTS = {PortTimeout.code: "predictor_timeout", BadReply.code: "predictor_parse_error"}
+_SECONDS_PER_DAY = 86_400.0
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Candidates in final order, and what choosing among them needs, in the same order."""
+
+    context: Context
+    alpha: float
+    candidates: tuple[Candidate, ...]
+    rows: Rows
+    required: Flags
+    worth: Flags
+    eligible: Flags
+    baseline_ranks: Rows
+    predictor_ranks: Rows
+    overlaps: Rows
+    scorer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """The candidates before they are ranked, all arrays side by side."""
+
+    found: Gathered
+    # Places of the candidates in what was gathered.
+    places: Rows
+    origins: tuple[frozenset[str], ...]
+    traits: tuple[Trait, ...]
+    usage: history.Usage
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(trait.id for trait in self.traits)
+
+    @property
+    def required(self) -> Flags:
+        return np.array([candidates.REQUIRED in names for names in self.origins], np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """What the baseline and the features say."""
+
+    effective: Floats
+    composition: scores.Composition
+    features: Floats
+
+
+def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ranked:
+    """Ranks the whole store for a context, by the baseline and, where it has a say, the model."""
+    alpha = services.policy.session.alpha
+    with watch.stage("candidates"):
+        field = _candidates(services, context)
+    with watch.stage("baseline"):
+        scored = _baseline(services, context, field)
+    with watch.stage("predictor"):
+        predicted = _predicted(services, key, field, scored)
+    with watch.stage("fusion"):
+        composite = scored.composition.composite
+        weight = alpha if predicted is not None else 1.0
+        fusion = fuse.fuse(composite, predicted, field.ids, weight, services.policy.session.rrf_k)
+    with watch.stage("diversity"):
+        vectors = field.found.vectors[field.places]
+        spread = diversify.diversify(
+            fusion.scores[fusion.order], vectors[fusion.order], field.required[fusion.order]
+        )
+        order = fusion.order[spread.order]
+    served = _served(field, scored, fusion, predicted)
+    final = np.empty(len(order))
+    final[fusion.order] = spread.scores
+    return Ranked(
+        context=context,
+        alpha=weight,
+        candidates=tuple(
+            served(int(place), rank_, float(final[place])) for rank_, place in enumerate(order, 1)
+        ),
+        rows=field.found.rows[field.places][order],
+        required=field.required[order],
+        worth=_worth(services, context, field)[order],
+        eligible=_eligible(context, field)[order],
+        baseline_ranks=fusion.baseline_ranks[order],
+        predictor_ranks=fusion.predictor_ranks[order],
+        overlaps=spread.overlaps[spread.order],
+        scorer=services.scorer.name if services.scorer and predicted is not None else None,
+    )
+
+
+# -- candidates -----------------------------------------------------------------------------
+
+
+def _candidates(services: Services, context: Context) -> _Field:
+    store, scope, now = services.store, context.scope, context.now
+    past, project = store.past(scope, context.vector.embedder)
+    hindsight = history.look_back(past, _moment(context, project))
+    # More than are taken: what helped in other projects is of no use in this one.
+    helped = history.top_rows(hindsight, 4 * SOURCE_LIMIT)
+    named = [key for key in context.entity_keys if key != context.project_key]
+    about = store.memories_about(scope, named, now, TRAVERSAL_LIMIT)
+    required = store.required(scope, context.entity_keys, now)
+    size = services.policy.session.pool_size
+    found = store.gather(
+        Gathering(_search(context, size), SOURCE_LIMIT, helped, now, tuple({*about, *required}))
+    )
+    pool = candidates.pool(
+        {
+            "effective": found.by_effective.tolist(),
+            "cosine": found.by_cosine.tolist(),
+            "text": found.by_text.tolist(),
+            "history": _known(found, helped)[:SOURCE_LIMIT],
+            "traversal": [found.row_of_id[one] for one in about if one in found.row_of_id],
+        },
+        [found.row_of_id[one] for one in required if one in found.row_of_id],
+        size,
+    )
+    return _field(services, context, found, pool, hindsight)
+
+
+def _moment(context: Context, project: int) -> history.Moment:
+    vector = context.vector.vector
+    return history.Moment(
+        context.now.timestamp() / _SECONDS_PER_DAY,
+        np.empty(0, np.float32) if vector is None else vector,
+        project,
+    )
+
+
+def _search(context: Context, size: int) -> Search:
+    return Search(
+        context.scope,
+        query_terms(context.text),
+        context.vector.embedder,
+        context.vector.vector,
+        text_limit=size,
+        vector_limit=SOURCE_LIMIT,
+        phrases=query_pairs(context.text),
+    )
+
+
+def _known(found: Gathered, rows: Rows) -> list[int]:
+    """The rows that the scope may see, in their order."""
+    return [row for row in rows.tolist() if row in set(found.rows.tolist())]
+
+
+def _field(
+    services: Services,
+    context: Context,
+    found: Gathered,
+    pool: candidates.Pool,
+    hindsight: history.Hindsight,
+) -> _Field:
+    # What expired or changed meanwhile has no traits, and is no candidate.
+    wanted = np.array(pool.rows, np.int64)
+    traits = services.store.traits(context.scope, wanted, context.now)
+    kept = [at for at, row in enumerate(pool.rows) if row in traits]
+    places = np.searchsorted(found.rows, wanted[kept])
+    return _Field(
+        found=found,
+        places=places,
+        origins=tuple(pool.origins[at] for at in kept),
+        traits=tuple(traits[pool.rows[at]] for at in kept),
+        usage=history.usage(hindsight, wanted[kept]),
+    )
+
+
+# -- scores ---------------------------------------------------------------------------------
+
+
+def _baseline(services: Services, context: Context, field: _Field) -> _Scored:
+    found, places, traits = field.found, field.places, field.traits
+    age_days = scores.age_days(context.now, [trait.since for trait in traits])
+    weight = scores.source_weight(
+        found.provenance[places],
+        found.confidence[places],
+        found.demotion[places],
+        services.policy.sources,
+    )
+    match = living.context_match(found.cosine[places], found.text[places])
+    access_count = np.array([trait.access_count for trait in traits], np.float64)
+    usefulness = np.array([trait.usefulness for trait in traits], np.float64)
+    confidence = found.confidence[places].astype(np.float64)
+    if services.policy.session.composite == "living":
+        parts = living.living_parts(match * weight, age_days, field.usage, confidence, access_count)
+    else:
+        parts = (
+            scores.relevance(found.cosine[places], weight),
+            scores.recency(age_days),
+            usefulness,
+            confidence,
+            scores.frequency(access_count),
+        )
+    composition = scores.explain(*parts)
+    effective = scores.effective(
+        [trait.importance for trait in traits], age_days, [trait.pinned for trait in traits]
+    )
+    return _Scored(effective, composition, _features(context, field, composition, effective))
+
+
+def _predicted(services: Services, key: str, field: _Field, scored: _Scored) -> Floats | None:
+    """The model's scores; without them the baseline ranks alone, and that is counted."""
+    if services.scorer is None or not field.traits:
+        return None
+    request = ScoreRequest(key, field.ids, scored.features, features.FEATURE_VERSION)
+    try:
+        with services.observer.timed("predictor_score"):
+            found = services.scorer.score(request)
+        if found.shape != (len(field.ids),):
+            raise BadReply(f"{len(field.ids)} candidates, but scores of shape {found.shape}")
+    except TenureError as error:
+        services.observer.failed(_FAULTS.get(error.code, "predictor_crash"), error)
+        return None
+    return found
+
+
+# -- what is recorded and chosen from -------------------------------------------------------
+
+
+def _served(
+    field: _Field, scored: _Scored, fusion: fuse.Fusion, predicted: Floats | None
+) -> Callable[[int, int, float], Candidate]:
+    """Makes the record of a candidate from its place, its final rank and its final score."""
+    composite = scored.composition.composite
+
+    def make(place: int, rank_: int, final: float) -> Candidate:
+        names = field.origins[place]
+        score = None if predicted is None else float(predicted[place])
+        has_predicted = score is not None and math.isfinite(score)
+        return Candidate(
+            memory_id=field.traits[place].id,
+            source=_source(names, has_predicted=has_predicted),
+            origins=tuple(sorted(names)),
+            effective_score=float(scored.effective[place]),
+            composite_score=float(composite[place]),
+            predictor_score=score if has_predicted else None,
+            final_score=final,
+            rank=rank_,
+            baseline_rank=int(fusion.baseline_ranks[place]),
+            predictor_rank=int(fusion.predictor_ranks[place]) if has_predicted else None,
+            features=tuple(scored.features[place].tolist()),
+            feature_version=features.FEATURE_VERSION,
+        )
+
+    return make
+
+
+def _source(names: frozenset[str], *, has_predicted: bool) -> CandidateSource:
+    """Which ranking put it forward: that of importance, the model's, or both."""
+    if not has_predicted:
+        return "effective"
+    return "both" if "effective" in names else "predictor"
+
+
+def _features(
+    context: Context, field: _Field, composition: scores.Composition, effective: Floats
+) -> Floats:
+    found, places, traits = field.found, field.places, field.traits
+    return features.features(
+        features.FeatureInputs(
+            occasion=features.Occasion(at=context.now, gap_hours=context.gap_hours),
+            composition=composition,
+            usage=field.usage,
+            age_days=scores.age_days(context.now, [trait.since for trait in traits]),
+            importance=[trait.importance for trait in traits],
+            access_count=[trait.access_count for trait in traits],
+            cosine=found.cosine[places],
+            centred_cosine=found.centred[places],
+            text=found.text[places],
+            hybrid=living.context_match(found.cosine[places], found.text[places]),
+            effective=effective,
+            stored_usefulness=[trait.usefulness for trait in traits],
+            provenance=found.provenance[places],
+            is_pinned=[trait.pinned for trait in traits],
+            is_same_project=[trait.project == context.scope.project for trait in traits],
+            is_constraint=[trait.kind == "constraint" for trait in traits],
+        )
+    )
+
+
+def _worth(services: Services, context: Context, field: _Field) -> Flags:
+    """What is about the context, has helped before, or always matters.
+
+    Without a context given, everything may be: nothing speaks against it.
+    """
+    if not context.is_given:
+        return np.ones(len(field.traits), np.bool_)
+    found, places = field.found, field.places
+    with np.errstate(invalid="ignore"):
+        near = found.centred[places] >= services.policy.relevance_floor
+    always = [trait.kind in _STANDING_KINDS or trait.pinned for trait in field.traits]
+    shares = (found.text[places] > 0.0) | near | (field.usage.count > 0.0)
+    return np.asarray(shares | np.array(always, np.bool_) | field.required, np.bool_)
+
+
+def _eligible(context: Context, field: _Field) -> Flags:
+    """What may be tried out: nobody gets in front of an agent on the day it was written."""
+    ages = [context.now - trait.created_at for trait in field.traits]
+    return np.array([age > EXPLORE_AFTER for age in ages], np.bool_)

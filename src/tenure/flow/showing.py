@@ -1,0 +1,162 @@
+"""From a ranking to the text an agent sees: choosing what fits, giving handles, rendering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tenure.flow.ranking import Ranked
+from tenure.flow.services import Services
+from tenure.rank import pick
+from tenure.store.sessions import SessionRecord
+from tenure.text import fence
+from tenure.types import Candidate, MemoryRecord
+
+# What fits is looked for among this many of the best; reading more texts would cost more than
+# the last of them are worth.
+READ_AHEAD = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMemory:
+    """A memory in front of the agent."""
+
+    handle: str
+    memory: MemoryRecord
+    source: str
+    rank: int
+
+    @property
+    def id(self) -> str:
+        """The memory's id."""
+        return self.memory.id
+
+    @property
+    def content(self) -> str:
+        """The memory's text."""
+        return self.memory.content
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a session or a prompt is answered; `injection` is the code that ratings must name."""
+
+    key: str
+    inject: str
+    injection: str | None
+    memories: tuple[ShownMemory, ...]
+    status_line: str
+    # Ids of all candidates in final order.
+    ranking: tuple[str, ...] = ()
+    # False when the store could not note it down: the agent is served all the same.
+    is_recorded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The memories chosen for an injection, in the order they are shown."""
+
+    memories: tuple[MemoryRecord, ...]
+    # The candidates with what chance and the budget made of them.
+    candidates: tuple[Candidate, ...]
+    overflow: tuple[str, ...]
+    explored: str | None = None
+
+
+def pack_start(services: Services, ranked: Ranked, empty: fence.Block) -> Packed:
+    """Chooses what opens a session: required first, then the best that fits."""
+    policy = services.policy.session
+    worth = np.flatnonzero(ranked.worth)
+    must = np.flatnonzero(ranked.required)
+    near = np.union1d(must, worth[:READ_AHEAD])
+    records = services.store.fetch(ranked.context.scope, ranked.rows[near], ranked.context.now)
+    order = [place for place in near.tolist() if int(ranked.rows[place]) in records]
+    texts = {place: records[int(ranked.rows[place])] for place in order}
+    load = _load(len(ranked.rows), texts, ranked)
+    packing = pack(order, load, _limits(empty, policy.start_tokens, policy.start_limit))
+    rate = policy.exploration_rate if ranked.alpha < 1.0 else 0.0
+    rankings = pick.Rankings(ranked.baseline_ranks, ranked.predictor_ranks, ranked.eligible)
+    tried = pick.explore(packing, load, rankings, _draw(services), rate)
+    if tried.explored is not None and tried.explored not in texts:
+        tried = replace(tried, packing=packing, explored=None)
+    return _packed(ranked, tried, texts)
+
+
+def pack(order: Sequence[int], load: pick.Load, limits: pick.Limits) -> pick.Packing:
+    """Fills the budget; what is required and does not fit is named, which takes room as well."""
+    packing = pick.pack(order, load, limits)
+    if not packing.overflow:
+        return packing
+    left = max(0, limits.tokens - fence.OVERFLOW_LIMIT_TOKENS)
+    return pick.pack(order, load, replace(limits, tokens=left))
+
+
+def _load(count: int, texts: dict[int, MemoryRecord], ranked: Ranked) -> pick.Load:
+    """What each candidate costs; one whose text was not read can never fit."""
+    tokens = np.full(count, np.iinfo(np.int32).max, np.int64)
+    chars = tokens.copy()
+    for place, record in texts.items():
+        shown = as_shown("m999", record)
+        tokens[place], chars[place] = fence.cost_tokens(shown), fence.cost_chars(shown)
+    return pick.Load(tokens, chars, ranked.required)
+
+
+def _limits(empty: fence.Block, tokens: int, count: int) -> pick.Limits:
+    spent = fence.overhead_tokens(empty, start=True)
+    return pick.Limits(tokens=max(0, tokens - spent), chars=fence.MEMORIES_LIMIT_CHARS, count=count)
+
+
+def _draw(services: Services) -> float:
+    return services.world.random_bits(53) / 2.0**53
+
+
+def _packed(ranked: Ranked, tried: pick.Exploration, texts: dict[int, MemoryRecord]) -> Packed:
+    chosen = tried.packing.chosen
+    candidates = list(ranked.candidates)
+    for place, propensity in enumerate(tried.propensities.tolist()):
+        if propensity < 1.0:
+            candidates[place] = replace(candidates[place], propensity=propensity)
+    for place in chosen:
+        source = "exploration" if place == tried.explored else candidates[place].source
+        candidates[place] = replace(candidates[place], was_injected=True, source=source)
+    explored = None if tried.explored is None else candidates[tried.explored].memory_id
+    return Packed(
+        memories=tuple(texts[place] for place in chosen),
+        candidates=tuple(candidates),
+        overflow=tuple(name_of(texts[place]) for place in tried.packing.overflow),
+        explored=explored,
+    )
+
+
+def name_of(record: MemoryRecord) -> str:
+    """How a memory is named for which there is no room."""
+    return f"{record.id[:8]} {record.content}"
+
+
+def as_shown(handle: str, record: MemoryRecord) -> fence.Shown:
+    """A memory as the fence writes it."""
+    return fence.Shown(handle, record.content, record.kind, record.provenance, record.trust)
+
+
+def numbered(records: Sequence[MemoryRecord], first: int) -> list[tuple[str, MemoryRecord]]:
+    """The memories with their handles, counted on through the session."""
+    return [(f"m{first + place}", record) for place, record in enumerate(records)]
+
+
+def block(services: Services, session: SessionRecord, number: int) -> fence.Block:
+    """An injection's block before anything is in it."""
+    code, nonce = fence.codes(services.store.secret(), f"{session.user}\0{session.key}", number)
+    return fence.Block(code=code, nonce=nonce, ask=services.policy.session.labels.agent_feedback)
+
+
+def standing_line(services: Services, user: str) -> str:
+    """How far learning has come for a user, read from the store."""
+    counted, excluded = services.store.judged_counts(user)
+    needed = services.policy.session.min_training_sessions
+    return fence.status_line(
+        fence.Standing(
+            state="collecting", session_count=counted, needed=needed, excluded_count=excluded
+        )
+    )

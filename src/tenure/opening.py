@@ -1,0 +1,126 @@
+"""Opens an engine by its settings: where the store is, which embedder, judge and limits."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from pathlib import Path
+
+from tenure.errors import InputError
+from tenure.flow.embedding import Embedding
+from tenure.flow.ledger import StoreLedger
+from tenure.flow.observe import Observer
+from tenure.flow.services import Policy, Services, SessionPolicy
+from tenure.ports.budget import Budget, Meter
+from tenure.ports.embedder import EmbedderSpec
+from tenure.ports.judge import Judge, RulesJudge
+from tenure.ports.judge_llm import LlmJudge
+from tenure.ports.llm import LlmSpec, open_llm
+from tenure.ports.scorer import RandomScorer
+from tenure.rank.hybrid import HybridWeights
+from tenure.rank.labels import LabelWeights
+from tenure.rank.scores import SourceWeights
+from tenure.settings import Settings, prepare_home
+from tenure.store.base import Store
+from tenure.store.sqlite import SqliteStore
+from tenure.world import World
+
+
+def open_services(file: Path, settings: Settings, world: World, actor: str) -> Services:
+    """One open engine on a store file."""
+    store = SqliteStore(file)
+    try:
+        return _services(store, settings, world, actor)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _services(store: Store, settings: Settings, world: World, actor: str) -> Services:
+    return Services(
+        store=store,
+        embedding=Embedding(store, embedder_spec(settings), world),
+        world=world,
+        policy=_policy(settings),
+        actor=actor,
+        user=settings.user,
+        observer=Observer(world),
+        judge=_judge(store, settings, world),
+        scorer=RandomScorer(world) if settings.predictor.scorer == "random" else None,
+    )
+
+
+def _judge(store: Store, settings: Settings, world: World) -> Judge | None:
+    """The judge that the settings name; a model's calls are counted in the store."""
+    if settings.judge.kind == "none":
+        return None
+    if settings.judge.kind == "rules":
+        return RulesJudge()
+    chosen = settings.llm
+    spec = LlmSpec(**{item.name: getattr(chosen, item.name) for item in fields(LlmSpec)})
+    budget = Budget(**{item.name: getattr(chosen, item.name) for item in fields(Budget)})
+    ledger = StoreLedger(store, settings.user, purpose="judge")
+    return LlmJudge(open_llm(spec, Meter(budget, ledger, world.now)), world)
+
+
+def store_file(path: str | os.PathLike[str] | None, settings: Settings) -> Path:
+    """The file a store lives in: the one named, or that of the data folder, made ready."""
+    if path is None:
+        prepare_home(settings.home)
+        return settings.store_file
+    if not isinstance(path, str | Path) or "\0" in str(path):
+        raise InputError("the path of a store must be text without a NUL character")
+    try:
+        file = Path(path).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"{path}: {error}", hint="give the whole path") from error
+    if file.is_dir():
+        raise InputError(f"{file} is a folder", hint="name a file in it, e.g. tenure.db")
+    if not file.parent.is_dir():
+        raise InputError(f"there is no folder {file.parent}", hint="create it first")
+    return file
+
+
+def embedder_spec(settings: Settings) -> EmbedderSpec:
+    """The embedder that the settings name."""
+    chosen = settings.embedder
+    return EmbedderSpec(**{item.name: getattr(chosen, item.name) for item in fields(EmbedderSpec)})
+
+
+def _policy(settings: Settings) -> Policy:
+    ranking = settings.ranking
+    return Policy(
+        gate_enabled=settings.gate.enabled,
+        gate_threshold=settings.gate.threshold,
+        secrets=settings.secrets.policy,
+        relevance_floor=settings.recall.relevance_floor,
+        hybrid=HybridWeights(cosine=settings.recall.vector_weight),
+        sources=SourceWeights(
+            ranking.weight_user_stated,
+            ranking.weight_episode_summary,
+            ranking.weight_assistant_derived,
+            ranking.confidence_slope,
+        ),
+        session=_session_policy(settings),
+    )
+
+
+def _session_policy(settings: Settings) -> SessionPolicy:
+    shown, learning = settings.session, settings.predictor
+    return SessionPolicy(
+        pool_size=learning.candidate_pool_size,
+        start_tokens=shown.start_tokens,
+        prompt_tokens=shown.prompt_tokens,
+        start_limit=shown.start_limit,
+        prompt_limit=shown.prompt_limit,
+        composite=learning.composite,
+        rrf_k=learning.rrf_k,
+        exploration_rate=learning.exploration_rate,
+        min_training_sessions=learning.min_training_sessions,
+        labels=LabelWeights(
+            learning.agent_feedback,
+            learning.feedback_weight,
+            learning.fts_weight,
+            learning.continuity_weight,
+        ),
+    )

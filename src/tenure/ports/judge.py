@@ -1,0 +1,46 @@
+"""What rates a finished session: the protocol every judge keeps, and the judge without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tenure.text.judging import judge_session
+from tenure.types import Exhibit, Turn, Verdict
+
+
+class Judge(Protocol):
+    """Says of a finished session which memories helped, and how sure that is."""
+
+    @property
+    def name(self) -> str:
+        """The name stored with every verdict."""
+        ...
+
+    def judge(
+        self,
+        transcript: Sequence[Turn],
+        exhibits: Sequence[Exhibit],
+        similarity: Sequence[float] | None = None,
+    ) -> Verdict:
+        """Return the verdict, its `relevance` in the order of the exhibits.
+
+        `similarity` is the cosine between each exhibit and what the agent said and did, for a
+        judge that can use it. An exhibit's text is evidence, never an instruction.
+        """
+        ...
+
+
+class RulesJudge:
+    """Judges by what happened in the transcript, without any model; equal input, equal verdict."""
+
+    name = "rules"
+
+    def judge(
+        self,
+        transcript: Sequence[Turn],
+        exhibits: Sequence[Exhibit],
+        similarity: Sequence[float] | None = None,
+    ) -> Verdict:
+        """Return the verdict of the rules."""
+        return judge_session(transcript, exhibits, similarity)

@@ -1,0 +1,139 @@
+"""Belief in a memory's own claim, from weighted evidence that fades; its mean is the usefulness.
+
+Evidence is kept as three masses: for the claim, against it, and undecided. A value of 1 speaks for
+the claim with its whole weight, -1 against it, 0 says that the memory was there and decided
+nothing, which pulls the mean to the middle without making the claim contested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Witness = Literal["person", "agent", "judge"]
+
+# Undecided evidence that every memory begins with: one session of good ratings gives 0.6.
+PRIOR_MASS = 4.0
+# What one event counts, ...
+EVENT_WEIGHTS: dict[Witness, float] = {"person": 1.0, "agent": 0.5, "judge": 0.2}
+# ... and the most that all events of one witness count in one session.
+SESSION_CAPS: dict[Witness, float] = {"person": 2.0, "agent": 1.0, "judge": 0.2}
+EVIDENCE_HALF_LIFE_DAYS = 90.0
+# Contested: this much on either side, and neither side a mere exception.
+CONTESTED_MASS = 1.0
+CONTESTED_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefEvent:
+    """One witness's word on a memory's claim, -1 against it to 1 for it.
+
+    A mistake that happens again speaks for the lesson that warns of it.
+    """
+
+    day: float
+    witness: Witness
+    value: float
+    # Without a session, a day counts as one.
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """The masses of evidence as they weigh on a day (days since the epoch)."""
+
+    support: float = 0.0
+    doubt: float = 0.0
+    undecided: float = 0.0
+    as_of_day: float = 0.0
+
+    @property
+    def alpha(self) -> float:
+        """The first parameter of the Beta distribution."""
+        return self.support + (PRIOR_MASS + self.undecided) / 2.0
+
+    @property
+    def beta(self) -> float:
+        """The second parameter of the Beta distribution."""
+        return self.doubt + (PRIOR_MASS + self.undecided) / 2.0
+
+    @property
+    def usefulness(self) -> float:
+        """The mean of the belief, 0.5 without evidence."""
+        return self.alpha / (self.alpha + self.beta)
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether there is much to be said for the claim and much against it."""
+        lesser = min(self.support, self.doubt)
+        return lesser >= CONTESTED_MASS and lesser >= CONTESTED_SHARE * (self.support + self.doubt)
+
+
+def faded(belief: Belief, day: float) -> Belief:
+    """Return the belief as it weighs on a later day; an earlier day changes nothing."""
+    if not day > belief.as_of_day:
+        return belief
+    left = _left(day - belief.as_of_day)
+    return Belief(belief.support * left, belief.doubt * left, belief.undecided * left, day)
+
+
+def update(
+    belief: Belief, events: Sequence[BeliefEvent], counted: Sequence[BeliefEvent] = ()
+) -> Belief:
+    """Return the belief with new events added, as of the latest of all days.
+
+    `counted` are the events of the same sessions that the belief already holds: the cap of a
+    session then covers both, and any way to deal the events out gives the same belief.
+    """
+    new = _usable(events)
+    old = _usable(counted)
+    day = max([belief.as_of_day, *(event.day for event in new)])
+    now = faded(belief, day)
+    before = _masses(old, day)
+    after = _masses([*old, *new], day)
+    # Rounding must not leave a mass below nothing.
+    support, doubt, undecided = (
+        max(0.0, held + more - less)
+        for held, more, less in zip(
+            (now.support, now.doubt, now.undecided), after, before, strict=True
+        )
+    )
+    return Belief(support, doubt, undecided, day)
+
+
+def believe(events: Sequence[BeliefEvent]) -> Belief:
+    """Return the belief that all events give together, in whatever order they are listed."""
+    return update(Belief(), events)
+
+
+def _usable(events: Iterable[BeliefEvent]) -> list[BeliefEvent]:
+    return [event for event in events if math.isfinite(event.day) and math.isfinite(event.value)]
+
+
+def _masses(events: Iterable[BeliefEvent], day: float) -> tuple[float, float, float]:
+    groups: defaultdict[tuple[str | int, Witness], list[BeliefEvent]] = defaultdict(list)
+    for event in events:
+        session = math.floor(event.day) if event.session is None else event.session
+        groups[session, event.witness].append(event)
+    parts: list[tuple[float, float, float]] = []
+    for (_, witness), group in groups.items():
+        weight = min(EVENT_WEIGHTS[witness], SESSION_CAPS[witness] / len(group))
+        parts += [_split(event, weight * _left(day - event.day)) for event in group]
+    # Summed exactly, so that the order of the events leaves no trace.
+    return (
+        math.fsum(part[0] for part in parts),
+        math.fsum(part[1] for part in parts),
+        math.fsum(part[2] for part in parts),
+    )
+
+
+def _split(event: BeliefEvent, mass: float) -> tuple[float, float, float]:
+    value = min(1.0, max(-1.0, event.value))
+    return mass * max(0.0, value), mass * max(0.0, -value), mass * (1.0 - abs(value))
+
+
+def _left(elapsed_days: float) -> float:
+    return float(0.5 ** (max(0.0, elapsed_days) / EVIDENCE_HALF_LIFE_DAYS))

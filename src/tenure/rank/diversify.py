@@ -1,0 +1,79 @@
+"""Topic diversity: a memory that repeats what is already selected counts for less."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+
+SIMILAR_COSINE = 0.85
+DECAY = 0.5
+FLOOR = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The lowered scores, how many selected memories each repeats, and the new order."""
+
+    scores: FloatArray
+    overlaps: IndexArray
+    order: IndexArray
+
+
+def factor(overlaps: ArrayLike) -> FloatArray:
+    """Return what is left of a score beside this many similar memories."""
+    return np.asarray((1.0 - FLOOR) * DECAY ** np.asarray(overlaps, dtype=np.float64) + FLOOR)
+
+
+def diversify(
+    scores: ArrayLike, vectors: NDArray[np.float32], required: ArrayLike | None = None
+) -> Spread:
+    """Lower each score once, by the number of similar memories that are selected before it.
+
+    Selection goes by the lowered scores: what has sunk no longer stands in the way of others.
+    Required memories are selected from the start and never lowered. Equal scores keep the order
+    given. Vectors are unit rows; a zero row is similar to nothing. A score that is not finite or
+    below 0 counts as 0.
+    """
+    given = np.asarray(scores, dtype=np.float64)
+    base = np.where(np.isfinite(given) & (given > 0.0), given, 0.0)
+    fixed = np.zeros(base.size, bool) if required is None else np.asarray(required, dtype=bool)
+    if base.shape != fixed.shape or base.ndim != 1 or len(vectors) != base.size:
+        raise ValueError(
+            f"{base.size} scores, {len(vectors)} vectors and {fixed.size} required flags"
+        )
+    similar = _similar(vectors)
+    similar[:, fixed] = False
+    overlaps = _overlaps(base, similar, fixed)
+    lowered = base * factor(overlaps)
+    return Spread(lowered, overlaps, np.argsort(-lowered, kind="stable"))
+
+
+def _similar(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
+    # A broken vector gives NaN, which is similar to nothing.
+    with np.errstate(invalid="ignore", over="ignore"):
+        similar = np.asarray(vectors @ vectors.T > SIMILAR_COSINE)
+    np.fill_diagonal(similar, False)
+    return similar
+
+
+def _overlaps(base: FloatArray, similar: NDArray[np.bool_], fixed: NDArray[np.bool_]) -> IndexArray:
+    overlaps: IndexArray = similar[fixed].sum(axis=0)
+    # Only memories with a neighbour can be lowered or lower another.
+    crowd = np.flatnonzero(similar.any(axis=1) & ~fixed)
+    beside = similar[np.ix_(crowd, crowd)].astype(np.intp)
+    left = factor(np.arange(base.size))
+    count = overlaps[crowd]
+    # A selected memory takes no further part, and its count stands.
+    open_score = base[crowd]
+    for _ in range(crowd.size):
+        chosen = int((open_score * left[count]).argmax())
+        open_score[chosen] = -1.0
+        beside[:, chosen] = 0
+        count += beside[chosen]
+    overlaps[crowd] = count
+    return overlaps

@@ -1,0 +1,156 @@
+"""The terms by which a memory can be recognised again in what was typed, said and done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
+from typing import Final
+
+from tenure.text.normal import unified
+from tenure.text.stopwords import NUMBER_WORDS, STOP_WORDS, words
+from tenure.text.terms import query_terms
+
+# What finding a term again is worth: a value can hardly be there by chance, a common word can.
+VALUE_WEIGHT: Final = 2.0
+NAME_WEIGHT: Final = 1.5
+WORD_WEIGHT: Final = 1.0
+COMMON_WEIGHT: Final = 0.2
+# A piece of a path or an identifier, whose whole is a value of its own.
+PIECE_WEIGHT: Final = 0.5
+
+MAX_TERMS: Final = 2_000
+_VALUE_MARK = re.compile(r"[\d_./\\:@#+]")
+_LINE_NUMBER = re.compile(r"(?<=\w\.\w)(\w*)(?::\d+){1,2}$")
+_PIECE = re.compile(r"[^\W\d_]+")
+_PLAIN = re.compile(r"[a-z]+")
+# A capital behind a small letter and a space: a name, not the start of a sentence.
+_NAME = re.compile(r"(?<=[a-z,;] )[A-ZÀ-ÖØ-Þ][^\W\d_]+")
+_QUOTED = re.compile(r"`([^`\n]{1,80})`|\"([^\"\n]{1,80})\"")
+_DOUBLED = re.compile(r"([^aeiouls])\1$")
+
+# Words that say little about which memory is meant: everyday English, and what any work on
+# programs is full of. A memory made of them can be found again anywhere.
+_COMMON_WORDS: Final = words(
+    """
+    able access actually add added agent allow almost along already also always amazing another
+    answer anyone anything anyway app apply approach area around ask available away awesome back
+    bad based become began begin behind best better big bit bring bug build built call came case
+    cause certain change chat check choose class clear code come coming command comment commit
+    common compile complete concept consider contain content context continue control cool
+    correct course create current currently data date day debug default definitely delete depend
+    detail different difficult directory discuss done drop easy edit effort either else end
+    enough ensure enter error especially etc even event every everyday everyone everything
+    exactly example excited exist expect experience explain export fact fail fairly fall family
+    far feature feel felt field file fill final finally find fine first fix focus folder follow
+    former found free friend full fun function future general glad go goes going gone good great
+    group guy half hand handle happen happy hard hello help helpful hey hi high hold home hope
+    however huge idea import important improve include info information input inside instead
+    interest issue item job keep kept key kind knew know known large last late later learn least
+    leave left less level life like line list little live local log long longer look loop lot
+    love made main make making man manage many matter may maybe mean memory men mention message
+    method mind minute miss mode module moment month morning mostly move much multiple must name
+    near need never new next nice night none note nothing number often oh ok okay old onto open
+    option order others output page parameter part particular pass past path pay people per
+    perhaps person place plan plus point possible possibly prefer pretty prevent previous print
+    probably problem process produce program project prompt proper provide pull push put quality
+    question quick quickly quite rate rather reach read ready real realize really reason receive
+    recent recently recommend refer regard related remain remember remove repeat reply report
+    request require resource respond response rest result return right role rule run said sample
+    save saw say search second section see seem seen select send sense serve service session set
+    several share show side simple simply since single site size skip small something sometimes
+    soon sorry sort sound source speak special specific spend stand start state stay step still
+    stop store strong study stuff style sub suggest super support suppose sure sweet system
+    table take taken taking talk task team tend test text thank thing think third though thought
+    thus time tip title today together told tomorrow tonight took tool top topic total totally
+    touch tough toward track tried true try turn type understand unless update upon upper use
+    used useful user using usual usually value various version view wait want watch way week
+    weekend welcome well went whatever whether whole wish within without woman women wonder
+    wonderful word work world worth write written wrong yeah year yep yes yesterday yet young
+    """
+)
+
+
+def terms_of(text: str) -> dict[str, float]:
+    """Return the distinct terms of a text, each with the weight of finding it again."""
+    clean = unified(text)
+    typed = [term for term in query_terms(clean, MAX_TERMS) if _is_term(term)]
+    # Dictionaries keep the order of the text, so that sums over terms are the same in every run.
+    values = {_LINE_NUMBER.sub(r"\1", term): None for term in typed if _VALUE_MARK.search(term)}
+    found = {value: VALUE_WEIGHT if len(value) > 1 else WORD_WEIGHT for value in values}
+    found |= {value.rpartition("/")[2]: VALUE_WEIGHT for value in values if "/" in value}
+    weigh = _Weigher(clean, values)
+    for term in typed:
+        if term in NUMBER_WORDS:
+            found.setdefault(NUMBER_WORDS[term], WORD_WEIGHT)
+        elif not _VALUE_MARK.search(term):
+            key = stem(term)
+            found[key] = max(found.get(key, 0.0), weigh(term, key))
+    return found
+
+
+def seen_in(text: str) -> frozenset[str]:
+    """Return every term that a text shows, a path under each of its endings."""
+    found = set(terms_of(text))
+    for path in [term for term in found if "/" in term]:
+        steps = path.split("/")
+        found.update("/".join(steps[start:]) for start in range(1, len(steps)))
+    return frozenset(found)
+
+
+def stem(word: str) -> str:
+    """Return a word without the plainest English endings; anything else as it is."""
+    if not _PLAIN.fullmatch(word):
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("ses", "xes", "zes", "ches", "shes")) and len(word) > 4:
+        return word[:-2].removesuffix("e")
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:
+        word = word[:-1]
+    for ending, shortest in (("ing", 6), ("ed", 5), ("e", 5)):
+        if word.endswith(ending) and len(word) >= shortest:
+            return _DOUBLED.sub(r"\1", word[: -len(ending)])
+    return word
+
+
+COMMON: Final = frozenset(map(stem, _COMMON_WORDS))
+
+
+def holders(texts: Iterable[Mapping[str, float]]) -> dict[str, int]:
+    """Return in how many of the texts each term stands."""
+    counted: dict[str, int] = {}
+    for terms in texts:
+        for term in terms:
+            counted[term] = counted.get(term, 0) + 1
+    return counted
+
+
+def _is_term(term: str) -> bool:
+    # A hyphened word is given in parts as well; the whole would count twice.
+    return term not in STOP_WORDS and "-" not in term and "'" not in term
+
+
+def wording(text: str, keys: Collection[str], limit: int) -> tuple[str, ...]:
+    """Return the words of a text that stand for the given terms, as they were typed."""
+    found = (word for word in query_terms(unified(text), MAX_TERMS) if stem(word) in keys)
+    return tuple(islice(found, limit))
+
+
+class _Weigher:
+    """What the plain words of one text are worth."""
+
+    def __init__(self, text: str, values: Iterable[str]) -> None:
+        quoted = (found[0] or found[1] for found in _QUOTED.findall(text))
+        self._quoted = {term for quote in quoted for term in query_terms(quote)}
+        self._names = {name.lower() for name in _NAME.findall(text)}
+        self._pieces = {piece for value in values for piece in _PIECE.findall(value)}
+
+    def __call__(self, term: str, key: str) -> float:
+        if key in COMMON:
+            return COMMON_WEIGHT
+        if term in self._pieces:
+            return PIECE_WEIGHT
+        if term in self._quoted:
+            return VALUE_WEIGHT
+        return NAME_WEIGHT if term in self._names else WORD_WEIGHT

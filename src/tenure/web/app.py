@@ -1,0 +1,210 @@
+"""The application: every request is guarded, bounded, decoded, answered and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+from starlette.routing import Router
+
+from tenure.errors import TenureError
+from tenure.web.auth import Guard, Visit
+from tenure.web.decode import decode_body, decode_query
+from tenure.web.door import DOOR_KEY
+from tenure.web.engine import Engine
+from tenure.web.limits import Body, RateLimit, Receive, Workers
+from tenure.web.logs import Log
+from tenure.web.problems import (
+    MEDIA_TYPE,
+    BadRequest,
+    Bug,
+    NoRoute,
+    NotJson,
+    WrongMethod,
+    as_problem,
+    extra_headers,
+)
+from tenure.web.routes import daemon, entities, figures, hooks, memories, observing, sessions
+from tenure.web.table import Call, Route, Text
+
+# A new route is one row in the file of its noun; a new noun is one file and one name here.
+TABLE: tuple[Route, ...] = (
+    *daemon.ROUTES,
+    *memories.ROUTES,
+    *entities.ROUTES,
+    *hooks.ROUTES,
+    *sessions.ROUTES,
+    *observing.ROUTES,
+    *figures.ROUTES,
+)
+
+JSON = "application/json"
+_SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_STATE_KEY = "tenure.request"
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One request on its way through."""
+
+    id: str
+    body: Body
+    started_ms: float
+    # The path as the table writes it: what a caller made up does not belong into counters.
+    path: str = ""
+
+
+class App:
+    """The table of routes as an ASGI application."""
+
+    def __init__(self, engine: Engine, guard: Guard, log: Log, table: Sequence[Route] = TABLE):
+        limits = engine.settings.daemon
+        self._engine = engine
+        self._guard = guard
+        self._log = log
+        self._table = table
+        self._rate = RateLimit(limits.rate_limit_per_s, engine.world.monotonic_ms)
+        self.workers = Workers(limits.in_flight_limit)
+        self._public = {route.path for route in table if route.access == "health"}
+        self._router = Router(
+            [
+                StarletteRoute(route.path, partial(self._answer, route), methods=[route.method])
+                for route in table
+            ],
+            redirect_slashes=False,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The edge: whatever happens becomes a reply."""
+        if scope["type"] != "http":
+            return
+        world = self._engine.world
+        asked = _Asked(world.new_id(), Body(receive, _declared_bytes(scope)), world.monotonic_ms())
+        scope[_STATE_KEY] = asked
+        # The router raises instead of answering in its own words when it sees an application.
+        scope["app"] = self
+        error: TenureError | None = None
+        try:
+            self._guard.check(
+                Visit(
+                    scope[DOOR_KEY],
+                    scope["headers"],
+                    scope["query_string"],
+                    scope["path"] in self._public,
+                )
+            )
+            await self._router(scope, receive, partial(self._send, send, asked))
+        except TenureError as known:
+            error = known
+        except HTTPException as routed:
+            error = self._routed(routed, scope)
+        except Exception as unknown:
+            self._log.error("http", "request.bug", unknown, request_id=asked.id, path=asked.path)
+            error = Bug("something went wrong inside", hint="the daemon's log says what and where")
+        if error is not None:
+            if error.status >= 500:
+                self._engine.observer.failed("http", error, asked.id)
+            await self._refuse(error, asked, scope, receive, send)
+
+    async def _answer(self, route: Route, request: Request) -> Response:
+        """Runs the handler of a route and makes its reply."""
+        asked: _Asked = request.scope[_STATE_KEY]
+        asked.path = route.path
+        if route.access == "health":
+            # Answered at once, however much is under way.
+            content, kind = self._worked(route, request, b"")
+        else:
+            self._rate.take()
+            _demand_json(request, asked.body)
+            raw = await asked.body.read()
+            content, kind = await self.workers.run(partial(self._worked, route, request, raw))
+        return Response(content, media_type=kind, headers=_SAFE_HEADERS)
+
+    def _worked(self, route: Route, request: Request, raw: bytes) -> tuple[bytes, str]:
+        """Everything that takes time, on a thread of its own: decode, do, encode."""
+        call = Call(
+            self._engine,
+            request.path_params,
+            decode_query(request.scope["query_string"], route.query),
+            None if route.body is None else decode_body(raw, route.body),
+            request.scope[_STATE_KEY].id,
+            request.scope[DOOR_KEY],
+        )
+        if route.operation is None:
+            reply = route.handler(call)
+        else:
+            with self._engine.observer.timed(route.operation):
+                reply = route.handler(call)
+        if isinstance(reply, Text):
+            return reply.content.encode("utf-8"), reply.media_type
+        return msgspec.json.encode(reply), JSON
+
+    def _routed(self, routed: HTTPException, scope: Scope) -> TenureError:
+        if routed.status_code != 405:
+            return NoRoute("there is nothing under this path", hint="/openapi.json lists the paths")
+        allowed = {
+            route.method
+            for route, compiled in zip(self._table, self._router.routes, strict=True)
+            if isinstance(compiled, StarletteRoute) and compiled.path_regex.match(scope["path"])
+        }
+        return WrongMethod(", ".join(sorted(allowed)))
+
+    async def _refuse(
+        self, error: TenureError, asked: _Asked, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Tells what is wrong; the rest of a refused body is taken in first, within bounds."""
+        headers = {**_SAFE_HEADERS, **extra_headers(error)}
+        if not await asked.body.drain():
+            headers["connection"] = "close"
+        content = msgspec.json.encode(as_problem(error, asked.id))
+        reply = Response(content, error.status, headers, MEDIA_TYPE)
+        await reply(scope, receive, partial(self._send, send, asked))
+
+    async def _send(self, send: Send, asked: _Asked, message: MutableMapping[str, Any]) -> None:
+        """Passes a message on; the first of a reply is where the request is written down."""
+        if message["type"] == "http.response.start":
+            status: int = message["status"]
+            message["headers"] = [*message["headers"], (b"x-request-id", asked.id.encode("ascii"))]
+            self._engine.observer.count(f"http.{status}")
+            took = self._engine.world.monotonic_ms() - asked.started_ms
+            write = self._log.debug if status < 400 else self._log.info
+            write(
+                "http",
+                "request",
+                request_id=asked.id,
+                path=asked.path,
+                status=status,
+                duration_ms=round(took, 3),
+            )
+        await send(message)
+
+
+def _declared_bytes(scope: Scope) -> int | None:
+    """How long the body says it is; None when it only says where it ends."""
+    found = 0
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding":
+            return None
+        if name == b"content-length":
+            found = int(value)
+    return found
+
+
+def _demand_json(request: Request, body: Body) -> None:
+    """Browsers can post forms to any port without asking, but not this type."""
+    if body.is_complete:
+        return
+    kind, _, parameter = request.headers.get("content-type", "").partition(";")
+    if kind.strip().lower() != JSON:
+        raise NotJson("a body must be JSON", hint=f"send it with Content-Type: {JSON}")
+    if parameter.strip().lower() not in ("", "charset=utf-8"):
+        raise BadRequest("JSON is sent as UTF-8")

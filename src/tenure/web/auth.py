@@ -1,0 +1,160 @@
+"""Who may come in: the token, the Host and Origin headers, and how often one may guess."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import parse_qsl
+
+from tenure.errors import SettingsError
+from tenure.settings.home import TOKEN_NAME
+from tenure.web.problems import BadRequest, Forbidden, TooMany, Unauthorized
+
+Door = Literal["socket", "tcp"]
+Headers = Sequence[tuple[bytes, bytes]]
+TOKEN_BYTES = 32
+WRONG_TOKENS_PER_MINUTE = 20
+OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_TOKEN_WORDS = frozenset({"token", "access_token", "auth", "authorization", "api_key", "bearer"})
+_OWN_FETCHES = frozenset({b"same-origin", b"none"})
+_MINUTE_MS = 60_000
+_HTTP_PORT = 80
+
+
+def load_token(home: Path) -> tuple[str, bool]:
+    """The token of a data folder and whether it is new; one that others could read is replaced."""
+    path = home / TOKEN_NAME
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return _new_token(path), True
+    if not stat.S_ISREG(found.st_mode):
+        raise SettingsError(f"{path} is not a plain file", hint="move it away; a new one is made")
+    token = path.read_text("ascii", errors="replace").strip()
+    private = not found.st_mode & 0o077 and found.st_uid == os.geteuid()
+    if private and len(token) == 2 * TOKEN_BYTES and token.isalnum():
+        return token, False
+    return _new_token(path), True
+
+
+def _new_token(path: Path) -> str:
+    token = secrets.token_hex(TOKEN_BYTES)
+    write_private(path, token + "\n")
+    return token
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file only its owner can read, whole or not at all."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+
+
+def own_hosts(port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
+    """The Host headers that name this daemon, exactly as they must be written.
+
+    Names that somebody allowed count without the port too: a proxy may stand in front.
+    """
+    more = list(allowed)
+    with_port = {f"{name}:{port}" for name in (*OWN_NAMES, *more)}
+    return frozenset(with_port.union(more, OWN_NAMES if port == _HTTP_PORT else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What the guard looks at."""
+
+    door: Door
+    headers: Headers
+    query_string: bytes
+    # Whether the route answers anybody on this machine.
+    is_public: bool
+
+    def all(self, name: bytes) -> list[bytes]:
+        """Every value of a header."""
+        return [value for key, value in self.headers if key == name]
+
+
+class Guard:
+    """Checks every request before anything else is done with it."""
+
+    def __init__(self, token: str, hosts: frozenset[str], now_ms: Callable[[], float]) -> None:
+        # Only a hash is kept: comparing hashes of equal length gives nothing away.
+        self._digest = _digest(token.encode("ascii"))
+        self._hosts = {host.encode("ascii") for host in hosts}
+        self._origins = {b"http://" + host for host in self._hosts}
+        self._origins |= {b"https://" + host for host in self._hosts}
+        self._now_ms = now_ms
+        self._wrong: deque[float] = deque(maxlen=WRONG_TOKENS_PER_MINUTE)
+
+    def check(self, visit: Visit) -> None:
+        """Raises what is wrong with a request; the order never depends on the token."""
+        if visit.door == "tcp":
+            self._check_host(visit)
+        self._check_origin(visit)
+        _refuse_token_in_url(visit.query_string)
+        if visit.door == "tcp" and not visit.is_public:
+            self._check_token(visit)
+
+    def _check_host(self, visit: Visit) -> None:
+        """Another name in Host is how a foreign web page reaches a port of this machine."""
+        named = visit.all(b"host")
+        if len(named) != 1 or named[0] not in self._hosts:
+            raise Forbidden(
+                "this name is not one of the daemon's own",
+                hint="use the url of `tenure status`; other names need --allow-host",
+            )
+
+    def _check_origin(self, visit: Visit) -> None:
+        origins, sites = visit.all(b"origin"), visit.all(b"sec-fetch-site")
+        foreign = any(origin not in self._origins for origin in origins)
+        if foreign or any(site not in _OWN_FETCHES for site in sites):
+            raise Forbidden("requests from other web pages are refused")
+
+    def _check_token(self, visit: Visit) -> None:
+        given = visit.all(b"authorization")
+        if len(given) != 1:
+            raise Unauthorized
+        scheme, _, token = given[0].partition(b" ")
+        right = hmac.compare_digest(_digest(token.strip()), self._digest)
+        if right and scheme.lower() == b"bearer":
+            return
+        now = self._now_ms()
+        full = len(self._wrong) == WRONG_TOKENS_PER_MINUTE
+        if full and now - self._wrong[0] < _MINUTE_MS:
+            raise TooMany(
+                f"more than {WRONG_TOKENS_PER_MINUTE} wrong tokens in a minute",
+                hint="read the token from the data folder",
+            )
+        self._wrong.append(now)
+        raise Unauthorized
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
+
+
+def _refuse_token_in_url(query_string: bytes) -> None:
+    """Addresses end up in logs and histories, where a token must not be."""
+    # Most requests have none, and most of the others no word that could be one.
+    if not query_string:
+        return
+    words = {name.lower() for name, _ in parse_qsl(query_string.decode("latin-1"), True)}
+    if words & _TOKEN_WORDS:
+        raise BadRequest(
+            "a token does not belong into an address",
+            hint="send it as `Authorization: Bearer TOKEN`",
+        )

@@ -1,0 +1,150 @@
+"""One connection: its peer is checked, its head is bounded, and nobody is waited for for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from typing import Any, cast
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tenure.errors import TenureError
+from tenure.web.auth import Door
+from tenure.web.problems import MEDIA_TYPE, BadRequest, Forbidden, Overloaded, as_problem
+
+HEAD_LIMIT_BYTES = 32 * 1024
+HEAD_TIMEOUT_S = 10.0
+CONNECTION_LIMIT = 512
+DOOR_KEY = "tenure.door"
+_CREDENTIALS = struct.Struct("3i")
+
+
+class HeadTooLarge(TenureError):
+    """The head of a request is over the limit."""
+
+    code = "head_too_large"
+    status = 431
+
+
+def peer_uid(connection: Any) -> int | None:
+    """The user at the other end of a Unix socket; None where the system does not tell."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    found = connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(found)[1])
+
+
+class Connection(HttpToolsProtocol):
+    """The server's own protocol, with a doorkeeper in front."""
+
+    door: Door = "tcp"
+    _head_timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _waiting_bytes = 0
+    _is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Lets a connection in, or not."""
+        super().connection_made(transport)
+        peer = transport.get_extra_info("socket")
+        if peer.family != getattr(socket, "AF_UNIX", None):
+            # Without this the kernel holds small replies back for up to 40 ms.
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
+            self.door = "socket"
+            if peer_uid(peer) not in (None, os.geteuid()):
+                self._refuse(Forbidden("the socket belongs to another user"))
+                return
+        if len(self.connections) > CONNECTION_LIMIT:
+            self._refuse(Overloaded("too many connections", hint="try again in a second"))
+            return
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tidies up."""
+        self._head_arrived()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Takes in bytes; a head that grows beyond the limit is not waited for."""
+        if self._is_refused:
+            return
+        super().data_received(data)
+        if self._head_timer is not None and not self._is_refused:
+            self._waiting_bytes += len(data)
+            if self._waiting_bytes > HEAD_LIMIT_BYTES:
+                self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        cast("dict[str, Any]", self.scope)[DOOR_KEY] = self.door
+        self._head_bytes = 0
+        self._expect_head()
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the address."""
+        self._head_bytes += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        self._head_bytes += len(name) + len(value) + 4
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is there: it is only acted on when it keeps to the limit."""
+        self._head_arrived()
+        if self._head_bytes > HEAD_LIMIT_BYTES:
+            self._refuse_head()
+        if not self._is_refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is there."""
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What cannot be read as HTTP is told so in our own way."""
+        self._refuse(BadRequest("this is not a valid HTTP request"))
+
+    def _expect_head(self) -> None:
+        if self._head_timer is None:
+            self._waiting_bytes = 0
+            self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._give_up)
+
+    def _head_arrived(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        self.transport.close()
+
+    def _refuse_head(self) -> None:
+        self._refuse(HeadTooLarge(f"the head of a request has at most {HEAD_LIMIT_BYTES} bytes"))
+
+    def _refuse(self, error: TenureError) -> None:
+        """Answers without any request having been read, and closes."""
+        if self._is_refused:
+            return
+        self._is_refused = True
+        self._head_arrived()
+        problem = msgspec.json.encode(as_problem(error, None))
+        head = (
+            f"HTTP/1.1 {error.status} Refused\r\ncontent-type: {MEDIA_TYPE}\r\n"
+            f"content-length: {len(problem)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode("ascii") + problem)
+        self.transport.close()

@@ -1,0 +1,116 @@
+"""The route table as an OpenAPI document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from tenure import __version__
+from tenure.web.problems import MEDIA_TYPE, Problem
+from tenure.web.table import Query, Route, Text
+
+OPENAPI_VERSION = "3.1.0"
+_REF = "#/components/schemas/{name}"
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+
+
+def document(table: Sequence[Route]) -> dict[str, Any]:
+    """Every route with its parameters, body, replies and class."""
+    types = list(dict.fromkeys([Problem, *_types(table)]))
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    known = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in table:
+        path = _PARAMETER.sub(r"{\1}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, known, components)
+    for kind in (route.query for route in table):
+        components.pop(kind.__name__, None)
+    return {
+        "openapi": OPENAPI_VERSION,
+        "info": {
+            "title": "Tenure",
+            "version": __version__,
+            "description": "Memory for AI agents that has to earn its place.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _types(table: Iterable[Route]) -> Iterator[Any]:
+    for route in table:
+        yield route.query
+        if route.body is not None:
+            yield route.body
+        yield from _replies(route)
+
+
+def _replies(route: Route) -> tuple[Any, ...]:
+    """The types a route may answer with; a text has none."""
+    if route.reply is Text:
+        return ()
+    return route.reply if isinstance(route.reply, tuple) else (route.reply,)
+
+
+def _operation(route: Route, known: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+    name = getattr(route.handler, "__name__", "")
+    noun = re.sub(r"\W+", "_", _PARAMETER.sub("", route.path)).strip("_")
+    made: dict[str, Any] = {
+        "operationId": f"{route.method.lower()}_{noun}_{name}",
+        "summary": route.summary,
+        "x-access": route.access,
+        "parameters": [*_in_path(route), *_in_query(route.query, components)],
+        "responses": {"200": _reply(route, known), "default": _problem(known)},
+    }
+    if route.access != "health":
+        made["security"] = [{"token": []}]
+    if route.body is not None:
+        content = {"application/json": {"schema": known[route.body]}}
+        made["requestBody"] = {"required": True, "content": content}
+    return made
+
+
+def _in_path(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PARAMETER.findall(route.path)
+    ]
+
+
+def _in_query(kind: type[Query], components: dict[str, Any]) -> list[dict[str, Any]]:
+    schema = components[kind.__name__]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in schema["required"],
+            "schema": _without_null(field),
+        }
+        for name, field in schema["properties"].items()
+    ]
+
+
+def _without_null(field: dict[str, Any]) -> dict[str, Any]:
+    """A query parameter is left out rather than null."""
+    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        return dict(kinds[0])
+    return {name: value for name, value in field.items() if name != "default" or value is not None}
+
+
+def _reply(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
+    if route.reply is Text:
+        return {"description": "Done", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    schemas = [known[kind] for kind in _replies(route)]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    return {"description": "Done", "content": {"application/json": {"schema": schema}}}
+
+
+def _problem(known: dict[Any, Any]) -> dict[str, Any]:
+    return {"description": "What went wrong", "content": {MEDIA_TYPE: {"schema": known[Problem]}}}

@@ -1,0 +1,50 @@
+"""Entities: what memories are about."""
+
+from __future__ import annotations
+
+from tenure.errors import NotFound
+from tenure.text.entities import entity_key
+from tenure.web import replies, wire
+from tenure.web.table import Call, Route, Scoped
+
+
+def listing(call: Call) -> replies.Entities:
+    """What memories are about, most often first."""
+    query: wire.LimitQuery = call.query
+    return replies.Entities([replies.EntityOut.of(e) for e in call.memory().entities(query.limit)])
+
+
+def describe(call: Call) -> replies.EntityPage:
+    """All that is known about an entity, by its id in the list or as a text names it."""
+    memory, key = call.memory(), call.path["key"]
+    kind, colon, name = key.partition(":")
+    try:
+        view = memory.describe(key)
+    except NotFound:
+        if not (colon and name):
+            raise
+        view = memory.services.store.describe(memory.scope, entity_key(kind, name))
+    ids = dict.fromkeys(found for members in view.aspects.values() for found in members)
+    return replies.EntityPage.of(view, [memory.get(memory_id) for memory_id in ids])
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/entities",
+        handler=listing,
+        access="read",
+        summary="List what memories are about.",
+        query=wire.LimitQuery,
+        reply=replies.Entities,
+    ),
+    Route(
+        method="GET",
+        path="/api/entities/{key:path}",
+        handler=describe,
+        access="read",
+        summary="Show all that is known about an entity, e.g. path:src/api.py.",
+        query=Scoped,
+        reply=replies.EntityPage,
+    ),
+)

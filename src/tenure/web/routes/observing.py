@@ -1,0 +1,150 @@
+"""How the daemon is doing: diagnostics by domain, and the pipeline with its timings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure.errors import NotFound
+from tenure.flow import diagnostics
+from tenure.flow.diagnostics import DOMAINS, Domain
+from tenure.flow.pipeline import FLOWS
+from tenure.web.session_wire import UserQuery
+from tenure.web.table import Call, Route
+
+
+class DomainOut(msgspec.Struct):
+    """One part of the engine."""
+
+    domain: str
+    score: float
+    status: str
+    warnings: list[str]
+    details: dict[str, Any]
+
+    @classmethod
+    def of(cls, found: Domain) -> DomainOut:
+        """A domain for the wire."""
+        return cls(found.name, found.score, found.status, list(found.warnings), found.details)
+
+
+class Diagnosis(msgspec.Struct):
+    """All parts; the whole is as well as its worst part."""
+
+    score: float
+    status: str
+    domains: list[DomainOut]
+
+
+class StageOut(msgspec.Struct):
+    """A stage of the pipeline with how long it took lately."""
+
+    flow: str
+    stage: str
+    about: str
+    budget_ms: float
+    count: int
+    p50_ms: float | None
+    p95_ms: float | None
+
+
+class WorkerOut(msgspec.Struct):
+    """What runs beside the requests."""
+
+    running: bool
+    details: dict[str, Any]
+
+
+class Pipeline(msgspec.Struct):
+    """The workers, the queue and every stage."""
+
+    workers: dict[str, WorkerOut]
+    queue: dict[str, int]
+    stages: list[StageOut]
+
+
+def everything(call: Call) -> Diagnosis:
+    """Every domain, and the whole."""
+    found = diagnostics.examine(_engine(call))
+    score = diagnostics.overall(found)
+    return Diagnosis(
+        score, diagnostics.status_of(score), [DomainOut.of(domain) for domain in found]
+    )
+
+
+def one(call: Call) -> DomainOut:
+    """One domain."""
+    look = DOMAINS.get(call.path["domain"])
+    if look is None:
+        known = ", ".join(DOMAINS)
+        raise NotFound(f"no domain {call.path['domain'][:40]!r}", hint=f"there are {known}")
+    return DomainOut.of(look(_engine(call)))
+
+
+def pipeline(call: Call) -> Pipeline:
+    """What runs, what waits, and how long each stage takes."""
+    memory = call.engine.view(call.query.user, None, None)
+    worker = memory.works.worker
+    took = {found.operation: found for found in call.engine.observer.latencies()}
+    stages = []
+    for flow, steps in FLOWS.items():
+        for stage in steps:
+            found = took.get(f"{flow}.{stage.name}")
+            stages.append(
+                StageOut(
+                    flow,
+                    stage.name,
+                    stage.about,
+                    stage.budget_ms,
+                    found.count if found else 0,
+                    found.p50_ms if found else None,
+                    found.p95_ms if found else None,
+                )
+            )
+    judge = WorkerOut(
+        worker is not None and worker.is_alive,
+        {
+            "jobs_done": worker.jobs_done if worker else 0,
+            "last_error": worker.last_error if worker else None,
+            "judge": memory.services.judge.name if memory.services.judge else "none",
+        },
+    )
+    counts = {str(state): many for state, many in memory.services.store.job_counts().items()}
+    return Pipeline({"judge": judge}, counts, stages)
+
+
+def _engine(call: Call) -> diagnostics.Engine:
+    memory = call.engine.view(call.query.user, None, None)
+    return diagnostics.Engine(memory.services, memory.works, memory.scope.user)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/diagnostics",
+        handler=everything,
+        access="read",
+        summary="Show how every part is doing.",
+        query=UserQuery,
+        reply=Diagnosis,
+    ),
+    Route(
+        method="GET",
+        path="/api/diagnostics/{domain}",
+        handler=one,
+        access="read",
+        summary="Show how one part is doing.",
+        query=UserQuery,
+        reply=DomainOut,
+    ),
+    Route(
+        method="GET",
+        path="/api/pipeline/status",
+        handler=pipeline,
+        access="read",
+        summary="Show the workers, the queue and how long every stage takes.",
+        query=UserQuery,
+        reply=Pipeline,
+    ),
+)

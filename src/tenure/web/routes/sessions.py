@@ -1,0 +1,87 @@
+"""Sessions as they can be read: what was served, what came of it, and everything in order."""
+
+from __future__ import annotations
+
+from tenure.errors import NotFound
+from tenure.flow.timeline import timeline
+from tenure.rank.features import FEATURES
+from tenure.web import session_wire as wire
+from tenure.web.table import Call, Route
+
+
+def listing(call: Call) -> wire.Sessions:
+    """A page of sessions, latest first."""
+    query: wire.SessionsQuery = call.query
+    memory = call.engine.view(query.user, None, None)
+    store, user = memory.services.store, memory.scope.user
+    found = store.sessions(user, query.limit, project=query.project, before=query.before)
+    more = found[-1].key if len(found) == query.limit else None
+    return wire.Sessions(
+        [wire.SessionOut.of(one, store.session_score(user, one.key)) for one in found], more
+    )
+
+
+def show(call: Call) -> wire.SessionOut:
+    """One session with its verdict."""
+    memory = call.engine.view(call.query.user, None, None)
+    store, user, key = memory.services.store, memory.scope.user, call.path["key"]
+    return wire.SessionOut.of(store.session(user, key), store.session_score(user, key))
+
+
+def candidates(call: Call) -> wire.Candidates:
+    """Every candidate of a session with every number."""
+    memory = call.engine.view(call.query.user, None, None)
+    store, user, key = memory.services.store, memory.scope.user, call.path["key"]
+    store.session(user, key)
+    return wire.Candidates(
+        [wire.candidate_out(one, FEATURES) for one in store.session_memories(user, key)]
+    )
+
+
+def events(call: Call) -> wire.Timeline:
+    """All that happened to a session, a memory or in a request, in order."""
+    memory = call.engine.view(call.query.user, None, None)
+    found = timeline(memory.services, memory.scope.user, call.path["id"])
+    if not found:
+        raise NotFound(f"nothing is known about {call.path['id'][:80]!r}")
+    return wire.Timeline(call.path["id"], [wire.EventOut.of(event) for event in found])
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/sessions",
+        handler=listing,
+        access="read",
+        summary="List sessions, latest first.",
+        query=wire.SessionsQuery,
+        reply=wire.Sessions,
+    ),
+    Route(
+        method="GET",
+        path="/api/sessions/{key:path}/memories",
+        handler=candidates,
+        access="read",
+        summary="Show every candidate of a session with every number as served.",
+        query=wire.UserQuery,
+        reply=wire.Candidates,
+    ),
+    Route(
+        method="GET",
+        path="/api/sessions/{key:path}",
+        handler=show,
+        access="read",
+        summary="Show a session with its verdict.",
+        query=wire.UserQuery,
+        reply=wire.SessionOut,
+    ),
+    Route(
+        method="GET",
+        path="/api/timeline/{id:path}",
+        handler=events,
+        access="read",
+        summary="Show all that happened to a session, a memory or in a request, in order.",
+        query=wire.UserQuery,
+        reply=wire.Timeline,
+    ),
+)

@@ -1,0 +1,153 @@
+"""The daemon's life: lock, listen, open, announce, serve, and leave in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import uvicorn
+
+from tenure import __version__
+from tenure.codec import moment_text
+from tenure.settings import Settings, prepare_home
+from tenure.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME
+from tenure.web.app import TABLE, App
+from tenure.web.auth import Guard, load_token, write_private
+from tenure.web.door import Connection
+from tenure.web.engine import Engine
+from tenure.web.lock import held
+from tenure.web.logs import Log
+from tenure.web.sockets import Doors, open_doors
+from tenure.web.table import Route
+from tenure.world import World
+
+GRACE_S = 5
+KEEP_ALIVE_S = 5
+BACKLOG = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a daemon is to be run."""
+
+    settings: Settings
+    allow_hosts: Sequence[str] = ()
+    # Where the log goes besides its file: stderr in the foreground.
+    stream: IO[str] | None = None
+    # Told once the daemon can be reached, with what makes it stop.
+    ready: Callable[[Doors, Callable[[], None]], None] = lambda doors, stop: None
+    table: Sequence[Route] = TABLE
+
+
+def serve(plan: Plan) -> bool:
+    """Runs a daemon until it is asked to stop; says whether all that was under way is done."""
+    settings = plan.settings
+    prepared = prepare_home(settings.home)
+    since = moment_text(World().now())
+    store = settings.store_file
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(held(settings.home / LOCK_NAME, str(settings.home), since))
+        # The store may lie elsewhere, where another data folder's daemon could serve it too.
+        stack.enter_context(held(store.with_name(store.name + ".daemon"), str(store), since))
+        doors = stack.enter_context(open_doors(settings, plan.allow_hosts))
+        log = Log(settings.home / LOG_NAME, settings.daemon.log_level, plan.stream)
+        stack.callback(log.close)
+        engine = Engine(settings)
+        stack.callback(engine.close)
+        token, is_new = load_token(settings.home)
+        guard = Guard(token, doors.hosts, engine.world.monotonic_ms)
+        app = App(engine, guard, log, plan.table)
+
+        def listening() -> None:
+            stack.enter_context(_announced(settings.home, doors, since))
+            log.info("daemon", "daemon.start", pid=os.getpid(), version=__version__, url=doors.url)
+            for note in filter(None, [prepared.notice, *doors.notes]):
+                log.warning("daemon", "daemon.note", note=note)
+            if is_new:
+                log.info("daemon", "daemon.new_token")
+            plan.ready(doors, server.end)
+
+        server = _Server(app, listening)
+        server.live(doors.sockets)
+        app.workers.close()
+        left = app.workers.in_flight
+        log.info("daemon", "daemon.stop", pid=os.getpid(), unfinished=left)
+        return left == 0
+
+
+@contextlib.contextmanager
+def _announced(home: Path, doors: Doors, since: str) -> Iterator[None]:
+    """Tells clients where the daemon is, for as long as it is there."""
+    file = home / DAEMON_NAME
+    told = {
+        "url": doors.url,
+        "socket": None if doors.unix_path is None else str(doors.unix_path),
+        "pid": os.getpid(),
+        "version": __version__,
+        "started_at": since,
+        "notes": doors.notes,
+    }
+    write_private(file, json.dumps(told) + "\n")
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+class _Server(uvicorn.Server):
+    """The HTTP server on sockets of ours, with an end that is ours too."""
+
+    def __init__(self, app: App, listening: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=Connection,
+                loop="asyncio",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self._listening = listening
+
+    def live(self, sockets: list[socket.socket]) -> None:
+        """Serves until a signal comes."""
+        asyncio.run(self.serve(sockets))
+
+    def end(self) -> None:
+        """Makes the server stop; any thread may ask for it."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens, and says so."""
+        await super().startup(sockets)
+        self._listening()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Lets signals end the server, and not the process before it has tidied up."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        former = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)

@@ -1,0 +1,82 @@
+"""What a route is: where it lies, who may use it, what goes in and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from tenure.memory import Memory
+    from tenure.web.auth import Door
+    from tenure.web.engine import Engine
+
+Method = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
+# health: alive or not, no token. read and write: memories. hooks: what harnesses call.
+# admin: what cannot be undone or concerns the daemon itself.
+Access = Literal["health", "read", "write", "hooks", "admin"]
+
+
+class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The query string of a route without parameters."""
+
+
+class Scoped(Query, kw_only=True):
+    """Whose memories a request is about; without a user it is the setting `user`."""
+
+    user: str | None = None
+    agent: str | None = None
+    project: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A reply that is not JSON."""
+
+    content: str
+    media_type: str = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, decoded: everything a handler may look at."""
+
+    engine: Engine
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+    request_id: str
+    door: Door = "tcp"
+
+    def memory(self) -> Memory:
+        """The memory for the scope that the request names in its body, else in its query."""
+        named = next((part for part in (self.body, self.query) if hasattr(part, "user")), Scoped())
+        return self.engine.view(named.user, named.agent, named.project)
+
+
+Handler = Callable[[Call], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One row of the table; without a class it cannot be written."""
+
+    method: Method
+    path: str
+    handler: Handler
+    access: Access
+    summary: str
+    # The types of what comes in and goes out; a body of None means that there is none.
+    query: type[Query] = Query
+    body: type[msgspec.Struct] | None = None
+    reply: Any
+    # The name under which the observer keeps how long it took.
+    operation: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.method == "GET" and self.access in ("write", "hooks"):
+            raise ValueError(f"GET {self.path} must not change anything")
+        if self.method == "GET" and self.body is not None:
+            raise ValueError(f"GET {self.path} has no body")

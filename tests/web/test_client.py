@@ -1,0 +1,135 @@
+"""Clients and commands: they find the daemon, start it once, ask it and stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from web_types import Serve
+
+from tenure import __version__, client
+from tenure.cli.app import APP
+from tenure.errors import InputError, NotFound, PortError
+from tenure.settings.home import DAEMON_NAME
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def test_a_client_asks_and_gets_values_or_errors_of_ours(serve: Serve) -> None:
+    server = serve()
+    daemon = client.find(server.home)
+    assert daemon is not None
+    made = daemon.request("POST", "/api/memories", {"content": "asked by a client ☕"})
+    assert daemon.request("GET", f"/api/memories/{made['id']}")["content"].endswith("☕")
+    assert daemon.request("GET", "/metrics").startswith("# HELP")
+    with pytest.raises(NotFound, match="no memory"):
+        daemon.request("GET", "/api/memories/0000nobody")
+    with pytest.raises(InputError) as refused:
+        daemon.request("POST", "/api/memories", {"content": ""})
+    assert type(refused.value) is InputError
+    with pytest.raises(client.Refused) as unknown:
+        daemon.request("PUT", "/health")
+    assert (unknown.value.code, unknown.value.status) == ("wrong_method", 405)
+    for path in ("health", "/a b\r\nX: y", "/ä"):
+        with pytest.raises(InputError):
+            daemon.request("GET", path)
+    by_token = client.Daemon(server.home, server.url, None, 0, "", "")
+    assert by_token.request("GET", "/api/stats")["figures"]["live"] == 1
+    (server.home / "token").write_text("0" * 64)
+    with pytest.raises(client.Refused) as unauthorized:
+        by_token.request("GET", "/api/stats")
+    assert unauthorized.value.status == 401
+
+
+def test_a_client_finds_nobody_where_nobody_is(home: Path) -> None:
+    assert client.find(home) is None
+    assert client.stop(home) is None
+    home.mkdir()
+    for text in ("", "{", "[]", "{}", '{"url": 5, "socket": 7, "pid": "x"}'):
+        (home / DAEMON_NAME).write_text(text)
+        assert client.find(home) is None
+    gone = client.Daemon(home, "http://127.0.0.1:9", str(home / "none.sock"), 0, "", "")
+    with pytest.raises(PortError, match="cannot be reached"):
+        gone.request("GET", "/health")
+
+
+def test_a_daemon_that_cannot_start_says_why(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text("nonsense = 1\n")
+    with pytest.raises(client.DaemonDown, match="unknown setting 'nonsense'"):
+        client.ensure(home)
+
+
+def test_a_module_beside_the_caller_is_not_run(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = tmp_path / "tenure"
+    trap.mkdir()
+    (trap / "__main__.py").write_text("raise SystemExit('trapped')")
+    (trap / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert client.ensure(home, options=["--port", "0"]).version == __version__
+    finally:
+        assert client.stop(home) is not None
+
+
+@pytest.fixture
+def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    for name in [name for name in os.environ if name.startswith("TENURE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TENURE_DAEMON_PORT", "0")
+
+    def call(*words: str) -> tuple[int, str, str]:
+        done = CliRunner().invoke(APP, ["--home", str(home), *words])
+        return done.exit_code, done.stdout, done.stderr
+
+    yield call
+    client.stop(home)
+
+
+def test_up_status_api_and_down(run: Run) -> None:
+    code, out, _ = run("status")
+    assert code == 1
+    assert "`tenure up --background` starts one" in out
+    code, out, _ = run("status", "--json")
+    assert (code, json.loads(out)["running"]) == (1, False)
+    assert run("down") == (0, "no daemon runs\n", "")
+    code, out, _ = run("up", "--background", "--json")
+    started = json.loads(out)
+    assert (code, started["running"], started["version"]) == (0, True, __version__)
+    code, out, _ = run("up", "--background")
+    assert (code, out.split(":")[0]) == (0, "the daemon runs already")
+    code, out, _ = run("status", "--json")
+    told = json.loads(out)
+    assert {name: told[name] for name in ("url", "socket", "pid")} == {
+        name: started[name] for name in ("url", "socket", "pid")
+    }
+    assert code == 0
+    code, out, _ = run("api", "/api/memories", "--data", '{"content": "by hand"}', "--json")
+    assert (code, json.loads(out)["outcome"]) == (0, "stored")
+    code, out, _ = run("api", "/api/memories/0000", "--json")
+    assert (code, json.loads(out)["error"]["code"]) == (1, "not_found")
+    assert run("api", "/api/memories", "--data", "{")[0] == 2
+    assert "tenure_memories 1" in run("api", "/metrics")[1]
+    code, out, _ = run("down", "--json")
+    assert json.loads(out) == {"stopped": True, "pid": told["pid"]}
+    # Asking starts it again, and what was stored is still there.
+    code, out, _ = run("api", "/api/stats", "--json")
+    assert json.loads(out)["figures"]["live"] == 1
+
+
+def test_a_remote_address_needs_names(run: Run) -> None:
+    code, _, complaint = run("up", "--host", "0.0.0.0")
+    assert code == 2
+    assert "--allow-host" in complaint
+    assert run("up", "--allow-host", "a b")[0] == 2

@@ -1,0 +1,236 @@
+"""More than the daemon takes on: refused at once and in words, and nothing begun is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from http.client import HTTPException
+from typing import Any
+
+import msgspec
+import pytest
+from web_types import Reply, Serve, Served, read_all, wait_for
+
+from tenure.errors import TooLarge
+from tenure.web import door
+from tenure.web import serve as serving
+from tenure.web.limits import Body, RateLimit
+from tenure.web.problems import TooMany
+from tenure.web.table import Call, Route
+
+
+class Blocked:
+    """A route that does not answer until it is let go, and then stores what it was told to."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.release = threading.Event()
+
+    def __call__(self, call: Call) -> dict[str, Any]:
+        self.entered.release()
+        assert self.release.wait(60)
+        return {"id": call.memory().remember("written at the last moment").id}
+
+    def route(self) -> Route:
+        return Route(
+            method="POST",
+            path="/blocked",
+            handler=self,
+            access="write",
+            summary="Waits.",
+            reply=dict[str, Any],
+        )
+
+
+@pytest.fixture
+def blocked() -> Any:
+    made = Blocked()
+    yield made
+    made.release.set()
+
+
+def together(server: Served, count: int) -> tuple[ThreadPoolExecutor, list[Future[Reply]]]:
+    pool = ThreadPoolExecutor(count)
+    return pool, [pool.submit(server.ask, "POST", "/blocked") for _ in range(count)]
+
+
+def test_more_than_the_limit_is_refused_at_once_and_the_rest_is_done(
+    serve: Serve, blocked: Blocked
+) -> None:
+    server = serve([blocked.route()], in_flight_limit=3)
+    pool, running = together(server, 3)
+    for _ in range(3):
+        assert blocked.entered.acquire(timeout=30)
+    for path in ("/api/stats", "/api/memories", "/blocked"):
+        method = "POST" if path == "/blocked" else "GET"
+        refused = server.ask(method, path)
+        assert refused.status == 503
+        assert refused.headers["retry-after"] == "1"
+        assert refused.json["code"] == "overloaded"
+    # Whether it is alive can be asked all the same.
+    assert server.ask("GET", "/health").status == 200
+    assert not any(future.done() for future in running)
+    blocked.release.set()
+    assert {future.result(30).status for future in running} == {200}
+    pool.shutdown()
+    assert server.ask("GET", "/api/stats").status == 200
+    assert (
+        'tenure_events_total{name="http.503"} 3' in server.ask("GET", "/metrics").content.decode()
+    )
+    stage = server.ask("GET", "/api/analytics/errors?stage=http").json["results"]
+    assert [item["code"] for item in stage] == ["overloaded"] * 3
+
+
+def test_what_is_under_way_is_finished_before_the_daemon_ends(
+    serve: Serve, blocked: Blocked
+) -> None:
+    server = serve([blocked.route()])
+    pool, (running,) = together(server, 1)
+    assert blocked.entered.acquire(timeout=30)
+    server.stop()
+    # It takes nobody in any more while it still works.
+    wait_for(lambda: not listens(server), "it still listens")
+    assert not running.done()
+    assert server.finished == []
+    blocked.release.set()
+    made = running.result(30)
+    pool.shutdown()
+    assert made.status == 200
+    wait_for(lambda: server.finished == [True], "it did not end")
+    again = serve()
+    assert again.ask("GET", f"/api/memories/{made.json['id']}").status == 200
+
+
+def listens(server: Served) -> bool:
+    try:
+        server.raw(b"").close()
+    except OSError:
+        return False
+    return True
+
+
+def test_what_hangs_is_not_waited_for_for_ever(
+    serve: Serve, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "GRACE_S", 0.2)
+    server = serve([blocked.route()])
+    pool, (running,) = together(server, 1)
+    assert blocked.entered.acquire(timeout=30)
+    server.stop()
+    wait_for(lambda: server.finished == [False], "it did not end")
+    blocked.release.set()
+    # Cut off is as clear an answer as any.
+    with contextlib.suppress(OSError, HTTPException):
+        assert running.result(30).status >= 500
+    pool.shutdown()
+
+
+def test_an_unknown_error_is_told_without_its_inside(serve: Serve) -> None:
+    def handler(call: Call) -> None:
+        raise RuntimeError("the secret ingredient")
+
+    route = Route(
+        method="GET", path="/bug", handler=handler, access="read", summary="Fails.", reply=Any
+    )
+    server = serve([route])
+    reply = server.ask("GET", "/bug")
+    assert reply.status == 500
+    assert reply.json["code"] == "bug"
+    assert b"ingredient" not in reply.content
+    logged = [json.loads(line) for line in (server.home / "daemon.log").read_text().splitlines()]
+    (bug,) = [line for line in logged if line["event"] == "request.bug"]
+    assert bug["request_id"] == reply.json["request_id"]
+    assert bug["trace"][0] == "RuntimeError"
+    assert "ingredient" not in json.dumps(logged)
+    assert server.ask("GET", "/api/analytics/errors").json["results"][0]["code"] == "bug"
+
+
+def test_too_many_connections_are_turned_away(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "CONNECTION_LIMIT", 3)
+    server = serve()
+    kept = [server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    assert all(one.recv(1_000).startswith(b"HTTP/1.1 200") for one in kept)
+    assert read_all(server.raw(b"")).startswith(b"HTTP/1.1 503 ")
+    for one in kept:
+        one.close()
+    wait_for(lambda: not read_all_now(server).startswith(b"HTTP/1.1 503"), "it never recovered")
+
+
+def read_all_now(server: Served) -> bytes:
+    with server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as made:
+        return made.recv(1_000)
+
+
+def test_a_rate_limit_lets_bursts_through_and_fills_up_again() -> None:
+    now = [0.0]
+    limit = RateLimit(10, lambda: now[0])
+    for _ in range(10):
+        limit.take()
+    with pytest.raises(TooMany):
+        limit.take()
+    now[0] = 99.0
+    with pytest.raises(TooMany):
+        limit.take()
+    now[0] = 200.0
+    limit.take()
+    limit.take()
+    with pytest.raises(TooMany):
+        limit.take()
+    now[0] = 1e9
+    for _ in range(10):
+        limit.take()
+    with pytest.raises(TooMany):
+        limit.take()
+    for _ in range(1_000):
+        RateLimit(0, lambda: 0.0).take()
+
+
+def test_the_rate_limit_answers_429_but_never_hides_health(serve: Serve) -> None:
+    server = serve(rate_limit_per_s=1)
+    statuses = [server.ask("GET", "/api/analytics/latency").status for _ in range(4)]
+    assert statuses[0] == 200
+    assert 429 in statuses
+    assert server.ask("GET", "/health").status == 200
+
+
+def test_a_route_without_a_class_cannot_be_written() -> None:
+    whole: dict[str, Any] = {
+        "method": "GET",
+        "path": "/x",
+        "handler": lambda call: None,
+        "access": "read",
+        "summary": "X.",
+        "reply": None,
+    }
+    Route(**whole)
+    with pytest.raises(TypeError, match="access"):
+        Route(**{name: value for name, value in whole.items() if name != "access"})
+    for access in ("write", "hooks"):
+        with pytest.raises(ValueError, match="must not change"):
+            Route(**{**whole, "access": access})
+    with pytest.raises(ValueError, match="no body"):
+        Route(**whole, body=msgspec.Struct)
+
+
+def test_a_body_is_read_in_pieces_up_to_the_limit() -> None:
+    async def scenario() -> None:
+        pieces = [b"a" * 1_000_000] * 3
+        messages = iter(
+            {"type": "http.request", "body": piece, "more_body": True} for piece in pieces
+        )
+
+        async def receive() -> dict[str, Any]:
+            return next(messages)
+
+        with pytest.raises(TooLarge):
+            await Body(receive, None).read()
+        with pytest.raises(TooLarge):
+            await Body(receive, 3_000_000).read()
+        assert await Body(receive, 0).read() == b""
+
+    asyncio.run(scenario())
