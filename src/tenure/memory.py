@@ -191,11 +191,12 @@ class Memory:
         return self._services.store.merges(self.scope, checked_limit(limit))
 
     def stats(self) -> dict[str, int]:
-        """Counts of memories, of every write outcome and of every fallback."""
+        """Counts of memories, of sessions, of every write outcome and of every fallback."""
         store = self._services.store
         counted = Counter(store.counters(self.scope.user))
         counted.update(self._services.embedding.failures)
-        return {**store.totals(self.scope.user), **counted}
+        user = self.scope.user
+        return {**store.totals(user), **store.session_totals(user), **counted}
 
     # -- sessions -------------------------------------------------------------------------
 

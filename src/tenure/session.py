@@ -67,7 +67,9 @@ class Session:
         """What a prompt of the user calls to mind, besides what was shown already."""
         request = prompt.PromptRequest(self.key, self.scope, text, feedback=feedback)
         served = prompt.prompt(self._services, request)
-        self._memories += served.memories
+        # After a compaction some are shown again, under the handles they had.
+        known = {one.handle for one in self._memories}
+        self._memories += [one for one in served.memories if one.handle not in known]
         self._ranking = list(served.ranking) or self._ranking
         return served
 

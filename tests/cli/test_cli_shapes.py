@@ -105,6 +105,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "provenance": "dict",
         "trust": "dict",
         "write": "dict",
+        "sessions": "dict",
+        "feedback": "dict",
         "other": "dict",
     },
     "config show": {

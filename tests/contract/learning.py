@@ -38,7 +38,8 @@ from contract.sessions import (
 )
 from contract.shelf import Shelf
 from tenure.rank.history import Past
-from tenure.store.base import Gathering, Search, Store, Transaction
+from tenure.store.base import Search, Store, Transaction
+from tenure.store.candidates import Gathering
 from tenure.store.sessions import Event, Labelled, Proof
 from tenure.types import Scope
 
@@ -74,7 +75,7 @@ def uses(store: Store, past: Past) -> list[tuple[int, int, float]]:
 def gathering(scope: Scope = SCOPE, ids: tuple[str, ...] = (), **search: Any) -> Gathering:
     """A search for everything that there is."""
     legs = {"embedder": EMBEDDER.name, "vector": unit(1, 0, 0, 0), "terms": ("claim",), **search}
-    return Gathering(Search(scope, **legs), 50, NO_ROWS, NOW, ids)
+    return Gathering(Search(scope, injectable_at=NOW, **legs), 50, NO_ROWS, ids)
 
 
 def gathered(store: Store, wanted: Gathering) -> list[int]:
@@ -221,7 +222,10 @@ class Learning:
 
     def test_proofs_tell_what_sessions_say_of_a_memory(self, store: Store) -> None:
         for n, key in enumerate(("b", "a", "silent")):
-            begin(store, 1, 2, key=key, started_at=NOW + (2 - n) * DAY)
+            begin(store, 1, 2, 3, key=key, started_at=NOW + (2 - n) * DAY)
+            # The third was considered, never shown: what is said about it proves nothing.
+            shown = injection(1, 1, 2)
+            store.write(lambda t, key=key, shown=shown: t.put_injection(USER, key, shown))
         begin(store, 1, key="a", user="ann")
         store.write(lambda t: t.add_ratings("ann", "a", [rating(1, 1.0)]))
         store.write(lambda t: t.add_ratings(USER, "b", [rating(1, -0.5)]))
@@ -230,7 +234,7 @@ class Learning:
         store.write(lambda t: t.put_labels("ann", "a", rated, {}))
         # The rating alone, before it is labelled, proves nothing yet.
         store.write(lambda t: t.add_ratings(USER, "silent", [rating(1, 1.0)]))
-        teach(store, {1: 0.25, 2: 0.0}, "a")
+        teach(store, {1: 0.25, 2: 0.0, 3: 0.9}, "a")
         assert store.proofs(USER, [memory_id(1), memory_id(2), memory_id(3)]) == {
             memory_id(1): [
                 Proof("a", NOW + DAY, None, 0.25),
@@ -315,6 +319,17 @@ class Learning:
         wanted = gathering(embedder=None, vector=None, terms=())
         assert gathered(store, wanted) == [1, 2, 3, 4, 5]
 
+    def test_what_may_not_be_injected_takes_nobodys_place(self, store: Store) -> None:
+        """Hundreds of untrusted and expired texts match better than the one that counts."""
+        insert(store, record(1, "a claim among many other words that make it match less well"))
+        insert(store, *(record(n, "claim claim", trust="untrusted") for n in range(10, 200)))
+        insert(store, *(record(n, "claim claim", valid_until=NOW) for n in range(200, 300)))
+        search = Search(SCOPE, ("claim",), text_limit=20, hit_limit=5)
+        asked = replace(search, injectable_at=NOW)
+        assert found(store, asked) == [memory_id(1)]
+        assert memory_id(1) not in found(store, search)
+        assert gathered(store, Gathering(asked, 0, NO_ROWS)) == [1]
+
     def test_every_side_is_limited_whatever_the_size(self, store: Store) -> None:
         store.register_embedder(EMBEDDER)
         insert(
@@ -339,7 +354,6 @@ class Learning:
                 ),
                 30,
                 NO_ROWS,
-                NOW,
             )
         )
         sides = (pool.by_effective, pool.by_cosine, pool.by_text)

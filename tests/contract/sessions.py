@@ -18,7 +18,6 @@ from tenure.errors import NotFound
 from tenure.store.base import Store, Transaction
 from tenure.store.sessions import (
     Event,
-    Fault,
     Injection,
     Judged,
     Labelled,
@@ -27,7 +26,7 @@ from tenure.store.sessions import (
     SessionScore,
     Spending,
 )
-from tenure.store.sqlite_sessions import EVENT_LIMIT, FAULT_LIMIT
+from tenure.store.sqlite_events import EVENT_LIMIT
 from tenure.types import CHANNELS, Candidate, Channel, Scope, SessionMemory, Turn
 
 USER, KEY = "default", "run"
@@ -558,7 +557,7 @@ class Sessions:
             assert store.events("ann", session_key=KEY) == []
             assert store.request_events("ann", "r1") == []
 
-    def test_the_rings_of_events_and_errors_are_bounded(self, store: Store) -> None:
+    def test_the_timeline_is_bounded(self, store: Store) -> None:
         many = [
             Event(at=NOW, category="x", name=str(n), session_key=f"s{n % 100}")
             for n in range(EVENT_LIMIT + 100)
@@ -567,16 +566,6 @@ class Sessions:
         kept = [one.name for n in range(100) for one in store.events(USER, session_key=f"s{n}")]
         assert len(kept) == EVENT_LIMIT
         assert min(int(name) for name in kept) == 100
-
-        def fail(transaction: Transaction) -> None:
-            for n in range(FAULT_LIMIT + 20):
-                transaction.log_fault(Fault(NOW, "odd" if n % 2 else "even", "c", str(n), None))
-
-        store.write(fail)
-        found = store.faults(None, 10_000)
-        assert [int(one.message) for one in found] == list(range(FAULT_LIMIT + 19, 19, -1))
-        assert [int(one.message) for one in store.faults("odd", 2)] == [519, 517]
-        assert store.faults("none", 9) == []
 
     def test_spending_is_a_users_own(self, shelf: Shelf) -> None:
         calls = [Spending(NOW + n * HOUR, "judge", "m", n, 2 * n, n / 10) for n in range(3)]

@@ -78,6 +78,7 @@ def test_after_a_compaction_it_is_shown_again_under_its_old_handle(desk: Desk) -
     again = {one.content: one.handle for one in served.memories}
     assert again[HERON] == before[HERON]
     assert session.prompt("and the staging database heron?").memories == ()
+    assert len({one.handle for one in session.memories}) == len(session.memories)
     assert len(desk.store.shown("default", "run")) == desk.record().handle_count
 
 
@@ -349,6 +350,9 @@ def test_a_prompt_of_an_unknown_session_starts_it(desk: Desk) -> None:
     assert (record.prompt_count, record.has_prompt, record.harness) == (1, True, "codex")
     assert record.context == ABOUT_STRIPE
     assert hits(desk) == {}
+    # Its ratings are about the reply to this prompt, by whichever road they come.
+    (injection,) = desk.store.injections("default", "run")
+    assert (injection.kind, injection.turn) == ("start", 1)
     prompt(desk.memory.services, request)
     assert desk.record().prompt_count == 2
     assert hits(desk) == {STRIPE: 1}
@@ -431,6 +435,34 @@ def test_eight_threads_that_prompt_one_session_are_all_served(desk: Desk) -> Non
     record = desk.record()
     assert (record.prompt_count, record.injection_count) == (8, 9)
     assert record.handle_count == 1 + len(given)
+
+
+def test_prompts_and_starts_of_one_unknown_session_at_once(desk: Desk) -> None:
+    """A harness may fire both at the same moment."""
+    desk.note(*NOTES)
+    prompted: list[bool] = []
+    told: list[str] = []
+    gate = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        gate.wait()
+        if number % 2:
+            told.append(desk.memory.session("run", context=ABOUT_STRIPE).inject)
+        else:
+            request = PromptRequest("run", desk.memory.scope, f"{ABOUT_STRIPE} {number}")
+            prompted.append(prompt(desk.memory.services, request).is_recorded)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert prompted == [True] * 4
+    assert len(told) == 4
+    assert len(set(told)) == 1
+    assert STRIPE in told[0]
+    assert desk.record().prompt_count == 4
+    assert len(desk.store.sessions("default", 9)) == 1
 
 
 # -- ratings that come along --------------------------------------------------------------

@@ -345,6 +345,23 @@ def test_what_helped_before_is_a_candidate_by_history(desk: Desk) -> None:
     assert "history" in desk.rows()[old].candidate.origins
 
 
+def test_history_is_what_helped_in_this_scope(desk: Desk) -> None:
+    """However much helped elsewhere: another project's past takes no place here."""
+    (old,) = desk.note("The zebrafish tank needs saltwater", importance=0.0)
+    desk.clock.go(days=300)
+    desk.note(*filler(120))
+    desk.finish(desk.memory.session("first", context="stone"), used={old: 0.5})
+    desk.clock.go(days=30)
+    elsewhere = desk.memory.view(project="other")
+    made = elsewhere.remember_many(f"Fact {n} about the other project" for n in range(70))
+    for n in range(3):
+        session = elsewhere.session(f"theirs {n}", context="stone")
+        session.end(used={str(one.memory and one.memory.id): 1.0 for one in made})
+        desk.clock.go(hours=5)
+    desk.memory.session("run", context="stone item")
+    assert "history" in desk.rows()[old].candidate.origins
+
+
 # -- required -----------------------------------------------------------------------------
 
 
@@ -459,6 +476,12 @@ def test_the_number_of_memories_is_limited(desks: Callable[..., Desk]) -> None:
     desk.note(*filler(50))
     desk.note(*("pinned one", "pinned two"), pinned=True)
     assert len(desk.memory.session("run").memories) == 6
+
+
+def test_a_higher_limit_shows_more(desks: Callable[..., Desk]) -> None:
+    desk = desks(session_start_limit=60, session_start_tokens=20_000)
+    desk.note(*filler(70))
+    assert len(desk.memory.session("run").memories) == 60
 
 
 # -- codes --------------------------------------------------------------------------------

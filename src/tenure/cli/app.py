@@ -54,7 +54,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         (
             Entry("entities", "structure:entities", "List what memories are about."),
             Entry("describe", "structure:describe", "Show all that is known about an entity."),
-            Entry("stats", "structure:stats", "Count memories, writes and fallbacks."),
+            Entry("stats", "structure:stats", "Count memories, writes, sessions and fallbacks."),
         ),
     ),
     (

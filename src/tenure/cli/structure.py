@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ENTITIES_LIMIT, ENTITIES_LIMIT_MAX = 50, 10_000
 _STATES = ("live", "deleted", "superseded", "history", "entities")
-_GROUPS = ("kind", "provenance", "trust", "write")
+_GROUPS = ("kind", "provenance", "trust", "write", "sessions", "feedback")
 # How the kinds of entities are written in a text.
 _WRITTEN = {"identifier": "`{}`", "name": "@{}", "tag": "#{}", "issue": "{}", "topic": "{}"}
 
@@ -112,7 +112,7 @@ def _writings(text: str) -> Iterator[str]:
 
 @command("stats", "tenure stats --json")
 def stats() -> Answer:
-    """Count memories, writes and fallbacks.
+    """Count memories, writes, sessions and fallbacks.
 
     Writes are counted by what became of them: stored, duplicate, merged, superseded, kept both,
     floored or refused.
@@ -125,6 +125,8 @@ def stats() -> Answer:
         lead = group + "."
         known = dict.fromkeys(OUTCOMES, 0) if group == "write" else {}
         own = {name: figures.pop(name) for name in list(figures) if name.startswith(lead)}
+        if group == "feedback":
+            known = {"ratings": figures.pop("ratings", 0)}
         plain[group] = known | {name[len(lead) :]: amount for name, amount in own.items()}
     # What is left counts special events: splits, undone changes, purges and every fallback.
     plain["other"] = figures
@@ -146,6 +148,8 @@ def _stats_pairs(plain: dict[str, Any]) -> list[tuple[str, str]]:
         ("provenance", "provenance"),
         ("trust", "trust"),
         ("write", "writes"),
+        ("sessions", "sessions"),
+        ("feedback", "ratings"),
         ("other", "other events"),
     ):
         told = ", ".join(f"{many} {name.replace('_', ' ')}" for name, many in plain[group].items())

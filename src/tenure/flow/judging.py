@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tenure.errors import NotFound
 from tenure.flow.jobs import Effect, no_effect
 from tenure.flow.services import Services
 from tenure.rank import labels
@@ -17,7 +15,7 @@ from tenure.store.jobs import Job
 from tenure.store.sessions import Judged, SessionRecord, SessionScore
 from tenure.text.conduct import passages
 from tenure.text.transcript import as_text
-from tenure.types import Exhibit, MemoryRecord, SessionMemory, Turn, Verdict
+from tenure.types import Exhibit, SessionMemory, Turn, Verdict
 
 # Shorter talks have nothing to judge by.
 JUDGE_MIN_CHARS = 500
@@ -106,7 +104,7 @@ def _judged(
     if chosen is None:
         return no_effect
     pool = _shuffled(services, session, records if chosen.name == "rules" else _few(records))
-    texts = memories_of(services, session, [one.memory_id for one in pool])
+    texts = services.store.memories(session.user, [one.memory_id for one in pool])
     kept = [one for one in pool if one.memory_id in texts]
     exhibits = [
         Exhibit(
@@ -193,17 +191,6 @@ def _shuffled(
         return hmac.new(secret, message, hashlib.sha256).digest()
 
     return sorted(records, key=place)
-
-
-def memories_of(
-    services: Services, session: SessionRecord, memory_ids: Sequence[str]
-) -> dict[str, MemoryRecord]:
-    """The memories, in whatever state, that were not erased."""
-    found: dict[str, MemoryRecord] = {}
-    for memory_id in memory_ids:
-        with contextlib.suppress(NotFound):
-            found[memory_id] = services.store.get(session.user, memory_id)
-    return found
 
 
 def _similarity(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tenure.flow.jobs import Effect, Handler
-from tenure.flow.judging import judge, memories_of
+from tenure.flow.judging import judge
 from tenure.flow.ratings import LEARN_JOB
 from tenure.flow.services import Services
 from tenure.rank import belief, labels
@@ -34,7 +34,7 @@ def _label(services: Services, job: Job) -> Effect:
     session = store.session(job.user, job.key)
     records = store.session_memories(job.user, job.key)
     score = store.session_score(job.user, job.key)
-    memories = memories_of(services, session, [one.memory_id for one in records])
+    memories = store.memories(job.user, [one.memory_id for one in records])
     used = store.used(job.user, job.key)
     shown_at = {one.number: one.at for one in store.injections(job.user, job.key)}
     case = _Case(session, score, used, shown_at)
@@ -47,12 +47,16 @@ def _label(services: Services, job: Job) -> Effect:
     }
     confidence = score.confidence if score is not None and score.excluded is None else 0.0
     helped = _helped(made, confidence, used)
+    shown = {one.memory_id for one in records if one.candidate.was_injected}
     now = services.world.now()
+    useful = _usefulness(
+        services, session, {one: label for one, label in made.items() if one in shown}, now
+    )
 
     def effect(transaction: Transaction) -> None:
         user, key = session.user, session.key
         transaction.put_labels(user, key, [_labelled(*item) for item in made.items()], helped)
-        transaction.set_usefulness(user, _usefulness(services, session, made, now))
+        transaction.set_usefulness(user, useful)
         current = transaction.session_of(user, key)
         if current.state == "ended":
             transaction.update_session(replace(current, state="finished"))
@@ -168,7 +172,10 @@ def _usefulness(
     made: Mapping[str, labels.Label],
     now: datetime,
 ) -> dict[str, float]:
-    """How useful the session's memories have proved, over all sessions that said something."""
+    """How useful memories have proved over all sessions that were shown them.
+
+    What a judge thinks of a memory nobody saw says nothing about its claim.
+    """
     told = {one: label for one, label in made.items() if label.value is not None}
     proofs = services.store.proofs(session.user, list(told))
     found: dict[str, float] = {}

@@ -97,6 +97,7 @@ def _recalled(services: Services, session: SessionRecord, text: str, barred: set
             found.vector,
             phrases=query_pairs(text),
             hit_limit=HIT_LIMIT,
+            injectable_at=services.world.now(),
         )
     )
     weight = scores.source_weight(
@@ -123,22 +124,18 @@ def _recalled(services: Services, session: SessionRecord, text: str, barred: set
 def _fresh(
     services: Services, session: SessionRecord, rows: Rows, barred: set[str]
 ) -> dict[int, MemoryRecord]:
-    """The best that may be shown and was not yet, by row: as many as could fit."""
+    """The best that were not shown yet, by row: as many as could fit."""
     now = services.world.now()
     found: dict[int, MemoryRecord] = {}
-    # What was shown before, or must not be, may well be among the best: read on behind it.
+    # What was shown before may well be among the best: read on behind it.
     for start in range(0, len(rows), _READ_AHEAD):
         part = rows[start : start + _READ_AHEAD]
         records = services.store.fetch(session.scope, part, now)
         known = ((row, records[row]) for row in part.tolist() if row in records)
-        found |= {row: one for row, one in known if _may_be_shown(one) and one.id not in barred}
+        found |= {row: one for row, one in known if one.id not in barred}
         if len(found) >= _READ_AHEAD:
             break
     return found
-
-
-def _may_be_shown(record: MemoryRecord) -> bool:
-    return record.trust == "trusted"
 
 
 def _near_enough(
@@ -181,4 +178,4 @@ def _hits(
     if not rows or (is_ranked_by and canonical(heard(text)) in (canonical(session.context), "")):
         return ()
     found = services.store.fetch(session.scope, np.array(rows, np.int64), services.world.now())
-    return tuple(found[row].id for row in rows if row in found and _may_be_shown(found[row]))
+    return tuple(found[row].id for row in rows if row in found)

@@ -126,6 +126,9 @@ def _compose(
     has_news = bool(handled or full.overflow)
     text = fence.render_prompt(full) if has_news or (earlier and empty.ask) else ""
     source = {one.memory_id: one for one in answer.candidates}
+    if answer.ranked is None:
+        # One that is shown again stands where it stood.
+        source |= {one.memory_id: one.candidate for one in shown}
     served = Served(
         key=session.key,
         inject=text,

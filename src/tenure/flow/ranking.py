@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from tenure.flow.pipeline import Stopwatch
 from tenure.flow.services import Services
 from tenure.ports.scorer import ScoreRequest
 from tenure.rank import candidates, diversify, features, fuse, history, living, scores
-from tenure.store.base import Gathered, Gathering, Search, Trait
+from tenure.store.base import Search
+from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.text.terms import query_pairs, query_terms
 from tenure.types import Candidate, CandidateSource
 
@@ -61,14 +63,14 @@ class _Field:
     origins: tuple[frozenset[str], ...]
     traits: tuple[Trait, ...]
     usage: history.Usage
+    required: Flags
+    age_days: Floats
+    # How well each goes with the context, by meaning and words.
+    match: Floats
 
     @property
     def ids(self) -> tuple[str, ...]:
         return tuple(trait.id for trait in self.traits)
-
-    @property
-    def required(self) -> Flags:
-        return np.array([candidates.REQUIRED in names for names in self.origins], np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,7 @@ def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ra
     return Ranked(
         context=context,
         alpha=weight,
-        candidates=tuple(
-            served(int(place), rank_, float(final[place])) for rank_, place in enumerate(order, 1)
-        ),
+        candidates=tuple(map(served, order.tolist(), count(1), final[order].tolist())),
         rows=field.found.rows[field.places][order],
         required=field.required[order],
         worth=_worth(services, context, field)[order],
@@ -133,7 +133,7 @@ def _candidates(services: Services, context: Context) -> _Field:
     required = store.required(scope, context.entity_keys, now)
     size = services.policy.session.pool_size
     found = store.gather(
-        Gathering(_search(context, size), SOURCE_LIMIT, helped, now, tuple({*about, *required}))
+        Gathering(_search(context, size), SOURCE_LIMIT, helped, tuple({*about, *required}))
     )
     pool = candidates.pool(
         {
@@ -167,12 +167,14 @@ def _search(context: Context, size: int) -> Search:
         text_limit=size,
         vector_limit=SOURCE_LIMIT,
         phrases=query_pairs(context.text),
+        injectable_at=context.now,
     )
 
 
 def _known(found: Gathered, rows: Rows) -> list[int]:
     """The rows that the scope may see, in their order."""
-    return [row for row in rows.tolist() if row in set(found.rows.tolist())]
+    known = set(found.rows.tolist())
+    return [row for row in rows.tolist() if row in known]
 
 
 def _field(
@@ -187,12 +189,17 @@ def _field(
     traits = services.store.traits(context.scope, wanted, context.now)
     kept = [at for at, row in enumerate(pool.rows) if row in traits]
     places = np.searchsorted(found.rows, wanted[kept])
+    origins = tuple(pool.origins[at] for at in kept)
+    known = tuple(traits[pool.rows[at]] for at in kept)
     return _Field(
         found=found,
         places=places,
-        origins=tuple(pool.origins[at] for at in kept),
-        traits=tuple(traits[pool.rows[at]] for at in kept),
+        origins=origins,
+        traits=known,
         usage=history.usage(hindsight, wanted[kept]),
+        required=np.array([candidates.REQUIRED in names for names in origins], np.bool_),
+        age_days=scores.age_days(context.now, [trait.since for trait in known]),
+        match=living.context_match(found.cosine[places], found.text[places]),
     )
 
 
@@ -201,14 +208,13 @@ def _field(
 
 def _baseline(services: Services, context: Context, field: _Field) -> _Scored:
     found, places, traits = field.found, field.places, field.traits
-    age_days = scores.age_days(context.now, [trait.since for trait in traits])
+    age_days, match = field.age_days, field.match
     weight = scores.source_weight(
         found.provenance[places],
         found.confidence[places],
         found.demotion[places],
         services.policy.sources,
     )
-    match = living.context_match(found.cosine[places], found.text[places])
     access_count = np.array([trait.access_count for trait in traits], np.float64)
     usefulness = np.array([trait.usefulness for trait in traits], np.float64)
     confidence = found.confidence[places].astype(np.float64)
@@ -252,24 +258,28 @@ def _served(
     field: _Field, scored: _Scored, fusion: fuse.Fusion, predicted: Floats | None
 ) -> Callable[[int, int, float], Candidate]:
     """Makes the record of a candidate from its place, its final rank and its final score."""
-    composite = scored.composition.composite
+    # Plain lists: taking single numbers out of arrays is slow.
+    effective, composite = scored.effective.tolist(), scored.composition.composite.tolist()
+    served = scored.features.tolist()
+    ranks = fusion.baseline_ranks.tolist(), fusion.predictor_ranks.tolist()
+    told = [None] * len(served) if predicted is None else predicted.tolist()
+    in_order = {names: tuple(sorted(names)) for names in set(field.origins)}
 
     def make(place: int, rank_: int, final: float) -> Candidate:
-        names = field.origins[place]
-        score = None if predicted is None else float(predicted[place])
+        names, score = field.origins[place], told[place]
         has_predicted = score is not None and math.isfinite(score)
         return Candidate(
             memory_id=field.traits[place].id,
             source=_source(names, has_predicted=has_predicted),
-            origins=tuple(sorted(names)),
-            effective_score=float(scored.effective[place]),
-            composite_score=float(composite[place]),
+            origins=in_order[names],
+            effective_score=effective[place],
+            composite_score=composite[place],
             predictor_score=score if has_predicted else None,
             final_score=final,
             rank=rank_,
-            baseline_rank=int(fusion.baseline_ranks[place]),
-            predictor_rank=int(fusion.predictor_ranks[place]) if has_predicted else None,
-            features=tuple(scored.features[place].tolist()),
+            baseline_rank=ranks[0][place],
+            predictor_rank=ranks[1][place] if has_predicted else None,
+            features=tuple(served[place]),
             feature_version=features.FEATURE_VERSION,
         )
 
@@ -292,13 +302,13 @@ def _features(
             occasion=features.Occasion(at=context.now, gap_hours=context.gap_hours),
             composition=composition,
             usage=field.usage,
-            age_days=scores.age_days(context.now, [trait.since for trait in traits]),
+            age_days=field.age_days,
             importance=[trait.importance for trait in traits],
             access_count=[trait.access_count for trait in traits],
             cosine=found.cosine[places],
             centred_cosine=found.centred[places],
             text=found.text[places],
-            hybrid=living.context_match(found.cosine[places], found.text[places]),
+            hybrid=field.match,
             effective=effective,
             stored_usefulness=[trait.usefulness for trait in traits],
             provenance=found.provenance[places],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tenure.flow.ranking import Ranked
 from tenure.flow.services import Services
@@ -17,6 +18,7 @@ from tenure.types import Candidate, MemoryRecord
 # What fits is looked for among this many of the best; reading more texts would cost more than
 # the last of them are worth.
 READ_AHEAD = 32
+DISPUTED_READ = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +72,24 @@ def pack_start(services: Services, ranked: Ranked, empty: fence.Block) -> Packed
     policy = services.policy.session
     worth = np.flatnonzero(ranked.worth)
     must = np.flatnonzero(ranked.required)
-    near = np.union1d(must, worth[:READ_AHEAD])
-    records = services.store.fetch(ranked.context.scope, ranked.rows[near], ranked.context.now)
-    order = [place for place in near.tolist() if int(ranked.rows[place]) in records]
-    texts = {place: records[int(ranked.rows[place])] for place in order}
+    near = np.union1d(must, worth[: max(READ_AHEAD, 2 * policy.start_limit)])
+    rate = policy.exploration_rate if ranked.alpha < 1.0 else 0.0
+    read = np.union1d(near, _disputed(ranked)) if rate else near
+    records = services.store.fetch(ranked.context.scope, ranked.rows[read], ranked.context.now)
+    rows = {place: int(ranked.rows[place]) for place in read.tolist()}
+    texts = {place: records[row] for place, row in rows.items() if row in records}
+    order = [place for place in near.tolist() if place in texts]
     load = _load(len(ranked.rows), texts, ranked)
     packing = pack(order, load, _limits(empty, policy.start_tokens, policy.start_limit))
-    rate = policy.exploration_rate if ranked.alpha < 1.0 else 0.0
     rankings = pick.Rankings(ranked.baseline_ranks, ranked.predictor_ranks, ranked.eligible)
     tried = pick.explore(packing, load, rankings, _draw(services), rate)
-    if tried.explored is not None and tried.explored not in texts:
-        tried = replace(tried, packing=packing, explored=None)
     return _packed(ranked, tried, texts)
+
+
+def _disputed(ranked: Ranked) -> NDArray[np.intp]:
+    """The candidates on which the rankings disagree most; one of them may be tried out."""
+    gaps = np.where(ranked.eligible, np.abs(ranked.baseline_ranks - ranked.predictor_ranks), -1)
+    return np.argsort(-gaps, kind="stable")[:DISPUTED_READ]
 
 
 def pack(order: Sequence[int], load: pick.Load, limits: pick.Limits) -> pick.Packing:

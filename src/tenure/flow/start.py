@@ -114,7 +114,7 @@ def compose(
     injection = Injection(
         number=FIRST_INJECTION,
         kind="start",
-        turn=0,
+        turn=session.prompt_count,
         code=full.code,
         at=ranked.context.now,
         token_count=fence.token_estimate(text),

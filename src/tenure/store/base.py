@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.jobs import JobReads, JobVerbs
 from tenure.store.sessions import SessionReads, SessionVerbs
 from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord, Scope
@@ -105,6 +106,8 @@ class Search:
     phrases: tuple[str, ...] = ()
     # Among how many of the best text hits those with two rare words are looked for.
     hit_limit: int = 0
+    # Only what may be injected unasked at this moment: trusted, and still valid.
+    injectable_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,57 +140,6 @@ class Pool:
     mean_length_chars: float
     # Row numbers of text hits that share at least two rare words with the search.
     rare_hits: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Gathering:
-    """A search for a session's candidates: trusted memories only, from more than two sides.
-
-    `rows` and `ids` are wanted besides what the searches find, as far as the scope may see them.
-    """
-
-    search: Search
-    effective_limit: int
-    rows: IntArray
-    now: datetime
-    ids: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """What a gathering found as parallel arrays, rows ascending; `by_` lists are best first."""
-
-    rows: IntArray
-    text: FloatArray
-    # NaN without a vector; `centred` is what is left without what all memories share.
-    cosine: FloatArray
-    centred: FloatArray
-    provenance: IntArray
-    confidence: FloatArray
-    demotion: IntArray
-    # Unit vectors, zero where there is none.
-    vectors: FloatArray
-    by_effective: IntArray
-    by_cosine: IntArray
-    by_text: IntArray
-    row_of_id: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Trait:
-    """What ranking needs to know of a memory, without its text."""
-
-    id: str
-    kind: str
-    project: str | None
-    importance: float
-    pinned: bool
-    # When it began to hold: `valid_from` or, without one, its creation.
-    since: datetime
-    created_at: datetime
-    access_count: int
-    usefulness: float
-    length_chars: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +247,9 @@ class Store(SessionReads, JobReads, Protocol):
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         """Runs `work` in one transaction and returns when it is durable."""
+
+    def memories(self, user: str, memory_ids: Sequence[str]) -> dict[str, MemoryRecord]:
+        """By id the memories with exactly these ids, whatever their state; damaged ones not."""
 
     def get(self, user: str, prefix: str, within: Scope | None = None) -> MemoryRecord:
         """The memory whose id starts with `prefix`; NotFound for none, InputError for several.

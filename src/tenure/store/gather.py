@@ -9,15 +9,14 @@ from datetime import datetime
 import numpy as np
 
 from tenure.codec import moment_text
-from tenure.store.base import Gathered, Gathering, IntArray, Trait
+from tenure.store.base import IntArray
+from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.index import MemoryIndex
 from tenure.store.reads import as_json
-from tenure.store.search import Stemmer, both_legs
+from tenure.store.search import Stemmer, both_legs, open_view
 from tenure.store.session_rows import moment
 from tenure.store.view import View, top
 
-_SECONDS_PER_DAY = 86_400.0
-_EPOCH_JULIAN_DAY = 2_440_587.5
 _TRAITS = """SELECT m.row, m.id, m.kind, s.project, m.importance, m.pinned,
         coalesce(m.valid_from, m.created_at), m.created_at, t.access_count, t.usefulness,
         length(m.content)
@@ -36,7 +35,7 @@ def gather(
 ) -> Gathered:
     """Every side's best, with both legs' scores for all of them."""
     search = gathering.search
-    view = index.view(scopes).injectable(_julian_day(gathering.now))
+    view = open_view(index, search, scopes)
     legs = both_legs(connection, stemmer, view, search, scopes)
     row_of_id = _rows_of(connection, view, search.scope.user, gathering.ids)
     wanted = np.concatenate([gathering.rows, np.array(list(row_of_id.values()), np.int64)])
@@ -62,10 +61,6 @@ def gather(
         by_text=view.rows(legs.hits),
         row_of_id=row_of_id,
     )
-
-
-def _julian_day(at: datetime) -> float:
-    return at.timestamp() / _SECONDS_PER_DAY + _EPOCH_JULIAN_DAY
 
 
 def _rows_of(

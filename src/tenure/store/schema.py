@@ -237,6 +237,8 @@ _SESSIONS = (
         PRIMARY KEY (session, memory_id)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX session_memories_by_memory ON session_memories (memory_id, session)",
+    """CREATE INDEX session_memories_shown ON session_memories (memory_id, session)
+        WHERE was_injected = 1""",
     """CREATE TABLE injections (
         session INTEGER NOT NULL REFERENCES sessions (session) ON DELETE CASCADE,
         number INTEGER NOT NULL,
@@ -311,14 +313,6 @@ _SESSIONS = (
     "CREATE INDEX events_by_memory ON events (user, memory_id, event) WHERE memory_id IS NOT NULL",
     """CREATE INDEX events_by_request ON events (user, request_id, event)
         WHERE request_id IS NOT NULL""",
-    """CREATE TABLE errors (
-        error INTEGER PRIMARY KEY AUTOINCREMENT,
-        at TEXT NOT NULL,
-        stage TEXT NOT NULL,
-        code TEXT NOT NULL,
-        message TEXT NOT NULL,
-        request_id TEXT
-    ) STRICT""",
     """CREATE TABLE spending (
         spend INTEGER PRIMARY KEY AUTOINCREMENT,
         user TEXT NOT NULL,

@@ -9,7 +9,7 @@ import math
 import sqlite3
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ RARE_SHARE = 0.02
 RARE_ROWS = 3
 RARE_WORDS_MIN = 2
 _LOAD_ROWS = 4_096
+_WIDENING = 4
+_SECONDS_PER_DAY = 86_400.0
+_EPOCH_JULIAN_DAY = 2_440_587.5
 _ENTRY_COLUMNS = tuple(item.name for item in fields(Entry))[:9]
 
 
@@ -91,6 +94,32 @@ def text_leg(
     ).fetchall()
     rows = np.array([row for row, _ in found], np.int64)
     return rows, np.array([max(score, 0.0) for _, score in found], np.float32)
+
+
+def open_hits(
+    connection: sqlite3.Connection,
+    search: Search,
+    scopes: Sequence[int],
+    view: View,
+    terms: Sequence[str],
+) -> tuple[IntArray, FloatArray]:
+    """The slots and scores of the best open hits; what is not open takes nobody's place."""
+    limit = search.text_limit
+    while True:
+        rows, found = text_leg(connection, replace(search, text_limit=limit), scopes, terms)
+        slots = view.open_slots_of(rows)
+        is_open = slots >= 0
+        if len(rows) < limit or np.count_nonzero(is_open) >= search.text_limit:
+            return slots[is_open][: search.text_limit], found[is_open][: search.text_limit]
+        limit *= _WIDENING
+
+
+def open_view(index: MemoryIndex, search: Search, scopes: Sequence[int]) -> View:
+    """What a search may find."""
+    view = index.view(scopes)
+    if search.injectable_at is None:
+        return view
+    return view.injectable(search.injectable_at.timestamp() / _SECONDS_PER_DAY + _EPOCH_JULIAN_DAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +204,7 @@ def both_legs(
     terms = choose_terms(frequencies, view.count, search.posting_budget)
     kept = {token for term in terms for token in stemmer.tokens(term)}
     phrases = [text for text in search.phrases if kept.issuperset(stemmer.tokens(text))]
-    text_rows, text_scores = text_leg(connection, search, scopes, (*terms, *phrases))
-    hits = view.open_slots_of(text_rows)
-    text_scores, hits = text_scores[hits >= 0], hits[hits >= 0]
+    hits, text_scores = open_hits(connection, search, scopes, view, (*terms, *phrases))
     best = view.rows(hits[: search.hit_limit])
     rare = []
     if len(best):
@@ -234,7 +261,7 @@ def run(
     scopes: list[int],
 ) -> Pool:
     """Both legs, joined, with the turns up to two steps beside every hit."""
-    view = index.view(scopes)
+    view = open_view(index, search, scopes)
     legs = both_legs(connection, stemmer, view, search, scopes)
     slots = with_neighbours(view, np.union1d(legs.hits, top(legs.cosines, search.vector_limit)))
     return joined(connection, view, legs, slots)

@@ -28,7 +28,6 @@ from tenure.store.session_rows import (
 )
 from tenure.store.sessions import (
     Event,
-    Fault,
     Injection,
     Proof,
     Rating,
@@ -167,7 +166,7 @@ class SqliteSessionReads:
                     json_extract(c.label_parts, '$.agent'), c.label
                 FROM session_memories c JOIN sessions s ON s.session = c.session
                 WHERE s.user = ? AND c.memory_id IN (SELECT value FROM json_each(?))
-                    AND c.label IS NOT NULL
+                    AND c.was_injected = 1 AND c.label IS NOT NULL
                 ORDER BY s.started_at, s.session""",
             (user, as_json(memory_ids)),
         ):
@@ -193,14 +192,6 @@ class SqliteSessionReads:
             (user, value, _EVENTS_PER_TIMELINE),
         )
         return [decode_event(row) for row in rows]
-
-    def faults(self, stage: str | None, limit: int) -> list[Fault]:
-        rows = self._all(
-            """SELECT at, stage, code, message, request_id FROM errors
-                WHERE :stage IS NULL OR stage = :stage ORDER BY error DESC LIMIT :limit""",
-            {"stage": stage, "limit": limit},
-        )
-        return [Fault(moment(at), *rest) for at, *rest in rows]
 
     def spending(self, user: str, since: datetime) -> list[Spending]:
         rows = self._all(

@@ -126,17 +126,6 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that went wrong and was survived."""
-
-    at: datetime
-    stage: str
-    code: str
-    message: str
-    request_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Spending:
     """One call of a language model and what it cost."""
 
@@ -219,9 +208,6 @@ class SessionVerbs(Protocol):
     def log_events(self, user: str, events: Sequence[Event]) -> None:
         """Adds to the timeline; the oldest entries go when there are too many."""
 
-    def log_fault(self, fault: Fault) -> None:
-        """Adds to the ring of errors."""
-
     def add_spending(self, user: str, spending: Spending) -> None:
         """Notes what a language model cost."""
 
@@ -268,7 +254,7 @@ class SessionReads(Protocol):
         """Which memories helped the user in which sessions, and the number of this project."""
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
-        """By memory what labelled sessions say about it, oldest first."""
+        """By memory what the labelled sessions that were shown it say about it, oldest first."""
 
     def events(
         self, user: str, *, session_key: str | None = None, memory_id: str | None = None
@@ -277,9 +263,6 @@ class SessionReads(Protocol):
 
     def request_events(self, user: str, request_id: str) -> list[Event]:
         """The timeline of one request, oldest first."""
-
-    def faults(self, stage: str | None, limit: int) -> list[Fault]:
-        """What went wrong, latest first."""
 
     def spending(self, user: str, since: datetime) -> list[Spending]:
         """Calls of language models since a moment, oldest first."""

@@ -18,16 +18,14 @@ from tenure.store.base import (
     Attribute,
     EmbedderInfo,
     EmbeddingState,
-    Gathered,
-    Gathering,
     IntArray,
     Listing,
     Pool,
     Probe,
     Search,
-    Trait,
     Transaction,
 )
+from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.engine import Engine
 from tenure.store.index import MemoryIndex, Nearest
 from tenure.store.reads import SqliteReads, as_json
@@ -118,6 +116,14 @@ class SqliteStore(SqliteSessionReads, SqliteJobReads):
                 },
             )
         return {row: record for row, record in found.items() if record is not None}
+
+    def memories(self, user: str, memory_ids: Sequence[str]) -> dict[str, MemoryRecord]:
+        with self._reads() as reads:
+            found = reads.sound_records(
+                "m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))",
+                {"user": user, "ids": as_json(memory_ids)},
+            )
+        return {record.id: record for record in found.values() if record is not None}
 
     def get(self, user: str, prefix: str, within: Scope | None = None) -> MemoryRecord:
         wanted = prefix.strip().lower()

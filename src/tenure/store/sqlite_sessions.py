@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -14,20 +15,16 @@ from tenure.codec import moment_text
 from tenure.errors import NotFound
 from tenure.store.session_rows import SELECT_SESSION, decode_session
 from tenure.store.sessions import (
-    Event,
-    Fault,
     Injection,
     Judged,
     Labelled,
     Rating,
     SessionRecord,
     SessionScore,
-    Spending,
 )
+from tenure.store.sqlite_events import SqliteEvents
 from tenure.types import CHANNELS, Candidate, Turn
 
-EVENT_LIMIT = 50_000
-FAULT_LIMIT = 500
 _FTS_ONLY_RANK = 0
 
 # What was served may be served anew; what happened since is never touched here.
@@ -69,7 +66,7 @@ _SESSION_COLUMNS = (
 )
 
 
-class SqliteSessions:
+class SqliteSessions(SqliteEvents):
     """What a transaction can do with sessions."""
 
     connection: sqlite3.Connection
@@ -121,15 +118,12 @@ class SqliteSessions:
                 WHERE session = ?""",
             (session,),
         )
-        self.connection.executemany(
-            _PUT_CANDIDATE, [_candidate_values(session, candidate) for candidate in candidates]
-        )
+        self.connection.executemany(_PUT_CANDIDATE, _candidate_values(session, candidates))
 
     def add_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
         session = self._session(user, key)
         self.connection.executemany(
-            f"{_ADD_CANDIDATE} NOTHING",
-            [_candidate_values(session, candidate) for candidate in candidates],
+            f"{_ADD_CANDIDATE} NOTHING", _candidate_values(session, candidates)
         )
 
     def put_injection(self, user: str, key: str, injection: Injection) -> None:
@@ -302,56 +296,6 @@ class SqliteSessions:
             [(value, user, memory_id) for memory_id, value in usefulness.items()],
         )
 
-    # -- what can be seen of it -----------------------------------------------------------
-
-    def log_events(self, user: str, events: Sequence[Event]) -> None:
-        self.connection.executemany(
-            """INSERT INTO events (user, at, category, name, session_key, memory_id, request_id,
-                details) VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
-            [
-                (
-                    user,
-                    moment_text(event.at),
-                    event.category,
-                    event.name,
-                    event.session_key,
-                    event.memory_id,
-                    event.request_id,
-                    json.dumps(dict(event.details), ensure_ascii=False, default=str),
-                )
-                for event in events
-            ],
-        )
-        self._trim("events", "event", EVENT_LIMIT)
-
-    def log_fault(self, fault: Fault) -> None:
-        self.connection.execute(
-            "INSERT INTO errors (at, stage, code, message, request_id) VALUES (?, ?, ?, ?, ?)",
-            (moment_text(fault.at), fault.stage, fault.code, fault.message, fault.request_id),
-        )
-        self._trim("errors", "error", FAULT_LIMIT)
-
-    def _trim(self, table: str, column: str, limit: int) -> None:
-        self.connection.execute(
-            f"DELETE FROM {table} WHERE {column} <= (SELECT max({column}) FROM {table}) - ?",  # noqa: S608
-            (limit,),
-        )
-
-    def add_spending(self, user: str, spending: Spending) -> None:
-        self.connection.execute(
-            """INSERT INTO spending (user, at, purpose, model, input_tokens, output_tokens, cost)
-                VALUES (?, ?, ?, ?, ?, ?, ?)""",
-            (
-                user,
-                moment_text(spending.at),
-                spending.purpose,
-                spending.model,
-                spending.input_tokens,
-                spending.output_tokens,
-                spending.cost,
-            ),
-        )
-
 
 def _last_handle(injection: Injection) -> int:
     """The highest handle's number; one that was purged is not given again."""
@@ -378,21 +322,27 @@ def _session_values(session: SessionRecord) -> dict[str, Any]:
     }
 
 
-def _candidate_values(session: int, candidate: Candidate) -> tuple[Any, ...]:
-    return (
-        session,
-        candidate.memory_id,
-        candidate.source,
-        json.dumps(candidate.origins),
-        candidate.effective_score,
-        candidate.composite_score,
-        candidate.predictor_score,
-        candidate.final_score,
-        candidate.rank,
-        candidate.baseline_rank,
-        candidate.predictor_rank,
-        int(candidate.was_injected),
-        candidate.propensity,
-        candidate.feature_version,
-        np.asarray(candidate.features, np.float64).tobytes(),
-    )
+def _candidate_values(session: int, candidates: Sequence[Candidate]) -> list[tuple[Any, ...]]:
+    # There are few ways to be found: each is written out once.
+    origins = {names: json.dumps(names) for names in {one.origins for one in candidates}}
+    return [
+        (
+            session,
+            candidate.memory_id,
+            candidate.source,
+            origins[candidate.origins],
+            candidate.effective_score,
+            candidate.composite_score,
+            candidate.predictor_score,
+            candidate.final_score,
+            candidate.rank,
+            candidate.baseline_rank,
+            candidate.predictor_rank,
+            int(candidate.was_injected),
+            candidate.propensity,
+            candidate.feature_version,
+            struct.pack(f"={len(candidate.features)}d", *candidate.features),
+        )
+        # In the table's own order pages are filled one after the other: fewer have to be written.
+        for candidate in sorted(candidates, key=lambda one: one.memory_id)
+    ]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.text.conduct import Conduct, Piece
-from tenure.text.traces import holders, terms_of
+from tenure.text.traces import COMMON_WEIGHT, WORD_WEIGHT, holders, terms_of
 from tenure.types import Exhibit
 
 Numbers = NDArray[np.float64]
@@ -30,11 +30,11 @@ Numbers = NDArray[np.float64]
 # Log odds, fitted on one half of the questions of three public data sets and rounded. Topic alone
 # stays below 0.31, less than what counts as useful.
 PRIOR: Final = -4.8
-USE_WEIGHT: Final = 6.0
-TOPIC_WEIGHT: Final = 4.0
+USE_WEIGHT: Final = 6.5
+TOPIC_WEIGHT: Final = 5.0
 COSINE_WEIGHT: Final = 1.3
 # The prompts' words where no cosine stands beside them.
-TOPIC_ALONE_WEIGHT: Final = 6.0
+TOPIC_ALONE_WEIGHT: Final = 7.0
 TOPIC_LIMIT: Final = 4.0
 # Evidence of this much is worth half of what any amount is worth.
 HALF_EVIDENCE: Final = 1.0
@@ -62,9 +62,9 @@ def open_docket(exhibits: Sequence[Exhibit]) -> Docket:
     """Return the exhibits with their terms and how rare these are."""
     terms = [terms_of(exhibit.text) for exhibit in exhibits]
     shown = np.array([exhibit.was_shown for exhibit in exhibits], np.bool_)
-    size = np.array([sum(found.values()) for found in terms], np.float64)
+    size = np.array([_size(found) for found in terms], np.float64)
     usual = float(np.median(size)) if size.size else 0.0
-    bulk = 0.5 + 0.5 * size / usual if usual > 0.0 else np.ones(len(terms))
+    bulk = _bulk(size / usual) if usual > 0.0 else np.ones(len(terms))
     return Docket(
         tuple(exhibits),
         tuple(terms),
@@ -84,7 +84,8 @@ def use_of(docket: Docket, pieces: Sequence[Piece]) -> Numbers:
     found = np.zeros(len(docket.terms))
     for exhibit, terms in enumerate(docket.terms):
         sums: dict[int, float] = {}
-        for term, weight in terms.items():
+        # Common words say what a memory is about; they do not prove that it was used.
+        for term, weight in ((t, w) for t, w in terms.items() if w > COMMON_WEIGHT):
             worth = docket.rarity[term] * weight / _sharers(docket, term, exhibit)
             for number in places.get(term, ()):
                 sums[number] = sums.get(number, 0.0) + worth * pieces[number][term]
@@ -141,6 +142,16 @@ def _deviation(cosine: Numbers) -> Numbers:
 def _sharers(docket: Docket, term: str, place: int) -> int:
     others = docket.shown_holders.get(term, 0) - int(docket.shown[place])
     return 1 + others
+
+
+def _bulk(ratio: Numbers) -> Numbers:
+    """Return 1 at the usual size; what is many times as long must not gain by its length."""
+    return np.maximum(0.5 + 0.5 * ratio, (0.5 * ratio) ** 1.5)
+
+
+def _size(terms: Mapping[str, float]) -> float:
+    # A common word proves little, yet takes as much room as any other.
+    return sum(max(WORD_WEIGHT, weight) for weight in terms.values())
 
 
 def _rarity(counts: Mapping[str, int], exhibit_count: int) -> dict[str, float]:

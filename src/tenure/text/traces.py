@@ -126,15 +126,15 @@ def holders(texts: Iterable[Mapping[str, float]]) -> dict[str, int]:
     return counted
 
 
-def _is_term(term: str) -> bool:
-    # A hyphened word is given in parts as well; the whole would count twice.
-    return term not in STOP_WORDS and "-" not in term and "'" not in term
-
-
 def wording(text: str, keys: Collection[str], limit: int) -> tuple[str, ...]:
     """Return the words of a text that stand for the given terms, as they were typed."""
     found = (word for word in query_terms(unified(text), MAX_TERMS) if stem(word) in keys)
     return tuple(islice(found, limit))
+
+
+def _is_term(term: str) -> bool:
+    # A hyphened word is given in parts as well; the whole would count twice.
+    return term not in STOP_WORDS and "-" not in term and "'" not in term
 
 
 class _Weigher:

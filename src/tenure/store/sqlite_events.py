@@ -1,0 +1,56 @@
+"""The timeline and the books of an SQLite store; each verb runs inside the transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from tenure.codec import moment_text
+from tenure.store.sessions import Event, Spending
+
+EVENT_LIMIT = 50_000
+
+
+class SqliteEvents:
+    """What a transaction writes down for people to see."""
+
+    connection: sqlite3.Connection
+
+    def log_events(self, user: str, events: Sequence[Event]) -> None:
+        self.connection.executemany(
+            """INSERT INTO events (user, at, category, name, session_key, memory_id, request_id,
+                details) VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+            [
+                (
+                    user,
+                    moment_text(event.at),
+                    event.category,
+                    event.name,
+                    event.session_key,
+                    event.memory_id,
+                    event.request_id,
+                    json.dumps(dict(event.details), ensure_ascii=False, default=str),
+                )
+                for event in events
+            ],
+        )
+        self.connection.execute(
+            "DELETE FROM events WHERE event <= (SELECT max(event) FROM events) - ?",
+            (EVENT_LIMIT,),
+        )
+
+    def add_spending(self, user: str, spending: Spending) -> None:
+        self.connection.execute(
+            """INSERT INTO spending (user, at, purpose, model, input_tokens, output_tokens, cost)
+                VALUES (?, ?, ?, ?, ?, ?, ?)""",
+            (
+                user,
+                moment_text(spending.at),
+                spending.purpose,
+                spending.model,
+                spending.input_tokens,
+                spending.output_tokens,
+                spending.cost,
+            ),
+        )

@@ -1,0 +1,96 @@
+"""The demo, and looking at sessions: what a person sees of what was served and learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_types import Run
+
+from tenure.demo.week import recorded
+from tenure.flow.pipeline import FLOWS
+from tenure.memory import Memory
+from tenure.settings import load_settings
+
+
+@pytest.fixture
+def served(home: Path, run: Run) -> str:
+    """A store with one judged session."""
+    run("stats")
+    with Memory(home / "tenure.db", settings=load_settings(home, {}), background=False) as memory:
+        memory.remember("The staging database is called heron")
+        other = memory.remember("The badger sleeps under the oak")
+        session = memory.session("morning-1", context="where is the staging database?")
+        session.end(used={session.memories[0].id: 1.0, other.id: 0.0})
+    return "morning-1"
+
+
+def test_the_demo_stores_injects_rates_and_judges(run: Run, home: Path) -> None:
+    done = run("demo", "--json")
+    assert done.code == 0
+    week = done.object
+    assert [one["id"] for one in week["results"]] == [s["key"] for s in recorded()["sessions"]]
+    for session in week["results"]:
+        assert session["inject"].count("[tenure notes ") == 1
+        assert any(one["rated"] is not None for one in session["memories"]), session["id"]
+        assert session["confidence"] >= 0.6
+        assert session["excluded"] is None
+    assert week["results"][0]["stored"]
+    # What helped all week is worth more than what never did, and more than when it began.
+    useful = {one["content"]: one["usefulness"] for one in week["learned"]}
+    by_words = {text: value for text, value in useful.items() if "X-Pay-Signature" in text}
+    assert min(by_words.values()) > 0.6
+    assert all(value < 0.52 for text, value in useful.items() if "newsletter" in text)
+    # The wrong memory was rated down, forgotten, and is never shown again.
+    wrong = "The staging API listens on port 8081"
+    shown = [wrong in session["inject"] for session in week["results"]]
+    assert True in shown
+    assert not any(shown[5:])
+    assert not (home / "tenure.db").exists()
+
+
+def test_the_demo_reads_well(run: Run) -> None:
+    done = run("demo")
+    assert done.code == 0
+    for words in ("What the agent is shown:", "m1", "RATED", "continuity", "What the week taught"):
+        assert words in done.out
+    assert "throw-away" in done.err
+
+
+def test_the_demos_store_can_be_kept_and_looked_into(run: Run, tmp_path: Path) -> None:
+    kept = str(tmp_path / "demo.db")
+    assert run("demo", "--keep", kept).code == 0
+    listed = run("--store", kept, "sessions", "--json").object["results"]
+    assert len(listed) == len(recorded()["sessions"])
+    assert all(one["state"] == "finished" for one in listed)
+    again = run("demo", "--keep", kept)
+    assert again.code == 2
+    assert "is there already" in again.err
+
+
+def test_sessions_are_listed_and_shown(run: Run, served: str) -> None:
+    (session,) = run("sessions", "--json").object["results"]
+    assert session["id"] == served
+    assert session["state"] == "finished"
+    assert session["memories_used"] == 1
+    assert served in run("sessions").out
+    shown = run("sessions", "show", "morn", "--json").object
+    assert shown["id"] == served
+    assert [one["handle"] for one in shown["results"]] == ["m1"]
+    assert shown["results"][0]["label"] == 1.0
+    everything = run("sessions", "show", served, "--all", "--json").object["results"]
+    assert [one["label"] for one in everything] == [1.0, 0.0]
+
+
+def test_a_session_that_is_not_there(run: Run) -> None:
+    done = run("sessions", "show", "nobody")
+    assert done.code == 1
+    assert "no session 'nobody'" in done.err
+    assert "no sessions yet" in run("sessions").err
+
+
+def test_the_pipeline_is_printed_from_the_code(run: Run) -> None:
+    found = run("pipeline", "--json").object["results"]
+    wanted = [f"{flow}.{stage.name}" for flow, stages in FLOWS.items() for stage in stages]
+    assert [one["id"] for one in found] == wanted
+    assert "does not run" in run("pipeline").err
