@@ -26,6 +26,7 @@ run: setup ## a recorded week in one minute, then the daemon is up
 	@$(BIN)/tenure demo
 	@$(BIN)/tenure up --background
 	@$(BIN)/tenure status
+	@echo "It serves hooks, agents and programs; stop it with $(BIN)/tenure down"
 
 check: setup ## lint, format and types
 	@$(BIN)/ruff check .

@@ -88,8 +88,8 @@ def coding_cases(stream: Stream, embedder: Embedder) -> Iterator[Case]:
     with tempfile.TemporaryDirectory() as place:
         settings = load_settings(Path(place), {}, {"secrets.policy": "redact"})
         clock = Clock(stream.sessions[0].at)
-        path = Path(place) / "judge.db"
-        with Memory(path, clock=clock, settings=settings, everywhere=True) as memory:
+        path, project = Path(place) / "judge.db", stream.sessions[0].project
+        with Memory(path, project=project, clock=clock, settings=settings) as memory:
             keeper = Keeper(memory, stream)
             for session in stream.sessions:
                 clock.at = session.at

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tenure.async_memory import AsyncMemory
+    from tenure.async_memory import AsyncMemory, AsyncSession
     from tenure.errors import (
         Busy,
         Conflict,
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
         StorageError,
         TenureError,
     )
+    from tenure.flow.showing import Served, ShownMemory
     from tenure.memory import Memory
+    from tenure.session import Session
     from tenure.types import (
         HistoryEntry,
         MemoryRecord,
@@ -38,6 +40,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "Memory": "memory",
     "AsyncMemory": "async_memory",
+    "AsyncSession": "async_memory",
+    "Session": "session",
+    "Served": "flow.showing",
+    "ShownMemory": "flow.showing",
     "HistoryEntry": "types",
     "MemoryRecord": "types",
     "Parts": "types",
@@ -56,6 +62,7 @@ _HOMES = {
 
 __all__ = [
     "AsyncMemory",
+    "AsyncSession",
     "Busy",
     "Conflict",
     "HistoryEntry",
@@ -67,6 +74,9 @@ __all__ = [
     "Recalled",
     "Scope",
     "SecretFound",
+    "Served",
+    "Session",
+    "ShownMemory",
     "Source",
     "StorageError",
     "TenureError",

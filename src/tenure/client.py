@@ -23,12 +23,15 @@ from tenure.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME, p
 REQUEST_TIMEOUT_MS = 30_000
 HEALTH_TIMEOUT_MS = 1_000
 START_WAIT_MS = 10_000
-STOP_WAIT_MS = 10_000
+# Longer than a daemon takes that waits for requests, then for a job, before it ends.
+STOP_WAIT_MS = 15_000
 _START_NAME = "daemon.start"
 _COMPLAINT_NAME = "daemon.err"
 _COMPLAINT_LIMIT_BYTES = 4_096
 _PAUSE_S = 0.02
 _REPLY_LIMIT_BYTES = 64 * 1024 * 1024
+# What is wrong with a request as such, whatever the daemon's state.
+_WRONG_USE = (400, 413, 415, 422, 431)
 
 
 class DaemonDown(PortError):
@@ -40,6 +43,12 @@ class DaemonDown(PortError):
 
 class Refused(TenureError):
     """The daemon refused, with a code that only it knows."""
+
+    code = "refused"
+
+
+class Misused(InputError):
+    """The daemon was asked in a wrong way, with a code that only it knows."""
 
     code = "refused"
 
@@ -60,12 +69,15 @@ class Daemon:
         self, method: str, path: str, body: Any = None, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> Any:
         """Asks the daemon; JSON comes back as values, anything else as text."""
-        if not path.startswith("/") or not path.isascii() or not path.isprintable():
-            raise InputError(f"a path begins with / and is plain ASCII: {path[:40]!r}")
+        if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
+            raise InputError(
+                f"a path begins with / and is plain ASCII: {path[:40]!r}",
+                hint="write other characters as %20, %C3%A9 and so on",
+            )
         headers = {"accept": "application/json"}
         content = None
         if body is not None:
-            content = json.dumps(body, allow_nan=False).encode("ascii")
+            content = _encoded(body)
             headers["content-type"] = "application/json"
         connection = self._connection(timeout_ms, headers)
         try:
@@ -105,6 +117,13 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def _encoded(body: Any) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode("ascii")
+    except ValueError as error:
+        raise InputError("the body holds a number that JSON does not know") from error
+
+
 def _read(reply: http.client.HTTPResponse) -> Any:
     raw = reply.read(_REPLY_LIMIT_BYTES)
     kind = reply.headers.get_content_type()
@@ -125,7 +144,7 @@ def _refusal(status: int, value: Any) -> TenureError:
     for kind in _kinds(TenureError):
         if kind.code == code and kind.status == status:
             return kind(message, hint=hint)
-    error = Refused(message, hint=hint)
+    error = (Misused if status in _WRONG_USE else Refused)(message, hint=hint)
     error.code, error.status = str(code or "refused"), status
     return error
 
@@ -158,7 +177,9 @@ def find(home: Path) -> Daemon | None:
     except (OSError, ValueError, KeyError, TypeError, TenureError):
         # Whatever is wrong with what was announced, nobody is there to be asked.
         return None
-    return daemon if isinstance(healthy, dict) and healthy.get("status") == "ok" else None
+    is_well = isinstance(healthy, dict) and healthy.get("status") == "ok"
+    # What a copied folder announces is the daemon of another.
+    return daemon if is_well and holder_pid(home) == daemon.pid else None
 
 
 def holder_pid(home: Path) -> int | None:

@@ -113,6 +113,7 @@ def _session_policy(settings: Settings) -> SessionPolicy:
         prompt_tokens=shown.prompt_tokens,
         start_limit=shown.start_limit,
         prompt_limit=shown.prompt_limit,
+        invite=shown.invite,
         composite=learning.composite,
         rrf_k=learning.rrf_k,
         exploration_rate=learning.exploration_rate,

@@ -24,6 +24,7 @@ class Session:
         self._request = request
         self._on_end = on_end
         self._served = start.start(services, request)
+        self._scope = self._served.scope or request.scope
         self._memories = list(self._served.memories)
         self._ranking = list(self._served.ranking)
         self._is_over = False
@@ -36,7 +37,7 @@ class Session:
     @property
     def scope(self) -> Scope:
         """Whose memories it may see."""
-        return self._request.scope
+        return self._scope
 
     @property
     def inject(self) -> str:
@@ -80,12 +81,12 @@ class Session:
     def rate(self, scores: Mapping[str, float]) -> RatingsTaken:
         """How useful memories were, by handle or id: -1 misled, 0 unused, 1 decisive."""
         return ratings.rate(
-            self._services, ratings.RatingCall(self.scope.user, self.key, scores, "tool")
+            self._services, ratings.RatingCall(self.scope.user, self.key, scores, "program")
         )
 
     def compact(self) -> None:
         """The agent forgets what it was shown: it may be shown again."""
-        ending.compact(self._services, self.scope.user, self.key)
+        ending.compact(self._services, ending.EndRequest(self.key, self.scope.user))
 
     def end(self, transcript: object = None, used: Mapping[str, float] | None = None) -> None:
         """Ends the session; again is fine. `used` says what helped, for programs that know it."""

@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "demo": BASE | {"memory", "session", "settings", "store"},
     "cli": BELOW_FLOW | {"flow", "settings", "memory", "client", "web", "demo", "__init__"},
     "async_memory": BASE | {"flow", "memory", "session"},
-    "__init__": {"types", "errors", "memory", "async_memory"},
+    "__init__": {"types", "errors", "flow", "memory", "session", "async_memory"},
     "__main__": {"cli"},
 }
 # The stores themselves, and the tools that only stores may hold in their hands.

@@ -15,12 +15,16 @@ from tenure.errors import TenureError
 PACKAGE = Path(tenure.__file__).parent
 CLASSES = (
     "AsyncMemory",
+    "AsyncSession",
     "HistoryEntry",
     "Memory",
     "MemoryRecord",
     "Parts",
     "Recalled",
     "Scope",
+    "Served",
+    "Session",
+    "ShownMemory",
     "Source",
     "WriteResult",
 )

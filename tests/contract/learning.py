@@ -237,10 +237,10 @@ class Learning:
         teach(store, {1: 0.25, 2: 0.0, 3: 0.9}, "a")
         assert store.proofs(USER, [memory_id(1), memory_id(2), memory_id(3)]) == {
             memory_id(1): [
-                Proof("a", NOW + DAY, None, 0.25),
+                Proof("a", NOW + DAY, None, 0.25, is_known=True),
                 Proof("b", NOW + 2 * DAY, -0.5, -0.4),
             ],
-            memory_id(2): [Proof("a", NOW + DAY, None, 0.0)],
+            memory_id(2): [Proof("a", NOW + DAY, None, 0.0, is_known=True)],
         }
         assert store.proofs(USER, []) == {}
 

@@ -148,7 +148,7 @@ def test_the_end_of_what_never_began_is_not_found(desk: Desk) -> None:
             ending(desk, key)
         assert caught.value.status == 404
     with pytest.raises(NotFound):
-        compact(desk.memory.services, "default", "run")
+        compact(desk.memory.services, EndRequest("run", "default"))
     assert desk.store.jobs(None, None, 9) == []
 
 
@@ -311,11 +311,14 @@ def test_a_wrong_word_on_what_helped_is_refused_with_a_reason(desk: Desk, used: 
 
 def test_memories_of_others_cannot_be_said_to_help(desk: Desk) -> None:
     foreign = desk.memory.view(user="ann").remember(HERON).id
-    (elsewhere,) = desk.note(LOGIN, project="other")
     session = desk.memory.session("run")
-    for one in (foreign, elsewhere):
-        with pytest.raises(InputError, match="no memory of yours"):
-            session.end(used={one: 1.0})
+    with pytest.raises(InputError, match="no memory of yours"):
+        session.end(used={foreign: 1.0})
+    # What helped may well belong to another project; it is still not shown here.
+    (elsewhere,) = desk.note(LOGIN, project="other")
+    desk.finish(session, used={elsewhere: 1.0})
+    assert desk.store.used("default", "run") == {elsewhere: 1.0}
+    assert elsewhere not in desk.memory.session("next").ranking
 
 
 # -- going on -----------------------------------------------------------------------------

@@ -174,7 +174,7 @@ def test_one_session_cannot_silence_a_memory_for_the_next(desk: Desk) -> None:
     assert set(contents(desk.memory.session("run").memories)) == set(NOTES)
     assert min(desk.memory.get(one).usefulness for one in ids) > 0.3
     actors = {one.details["channel"] for one in desk.store.events("default", memory_id=ids[0])}
-    assert actors == {"tool", "field"}
+    assert actors == {"program", "field"}
 
 
 # -- d: floods ----------------------------------------------------------------------------

@@ -372,12 +372,26 @@ def test_a_prompt_after_the_end_is_a_conflict(desk: Desk) -> None:
     assert desk.record().prompt_count == 0
 
 
-@pytest.mark.parametrize("text", ["", "  \n", "\ud800", 5, None])
-def test_an_empty_prompt_is_refused(desk: Desk, text: str) -> None:
+@pytest.mark.parametrize("text", [5, None, b"heron", ["heron"]])
+def test_a_prompt_that_is_no_text_is_refused(desk: Desk, text: str) -> None:
     session = desk.memory.session("run", context="heron")
     with pytest.raises(InputError):
         session.prompt(text)
     assert desk.record().prompt_count == 0
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "\ud800"])
+def test_an_empty_prompt_calls_nothing_to_mind(desk: Desk, text: str) -> None:
+    """A picture, for example: it is a turn, and nothing is ranked by it."""
+    desk.note(*NOTES)
+    session = desk.memory.session("run")
+    ranking = session.ranking
+    served = session.prompt(text)
+    assert served.memories == ()
+    assert (desk.record().prompt_count, session.ranking) == (1, ranking)
+    session.prompt(ABOUT_STRIPE)
+    assert desk.record().context == ABOUT_STRIPE
+    assert hits(desk) == {}
 
 
 @pytest.mark.parametrize(

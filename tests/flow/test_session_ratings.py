@@ -131,10 +131,11 @@ def test_a_beginning_of_several_ids_is_refused(desk: Desk, session: Session) -> 
 def test_the_other_form_may_name_ids_without_a_code(desk: Desk, session: Session) -> None:
     one, two = session.memories[:2]
     answer = session.reply(
-        f'Done.\n<memory-feedback>{{"{one.id}": 0.5, "{two.handle}": -0.25}}</memory-feedback>'
+        f'Done.\n<memory-feedback>{{"{one.id}": 0.5, "{two.handle}": 1.0}}</memory-feedback>'
     )
-    assert [taken.score for taken in answer.taken] == [0.5, -0.25]
-    assert said(desk)[0] == (0, "trailer", 0.5)
+    assert said(desk) == [(0, "trailer", 0.5)]
+    # Handles are easily guessed: a stored text could have told the agent to write this.
+    assert [name for name, _ in answer.refused] == [two.handle]
 
 
 def test_the_last_trailer_wins(desk: Desk, session: Session) -> None:
@@ -145,14 +146,27 @@ def test_the_last_trailer_wins(desk: Desk, session: Session) -> None:
     assert row(desk, session, "m1").agent_feedback_count == 1
 
 
+def by_tool(desk: Desk, **scores: float) -> ratings.RatingsTaken:
+    call = ratings.RatingCall("default", "run", scores, "tool")
+    return ratings.rate(desk.memory.services, call)
+
+
 def test_the_strongest_road_wins_in_a_turn(desk: Desk, session: Session) -> None:
     session.prompt("qqqq")
-    session.rate({"m1": -0.25, "m2": 1.0})
+    by_tool(desk, m1=-0.25, m2=1.0)
     session.reply(trailer(desk.store.injections("default", "run")[-1].code, ("m1", 0.5)))
-    session.rate({"m1": 0.0})
+    by_tool(desk, m1=0.0)
     session.prompt("zzzz", feedback={"m1": -0.25, "m2": 0.0, "m3": 0.125})
     rated = [row(desk, session, f"m{n}").agent_relevance_score for n in (1, 2, 3)]
     assert rated == [0.5, 1.0, 0.125]
+
+
+def test_a_programs_own_word_is_the_strongest(desk: Desk, session: Session) -> None:
+    session.rate({"m1": 0.25})
+    session.reply(trailer(session.injection, ("m1", 1.0)))
+    by_tool(desk, m1=-0.25)
+    assert row(desk, session, "m1").agent_relevance_score == 0.25
+    assert row(desk, session, "m1").agent_feedback_count == 1
 
 
 def test_a_tool_may_name_the_injection_it_rates(desk: Desk, session: Session) -> None:
@@ -195,9 +209,9 @@ def test_a_thousand_ratings_count_as_one(desk: Desk, session: Session) -> None:
 
 def test_a_compaction_takes_what_the_transcript_still_tells(desk: Desk, session: Session) -> None:
     turns = [{"role": "assistant", "text": trailer(session.injection, ("m1", 0.5))}]
-    ending.compact(desk.memory.services, "default", "run", turns)
+    ending.compact(desk.memory.services, ending.EndRequest("run", "default", turns))
     assert said(desk) == [(0, "transcript", 0.5)]
-    ending.compact(desk.memory.services, "default", "run", turns)
+    ending.compact(desk.memory.services, ending.EndRequest("run", "default", turns))
     assert said(desk) == [(0, "transcript", 0.5)]
     assert not row(desk, session, "m1").in_context
 
@@ -206,14 +220,14 @@ def test_the_transcript_corrects_itself_but_no_stronger_road(desk: Desk, session
     code = session.injection
     for score in (0.5, 0.25):
         turns = [{"role": "assistant", "text": trailer(code, ("m1", score), ("m2", score))}]
-        ending.compact(desk.memory.services, "default", "run", turns)
+        ending.compact(desk.memory.services, ending.EndRequest("run", "default", turns))
         session.reply(trailer(code, ("m2", 1.0)))
     assert row(desk, session, "m1").agent_relevance_score == 0.25
     assert row(desk, session, "m2").agent_relevance_score == 1.0
 
 
 def test_ratings_are_on_the_timeline(desk: Desk, session: Session) -> None:
-    session.rate({"m1": 0.5})
+    by_tool(desk, m1=0.5)
     memory_id = session.memories[0].id
     (event,) = desk.store.events("default", memory_id=memory_id)
     assert (event.name, event.session_key) == ("feedback.rated", "run")

@@ -29,6 +29,7 @@ from session_kit import (
 )
 
 from tenure import InputError
+from tenure.errors import Conflict
 from tenure.rank.pick import REQUIRED_SHARE
 from tenure.text.fence import BLOCK_LIMIT_CHARS, MARKER, read_back, token_estimate
 
@@ -528,9 +529,11 @@ def test_ratings_are_not_asked_for_when_feedback_is_off(desks: Callable[..., Des
     assert HERON in session.inject
     assert "<!--mf" not in session.inject
     assert session.prompt("nothing new: heron login").inject == ""
-    assert session.rate({"m1": 1.0}).taken == ()
     assert session.reply(trailer(session.injection, ("m1", 1.0))).taken == ()
+    session.prompt("again", feedback={"m1": 1.0})
     assert all(one.agent_relevance_score is None for one in desk.rows().values())
+    # A program that rates by itself was not asked, and is heard.
+    assert session.rate({"m1": 1.0}).taken
 
 
 def test_preferences_are_worth_saying_whatever_the_context(desk: Desk) -> None:
@@ -538,3 +541,13 @@ def test_preferences_are_worth_saying_whatever_the_context(desk: Desk) -> None:
     desk.note("The kiln of the attic weighs 9 stone")
     session = desk.memory.session("run", context=OFF_TOPIC)
     assert [one.id for one in session.memories] == [ids[TERSE]]
+
+
+def test_another_agents_session_is_not_told(desk: Desk) -> None:
+    mine = desk.memory.view(agent="painter")
+    mine.remember(HERON)
+    session = mine.session("run", context="heron")
+    assert HERON in session.inject
+    with pytest.raises(Conflict, match="another agent"):
+        desk.memory.view(agent="plumber").session("run", context="heron")
+    assert mine.session("run").inject == session.inject

@@ -14,7 +14,7 @@ from web_types import Serve
 from tenure import __version__, client
 from tenure.cli.app import APP
 from tenure.errors import InputError, NotFound, PortError
-from tenure.settings.home import DAEMON_NAME
+from tenure.settings.home import DAEMON_NAME, LOCK_NAME
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -39,15 +39,31 @@ def test_a_client_asks_and_gets_values_or_errors_of_ours(serve: Serve) -> None:
     with pytest.raises(client.Refused) as unknown:
         daemon.request("PUT", "/health")
     assert (unknown.value.code, unknown.value.status) == ("wrong_method", 405)
-    for path in ("health", "/a b\r\nX: y", "/ä"):
-        with pytest.raises(InputError):
+    for path in ("health", "/a b\r\nX: y", "/ä", "/a b"):
+        with pytest.raises(InputError, match="a path begins with /"):
             daemon.request("GET", path)
+    with pytest.raises(InputError, match="given twice") as twice:
+        daemon.request("GET", "/api/stats?user=x&user=y")
+    assert (twice.value.code, twice.value.status) == ("bad_request", 400)
+    with pytest.raises(InputError, match="a number"):
+        daemon.request("POST", "/api/memories", {"content": "x", "importance": float("nan")})
     by_token = client.Daemon(server.home, server.url, None, 0, "", "")
     assert by_token.request("GET", "/api/stats")["figures"]["live"] == 1
     (server.home / "token").write_text("0" * 64)
     with pytest.raises(client.Refused) as unauthorized:
         by_token.request("GET", "/api/stats")
     assert unauthorized.value.status == 401
+
+
+def test_what_a_copied_folder_announces_is_not_its_own_daemon(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    copy = tmp_path / "copy"
+    copy.mkdir(mode=0o700)
+    for name in (DAEMON_NAME, LOCK_NAME):
+        (copy / name).write_bytes((server.home / name).read_bytes())
+    assert client.find(copy) is None
+    assert client.holder_pid(copy) is None
+    assert client.find(server.home) is not None
 
 
 def test_a_client_finds_nobody_where_nobody_is(home: Path) -> None:

@@ -56,7 +56,7 @@ def up(
     reach needs --allow-host for every name they use, and speaks no TLS by itself.
     """
     for name in allow_hosts:
-        if not name.isascii() or not name.isprintable() or set(name) & set(" /@"):
+        if not name or not name.isascii() or not name.isprintable() or set(name) & set(" /@"):
             raise InputError(f"--allow-host takes a name, not {name!r}")
     settings = current_settings({"daemon.port": port, "daemon.host": host})
     if background:
@@ -184,7 +184,7 @@ def api(path: str, method: str | None, data: str | None) -> Answer:
     from tenure import client
 
     body = None if data is None else _parsed(data)
-    daemon = client.ensure(current_home())
+    daemon = client.ensure(current_home(), options=_passed_on(None, None, ()))
     chosen = method or ("GET" if data is None else "POST")
     reply = daemon.request(chosen.upper(), path, body)
     if isinstance(reply, str):

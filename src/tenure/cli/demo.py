@@ -48,7 +48,7 @@ def demo(keep: str | None) -> Answer:
     from tenure.demo.week import Week
 
     with tempfile.TemporaryDirectory(prefix="tenure-demo-") as folder:
-        file = _kept(keep) if keep else Path(folder) / "demo.db"
+        file = Path(folder) / "demo.db" if keep is None else _kept(keep)
         with closing(Week(file, current_settings())) as week:
             played = list(week.play())
             learned = _learned(week)
@@ -62,6 +62,8 @@ def demo(keep: str | None) -> Answer:
 
 def _kept(name: str) -> Path:
     path = Path(os.path.abspath(os.path.expanduser(name)))
+    if not name:
+        raise InputError("--keep needs a name", hint="e.g. --keep demo.db")
     if path.exists():
         raise InputError(f"{path} is there already", hint="choose another name")
     if not path.parent.is_dir():
@@ -98,6 +100,8 @@ def _session_blocks(session: Played, *, with_text: bool) -> list[Block]:
         told = [f"  | {line}" for line in session.inject.splitlines()]
         blocks.append(Lines(["  What the agent is shown:", *told]))
     shown = session.results[:_SHOWN_PER_SESSION]
+    # What did harm is the point of a session as much as what helped.
+    shown += tuple(pair for pair in session.results[_SHOWN_PER_SESSION:] if _did_harm(pair[1]))
     blocks.append(Table(_COLUMNS, [_row(record, one) for record, one in shown]))
     score = session.score
     tail = [f"  {session.candidate_count} considered, {len(session.results)} shown"]
@@ -105,6 +109,10 @@ def _session_blocks(session: Played, *, with_text: bool) -> list[Block]:
         tail[0] += f"; judge: continuity {score.score:.2f}, confidence {score.confidence:.2f}"
     tail += [f"  - forgotten by the user: {_brief(text)}" for text in session.forgotten]
     return [*blocks, Lines([*tail, f"  {session.status_line}", ""])]
+
+
+def _did_harm(one: SessionMemory) -> bool:
+    return one.label is not None and one.label <= -0.3
 
 
 def _row(record: MemoryRecord, one: SessionMemory) -> tuple[str, ...]:

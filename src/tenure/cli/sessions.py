@@ -12,7 +12,7 @@ from tenure.cli.options import HELP_NAMES, command, global_options
 from tenure.cli.records import age
 from tenure.cli.render import show_answer
 from tenure.codec import moment_text
-from tenure.errors import NotFound, TenureError
+from tenure.errors import InputError, NotFound, TenureError
 
 if TYPE_CHECKING:
     from tenure.memory import Memory
@@ -76,7 +76,7 @@ sessions.params += global_options(hidden=True)
 
 
 def _listing(project: str | None, limit: int) -> Answer:
-    with opened(quiet=True) as memory:
+    with opened(project, quiet=True) as memory:
         store, user = memory.services.store, memory.scope.user
         found = [
             (one, store.session_score(user, one.key))
@@ -84,7 +84,8 @@ def _listing(project: str | None, limit: int) -> Answer:
         ]
         now = memory.services.world.now()
     if not found:
-        note("no sessions yet: agents start them through hooks, programs with Memory.session")
+        where = "" if project is None else f" in project {project}"
+        note(f"no sessions{where} yet: hooks of agents start them, programs with Memory.session")
     rows = [
         (
             session.key,
@@ -146,9 +147,6 @@ def show(key: str, everything: bool) -> Answer:
     return Answer(plain, _blocks(session, score, kept, texts))
 
 
-show.name = "show"
-
-
 def _found(memory: Memory, key: str) -> SessionRecord:
     store, user = memory.services.store, memory.scope.user
     try:
@@ -157,7 +155,11 @@ def _found(memory: Memory, key: str) -> SessionRecord:
         fitting = [
             one for one in store.sessions(user, SESSIONS_LIMIT_MAX) if one.key.startswith(key)
         ]
-        if len(fitting) != 1:
+        if len(fitting) > 1:
+            raise InputError(
+                f"{key[:80]!r} is the start of several keys", hint="give more of its characters"
+            ) from None
+        if not fitting:
             raise NotFound(
                 f"no session {key[:80]!r}", hint="`tenure sessions` lists them"
             ) from None

@@ -10,9 +10,11 @@ from tenure.errors import TenureError
 from tenure.flow import learn
 from tenure.flow.jobs import JobEvent, JobRunner, Worker
 from tenure.flow.ratings import LEARN_JOB
+from tenure.flow.recall import recall
 from tenure.flow.services import Services
+from tenure.types import Scope
 
-STOP_WAIT_S = 10.0
+STOP_WAIT_S = 5.0
 Progress = Callable[[int, int], None]
 
 
@@ -27,6 +29,7 @@ class Background:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._reembedding: threading.Thread | None = None
+        self._warming: threading.Thread | None = None
         self.worker: Worker | None = None
 
     def has_waiting(self) -> bool:
@@ -74,11 +77,23 @@ class Background:
         self._reembedding.start()
         return self._reembedding
 
+    def warm_up(self, scope: Scope) -> None:
+        """Loads the embedder and the index on a thread."""
+
+        def run() -> None:
+            # What fails here fails again, and is told, where somebody asks.
+            with contextlib.suppress(TenureError):
+                recall(self._services, scope, "warm", 1)
+
+        self._warming = threading.Thread(target=run, name="tenure-warm", daemon=True)
+        self._warming.start()
+
     def stop(self) -> None:
         """Ends all threads after the step they are at; safe to call twice."""
         with self._lock:
             self._stopping.set()
         if self.worker is not None:
             self.worker.stop(STOP_WAIT_S)
-        if self._reembedding is not None:
-            self._reembedding.join()
+        for thread in (self._reembedding, self._warming):
+            if thread is not None:
+                thread.join()

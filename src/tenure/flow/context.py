@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
 
+from tenure.errors import Conflict
 from tenure.flow.embedding import QueryVector
 from tenure.flow.graph import keys_in_play
 from tenure.flow.services import Services
@@ -28,6 +29,14 @@ class StartRequest:
     harness: str | None = None
     cwd: str | None = None
     request_id: str | None = None
+
+
+def known_session(services: Services, scope: Scope, key: str) -> SessionRecord:
+    """The session of this key; one agent does not go on with another's."""
+    session = services.store.session(scope.user, key)
+    if scope.agent is not None and session.agent not in (None, scope.agent):
+        raise Conflict(f"{key[:80]!r} is a session of another agent", hint="use a key of your own")
+    return session
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ def understand(services: Services, request: StartRequest) -> Context:
     now = services.world.now()
     given = heard(request.context)
     text = given or _inferred(services, request, now)
-    place = PurePath(request.cwd).name if request.cwd else ""
+    place = PurePath(storable(request.cwd)).name
     return Context(
         scope=request.scope,
         text=text,

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from tenure.codec import moment_text
-from tenure.errors import PortError
+from tenure.errors import Corrupt, DiskFull, PortError, ReadOnlyStore, SchemaTooNew, StorageError
 from tenure.flow.background import Background
 from tenure.flow.health import DISK_FAIL_BYTES, DISK_WARN_BYTES, WAL_WARN_BYTES
 from tenure.flow.services import Services
@@ -22,6 +22,9 @@ STUCK_AFTER = timedelta(minutes=10)
 # Of judged sessions, so many too unclear to count, that the judge is of little use.
 EXCLUDED_SHARE_WARN = 0.5
 _FEW = 10
+_STORAGE_CODES = frozenset(
+    kind.code for kind in (StorageError, DiskFull, ReadOnlyStore, Corrupt, SchemaTooNew)
+)
 _STUCK, _HALF, _COLD, _FAIR, _WELL = 0.3, 0.5, 0.6, 0.7, 1.0
 
 
@@ -59,11 +62,8 @@ def status_of(score: float) -> str:
 
 
 def overall(domains: list[Domain]) -> float:
-    """As well as the worst part, but nobody is ill for lack of a predictor."""
-    return min(
-        (max(one.score, _COLD) if one.name == "predictor" else one.score for one in domains),
-        default=1.0,
-    )
+    """As well as the worst part, but nobody is ill for not having learned enough yet."""
+    return min((one.score for one in domains if one.state != "cold_start"), default=1.0)
 
 
 def examine(engine: Engine) -> list[Domain]:
@@ -73,26 +73,42 @@ def examine(engine: Engine) -> list[Domain]:
 
 def _storage(engine: Engine) -> Domain:
     store = engine.services.store
-    size = sum(_size(path) for path in (str(store.path), f"{store.path}-wal"))
-    wal = _size(f"{store.path}-wal")
-    free = shutil.disk_usage(store.path.parent).free
+    if not store.path.exists():
+        return Domain("storage", _STUCK, {}, (f"{store.path.name} is gone",))
+    log_bytes = _size(f"{store.path}-wal")
+    free, unreadable = shutil.disk_usage(store.path.parent).free, store.damaged_count()
+    failing = _failing(engine)
     details = {
-        "size_bytes": size,
-        "log_bytes": wal,
+        "size_bytes": _size(str(store.path)) + log_bytes,
+        "log_bytes": log_bytes,
         "free_bytes": free,
-        "unreadable": store.damaged_count(),
+        "unreadable": unreadable,
+        "failing": failing,
     }
-    if store.damaged_count():
+    if unreadable:
         return Domain("storage", _STUCK, details, ("rows are damaged: run `tenure doctor --deep`",))
     if free < DISK_FAIL_BYTES:
         return Domain("storage", _STUCK, details, ("the disk is full",))
-    if free < DISK_WARN_BYTES or wal > WAL_WARN_BYTES:
+    if failing:
+        return Domain("storage", _STUCK, details, (f"writing fails: {failing}",))
+    if free < DISK_WARN_BYTES or log_bytes > WAL_WARN_BYTES:
         return Domain("storage", _HALF, details, ("the disk fills up, or the log grows",))
     return Domain("storage", _WELL, details)
 
 
 def _size(path: str) -> int:
-    return os.path.getsize(path) if os.path.exists(path) else 0
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _failing(engine: Engine) -> str | None:
+    """What the store could not do lately, in the words of the last time."""
+    services = engine.services
+    since = (services.world.now() - STUCK_AFTER).isoformat(timespec="milliseconds")
+    lately = (one for one in services.observer.failures() if one.at >= since)
+    return next((one.message for one in lately if one.code in _STORAGE_CODES), None)
 
 
 def _index(engine: Engine) -> Domain:
@@ -126,6 +142,9 @@ def _queue(engine: Engine) -> Domain:
     }
     if age is not None and age > STUCK_AFTER.total_seconds():
         return Domain("queue", _STUCK, details, ("jobs wait and nobody does them",))
+    is_working = details["worker_alive"] and not details["last_error"]
+    if age is not None and not is_working:
+        return Domain("queue", _HALF, details, ("jobs are due and the worker cannot do them",))
     if counts.get("parked"):
         told = "jobs are parked: `tenure jobs --state parked` says why"
         return Domain("queue", _COLD, details, (told,))

@@ -10,18 +10,28 @@ from tenure.errors import InputError, NotFound
 from tenure.flow import ratings
 from tenure.flow.pipeline import Stopwatch
 from tenure.flow.services import Services
+from tenure.flow.telling import tell
 from tenure.store.base import Transaction
 from tenure.store.sessions import Event, SessionRecord
-from tenure.text.transcript import as_text, read_turns, redacted, shorten, stripped
+from tenure.text.transcript import (
+    TRANSCRIPT_LIMIT_CHARS,
+    as_text,
+    read_turns,
+    redacted,
+    shorten,
+    stripped,
+)
 from tenure.types import Turn
 
 SUMMARY_LIMIT_CHARS = 1_000
 USED_LIMIT_COUNT = 10_000
+# Of a transcript, so much is looked through for secrets: well beyond what is kept of it.
+_READ_LIMIT_CHARS = 8 * TRANSCRIPT_LIMIT_CHARS
 
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """How a session went, as far as anybody tells."""
+    """How a session went so far, as far as anybody tells."""
 
     key: str
     user: str
@@ -31,6 +41,7 @@ class EndRequest:
     used: Mapping[str, float] | None = None
     feedback: object = None
     last_reply: str | None = None
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +61,11 @@ def end(services: Services, request: EndRequest) -> Ended:
     watch = Stopwatch(services.world)
     with watch.stage("transcript"):
         raw = read_turns(request.transcript) if request.transcript is not None else ()
-        told = shorten(redacted(stripped(raw)))
+        told = shorten(redacted(stripped(shorten(raw, _READ_LIMIT_CHARS))))
         used = checked_used(services, session, request.used)
         found = _late_ratings(services, session, request, raw)
     now = services.world.now()
+    event = _event(session, now, told, request.request_id)
 
     def work(transaction: Transaction) -> bool:
         current = transaction.session_of(session.user, session.key)
@@ -67,26 +79,26 @@ def end(services: Services, request: EndRequest) -> Ended:
         if used is not None:
             transaction.put_used(session.user, session.key, used)
         _queue(transaction, session, now)
-        transaction.log_events(session.user, [_event(current, now, told)])
+        transaction.log_events(session.user, [event])
         return True
 
     with watch.stage("record"):
         is_queued = services.store.write(work)
+    if is_queued:
+        tell(services, [event])
     services.observer.stages("end", watch.took_ms)
     return Ended(_job(session), is_queued, found if is_queued else ratings.RatingsTaken())
 
 
-def compact(
-    services: Services, user: str, key: str, transcript: object = None
-) -> ratings.RatingsTaken:
+def compact(services: Services, request: EndRequest) -> ratings.RatingsTaken:
     """The agent is about to forget what it was shown: late ratings first, then a clean slate."""
-    session = services.store.session(user, key)
-    raw = read_turns(transcript) if transcript is not None else ()
-    found = ratings.Ballot(services, session).from_transcript(raw)
+    session = services.store.session(request.user, request.key)
+    raw = read_turns(request.transcript) if request.transcript is not None else ()
+    found = _late_ratings(services, session, request, raw)
 
     def work(transaction: Transaction) -> None:
         ratings.put(transaction, session, found)
-        transaction.clear_context(user, key)
+        transaction.clear_context(session.user, session.key)
 
     services.store.write(work)
     return found
@@ -115,7 +127,7 @@ def _known_id(services: Services, session: SessionRecord, name: object) -> str:
     if not isinstance(name, str):
         raise InputError(f"an id is text, not {type(name).__name__}")
     try:
-        return services.store.get(session.user, name, session.scope).id
+        return services.store.get(session.user, name).id
     except NotFound as error:
         raise InputError(f"used names {name[:40]!r}, which is no memory of yours") from error
 
@@ -147,11 +159,14 @@ def _summary(turns: Sequence[Turn]) -> str:
     return asked[-SUMMARY_LIMIT_CHARS:].strip()
 
 
-def _event(session: SessionRecord, now: datetime, told: Sequence[Turn]) -> Event:
+def _event(
+    session: SessionRecord, now: datetime, told: Sequence[Turn], request_id: str | None
+) -> Event:
     return Event(
         at=now,
         category="session",
         name="session.end",
         session_key=session.key,
+        request_id=request_id,
         details={"turns": len(told), "chars": len(as_text(told)), "prompts": session.prompt_count},
     )

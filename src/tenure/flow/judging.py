@@ -135,20 +135,20 @@ def _effect(
     rated = [one.agent_relevance_score for one in records]
     scores = [one.relevance_score for one in judged]
     confidence = max(verdict.confidence, _rated_confidence(rated))
+    heard = None if verdict.judge == RATED_BY_AGENT and not confidence else confidence
     score = SessionScore(
         judge=verdict.judge,
         score=verdict.score,
         confidence=confidence,
         memories_recalled=len(shown),
-        memories_used=sum(
-            one.memory_id in shown and labels.is_useful(one.relevance_score, 1.0) for one in judged
-        ),
+        # Counted from the labels, when they are made.
+        memories_used=0,
         at=services.world.now(),
         novel_context_count=verdict.novel_context_count,
         missing_topics=verdict.missing_topics,
         continuity_reasoning=verdict.reasoning,
         raw=verdict.raw,
-        excluded=labels.exclusion(confidence, [*scores, *rated]),
+        excluded=labels.exclusion(heard, [*scores, *rated]),
     )
     return lambda transaction: transaction.put_verdict(session.user, session.key, score, judged)
 

@@ -10,6 +10,7 @@ from tenure.flow.jobs import Effect, Handler
 from tenure.flow.judging import judge
 from tenure.flow.ratings import LEARN_JOB
 from tenure.flow.services import Services
+from tenure.flow.telling import tell
 from tenure.rank import belief, labels
 from tenure.store.base import Transaction
 from tenure.store.jobs import Job
@@ -49,6 +50,7 @@ def _label(services: Services, job: Job) -> Effect:
     helped = _helped(made, confidence, used)
     shown = {one.memory_id for one in records if one.candidate.was_injected}
     now = services.world.now()
+    event = _event(session, now, score, helped)
     useful = _usefulness(
         services, session, {one: label for one, label in made.items() if one in shown}, now
     )
@@ -60,7 +62,8 @@ def _label(services: Services, job: Job) -> Effect:
         current = transaction.session_of(user, key)
         if current.state == "ended":
             transaction.update_session(replace(current, state="finished"))
-        transaction.log_events(user, [_event(session, now, score, helped)])
+        transaction.log_events(user, [event])
+        tell(services, [event])
 
     return effect
 
@@ -182,7 +185,9 @@ def _usefulness(
     for memory_id, label in told.items():
         # What this session said before it was labelled anew does not count beside what it says now.
         earlier = [one for one in proofs.get(memory_id, []) if one.session_key != session.key]
-        fresh = Proof(session.key, session.started_at, label.agent, label.value or 0.0)
+        fresh = Proof(
+            session.key, session.started_at, label.agent, label.value or 0.0, label.rule == "known"
+        )
         found[memory_id] = _believed([*earlier, fresh], now)
     return found
 
@@ -193,6 +198,8 @@ def _believed(proofs: Sequence[Proof], now: datetime) -> float:
         day = proof.at.timestamp() / _SECONDS_PER_DAY
         if proof.agent_score is not None:
             events.append(belief.BeliefEvent(day, "agent", proof.agent_score, proof.session_key))
-        events.append(belief.BeliefEvent(day, "judge", proof.label, proof.session_key))
+        # A program that knows is no judge who guesses.
+        witness: belief.Witness = "agent" if proof.is_known else "judge"
+        events.append(belief.BeliefEvent(day, witness, proof.label, proof.session_key))
     today = now.timestamp() / _SECONDS_PER_DAY
     return round(belief.faded(belief.believe(events), today).usefulness, 6)

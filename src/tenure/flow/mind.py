@@ -51,7 +51,10 @@ def call_to_mind(
     turn = session.prompt_count + 1
     counted = replace(session, prompt_count=turn)
     barred = {one.memory_id for one in shown if one.in_context or one.is_harmful}
-    if turn == 1 and not session.has_prompt:
+    if not text.strip():
+        # A picture, or nothing at all: there is nothing to go by.
+        return Answer(counted, (), ())
+    if not session.has_prompt:
         return _reranked(services, counted, text, barred)
     return _recalled(services, counted, text, barred)
 
@@ -108,7 +111,7 @@ def _recalled(services: Services, session: SessionRecord, text: str, barred: set
     must = _required(services, session, text, barred)
     barred = barred | {record.id for record in must}
     fresh = _fresh(services, session, pool.rows[places], barred)
-    score = dict(zip(pool.rows.tolist(), final.tolist(), strict=True))
+    score = dict(zip(pool.rows[places].tolist(), final[places].tolist(), strict=True))
     return Answer(
         session,
         (*must, *fresh.values()),

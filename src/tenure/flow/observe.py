@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tenure.errors import TenureError
@@ -22,6 +22,7 @@ OPERATIONS = (
     "predictor_train",
     "jobs",
 )
+Listener = Callable[[str, str, Mapping[str, object]], None]
 LATENCY_RING_COUNT = 1_000
 ERROR_RING_COUNT = 500
 _MESSAGE_LIMIT_CHARS = 500
@@ -72,6 +73,7 @@ class Observer:
         self._failures: deque[Failure] = deque(maxlen=ERROR_RING_COUNT)
         self._counters: Counter[str] = Counter()
         self._failure_counts: Counter[tuple[str, str]] = Counter()
+        self._listener: Listener | None = None
 
     def took(self, operation: str, duration_ms: float) -> None:
         """Notes how long an operation took."""
@@ -106,6 +108,15 @@ class Observer:
         with self._lock:
             self._failures.append(Failure(stage, code, message, at, request_id))
             self._failure_counts[stage, code] += 1
+
+    def listen(self, listener: Listener) -> None:
+        """Lets somebody hear what is told from now on, such as the daemon's log."""
+        self._listener = listener
+
+    def tell(self, category: str, event: str, details: Mapping[str, object]) -> None:
+        """Says what happened to whoever listens."""
+        if self._listener is not None:
+            self._listener(category, event, details)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Adds to a counter."""

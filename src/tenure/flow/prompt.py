@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tenure.errors import Busy, Conflict, NotFound, StorageError
+from tenure.errors import Busy, Conflict, InputError, NotFound, StorageError
 from tenure.flow import ratings
-from tenure.flow.context import StartRequest
+from tenure.flow.context import StartRequest, known_session, storable
 from tenure.flow.mind import Answer, call_to_mind
 from tenure.flow.pipeline import Stopwatch
-from tenure.flow.recall import checked_query
 from tenure.flow.services import Services, SessionPolicy
 from tenure.flow.showing import (
     Served,
@@ -23,10 +22,11 @@ from tenure.flow.showing import (
     standing_line,
 )
 from tenure.flow.start import begin
+from tenure.flow.telling import tell
 from tenure.rank import pick
 from tenure.rank.candidates import REQUIRED
 from tenure.store.base import Transaction
-from tenure.store.sessions import Injection, SessionRecord
+from tenure.store.sessions import Event, Injection, SessionRecord
 from tenure.text import fence
 from tenure.types import MemoryRecord, Scope, SessionMemory, Turn
 
@@ -66,9 +66,11 @@ class _Overtaken(Conflict):
 
 
 def _prompt(services: Services, request: PromptRequest) -> Served:
-    text = checked_query(request.prompt)
+    if not isinstance(request.prompt, str):
+        raise InputError(f"a prompt must be text, not {type(request.prompt).__name__}")
+    text = storable(request.prompt)
     try:
-        session = services.store.session(request.scope.user, request.key)
+        session = known_session(services, request.scope, request.key)
     except NotFound:
         return _begin_with(services, request)
     if session.state != "open":
@@ -210,6 +212,8 @@ def _record(
     before = replace(session, prompt_count=session.prompt_count - 1)
     ballot = ratings.Ballot(services, before) if request.feedback or request.transcript else None
 
+    event = _event(services, request, answer, injection)
+
     def work(transaction: Transaction) -> None:
         user, key = session.user, session.key
         current = transaction.session_of(user, key)
@@ -232,6 +236,7 @@ def _record(
         transaction.add_hits(user, key, answer.hits)
         if injection is not None:
             transaction.put_injection(user, key, injection)
+        transaction.log_events(user, [event])
 
     try:
         services.store.write(work)
@@ -239,7 +244,26 @@ def _record(
         # The agent is served all the same; what cannot be kept is counted.
         services.observer.failed("prompt_record", error)
         return False
+    tell(services, [event])
     return True
+
+
+def _event(
+    services: Services, request: PromptRequest, answer: Answer, injection: Injection | None
+) -> Event:
+    return Event(
+        at=services.world.now(),
+        category="session",
+        name="session.prompt",
+        session_key=request.key,
+        request_id=request.request_id,
+        details={
+            "turn": answer.session.prompt_count,
+            "hits": len(answer.hits),
+            "shown": len(injection.memories) if injection else 0,
+            "reranked": answer.ranked is not None,
+        },
+    )
 
 
 def _went_on(current: SessionRecord, session: SessionRecord) -> SessionRecord:

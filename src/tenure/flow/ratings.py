@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tenure.flow.services import Services
 from tenure.store.base import Transaction
@@ -44,7 +44,24 @@ class Ballot:
     def from_reply(self, text: str | None, channel: Channel) -> RatingsTaken:
         """The ratings in an agent's reply; none when it has no trailer."""
         trailer = read_trailer(text) if text else None
-        return RatingsTaken() if trailer is None else self.from_trailer(trailer, channel)
+        if trailer is None:
+            return RatingsTaken()
+        if trailer.code is None:
+            return self._without_code(trailer, channel)
+        return self.from_trailer(trailer, channel)
+
+    def _without_code(self, trailer: Trailer, channel: Channel) -> RatingsTaken:
+        """Whoever cannot know the code may have been told what to write by a stored text.
+
+        Ids are not shown to the agent: a harness that names them speaks for itself.
+        """
+        scores = tuple(pair for pair in trailer.ratings.scores if pair[0] not in self._by_handle)
+        told = tuple(pair for pair in trailer.ratings.scores if pair[0] in self._by_handle)
+        refused = tuple((name, "a handle counts only beside its code") for name, _ in told)
+        found = self._taken(
+            replace(trailer.ratings, scores=scores), channel, self._session.prompt_count
+        )
+        return RatingsTaken(found.taken, (*found.refused, *refused))
 
     def from_trailer(self, trailer: Trailer, channel: Channel) -> RatingsTaken:
         """The ratings of a trailer, for the turn whose code it names."""
@@ -172,13 +189,19 @@ class ReplyCall:
     key: str
     reply: str | None
     ratings: object = None
+    # For harnesses that do not hand the reply over, but keep it.
+    transcript: tuple[Turn, ...] = ()
 
 
 def stop(services: Services, call: ReplyCall) -> RatingsTaken:
     """The agent has replied: takes the ratings at the end of its text."""
     session = services.store.session(call.user, call.key)
     ballot = Ballot(services, session)
-    found = ballot.from_reply(call.reply, "trailer") + ballot.from_mapping(call.ratings, "field")
+    found = (
+        ballot.from_reply(call.reply, "trailer")
+        + ballot.from_mapping(call.ratings, "field")
+        + ballot.from_transcript(call.transcript)
+    )
     if found.taken or found.refused:
         services.store.write(lambda transaction: put(transaction, session, found))
     return found

@@ -33,6 +33,8 @@ class SessionPolicy:
     prompt_tokens: int = PROMPT_BUDGET_TOKENS
     start_limit: int = START_MEMORY_LIMIT
     prompt_limit: int = PROMPT_MEMORY_LIMIT
+    # Whether the agent is told to store what it learns; it needs the tool for that.
+    invite: bool = False
     composite: Literal["living", "seed"] = "living"
     rrf_k: int = RRF_K
     exploration_rate: float = EXPLORATION_RATE

@@ -13,7 +13,7 @@ from tenure.flow.services import Services
 from tenure.rank import pick
 from tenure.store.sessions import SessionRecord
 from tenure.text import fence
-from tenure.types import Candidate, MemoryRecord
+from tenure.types import Candidate, MemoryRecord, Scope
 
 # What fits is looked for among this many of the best; reading more texts would cost more than
 # the last of them are worth.
@@ -54,6 +54,8 @@ class Served:
     ranking: tuple[str, ...] = ()
     # False when the store could not note it down: the agent is served all the same.
     is_recorded: bool = True
+    # Of a session that was known already: its own, whatever was asked for.
+    scope: Scope | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +72,62 @@ class Packed:
 def pack_start(services: Services, ranked: Ranked, empty: fence.Block) -> Packed:
     """Chooses what opens a session: required first, then the best that fits."""
     policy = services.policy.session
-    worth = np.flatnonzero(ranked.worth)
-    must = np.flatnonzero(ranked.required)
-    near = np.union1d(must, worth[: max(READ_AHEAD, 2 * policy.start_limit)])
+    limits = _limits(empty, policy.start_tokens, policy.start_limit)
+    texts = _Texts(services, ranked)
+    packing = _pack_near(texts, ranked, limits)
     rate = policy.exploration_rate if ranked.alpha < 1.0 else 0.0
-    read = np.union1d(near, _disputed(ranked)) if rate else near
-    records = services.store.fetch(ranked.context.scope, ranked.rows[read], ranked.context.now)
-    rows = {place: int(ranked.rows[place]) for place in read.tolist()}
-    texts = {place: records[row] for place, row in rows.items() if row in records}
-    order = [place for place in near.tolist() if place in texts]
-    load = _load(len(ranked.rows), texts, ranked)
-    packing = pack(order, load, _limits(empty, policy.start_tokens, policy.start_limit))
+    if rate:
+        texts.read(_disputed(ranked))
     rankings = pick.Rankings(ranked.baseline_ranks, ranked.predictor_ranks, ranked.eligible)
-    tried = pick.explore(packing, load, rankings, _draw(services), rate)
-    return _packed(ranked, tried, texts)
+    tried = pick.explore(packing, texts.load, rankings, _draw(services), rate)
+    return _packed(ranked, tried, texts.records)
+
+
+class _Texts:
+    """The candidates' texts, as far as they were read, and what they cost."""
+
+    def __init__(self, services: Services, ranked: Ranked) -> None:
+        self._services = services
+        self._ranked = ranked
+        self.records: dict[int, MemoryRecord] = {}
+        # One whose text was not read can never fit.
+        self._tokens = np.full(len(ranked.rows), np.iinfo(np.int32).max, np.int64)
+        self._chars = self._tokens.copy()
+
+    def read(self, places: NDArray[np.intp]) -> None:
+        """Reads the texts of places that were not read yet."""
+        wanted = [place for place in places.tolist() if place not in self.records]
+        rows, context = self._ranked.rows[wanted], self._ranked.context
+        found = self._services.store.fetch(context.scope, rows, context.now)
+        for place, row in zip(wanted, rows.tolist(), strict=True):
+            if row in found:
+                self.records[place] = found[row]
+                shown = as_shown("m999", found[row])
+                self._tokens[place] = fence.cost_tokens(shown)
+                self._chars[place] = fence.cost_chars(shown)
+
+    @property
+    def load(self) -> pick.Load:
+        """What each candidate costs."""
+        return pick.Load(self._tokens, self._chars, self._ranked.required)
+
+
+def _pack_near(texts: _Texts, ranked: Ranked, limits: pick.Limits) -> pick.Packing:
+    """Fills the budget with the best; more than usually fit are only read when room is left."""
+    worth, must = np.flatnonzero(ranked.worth), np.flatnonzero(ranked.required)
+    count = limits.count or 0
+    near = np.union1d(must, worth[: count + len(must)])
+    texts.read(near)
+    packing = pack(_readable(near, texts), texts.load, limits)
+    if len(packing.chosen) - np.count_nonzero(ranked.required[list(packing.chosen)]) < count:
+        near = np.union1d(must, worth[: max(READ_AHEAD, 2 * count)])
+        texts.read(near)
+        packing = pack(_readable(near, texts), texts.load, limits)
+    return packing
+
+
+def _readable(places: NDArray[np.intp], texts: _Texts) -> list[int]:
+    return [place for place in places.tolist() if place in texts.records]
 
 
 def _disputed(ranked: Ranked) -> NDArray[np.intp]:
@@ -99,16 +143,6 @@ def pack(order: Sequence[int], load: pick.Load, limits: pick.Limits) -> pick.Pac
         return packing
     left = max(0, limits.tokens - fence.OVERFLOW_LIMIT_TOKENS)
     return pick.pack(order, load, replace(limits, tokens=left))
-
-
-def _load(count: int, texts: dict[int, MemoryRecord], ranked: Ranked) -> pick.Load:
-    """What each candidate costs; one whose text was not read can never fit."""
-    tokens = np.full(count, np.iinfo(np.int32).max, np.int64)
-    chars = tokens.copy()
-    for place, record in texts.items():
-        shown = as_shown("m999", record)
-        tokens[place], chars[place] = fence.cost_tokens(shown), fence.cost_chars(shown)
-    return pick.Load(tokens, chars, ranked.required)
 
 
 def _limits(empty: fence.Block, tokens: int, count: int) -> pick.Limits:

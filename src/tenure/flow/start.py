@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from tenure.errors import Busy, NotFound, StorageError
-from tenure.flow.context import StartRequest, storable, understand
+from tenure.flow.context import StartRequest, known_session, storable, understand
 from tenure.flow.pipeline import Stopwatch
 from tenure.flow.ranking import Ranked, rank
 from tenure.flow.services import Services
@@ -24,6 +24,7 @@ from tenure.flow.showing import (
     pack_start,
     standing_line,
 )
+from tenure.flow.telling import tell
 from tenure.rank.candidates import REQUIRED
 from tenure.store.base import Transaction
 from tenure.store.sessions import Event, Injection, SessionRecord
@@ -37,12 +38,12 @@ def start(services: Services, request: StartRequest) -> Served:
     """Serves a session that begins; one that is known already is told the same again."""
     with services.observer.timed("session_start"):
         try:
-            known = services.store.session(request.scope.user, request.key)
+            known = known_session(services, request.scope, request.key)
         except NotFound:
             served = begin(services, request)
             if served is not None:
                 return served
-            known = services.store.session(request.scope.user, request.key)
+            known = known_session(services, request.scope, request.key)
         return again(services, known)
 
 
@@ -54,13 +55,14 @@ def begin(services: Services, request: StartRequest, prompt_count: int = 0) -> S
     ranked = rank(services, request.key, context, watch)
     session = replace(_record(request, ranked), prompt_count=prompt_count)
     with watch.stage("packing"):
-        packed, text, shown, injection = compose(services, session, ranked)
+        line = standing_line(services, session.user)
+        packed, text, shown, injection = compose(services, session, ranked, line)
     served = Served(
         key=session.key,
         inject=text,
         injection=injection.code if injection else None,
         memories=shown,
-        status_line=standing_line(services, session.user),
+        status_line=line,
         ranking=tuple(candidate.memory_id for candidate in ranked.candidates),
     )
     with watch.stage("record"):
@@ -68,6 +70,8 @@ def begin(services: Services, request: StartRequest, prompt_count: int = 0) -> S
         work = partial(_put, session, packed.candidates, injection, events)
         is_new, is_recorded = _recorded(services, work)
     services.observer.stages("start", watch.took_ms)
+    if is_new and is_recorded:
+        tell(services, events)
     return replace(served, is_recorded=is_recorded) if is_new else None
 
 
@@ -91,14 +95,14 @@ def _record(request: StartRequest, ranked: Ranked) -> SessionRecord:
 
 
 def compose(
-    services: Services, session: SessionRecord, ranked: Ranked
+    services: Services, session: SessionRecord, ranked: Ranked, status_line: str
 ) -> tuple[Packed, str, tuple[ShownMemory, ...], Injection | None]:
     """Chooses the memories that open a session and writes the text around them."""
     empty = replace(
         block(services, session, FIRST_INJECTION),
-        status_line=standing_line(services, session.user),
+        status_line=status_line,
         explain=True,
-        invite=True,
+        invite=services.policy.session.invite,
     )
     packed = pack_start(services, ranked, empty)
     handled = numbered(packed.memories, first=session.handle_count + 1)
@@ -110,26 +114,28 @@ def compose(
     if not handled and not packed.overflow:
         # Nothing worth saying: nothing is said.
         return packed, "", (), None
-    text = _opening(services, full)
+    text, token_count = _opening(services, full)
     injection = Injection(
         number=FIRST_INJECTION,
         kind="start",
         turn=session.prompt_count,
         code=full.code,
         at=ranked.context.now,
-        token_count=fence.token_estimate(text),
+        token_count=token_count,
         memories=tuple((handle, record.id) for handle, record in handled),
         is_explained=full.ask and bool(handled),
     )
     return packed, text, _shown(handled, packed.candidates), injection
 
 
-def _opening(services: Services, full: fence.Block) -> str:
-    """The text of a block; where nothing fits but names, the invitation makes room for them."""
+def _opening(services: Services, full: fence.Block) -> tuple[str, int]:
+    """The text of a block and its tokens; where only names fit, the invitation makes room."""
     text = fence.render_start(full)
-    if fence.token_estimate(text) > services.policy.session.start_tokens:
-        return fence.render_start(replace(full, invite=False))
-    return text
+    token_count = fence.token_estimate(text)
+    if token_count > services.policy.session.start_tokens:
+        text = fence.render_start(replace(full, invite=False))
+        token_count = fence.token_estimate(text)
+    return text, token_count
 
 
 def _shown(
@@ -213,11 +219,11 @@ def again(services: Services, session: SessionRecord) -> Served:
         block(services, session, FIRST_INJECTION),
         status_line=standing_line(services, session.user),
         explain=True,
-        invite=True,
+        invite=services.policy.session.invite,
         memories=tuple(as_shown(*pair) for pair in handled),
         overflow=tuple(name_of(live[one.memory_id]) for one in left if one.memory_id in live),
     )
-    text = _opening(services, full) if full.memories or full.overflow else ""
+    text = _opening(services, full)[0] if full.memories or full.overflow else ""
     return Served(
         key=session.key,
         inject=text,
@@ -229,6 +235,7 @@ def again(services: Services, session: SessionRecord) -> Served:
         status_line=full.status_line,
         ranking=tuple(one.memory_id for one in records if one.candidate.source != "fts_only"),
         is_recorded=_reopened(services, session, [one for one, _ in shown]),
+        scope=session.scope,
     )
 
 

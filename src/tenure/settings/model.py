@@ -155,6 +155,9 @@ class SessionSettings:
         15, "Memories that open a session, required ones apart.", low=0, high=200
     )
     prompt_limit: int = _setting(5, "Memories that go with a prompt.", low=0, high=100)
+    invite: bool = _setting(
+        False, "Whether agents are told to store what they learn; they need the tool for it."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

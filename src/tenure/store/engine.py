@@ -24,6 +24,7 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.store import purge
+from tenure.store.ownership import Ownership
 from tenure.store.schema import MIGRATIONS
 
 T = TypeVar("T")
@@ -180,7 +181,6 @@ class Engine:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._pid = os.getpid()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._reader_slots = threading.BoundedSemaphore(READER_LIMIT)
         self._jobs: queue.Queue[tuple[Work[Any], Future[Any]] | None] = queue.Queue(
@@ -191,6 +191,7 @@ class Engine:
         self._closed = False
         with translated(path):
             self._writer = self._open_writer()
+        self._ownership = Ownership(path)
         self._finish_purge()
 
     def _open_writer(self) -> sqlite3.Connection:
@@ -215,13 +216,14 @@ class Engine:
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A reader connection, for the length of the block."""
-        self._demand_own_process()
+        self._ownership.demand_process()
         if self._closed:
             raise StorageError("the store is closed")
         with self._reader_slots, translated(self.path):
             try:
                 connection = self._readers.get_nowait()
             except queue.Empty:
+                self._ownership.demand_file()
                 connection = connect(self.path, write=False)
             try:
                 yield connection
@@ -236,7 +238,8 @@ class Engine:
 
     def write(self, work: Work[T]) -> T:
         """Runs `work` in a transaction on the writer thread; returns once it is on disk."""
-        self._demand_own_process()
+        self._ownership.demand_process()
+        self._ownership.demand_file()
         future: Future[T] = Future()
         # Under one lock with `close`: a write queued behind its end mark would wait for ever.
         with self._start_lock:
@@ -248,13 +251,6 @@ class Engine:
             except queue.Full:
                 raise Busy("too many writes are waiting", hint="try again in a moment") from None
         return future.result()
-
-    def _demand_own_process(self) -> None:
-        """Threads do not live on in a forked child, and SQLite's locks belong to the parent."""
-        if os.getpid() != self._pid:
-            raise StorageError(
-                f"{self.path} was opened before a fork", hint="open it again in this process"
-            )
 
     def _ensure_thread(self) -> None:
         if self._thread is None:
@@ -332,7 +328,8 @@ class Engine:
 
     def erase_traces(self) -> None:
         """Rewrites the database without what was deleted and empties the write-ahead log."""
-        self._demand_own_process()
+        self._ownership.demand_process()
+        self._ownership.demand_file()
         with translated(self.path), contextlib.closing(connect(self.path, write=True)) as own:
             self._erase(own)
 
@@ -374,7 +371,7 @@ class Engine:
 
     def close(self) -> None:
         """Finishes queued writes, then closes every connection; safe to call twice."""
-        if os.getpid() != self._pid:
+        if not self._ownership.is_ours:
             # Closing here what the parent opened could take its locks and its log from it.
             return
         with self._start_lock:

@@ -139,7 +139,26 @@ class Sessions:
         return found
 
 
-def session_leg(connection: sqlite3.Connection, view: View, terms: Sequence[str]) -> Sessions:
+class Postings:
+    """The rows of every memory that has a term, asked for once in a search."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._known: dict[str, IntArray] = {}
+
+    def rows(self, term: str) -> IntArray:
+        """The rows that have a term, ascending."""
+        if term not in self._known:
+            # One long text comes over three times as fast as thousands of small rows.
+            (found,) = self._connection.execute(
+                "SELECT group_concat(rowid) FROM memories_fts WHERE memories_fts MATCH ?",
+                (fts_query((term,)),),
+            ).fetchone()
+            self._known[term] = np.fromstring(found or "", np.int64, sep=",")
+        return self._known[term]
+
+
+def session_leg(postings: Postings, view: View, terms: Sequence[str]) -> Sessions:
     """How well every session matches as one text, made of what its strongest source said.
 
     Words spread over a session add up here, without a second index. What an assistant says at
@@ -162,20 +181,10 @@ def session_leg(connection: sqlite3.Connection, view: View, terms: Sequence[str]
     length = lengths[np.arange(len(lengths)), strongest]
     hits = []
     for term in terms:
-        found = view.open_slots_of(rows_with(connection, term))
+        found = view.open_slots_of(postings.rows(term))
         hits.append(view.sessions(found[(found >= 0) & leads[found]]))
     words = match_sessions(hits, length).astype(np.float32)
     return Sessions(words, leads, int(np.count_nonzero(length)))
-
-
-def rows_with(connection: sqlite3.Connection, term: str) -> IntArray:
-    """The rows of every memory that has a term."""
-    # One long text comes over three times as fast as thousands of small rows.
-    (found,) = connection.execute(
-        "SELECT group_concat(rowid) FROM memories_fts WHERE memories_fts MATCH ?",
-        (fts_query((term,)),),
-    ).fetchone()
-    return np.fromstring(found or "", np.int64, sep=",")
 
 
 def _ladder_steps(view: View, slots: IntArray) -> IntArray:
@@ -194,6 +203,7 @@ class Legs:
     raw: FloatArray
     cosines: FloatArray
     rare_hits: tuple[int, ...]
+    postings: Postings
 
 
 def both_legs(
@@ -206,20 +216,21 @@ def both_legs(
     phrases = [text for text in search.phrases if kept.issuperset(stemmer.tokens(text))]
     hits, text_scores = open_hits(connection, search, scopes, view, (*terms, *phrases))
     best = view.rows(hits[: search.hit_limit])
-    rare = []
+    postings, rare = Postings(connection), []
     if len(best):
         stems = {term: stemmer.tokens(term) for term in frequencies}
         single = {term: rows for term, rows in frequencies.items() if len(stems[term]) == 1}
         # Words of one stem are one word.
-        found = rare_terms(connection, view, single, terms)
+        found = rare_terms(postings, view, single, terms)
         rare = list({stems[term]: term for term in found}.values())
     vector = search.vector if search.vector is not None else np.empty(0, np.float32)
     raw, cosines = view.cosines(vector)
-    return Legs(terms, hits, text_scores, raw, cosines, rare_hits(connection, best, rare))
+    shared = rare_hits(postings, best, rare)
+    return Legs(terms, hits, text_scores, raw, cosines, shared, postings)
 
 
 def rare_terms(
-    connection: sqlite3.Connection, view: View, frequencies: dict[str, int], terms: Sequence[str]
+    postings: Postings, view: View, frequencies: dict[str, int], terms: Sequence[str]
 ) -> list[str]:
     """The words that are in so few of the open memories that sharing them says something.
 
@@ -228,7 +239,7 @@ def rare_terms(
     limit = max(RARE_ROWS, RARE_SHARE * int(np.count_nonzero(view.open)))
 
     def open_count(term: str) -> int:
-        return int(np.count_nonzero(view.open_slots_of(rows_with(connection, term)) >= 0))
+        return int(np.count_nonzero(view.open_slots_of(postings.rows(term)) >= 0))
 
     return [
         term
@@ -237,15 +248,13 @@ def rare_terms(
     ]
 
 
-def rare_hits(
-    connection: sqlite3.Connection, rows: IntArray, terms: Sequence[str]
-) -> tuple[int, ...]:
+def rare_hits(postings: Postings, rows: IntArray, terms: Sequence[str]) -> tuple[int, ...]:
     """Those of the rows that have at least two of the terms."""
     if len(terms) < RARE_WORDS_MIN or not len(rows):
         return ()
     found = np.zeros(len(rows), np.int64)
     for term in terms:
-        having = rows_with(connection, term)
+        having = postings.rows(term)
         if not len(having):
             continue
         at = np.minimum(np.searchsorted(having, rows), len(having) - 1)
@@ -264,15 +273,15 @@ def run(
     view = open_view(index, search, scopes)
     legs = both_legs(connection, stemmer, view, search, scopes)
     slots = with_neighbours(view, np.union1d(legs.hits, top(legs.cosines, search.vector_limit)))
-    return joined(connection, view, legs, slots)
+    return joined(view, legs, slots)
 
 
-def joined(connection: sqlite3.Connection, view: View, legs: Legs, slots: IntArray) -> Pool:
+def joined(view: View, legs: Legs, slots: IntArray) -> Pool:
     """What is known about slots, which are sorted and hold all text hits."""
     text = np.zeros(len(slots), np.float32)
     text[np.searchsorted(slots, legs.hits)] = legs.text_scores
     cosines = legs.cosines
-    sessions = session_leg(connection, view, legs.terms)
+    sessions = session_leg(legs.postings, view, legs.terms)
     return Pool(
         rows=view.rows(slots),
         text=text,

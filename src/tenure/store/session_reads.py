@@ -161,16 +161,18 @@ class SqliteSessionReads:
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
         found: dict[str, list[Proof]] = {}
-        for memory_id, key, at, *numbers in self._all(
+        for memory_id, key, at, agent, label, is_known in self._all(
             """SELECT c.memory_id, s.key, s.started_at,
-                    json_extract(c.label_parts, '$.agent'), c.label
+                    json_extract(c.label_parts, '$.agent'), c.label,
+                    json_extract(c.label_parts, '$.rule') = 'known'
                 FROM session_memories c JOIN sessions s ON s.session = c.session
                 WHERE s.user = ? AND c.memory_id IN (SELECT value FROM json_each(?))
                     AND c.was_injected = 1 AND c.label IS NOT NULL
                 ORDER BY s.started_at, s.session""",
             (user, as_json(memory_ids)),
         ):
-            found.setdefault(memory_id, []).append(Proof(key, moment(at), *numbers))
+            proof = Proof(key, moment(at), agent, label, bool(is_known))
+            found.setdefault(memory_id, []).append(proof)
         return found
 
     # -- what can be seen -----------------------------------------------------------------

@@ -145,6 +145,8 @@ class Proof:
     at: datetime
     agent_score: float | None
     label: float
+    # Whether a program that knows what helped made the label.
+    is_known: bool = False
 
 
 class SessionVerbs(Protocol):
@@ -200,7 +202,10 @@ class SessionVerbs(Protocol):
     def put_labels(
         self, user: str, key: str, labels: Sequence[Labelled], uses: Mapping[str, float]
     ) -> None:
-        """Stores labels, and by memory id how much each helped, in place of earlier ones."""
+        """Stores labels, and by memory id how much each helped, in place of earlier ones.
+
+        How many of the memories shown were of use is noted beside the verdict.
+        """
 
     def set_usefulness(self, user: str, usefulness: Mapping[str, float]) -> None:
         """Sets how useful memories have proved."""

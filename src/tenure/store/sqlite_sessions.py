@@ -281,6 +281,12 @@ class SqliteSessions(SqliteEvents):
             """INSERT INTO uses SELECT ?, id, ? FROM memories WHERE user = ? AND id = ?""",
             [(session, gain, user, memory_id) for memory_id, gain in uses.items()],
         )
+        self.connection.execute(
+            """UPDATE session_scores SET memories_used = (SELECT count(*) FROM uses u
+                JOIN session_memories c ON c.session = u.session AND c.memory_id = u.memory_id
+                WHERE u.session = ? AND c.was_injected = 1) WHERE session = ?""",
+            (session, session),
+        )
         (number,) = self.connection.execute(
             "UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'learned'"
             " RETURNING value"

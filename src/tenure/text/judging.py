@@ -4,9 +4,10 @@ A memory's score is the chance that it helped (see evidence.py), below zero when
 contradicted it after the agent had gone by it, or asked for it to be forgotten. Neither ratings
 nor full-text hits enter, and nothing a memory says about itself does.
 
-Confidence is the square root of the largest score, of either sign. On public data that is about
-how often the memory scored best was a right one (bench/judge.py). Being on the topic alone gives
-0.56 at most, so a session passes the gate of 0.6 only with a trace of use.
+Confidence is the square root of the largest score, of either sign. On public sets of questions
+that is about how often the memory scored best was a right one (bench/judge.py); on sessions full
+of code it is too sure. Being on the topic alone gives 0.56 at most, so a session passes the gate
+of 0.6 only with a trace of use.
 
 Continuity is the share of what the agent needed that memory gave it: useful memories shown over
 these and all that was lacking, each side with half a memory to begin with.
@@ -28,7 +29,7 @@ from tenure.text.objections import asks_to_forget, contradicts, explains_again, 
 from tenure.text.traces import COMMON_WEIGHT, WORD_WEIGHT, terms_of, wording
 from tenure.types import Exhibit, Turn, Verdict
 
-# A score from which a memory counts as useful; also the label's line (rank/labels.py).
+# A score from which a memory counts as useful, the same as for labels.
 USEFUL: Final = 0.4
 FORGOTTEN: Final = -0.5
 # What is left of the score of the memory that an objection without a subject most likely meant.

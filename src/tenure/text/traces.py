@@ -19,6 +19,8 @@ COMMON_WEIGHT: Final = 0.2
 # A piece of a path or an identifier, whose whole is a value of its own.
 PIECE_WEIGHT: Final = 0.5
 
+# Shorter numbers are everywhere.
+MIN_VALUE_CHARS: Final = 3
 MAX_TERMS: Final = 2_000
 _VALUE_MARK = re.compile(r"[\d_./\\:@#+]")
 _LINE_NUMBER = re.compile(r"(?<=\w\.\w)(\w*)(?::\d+){1,2}$")
@@ -77,7 +79,7 @@ def terms_of(text: str) -> dict[str, float]:
     typed = [term for term in query_terms(clean, MAX_TERMS) if _is_term(term)]
     # Dictionaries keep the order of the text, so that sums over terms are the same in every run.
     values = {_LINE_NUMBER.sub(r"\1", term): None for term in typed if _VALUE_MARK.search(term)}
-    found = {value: VALUE_WEIGHT if len(value) > 1 else WORD_WEIGHT for value in values}
+    found = {v: WORD_WEIGHT if len(v) < MIN_VALUE_CHARS else VALUE_WEIGHT for v in values}
     found |= {value.rpartition("/")[2]: VALUE_WEIGHT for value in values if "/" in value}
     weigh = _Weigher(clean, values)
     for term in typed:
@@ -133,8 +135,9 @@ def wording(text: str, keys: Collection[str], limit: int) -> tuple[str, ...]:
 
 
 def _is_term(term: str) -> bool:
-    # A hyphened word is given in parts as well; the whole would count twice.
-    return term not in STOP_WORDS and "-" not in term and "'" not in term
+    # A hyphened word is given in parts as well, the whole would count twice; a letter is no word.
+    is_letter = len(term) == 1 and term.isascii() and term.isalpha()
+    return term not in STOP_WORDS and "-" not in term and "'" not in term and not is_letter
 
 
 class _Weigher:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 
 from tenure.errors import SettingsError
 from tenure.settings.home import TOKEN_NAME
+from tenure.store.engine import translate_system
 from tenure.web.problems import BadRequest, Forbidden, TooMany, Unauthorized
 
 Door = Literal["socket", "tcp"]
@@ -55,12 +56,16 @@ def write_private(path: Path, text: str) -> None:
     """Writes a file only its owner can read, whole or not at all."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
+    try:
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise translate_system(error, path) from error
 
 
 def own_hosts(port: int, allowed: Iterable[str] = ()) -> frozenset[str]:

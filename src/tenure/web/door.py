@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
@@ -17,7 +18,7 @@ from tenure.web.problems import MEDIA_TYPE, BadRequest, Forbidden, Overloaded, a
 
 HEAD_LIMIT_BYTES = 32 * 1024
 HEAD_TIMEOUT_S = 10.0
-CONNECTION_LIMIT = 512
+CONNECTION_LIMIT = 256
 DOOR_KEY = "tenure.door"
 _CREDENTIALS = struct.Struct("3i")
 
@@ -44,6 +45,7 @@ class Connection(HttpToolsProtocol):
     door: Door = "tcp"
     _head_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    _is_head_complete = False
     _waiting_bytes = 0
     _is_refused = False
 
@@ -59,7 +61,8 @@ class Connection(HttpToolsProtocol):
             if peer_uid(peer) not in (None, os.geteuid()):
                 self._refuse(Forbidden("the socket belongs to another user"))
                 return
-        if len(self.connections) > CONNECTION_LIMIT:
+        # Counted for each door: whoever fills the port must not shut out the owner's socket.
+        if sum(one.door == self.door for one in self._known()) > CONNECTION_LIMIT:
             self._refuse(Overloaded("too many connections", hint="try again in a second"))
             return
         self._expect_head()
@@ -84,6 +87,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         cast("dict[str, Any]", self.scope)[DOOR_KEY] = self.door
         self._head_bytes = 0
+        self._is_head_complete = False
         self._expect_head()
 
     def on_url(self, url: bytes) -> None:
@@ -92,13 +96,17 @@ class Connection(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """One header, or one of those behind a body, which nobody here asks for."""
         self._head_bytes += len(name) + len(value) + 4
-        super().on_header(name, value)
+        if self._is_head_complete and self._head_bytes > HEAD_LIMIT_BYTES:
+            self._refuse_head()
+        if not self._is_head_complete:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is there: it is only acted on when it keeps to the limit."""
         self._head_arrived()
+        self._is_head_complete = True
         if self._head_bytes > HEAD_LIMIT_BYTES:
             self._refuse_head()
         if not self._is_refused:
@@ -117,6 +125,10 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """What cannot be read as HTTP is told so in our own way."""
         self._refuse(BadRequest("this is not a valid HTTP request"))
+
+    def _known(self) -> Iterator[Connection]:
+        """The open connections, this one among them."""
+        return (one for one in self.connections if isinstance(one, Connection))
 
     def _expect_head(self) -> None:
         if self._head_timer is None:

@@ -13,6 +13,8 @@ class Engine:
 
     def __init__(self, settings: Settings) -> None:
         self._memory = Memory(settings=settings, actor="daemon", everywhere=True, background=True)
+        # Who asks first shall not wait for the embedder and the index to be loaded.
+        self._memory.works.warm_up(self._memory.scope)
         # Jobs that others left behind are gone on with, and later ones found.
         self._memory.work_meanwhile()
         self.settings = settings

@@ -63,6 +63,7 @@ def serve(plan: Plan) -> bool:
         stack.callback(log.close)
         engine = Engine(settings)
         stack.callback(engine.close)
+        engine.observer.listen(lambda kind, name, told: log.info(kind, name, **told))
         token, is_new = load_token(settings.home)
         guard = Guard(token, doors.hosts, engine.world.monotonic_ms)
         app = App(engine, guard, log, plan.table)

@@ -14,7 +14,9 @@ from tenure.store.sessions import Event, SessionRecord, SessionScore
 from tenure.types import NAME_LIMIT_CHARS, SessionMemory
 from tenure.web.table import Query, Scoped
 
-SessionKey = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT_CHARS)]
+# As the library has it: something that can be shown, and that is not empty to the eye.
+_PRINTABLE = r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$"
+SessionKey = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT_CHARS, pattern=_PRINTABLE)]
 Rated = Annotated[
     dict[str, Any], Meta(description="Handles or memory ids with scores from -1 to 1")
 ]
@@ -29,7 +31,6 @@ class Hook(Scoped, kw_only=True):
     session_key: SessionKey
     harness: str | None = None
     cwd: str | None = None
-    memory_feedback: Rated | None = None
 
 
 class SessionStart(Hook, kw_only=True):
@@ -38,7 +39,13 @@ class SessionStart(Hook, kw_only=True):
     context: str | None = None
 
 
-class PromptSubmit(Hook, kw_only=True):
+class RatedHook(Hook, kw_only=True):
+    """A hook that may bring ratings along."""
+
+    memory_feedback: Rated | None = None
+
+
+class PromptSubmit(RatedHook, kw_only=True):
     """The user typed something."""
 
     prompt: str
@@ -46,21 +53,21 @@ class PromptSubmit(Hook, kw_only=True):
     transcript_path: str | None = None
 
 
-class Stop(Hook, kw_only=True):
+class Stop(RatedHook, kw_only=True):
     """The agent has replied."""
 
     last_assistant_message: str | None = None
     transcript_path: str | None = None
 
 
-class Compact(Hook, kw_only=True):
+class Compact(RatedHook, kw_only=True):
     """The agent is about to forget what it was shown."""
 
     transcript: Told | None = None
     transcript_path: str | None = None
 
 
-class SessionEnd(Hook, kw_only=True):
+class SessionEnd(RatedHook, kw_only=True):
     """A session is over; `used` is for programs that know what helped."""
 
     transcript: Told | None = None

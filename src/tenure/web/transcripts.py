@@ -28,9 +28,11 @@ HARNESS_FOLDERS = (
     ".openclaw/agents",
     ".local/share/opencode",
 )
-# The end is what counts, and what is read of it is cut further on.
-TAIL_LIMIT_BYTES = 4 << 20
+# The end is what counts, and what is read of it is cut further on; a prompt waits for it.
+TAIL_LIMIT_BYTES = 1 << 20
 _PATH_LIMIT_CHARS = 4_096
+# A pipe must not be waited for.
+_STEP = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def told(call: Call, transcript: Any, path: str | None) -> Any:
@@ -42,41 +44,61 @@ def told(call: Call, transcript: Any, path: str | None) -> Any:
             "transcript_path is only followed for callers on the Unix socket",
             hint="send the transcript itself",
         )
-    return read_file(path, Path.home())
+    return read_file(path, Path(os.path.expanduser("~")))
 
 
 def read_file(path: str, home: Path) -> list[Any]:
-    """The lines of a harness's transcript, the latest ones if it is long."""
-    file = _checked(path, home)
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    """The lines of a harness's transcript, the latest ones if it is long; none before it exists."""
+    folder, names = _placed(path, home)
     try:
-        descriptor = os.open(file, flags)
+        descriptor = _opened(folder, names)
+    except FileNotFoundError:
+        # Harnesses name the file before they write its first line.
+        return []
     except OSError as error:
         raise InputError(f"the transcript cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as opened:
-        about = os.fstat(opened.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
-            raise InputError("a transcript is a regular file of one's own")
+    with open(descriptor, "rb") as opened:
+        about = os.fstat(descriptor)
         opened.seek(max(0, about.st_size - TAIL_LIMIT_BYTES))
         raw = opened.read(TAIL_LIMIT_BYTES)
-    lines = raw.decode("utf-8", "replace").splitlines()
+    # Not splitlines: other line separators may stand inside a JSON text as they are.
+    lines = raw.decode("utf-8", "replace").split("\n")
     # A cut first line is no whole object any more.
     return list(_messages(lines[1:] if about.st_size > TAIL_LIMIT_BYTES else lines))
 
 
-def _checked(path: str, home: Path) -> Path:
+def _placed(path: str, home: Path) -> tuple[Path, tuple[str, ...]]:
+    """The harness's folder that a path lies in, and the way from there; nothing is looked at."""
     if not path or "\0" in path or len(path) > _PATH_LIMIT_CHARS:
         raise InputError("transcript_path is no path")
-    named = Path(path).expanduser()
-    try:
-        real = named.resolve(strict=True)
-        known = [(home / folder).resolve() for folder in HARNESS_FOLDERS]
-    except (OSError, RuntimeError) as error:
-        raise InputError("there is no such transcript") from error
-    # The same answer for what does not exist and for what may not be looked at.
-    if not named.is_absolute() or not any(real.is_relative_to(folder) for folder in known):
-        raise InputError("there is no such transcript")
-    return real
+    named = home / path[2:] if path.startswith("~/") else Path(path)
+    for known in HARNESS_FOLDERS:
+        folder = home / known
+        # The folder itself may be kept elsewhere, behind a link of the user's.
+        real = Path(os.path.realpath(folder))
+        for start in (folder, real):
+            if named.is_relative_to(start) and ".." not in named.parts:
+                return real, named.relative_to(start).parts
+    raise InputError(
+        "a transcript lies where a harness keeps its sessions", hint="send the transcript itself"
+    )
+
+
+def _opened(folder: Path, names: tuple[str, ...]) -> int:
+    """The file, open; each step is taken from the one before, so no link is ever followed."""
+    step = os.open(folder, _STEP | os.O_DIRECTORY)
+    for place, name in enumerate(names, start=1):
+        is_last = place == len(names)
+        try:
+            inner = os.open(name, _STEP | (0 if is_last else os.O_DIRECTORY), dir_fd=step)
+        finally:
+            os.close(step)
+        step = inner
+    about = os.fstat(step)
+    if stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and about.st_uid == os.geteuid():
+        return step
+    os.close(step)
+    raise InputError("a transcript is a regular file of one's own, and no link to one")
 
 
 def _messages(lines: list[str]) -> Iterator[Any]:
