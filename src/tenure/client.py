@@ -216,9 +216,7 @@ def ensure(home: Path, wait_ms: int = START_WAIT_MS, options: Sequence[str] = ()
     try:
         while (found := find(home)) is None:
             if time.monotonic() > deadline:
-                raise PortTimeout(
-                    f"the daemon did not start within {wait_ms} ms", hint=f"see {home / LOG_NAME}"
-                )
+                raise _too_late(home, wait_ms, is_ours=bool(child))
             if child is None:
                 # Only one looks at the daemon's lock: looking means holding it for an instant.
                 if _is_first(handle) and holder_pid(home) is None:
@@ -232,6 +230,18 @@ def ensure(home: Path, wait_ms: int = START_WAIT_MS, options: Sequence[str] = ()
         return found
     finally:
         os.close(handle)
+
+
+def _too_late(home: Path, wait_ms: int, *, is_ours: bool) -> PortTimeout:
+    holder = holder_pid(home)
+    if holder and not is_ours:
+        return PortTimeout(
+            f"a daemon (process {holder}) runs but does not answer",
+            hint=f"`tenure down`, or kill -9 {holder}, ends it",
+        )
+    return PortTimeout(
+        f"the daemon did not start within {wait_ms} ms", hint=f"see {home / LOG_NAME}"
+    )
 
 
 def _is_first(handle: int) -> bool:

@@ -94,3 +94,50 @@ def test_the_pipeline_is_printed_from_the_code(run: Run) -> None:
     wanted = [f"{flow}.{stage.name}" for flow, stages in FLOWS.items() for stage in stages]
     assert [one["id"] for one in found] == wanted
     assert "does not run" in run("pipeline").err
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["sessions", "nonsense"], 2),
+        (["sessions", "--limit", "0"], 2),
+        (["sessions", "--limit", "many"], 2),
+        (["sessions", "--project", ""], 2),
+        (["sessions", "--project", "\x1b[2J"], 2),
+        (["sessions", "show"], 2),
+        (["sessions", "show", "a", "b"], 2),
+        (["sessions", "show", "\x1b[2J"], 1),
+        (["sessions", "show", "x" * 5_000], 1),
+        (["pipeline", "extra"], 2),
+        (["jobs", "nonsense"], 2),
+        (["jobs", "--state", "lost"], 2),
+        (["jobs", "retry", ""], 1),
+        (["jobs", "retry", "finish-session/\n"], 1),
+        (["jobs", "run", "extra"], 2),
+        (["demo", "--keep", ""], 2),
+        (["demo", "--keep", "/"], 2),
+        (["demo", "--keep", "/nowhere/demo.db"], 2),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else str(value),
+)
+def test_nonsense_is_told_in_words_and_by_code(run: Run, words: list[str], code: int) -> None:
+    done = run(*words)
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("error: ")
+    assert "a bug" not in done.err
+    assert "\x1b" not in done.err
+    as_json = run(*words, "--json")
+    assert (as_json.code, as_json.err) == (code, "")
+    assert set(as_json.object["error"]) == {"code", "message", "hint"}
+
+
+def test_what_a_session_is_about_cannot_steer_a_terminal(run: Run, home: Path) -> None:
+    run("stats")
+    with Memory(home / "tenure.db", settings=load_settings(home, {}), background=False) as memory:
+        memory.remember("heron \x1b]0;title\x07 \u202e stays")
+        memory.session("ev/il", context="heron \x1b[2J \u202e\x07", harness="\x1b[31m").end()
+    for words in (["sessions"], ["sessions", "show", "ev/il", "--all"], ["jobs"]):
+        shown = run(*words)
+        assert shown.code == 0
+        assert "ev/il" in shown.out
+        assert not set("\x1b\x07\u202e") & set(shown.out)

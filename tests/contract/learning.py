@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import pytest
 
 from contract.builders import (
     EMBEDDER,
@@ -384,9 +385,11 @@ class Learning:
         traits = {one.id: one for one in store.traits(Scope(USER, None, "p"), every, NOW).values()}
         one = traits[full.id]
         assert (one.kind, one.project, one.importance, one.pinned) == ("lesson", "p", 0.25, True)
-        assert (one.since, one.created_at) == (NOW - DAY, full.created_at)
-        assert (one.access_count, one.usefulness, one.length_chars) == (3, 0.75, 12)
-        assert traits[memory_id(2)].since == record(2).created_at
+        days = [(NOW - DAY).timestamp() / 86_400, full.created_at.timestamp() / 86_400]
+        assert [one.since_days, one.created_days] == pytest.approx(days, abs=1e-7)
+        assert (one.access_count, one.usefulness) == (3, 0.75)
+        plain = traits[memory_id(2)]
+        assert plain.since_days == plain.created_days
         assert [one.id for one in store.traits(SCOPE, every, NOW).values()] == [memory_id(2)]
 
     # -- purge ----------------------------------------------------------------------------

@@ -567,6 +567,13 @@ class Sessions:
         assert len(kept) == EVENT_LIMIT
         assert min(int(name) for name in kept) == 100
 
+    def test_of_a_long_timeline_the_latest_is_told(self, store: Store) -> None:
+        many = [Event(at=NOW, category="x", name=str(n), session_key=KEY) for n in range(3_000)]
+        store.write(lambda t: t.log_events(USER, many))
+        told = store.events(USER, session_key=KEY)
+        assert len(told) < len(many)
+        assert told == many[-len(told) :]
+
     def test_spending_is_a_users_own(self, shelf: Shelf) -> None:
         calls = [Spending(NOW + n * HOUR, "judge", "m", n, 2 * n, n / 10) for n in range(3)]
         for call in reversed(calls):

@@ -19,7 +19,7 @@ from contract.builders import (
     update,
     words_search,
 )
-from tenure.store.base import Transaction
+from tenure.store.base import Search, Transaction
 from tenure.store.sqlite import SqliteStore
 from tenure.types import MemoryRecord, Scope
 
@@ -129,3 +129,24 @@ def test_words_lead_to_exactly_the_memories_that_hold_them(tmp_path: Path, seed:
         lambda c: c.execute("INSERT INTO memories_fts (memories_fts) VALUES ('integrity-check')")
     )
     again.close()
+
+
+def test_tidying_makes_one_piece_of_the_index_and_changes_no_answer(store: SqliteStore) -> None:
+    for n in range(12):
+        insert(store, record(n, f"the heron number {n} stands in the reeds"))
+
+    def pieces() -> int:
+        with store._engine.read() as connection:
+            found = connection.execute("SELECT count(DISTINCT segid) FROM memories_fts_idx")
+            return int(found.fetchone()[0])
+
+    asked = Search(Scope(), ("heron", "reeds"))
+    before = store.search(asked)
+    assert pieces() > 1
+    store.tidy(lambda: True)
+    assert pieces() > 1
+    store.tidy(lambda: False)
+    assert pieces() == 1
+    after = store.search(asked)
+    assert after.rows.tolist() == before.rows.tolist()
+    assert after.text.tolist() == before.text.tolist()

@@ -222,6 +222,14 @@ def test_a_head_over_the_limit_is_refused(daemon: Served, tcp: bool, head: bytes
     assert b"application/problem+json" in reply
 
 
+@pytest.mark.parametrize("tcp", [False, True])
+def test_what_follows_a_body_is_bounded_like_a_head(daemon: Served, tcp: bool) -> None:
+    head = f"POST {MEMORIES} HTTP/1.1\r\nHost: localhost:{daemon.address[1]}\r\n".encode()
+    head += b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    reply = read_all(daemon.raw(head + b"X: yyyyyyyyyy\r\n" * 5_000, tcp=tcp))
+    assert reply.startswith(b"HTTP/1.1 431 ")
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -230,8 +238,15 @@ def test_a_head_over_the_limit_is_refused(daemon: Served, tcp: bool, head: bytes
         b"GET /health HTTP/9.9\r\n\r\n",
         b"POST /api/memories HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
         b"POST /api/memories HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"POST /api/memories HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0",
+        b"POST /api/memories HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"POST /api/memories HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        b"POST /api/memories HTTP/1.1\r\nContent-Length : 5\r\n\r\nabcde",
     ],
-    ids=["words", "tls", "version", "negative", "two lengths"],
+    ids=[
+        *("words", "tls", "version", "negative", "two lengths", "two ends", "unknown coding"),
+        *("huge chunk", "space before the colon"),
+    ],
 )
 def test_what_is_not_http_is_told_so(daemon: Served, sent: bytes) -> None:
     reply = read_all(daemon.raw(sent))

@@ -135,7 +135,12 @@ def test_up_status_api_and_down(run: Run) -> None:
     assert (code, json.loads(out)["outcome"]) == (0, "stored")
     code, out, _ = run("api", "/api/memories/0000", "--json")
     assert (code, json.loads(out)["error"]["code"]) == (1, "not_found")
-    assert run("api", "/api/memories", "--data", "{")[0] == 2
+    for nonsense in ("{", "", "NaN", '{"content": 1e999}', "[" * 9_999, '{"content": 5}'):
+        code, _, complaint = run("api", "/api/memories", "--data", nonsense)
+        assert (code, "a bug" in complaint) == (2, False), nonsense
+    for path in ("", "api", "/a b", "/\n", "/é", "//", "/api/stats?user=x&user=y"):
+        code, _, complaint = run("api", path)
+        assert (code, "cannot be reached" in complaint) == (1 if path == "//" else 2, False), path
     assert "tenure_memories 1" in run("api", "/metrics")[1]
     code, out, _ = run("down", "--json")
     assert json.loads(out) == {"stopped": True, "pid": told["pid"]}
@@ -148,4 +153,5 @@ def test_a_remote_address_needs_names(run: Run) -> None:
     code, _, complaint = run("up", "--host", "0.0.0.0")
     assert code == 2
     assert "--allow-host" in complaint
-    assert run("up", "--allow-host", "a b")[0] == 2
+    for name in ("a b", "", "é", "a/b", "a\n"):
+        assert run("up", "--allow-host", name)[0] == 2

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tenure.errors import SettingsError, TenureError
-from tenure.web.auth import WRONG_TOKENS_PER_MINUTE, Guard, Visit, load_token, own_hosts
+from tenure.errors import SettingsError, StorageError, TenureError
+from tenure.web.auth import (
+    WRONG_TOKENS_PER_MINUTE,
+    Guard,
+    Visit,
+    load_token,
+    own_hosts,
+    write_private,
+)
 
 TOKEN = "a1" * 32
 PORT = 7737
@@ -199,3 +206,11 @@ def test_a_token_behind_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "token").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SettingsError, match="not a plain file"):
         load_token(tmp_path)
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    for path in (tmp_path / "taken", tmp_path / "nowhere" / "token"):
+        with pytest.raises(StorageError):
+            write_private(path, "text")
+    assert os.listdir(tmp_path) == ["taken"]

@@ -13,7 +13,10 @@ import pytest
 from web_types import Processes, clean_environment
 
 from tenure import __version__, client
+from tenure.errors import PortTimeout
+from tenure.flow.background import STOP_WAIT_S
 from tenure.settings.home import DAEMON_NAME, SOCKET_NAME
+from tenure.web.serve import GRACE_S
 
 LEFT = {"daemon.lock", "daemon.log", "tenure.db", "tenure.db.daemon", "tenure.db.lock", "token"}
 
@@ -92,3 +95,21 @@ def test_eight_clients_at_once_start_one_daemon(home: Path) -> None:
     log = [json.loads(line) for line in (home / "daemon.log").read_text().splitlines()]
     assert [line["event"] for line in log if line["event"] == "daemon.start"] == ["daemon.start"]
     assert client.find(home) is None
+
+
+def test_whoever_stops_it_waits_longer_than_it_takes() -> None:
+    assert client.STOP_WAIT_MS > (GRACE_S + STOP_WAIT_S) * 1_000
+
+
+def test_a_daemon_that_hangs_is_named(home: Path, processes: Processes) -> None:
+    pid = processes.start(home).pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert client.find(home) is None
+        assert client.holder_pid(home) == pid
+        with pytest.raises(PortTimeout, match=rf"process {pid}\) runs but does not answer"):
+            client.ensure(home, wait_ms=50)
+        with pytest.raises(PortTimeout, match=f"process {pid} did not end"):
+            client.stop(home, wait_ms=50)
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -78,22 +78,26 @@ class Background:
         return self._reembedding
 
     def warm_up(self, scope: Scope) -> None:
-        """Loads the embedder and the index on a thread."""
+        """Loads the embedder and the index on a thread, and puts the latter in order."""
 
         def run() -> None:
             # What fails here fails again, and is told, where somebody asks.
             with contextlib.suppress(TenureError):
                 recall(self._services, scope, "warm", 1)
+                self._services.store.tidy(self._stopping.is_set)
 
         self._warming = threading.Thread(target=run, name="tenure-warm", daemon=True)
         self._warming.start()
 
     def stop(self) -> None:
-        """Ends all threads after the step they are at; safe to call twice."""
+        """Ends all threads after the step they are at, if that is soon; safe to call twice."""
         with self._lock:
             self._stopping.set()
+        monotonic_ms = self._services.world.monotonic_ms
+        until_ms = monotonic_ms() + STOP_WAIT_S * 1000
         if self.worker is not None:
             self.worker.stop(STOP_WAIT_S)
         for thread in (self._reembedding, self._warming):
             if thread is not None:
-                thread.join()
+                # What waits for somebody outside is left behind: a closed store takes nothing.
+                thread.join(max(0.0, (until_ms - monotonic_ms()) / 1000))

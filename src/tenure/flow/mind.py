@@ -28,7 +28,8 @@ Rows = NDArray[np.int64]
 
 # Hits are looked for among this many of the best by words.
 HIT_LIMIT = 20
-_READ_AHEAD = 12
+# So many more than may be shown are read: not all of the best fit beside each other.
+_SPARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def _reranked(services: Services, session: SessionRecord, text: str, barred: set
     ]
     must = [place for place in wanted if ranked.required[place]]
     may = [place for place in wanted if not ranked.required[place]]
-    rows = ranked.rows[[*must, *may[:_READ_AHEAD]]]
+    rows = ranked.rows[[*must, *may[: _wanted(services)]]]
     found = services.store.fetch(session.scope, rows, context.now)
     return Answer(
         fresh,
@@ -131,14 +132,19 @@ def _fresh(
     now = services.world.now()
     found: dict[int, MemoryRecord] = {}
     # What was shown before may well be among the best: read on behind it.
-    for start in range(0, len(rows), _READ_AHEAD):
-        part = rows[start : start + _READ_AHEAD]
+    wanted = _wanted(services)
+    for start in range(0, len(rows), wanted):
+        part = rows[start : start + wanted]
         records = services.store.fetch(session.scope, part, now)
         known = ((row, records[row]) for row in part.tolist() if row in records)
         found |= {row: one for row, one in known if one.id not in barred}
-        if len(found) >= _READ_AHEAD:
+        if len(found) >= wanted:
             break
     return found
+
+
+def _wanted(services: Services) -> int:
+    return services.policy.session.prompt_limit + _SPARE
 
 
 def _near_enough(
@@ -180,5 +186,5 @@ def _hits(
     is_ranked_by = session.has_prompt and session.prompt_count == 1
     if not rows or (is_ranked_by and canonical(heard(text)) in (canonical(session.context), "")):
         return ()
-    found = services.store.fetch(session.scope, np.array(rows, np.int64), services.world.now())
+    found = services.store.traits(session.scope, np.array(rows, np.int64), services.world.now())
     return tuple(found[row].id for row in rows if row in found)

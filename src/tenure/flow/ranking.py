@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime
 from itertools import count
 
 import numpy as np
@@ -25,7 +25,7 @@ from tenure.types import Candidate, CandidateSource
 # How many each side may name; words to the cap, for a long context has many (ADR 0010).
 SOURCE_LIMIT = 50
 TRAVERSAL_LIMIT = 50
-EXPLORE_AFTER = timedelta(days=1)
+EXPLORE_AFTER_DAYS = 1.0
 # Worth saying whatever the session is about.
 _STANDING_KINDS = frozenset({"preference", "constraint", "lesson"})
 _FAULTS = {PortTimeout.code: "predictor_timeout", BadReply.code: "predictor_parse_error"}
@@ -152,10 +152,14 @@ def _candidates(services: Services, context: Context) -> _Field:
 def _moment(context: Context, project: int) -> history.Moment:
     vector = context.vector.vector
     return history.Moment(
-        context.now.timestamp() / _SECONDS_PER_DAY,
+        _days(context.now),
         np.empty(0, np.float32) if vector is None else vector,
         project,
     )
+
+
+def _days(moment: datetime) -> float:
+    return moment.timestamp() / _SECONDS_PER_DAY
 
 
 def _search(context: Context, size: int) -> Search:
@@ -198,7 +202,7 @@ def _field(
         traits=known,
         usage=history.usage(hindsight, wanted[kept]),
         required=np.array([candidates.REQUIRED in names for names in origins], np.bool_),
-        age_days=scores.age_days(context.now, [trait.since for trait in known]),
+        age_days=_days(context.now) - np.array([trait.since_days for trait in known], np.float64),
         match=living.context_match(found.cosine[places], found.text[places]),
     )
 
@@ -336,5 +340,5 @@ def _worth(services: Services, context: Context, field: _Field) -> Flags:
 
 def _eligible(context: Context, field: _Field) -> Flags:
     """What may be tried out: nobody gets in front of an agent on the day it was written."""
-    ages = [context.now - trait.created_at for trait in field.traits]
-    return np.array([age > EXPLORE_AFTER for age in ages], np.bool_)
+    made = np.array([trait.created_days for trait in field.traits], np.float64)
+    return np.asarray(_days(context.now) - made > EXPLORE_AFTER_DAYS, np.bool_)

@@ -339,6 +339,9 @@ class Store(SessionReads, JobReads, Protocol):
         Busy when somebody is in the way: it is made up for at the next opening or call.
         """
 
+    def tidy(self, should_stop: Callable[[], bool]) -> None:
+        """Puts the full-text index in order, in steps so small that nobody waits for them."""
+
     def damaged_count(self) -> int:
         """How many rows were met that do not match their hash."""
 

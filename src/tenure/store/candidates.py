@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +49,8 @@ class Gathered:
     row_of_id: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Trait:
-    """What ranking needs to know of a memory, without its text."""
+class Trait(NamedTuple):
+    """What ranking needs to know of a memory, without its text; moments are days of the epoch."""
 
     id: str
     kind: str
@@ -60,8 +58,7 @@ class Trait:
     importance: float
     pinned: bool
     # When it began to hold: `valid_from` or, without one, its creation.
-    since: datetime
-    created_at: datetime
+    since_days: float
+    created_days: float
     access_count: int
     usefulness: float
-    length_chars: int

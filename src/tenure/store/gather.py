@@ -13,17 +13,17 @@ from tenure.store.base import IntArray
 from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.index import MemoryIndex
 from tenure.store.reads import as_json
-from tenure.store.search import Stemmer, both_legs, open_view
-from tenure.store.session_rows import moment
+from tenure.store.search import EPOCH_JULIAN_DAY, Stemmer, both_legs, open_view, united
 from tenure.store.view import View, top
 
 _TRAITS = """SELECT m.row, m.id, m.kind, s.project, m.importance, m.pinned,
-        coalesce(m.valid_from, m.created_at), m.created_at, t.access_count, t.usefulness,
-        length(m.content)
+        julianday(coalesce(m.valid_from, m.created_at)) - :epoch, julianday(m.created_at) - :epoch,
+        t.access_count, t.usefulness
     FROM memories m JOIN memory_stats t ON t.row = m.row JOIN scopes s ON s.scope = m.scope
-    WHERE m.row IN (SELECT value FROM json_each(?)) AND m.scope IN (SELECT value FROM json_each(?))
+    WHERE m.row IN (SELECT value FROM json_each(:rows))
+        AND m.scope IN (SELECT value FROM json_each(:scopes))
         AND m.trust = 'trusted' AND m.deleted_at IS NULL AND m.superseded_by IS NULL
-        AND (m.valid_until IS NULL OR m.valid_until > ?)"""
+        AND (m.valid_until IS NULL OR m.valid_until > :now)"""
 
 
 def gather(
@@ -43,13 +43,14 @@ def gather(
     # Not centred: what all memories share lies in the contexts as well (ADR 0010).
     near = top(legs.raw, search.vector_limit)
     standing = view.best_standing(gathering.effective_limit)
-    slots = np.unique(np.concatenate([legs.hits, near, standing, extra[extra >= 0]]))
+    slots = united(view, legs.hits, near, standing, extra)
     # By row, so that the same store gives the same order in every process.
     slots = slots[np.argsort(view.rows(slots))]
-    text = dict(zip(legs.hits.tolist(), legs.text_scores.tolist(), strict=True))
+    text = np.zeros(view.count, np.float32)
+    text[legs.hits] = legs.text_scores
     return Gathered(
         rows=view.rows(slots),
-        text=np.array([text.get(slot, 0.0) for slot in slots.tolist()], np.float32),
+        text=text[slots],
         cosine=legs.raw[slots],
         centred=legs.cosines[slots],
         provenance=view.provenances(slots),
@@ -86,17 +87,13 @@ def traits(
     connection: sqlite3.Connection, rows: IntArray, scopes: Sequence[int], now: datetime
 ) -> dict[int, Trait]:
     """What ranking needs of the live, trusted, valid memories behind row numbers."""
-    found = connection.execute(_TRAITS, (as_json(rows.tolist()), as_json(scopes), moment_text(now)))
-    return {
-        row: Trait(
-            memory_id,
-            kind,
-            project,
-            importance,
-            bool(pinned),
-            moment(since),
-            moment(created_at),
-            *rest,
-        )
-        for row, memory_id, kind, project, importance, pinned, since, created_at, *rest in found
-    }
+    found = connection.execute(
+        _TRAITS,
+        {
+            "rows": as_json(rows.tolist()),
+            "scopes": as_json(scopes),
+            "now": moment_text(now),
+            "epoch": EPOCH_JULIAN_DAY,
+        },
+    )
+    return {row: Trait(*told) for row, *told in found}

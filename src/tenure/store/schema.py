@@ -236,7 +236,8 @@ _SESSIONS = (
         label_parts TEXT,
         PRIMARY KEY (session, memory_id)
     ) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX session_memories_by_memory ON session_memories (memory_id, session)",
+    # Of what was shown alone: an index over all candidates would touch a page for each of them at
+    # every start, and only a purge would ever use it.
     """CREATE INDEX session_memories_shown ON session_memories (memory_id, session)
         WHERE was_injected = 1""",
     """CREATE TABLE injections (
@@ -280,7 +281,6 @@ _SESSIONS = (
         gain REAL NOT NULL,
         PRIMARY KEY (session, memory_id)
     ) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX uses_by_memory ON uses (memory_id)",
     """CREATE TABLE jobs (
         job INTEGER PRIMARY KEY AUTOINCREMENT,
         user TEXT NOT NULL,

@@ -30,9 +30,11 @@ RARE_SHARE = 0.02
 RARE_ROWS = 3
 RARE_WORDS_MIN = 2
 _LOAD_ROWS = 4_096
+# What one step of merging may write; others may write between two of them.
+MERGE_PAGES = 64
 _WIDENING = 4
 _SECONDS_PER_DAY = 86_400.0
-_EPOCH_JULIAN_DAY = 2_440_587.5
+EPOCH_JULIAN_DAY = 2_440_587.5
 _ENTRY_COLUMNS = tuple(item.name for item in fields(Entry))[:9]
 
 
@@ -119,7 +121,7 @@ def open_view(index: MemoryIndex, search: Search, scopes: Sequence[int]) -> View
     view = index.view(scopes)
     if search.injectable_at is None:
         return view
-    return view.injectable(search.injectable_at.timestamp() / _SECONDS_PER_DAY + _EPOCH_JULIAN_DAY)
+    return view.injectable(search.injectable_at.timestamp() / _SECONDS_PER_DAY + EPOCH_JULIAN_DAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,16 @@ class Legs:
     postings: Postings
 
 
+def merge(pages: int, connection: sqlite3.Connection) -> bool:
+    """Merges some pieces of the full-text index, for many make searches slow; False when done."""
+    before = connection.total_changes
+    connection.execute(
+        "INSERT INTO memories_fts (memories_fts, rank) VALUES ('merge', ?)", (pages,)
+    )
+    # One change is the command itself.
+    return connection.total_changes - before > 1
+
+
 def both_legs(
     connection: sqlite3.Connection, stemmer: Stemmer, view: View, search: Search, scopes: list[int]
 ) -> Legs:
@@ -272,8 +284,8 @@ def run(
     """Both legs, joined, with the turns up to two steps beside every hit."""
     view = open_view(index, search, scopes)
     legs = both_legs(connection, stemmer, view, search, scopes)
-    slots = with_neighbours(view, np.union1d(legs.hits, top(legs.cosines, search.vector_limit)))
-    return joined(view, legs, slots)
+    found = united(view, legs.hits, top(legs.cosines, search.vector_limit))
+    return joined(view, legs, with_neighbours(view, found))
 
 
 def joined(view: View, legs: Legs, slots: IntArray) -> Pool:
@@ -303,11 +315,18 @@ def joined(view: View, legs: Legs, slots: IntArray) -> Pool:
     )
 
 
+def united(view: View, *parts: IntArray) -> IntArray:
+    """All the slots named, ascending and each once; -1 names none."""
+    # Marking them is several times faster than sorting them. The last mark is that of -1.
+    is_named = np.zeros(view.count + 1, np.bool_)
+    for part in parts:
+        is_named[part] = True
+    return np.flatnonzero(is_named[:-1])
+
+
 def with_neighbours(view: View, slots: IntArray) -> IntArray:
     """The slots and the turns up to two steps beside them, sorted."""
-    steps = [slots] + [view.beside(slots, step) for step in (-2, -1, 1, 2)]
-    found = np.unique(np.concatenate(steps))
-    return found[found >= 0]
+    return united(view, slots, *(view.beside(slots, step) for step in (-2, -1, 1, 2)))
 
 
 def _positions(slots: IntArray, wanted: IntArray) -> IntArray:

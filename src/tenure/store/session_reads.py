@@ -190,10 +190,10 @@ class SqliteSessionReads:
 
     def _timeline(self, user: str, column: str, value: str | None) -> list[Event]:
         rows = self._all(
-            f"{SELECT_EVENT} WHERE user = ? AND {column} = ? ORDER BY event LIMIT ?",
+            f"{SELECT_EVENT} WHERE user = ? AND {column} = ? ORDER BY event DESC LIMIT ?",
             (user, value, _EVENTS_PER_TIMELINE),
         )
-        return [decode_event(row) for row in rows]
+        return [decode_event(row) for row in reversed(rows)]
 
     def spending(self, user: str, since: datetime) -> list[Spending]:
         rows = self._all(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import struct
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -63,12 +65,18 @@ def decode_session(row: Sequence[Any]) -> SessionRecord:
     )
 
 
+@functools.lru_cache(maxsize=256)
+def _origins(text: str) -> tuple[str, ...]:
+    """There are few ways to be found, and many rows that tell them."""
+    return tuple(json.loads(text))
+
+
 def decode_candidate(row: Sequence[Any]) -> SessionMemory:
     """The candidate of a `SELECT_CANDIDATE` row."""
     served = Candidate(
         memory_id=row[0],
         source=row[1],
-        origins=tuple(json.loads(row[2])),
+        origins=_origins(row[2]),
         effective_score=row[3],
         composite_score=row[4],
         predictor_score=row[5],
@@ -78,7 +86,7 @@ def decode_candidate(row: Sequence[Any]) -> SessionMemory:
         predictor_rank=row[9],
         was_injected=bool(row[10]),
         propensity=row[11],
-        features=tuple(np.frombuffer(row[12], np.float64).tolist()),
+        features=struct.unpack(f"={len(row[12]) // 8}d", row[12]),
         feature_version=row[13],
     )
     return SessionMemory(

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -298,6 +299,12 @@ class SqliteStore(SqliteSessionReads, SqliteJobReads):
         return index
 
     # -- care -----------------------------------------------------------------------------
+
+    def tidy(self, should_stop: Callable[[], bool]) -> None:
+        # The first step, with a minus, asks for all pieces to become one; the others go on.
+        pages = -search.MERGE_PAGES
+        while not should_stop() and self._engine.write(partial(search.merge, pages)):
+            pages = search.MERGE_PAGES
 
     def damaged_count(self) -> int:
         return len(self.damaged)

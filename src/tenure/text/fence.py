@@ -215,6 +215,9 @@ def read_back(text: str, nonce: str) -> list[tuple[str, str]]:
 
 def cleaned(text: str) -> str:
     """Return the text without what a fence never shows, every line break as a newline."""
+    if text.isascii() and text.isprintable():
+        # Most memories are one plain line, and every session reads dozens of them.
+        return text
     return _LINE_BREAK.sub("\n", _HIDDEN.sub("", _ANSI.sub("", text)))
 
 
@@ -344,6 +347,8 @@ def _overflow_line(block: Block) -> str:
 def _escaped(text: str, nonce: str) -> str:
     # Nobody can know the nonce: a pattern with it is made only where it does stand in the text.
     knows = nonce and nonce in text.lower()
+    if not (knows or "<" in text or "[" in text or "&" in text):
+        return text
     pattern = re.compile(f"{_RISKY}|{nonce}", re.IGNORECASE) if knows else _RISKY_ANYWHERE
     return pattern.sub(_entity, text)
 

@@ -9,8 +9,9 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -63,18 +64,19 @@ def serve(plan: Plan) -> bool:
         stack.callback(log.close)
         engine = Engine(settings)
         stack.callback(engine.close)
-        engine.observer.listen(lambda kind, name, told: log.info(kind, name, **told))
+        engine.observer.listen(partial(_log_event, log))
         token, is_new = load_token(settings.home)
         guard = Guard(token, doors.hosts, engine.world.monotonic_ms)
         app = App(engine, guard, log, plan.table)
 
         def listening() -> None:
-            stack.enter_context(_announced(settings.home, doors, since))
             log.info("daemon", "daemon.start", pid=os.getpid(), version=__version__, url=doors.url)
             for note in filter(None, [prepared.notice, *doors.notes]):
                 log.warning("daemon", "daemon.note", note=note)
             if is_new:
                 log.info("daemon", "daemon.new_token")
+            # Last, so that whoever finds it finds all of it.
+            stack.enter_context(_announced(settings.home, doors, since))
             plan.ready(doors, server.end)
 
         server = _Server(app, listening)
@@ -83,6 +85,12 @@ def serve(plan: Plan) -> bool:
         left = app.workers.in_flight
         log.info("daemon", "daemon.stop", pid=os.getpid(), unfinished=left)
         return left == 0
+
+
+def _log_event(log: Log, category: str, event: str, told: Mapping[str, object]) -> None:
+    """Sessions and what is learned from them; the steps on the way only for who looks into it."""
+    write = log.debug if category == "predictor" else log.info
+    write(category, event, **told)
 
 
 @contextlib.contextmanager

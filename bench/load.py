@@ -1,0 +1,423 @@
+"""Many sessions at once: `python -m bench.sessions --load`, an open loop that waits for nobody.
+
+Requests leave at moments drawn beforehand, however slow the answers are, and each is timed from
+the moment it should have left. After the rated load come 4 and 20 times as much, each followed by
+the rated load again: what is too much must be refused quickly, and forgotten soon after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import stock
+from bench.served import Daemon, running
+from bench.sessions import Row, finish
+from bench.texts import memories, questions, sentences
+
+MEMORIES, SESSIONS_AT_ONCE = 4_000, 20
+PROMPTS_PER_SESSION, PROMPTS_PER_STOP = 14, 3
+# Besides the 21 requests of a session: what its agent looks up and writes down by itself.
+RECALL_SHARE, REMEMBER_SHARE = 4 / 26, 1 / 26
+FACTORS, OVERLOAD_S, AFTERWARDS_S = (4, 20), 30.0, 10.0
+SAMPLE_EVERY_S = 30.0
+SETTLED_AFTER_S = 120.0
+LINES_LIMIT = 400
+DRAINED_WITHIN_S = 120.0
+# Percentile 99 in ms at the rated load, on a machine that does nothing else.
+P99_MS = {"start": 150.0, "prompt": 50.0, "recall": 80.0, "remember": 30.0}
+GROWTH_PERCENT, REFUSED_P99_MS, NORMAL_WITHIN_S = 5.0, 20.0, 5.0
+REFUSALS = (429, 503)
+
+
+# -- the line -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status, whether it says when to come back, and the body."""
+
+    status: int
+    says_when: bool
+    body: Any
+
+
+class Lines:
+    """Kept connections to a Unix socket, as many as are in use at once."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._room = asyncio.Semaphore(LINES_LIMIT)
+
+    async def ask(self, path: str, body: dict[str, Any]) -> Answer:
+        """One request; a kept connection that was closed meanwhile is opened anew."""
+        async with self._room:
+            if self._idle:
+                with suppress(ConnectionError, asyncio.IncompleteReadError):
+                    return await self._on(self._idle.pop(), path, body)
+            return await self._on(await asyncio.open_unix_connection(self._path), path, body)
+
+    async def _on(
+        self,
+        line: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        path: str,
+        body: dict[str, Any],
+    ) -> Answer:
+        reader, writer = line
+        content = json.dumps(body).encode()
+        writer.write(
+            f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(content)}\r\n\r\n".encode()
+            + content
+        )
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+        fields = dict(part.split(": ", 1) for part in head[1:] if part)
+        raw = await reader.readexactly(int(fields["content-length"]))
+        if fields.get("connection") == "close":
+            writer.close()
+        else:
+            self._idle.append(line)
+        return Answer(int(head[0].split()[1]), "retry-after" in fields, json.loads(raw))
+
+    def close(self) -> None:
+        """Hangs up."""
+        for _, writer in self._idle:
+            writer.close()
+
+
+# -- who asks -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One thing to ask."""
+
+    kind: str
+    path: str
+    body: dict[str, Any]
+
+
+class Agent:
+    """One agent that has one session after the other."""
+
+    def __init__(self, name: str, draw: random.Random, asked: list[str]) -> None:
+        self._name, self._draw, self._asked = name, draw, asked
+        self._count = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._count += 1
+        self._key = f"{self._name}-{self._count}"
+        self._steps = list(_script())
+        self._said: list[dict[str, str]] = []
+        self._shown: dict[str, Any] = {}
+
+    def request(self) -> Request:
+        """What it asks next."""
+        kind = self._steps[0]
+        body: dict[str, Any] = {"session_key": self._key, "project": stock.PROJECT}
+        text = self._draw.choice(self._asked)
+        if kind == "start":
+            body["context"] = text
+        elif kind == "prompt":
+            body["prompt"] = text
+        elif kind == "stop":
+            body["last_assistant_message"] = f"It is done, see {text}\n{self._ratings()}"
+        else:
+            body["transcript"] = self._said
+        return Request(kind, f"/api/hooks/{_HOOKS[kind]}", body)
+
+    def _ratings(self) -> str:
+        handles = [one["handle"] for one in self._shown.get("memories", [])][:3]
+        if not handles:
+            return ""
+        rated = " ".join(f"{handle}={self._draw.choice((0, 0.5, 1))}" for handle in handles)
+        return f"<!--mf {self._shown['injection']} {rated}-->"
+
+    def took(self, request: Request, answer: dict[str, Any]) -> None:
+        """What was asked is done: on to the next step."""
+        self._steps.pop(0)
+        if request.kind == "prompt":
+            self._said.append({"role": "user", "text": request.body["prompt"]})
+        if request.kind == "stop":
+            told = request.body["last_assistant_message"]
+            self._said.append({"role": "assistant", "text": told})
+        if request.kind in ("start", "prompt"):
+            self._shown = answer
+        if not self._steps:
+            self._begin()
+
+
+_HOOKS = {
+    "start": "session-start",
+    "prompt": "user-prompt-submit",
+    "stop": "stop",
+    "end": "session-end",
+}
+
+
+def _script() -> Iterator[str]:
+    yield "start"
+    for number in range(1, PROMPTS_PER_SESSION + 1):
+        yield "prompt"
+        if number % PROMPTS_PER_STOP == 0 or number == PROMPTS_PER_SESSION:
+            yield "stop"
+    yield "end"
+
+
+# -- the loop -------------------------------------------------------------------------------
+
+
+@dataclass
+class Heard:
+    """What came back in one phase, times in ms from the moment a request was due."""
+
+    accepted: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    refused: list[float] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+    # When each request was due, in seconds, how long it took, and whether it was accepted.
+    timeline: list[tuple[float, float, bool]] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+    def note(self, kind: str, due_s: float, took_ms: float, answer: Answer) -> None:
+        """Takes down one answer; a refusal must say when to come back."""
+        is_accepted = answer.status == 200
+        self.statuses[answer.status] += 1
+        self.timeline.append((due_s, took_ms, is_accepted))
+        if is_accepted:
+            self.accepted[kind].append(took_ms)
+        elif answer.status in REFUSALS and answer.says_when:
+            self.refused.append(took_ms)
+        else:
+            self.errors[f"{kind} {answer.status} {str(answer.body)[:200]}"] += 1
+
+    @property
+    def error_count(self) -> int:
+        """Answers that are neither a success nor an orderly refusal."""
+        return sum(self.errors.values())
+
+    def percentile(self, percent: float, kind: str | None = None) -> float:
+        """Of the times of what was accepted."""
+        kinds = self.accepted if kind is None else (kind,)
+        times = [took for name in kinds for took in self.accepted.get(name, ())]
+        return float(np.percentile(times, percent)) if times else float("nan")
+
+
+class Load:
+    """Sends requests at their moments and notes what comes back."""
+
+    def __init__(self, lines: Lines, seed: int = 5) -> None:
+        self._lines = lines
+        self._draw = random.Random(seed)
+        self._asked = questions(400)
+        self._texts = iter(memories(20_000, seed=seed))
+        self._agents: list[Agent] = []
+        self._idle: list[Agent] = []
+
+    async def phase(self, rate_per_s: float, seconds: float, at_once: int) -> Heard:
+        """Load for a while, with so many agents."""
+        while len(self._agents) < at_once:
+            self._agents.append(Agent(f"agent{len(self._agents)}", self._draw, self._asked))
+            self._idle.append(self._agents[-1])
+        heard = Heard()
+        tasks: set[asyncio.Task[None]] = set()
+        began = time.perf_counter()
+        due_s = 0.0
+        while due_s < seconds:
+            await asyncio.sleep(max(0.0, due_s - (time.perf_counter() - began)))
+            task = asyncio.create_task(self._one(heard, began, due_s))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            due_s += self._draw.expovariate(rate_per_s)
+        await asyncio.gather(*tasks)
+        return heard
+
+    async def _one(self, heard: Heard, began: float, due_s: float) -> None:
+        agent = None
+        if self._draw.random() < 1.0 - RECALL_SHARE - REMEMBER_SHARE and self._idle:
+            agent = self._idle.pop(0)
+        request = self._aside() if agent is None else agent.request()
+        try:
+            answer = await self._lines.ask(request.path, request.body)
+        except (OSError, EOFError, ValueError) as error:
+            heard.errors[f"{request.kind} {type(error).__name__}"] += 1
+        else:
+            took_ms = (time.perf_counter() - began - due_s) * 1e3
+            heard.note(request.kind, due_s, took_ms, answer)
+            if agent is not None and answer.status == 200:
+                agent.took(request, answer.body)
+        finally:
+            if agent is not None:
+                self._idle.append(agent)
+
+    def _aside(self) -> Request:
+        """What an agent looks up or writes down by itself, beside its session."""
+        if self._draw.random() < RECALL_SHARE / (RECALL_SHARE + REMEMBER_SHARE):
+            body = {"query": self._draw.choice(self._asked), "project": stock.PROJECT}
+            return Request("recall", "/api/memories/search", body)
+        body = {"content": next(self._texts), "project": stock.PROJECT}
+        return Request("remember", "/api/memories", body)
+
+
+# -- the phases -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the daemon holds at a moment."""
+
+    at_s: float
+    rss_mb: float
+    open_files: int
+
+
+async def watched(daemon: Daemon, samples: list[Sample]) -> None:
+    """Looks at the daemon every now and then, until it is cancelled."""
+    began = time.monotonic()
+    while True:
+        at_s = time.monotonic() - began
+        samples.append(Sample(at_s, daemon.rss_mb(), daemon.open_files()))
+        await asyncio.sleep(SAMPLE_EVERY_S)
+
+
+def growth_percent(samples: list[Sample], settled_after_s: float) -> float:
+    """How much more memory is held at the end than when everything had been used once."""
+    settled = [one.rss_mb for one in samples if one.at_s >= settled_after_s] or [samples[-1].rss_mb]
+    return (max(settled[-2:]) / settled[0] - 1.0) * 100.0
+
+
+def normal_after_s(heard: Heard, usual_p95_ms: float) -> float:
+    """After how many seconds all is answered, and within twice the usual time, from then on."""
+    slow = [
+        due_s
+        for due_s, took_ms, is_accepted in heard.timeline
+        if not is_accepted or took_ms > 2.0 * usual_p95_ms
+    ]
+    # The few slowest of a quiet minute are no sign of trouble.
+    slow.sort()
+    return slow[-1 - len(heard.timeline) // 20] if len(slow) > len(heard.timeline) // 20 else 0.0
+
+
+async def run(daemon: Daemon, options: argparse.Namespace) -> tuple[list[Row], dict[str, object]]:
+    """All phases, one after the other."""
+    lines = Lines(daemon.socket)
+    load, samples = Load(lines), list[Sample]()
+    await load.phase(options.rate, min(5.0, options.minutes * 60.0), SESSIONS_AT_ONCE)
+    watcher = asyncio.create_task(watched(daemon, samples))
+    before_ms = daemon.cpu_ms()
+    rated = await load.phase(options.rate, options.minutes * 60.0, SESSIONS_AT_ONCE)
+    cpu_each_ms = (daemon.cpu_ms() - before_ms) / max(1, len(rated.timeline))
+    watcher.cancel()
+    samples.append(Sample(options.minutes * 60.0, daemon.rss_mb(), daemon.open_files()))
+    rows = rated_rows(rated, samples, cpu_each_ms, options)
+    for factor in FACTORS:
+        over = await load.phase(options.rate * factor, OVERLOAD_S, SESSIONS_AT_ONCE * factor)
+        after = await load.phase(options.rate, AFTERWARDS_S, SESSIONS_AT_ONCE)
+        rows += overload_rows(factor, over, after, rated)
+    lines.close()
+    rows.append(await _jobs_row(daemon))
+    told: dict[str, object] = {
+        "rate_per_s": options.rate,
+        "minutes": options.minutes,
+        "samples": [[round(one.at_s), round(one.rss_mb, 1), one.open_files] for one in samples],
+        "errors": dict(rated.errors),
+    }
+    return rows, told
+
+
+async def _jobs_row(daemon: Daemon) -> Row:
+    """What is left to be learned when everybody has gone, and how long that takes."""
+    began = time.monotonic()
+    first = left = _jobs_left(daemon)
+    while left and time.monotonic() - began < DRAINED_WITHIN_S:
+        await asyncio.sleep(0.5)
+        left = _jobs_left(daemon)
+    note = f"{first} at first, {time.monotonic() - began:.0f} s to drain"
+    return "jobs left", float(left), 0.0, note
+
+
+def _jobs_left(daemon: Daemon) -> int:
+    counts = daemon.ask("GET", "/api/pipeline/status").body["queue"]
+    return int(counts.get("queued", 0)) + int(counts.get("running", 0))
+
+
+# -- the rows -------------------------------------------------------------------------------
+
+
+def rated_rows(
+    heard: Heard, samples: list[Sample], cpu_each_ms: float, options: argparse.Namespace
+) -> list[Row]:
+    """What the rated load says."""
+    refused = sum(heard.statuses[status] for status in REFUSALS)
+    rows: list[Row] = [
+        (
+            f"errors at {options.rate:g}/s",
+            float(heard.error_count + refused),
+            0.0,
+            f"{len(heard.timeline)} requests, {refused} refused {dict(heard.errors) or ''}",
+        ),
+        (f"daemon CPU a request at {options.rate:g}/s, ms", cpu_each_ms, None, ""),
+    ]
+    for kind in ("start", "prompt", "stop", "end", "recall", "remember"):
+        note = ", ".join(f"p{at} {heard.percentile(at, kind):.1f}" for at in (50, 95))
+        worst, times = heard.percentile(99, kind), len(heard.accepted.get(kind, ()))
+        rows.append((f"{kind}, p99 ms", worst, P99_MS.get(kind), f"{note}, {times} times"))
+    settled_after_s = min(SETTLED_AFTER_S, options.minutes * 12.0)
+    grown = growth_percent(samples, settled_after_s)
+    files = [one.open_files for one in samples]
+    return [
+        *rows,
+        ("RSS at the end, MB", samples[-1].rss_mb, None, f"{samples[0].rss_mb:.0f} at the start"),
+        (f"RSS growth after {settled_after_s:.0f} s, %", grown, GROWTH_PERCENT, ""),
+        ("open files at the end", float(files[-1]), None, f"{files[0]} at the start"),
+    ]
+
+
+def overload_rows(factor: int, over: Heard, after: Heard, rated: Heard) -> list[Row]:
+    """What too much load says, and how soon it is forgotten."""
+    refused, count = len(over.refused), len(over.timeline)
+    usual = rated.percentile(95)
+    told = ", ".join(f"{status}: {many}" for status, many in sorted(over.statuses.items()))
+    quick = float(np.percentile(over.refused, 99)) if over.refused else 0.0
+    half = float(np.percentile(over.refused, 50)) if over.refused else 0.0
+    normal_s = normal_after_s(after, usual)
+    return [
+        (f"{factor}x: errors", float(over.error_count), 0.0, f"{dict(over.errors) or told}"),
+        (f"{factor}x: refused, %", 100.0 * refused / max(1, count), None, told),
+        (f"{factor}x: refusal, p99 ms", quick, REFUSED_P99_MS, f"p50 {half:.1f}"),
+        (
+            f"{factor}x: accepted, p99 ms",
+            over.percentile(99),
+            None,
+            f"p50 {over.percentile(50):.1f}, usual p99 {rated.percentile(99):.1f}",
+        ),
+        (
+            f"{factor}x: back to normal after, s",
+            normal_s,
+            NORMAL_WITHIN_S,
+            f"twice the usual p95 of {usual:.1f} ms",
+        ),
+    ]
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measures, prints and stores; says which bars were missed by the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        stock.fill(home, options.memories or MEMORIES)
+        with running(home) as daemon:
+            rows, told = asyncio.run(run(daemon, options))
+    return finish(rows, options.json or Path("load.json"), {"texts": sentences()[1], **told})
