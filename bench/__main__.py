@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from bench import gate, judge, retrieval, sessions, speed, streams
@@ -19,10 +20,16 @@ BENCHES = {
 
 def main() -> int:
     """Runs every bench even if one misses its bar."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--load", action="store_true", help="many sessions at once as well (slow)")
+    with_load = parser.parse_args().load
     failed = 0
     for name, bench in BENCHES.items():
         print(f"\n=== {name} ===\n", flush=True)
         failed |= bench.main([])
+    if with_load:
+        print("\n=== load ===\n", flush=True)
+        failed |= sessions.main(["--load"])
     return failed
 
 

@@ -9,173 +9,34 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bench import stock
+from bench.agents import Agent, Answer, Lines, Request
 from bench.served import Daemon, running
-from bench.sessions import Row, finish
+from bench.sessions import HISTORY, Row, finish
 from bench.texts import memories, questions, sentences
 
-MEMORIES, SESSIONS_AT_ONCE = 4_000, 20
-PROMPTS_PER_SESSION, PROMPTS_PER_STOP = 14, 3
+SESSIONS_AT_ONCE = 20
 # Besides the 21 requests of a session: what its agent looks up and writes down by itself.
 RECALL_SHARE, REMEMBER_SHARE = 4 / 26, 1 / 26
 FACTORS, OVERLOAD_S, AFTERWARDS_S = (4, 20), 30.0, 10.0
+WARM_UP_S = 10.0
 SAMPLE_EVERY_S = 30.0
 SETTLED_AFTER_S = 120.0
-LINES_LIMIT = 400
 DRAINED_WITHIN_S = 120.0
 # Percentile 99 in ms at the rated load, on a machine that does nothing else.
 P99_MS = {"start": 150.0, "prompt": 50.0, "recall": 80.0, "remember": 30.0}
 GROWTH_PERCENT, REFUSED_P99_MS, NORMAL_WITHIN_S = 5.0, 20.0, 5.0
 REFUSALS = (429, 503)
-
-
-# -- the line -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A status, whether it says when to come back, and the body."""
-
-    status: int
-    says_when: bool
-    body: Any
-
-
-class Lines:
-    """Kept connections to a Unix socket, as many as are in use at once."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-        self._room = asyncio.Semaphore(LINES_LIMIT)
-
-    async def ask(self, path: str, body: dict[str, Any]) -> Answer:
-        """One request; a kept connection that was closed meanwhile is opened anew."""
-        async with self._room:
-            if self._idle:
-                with suppress(ConnectionError, asyncio.IncompleteReadError):
-                    return await self._on(self._idle.pop(), path, body)
-            return await self._on(await asyncio.open_unix_connection(self._path), path, body)
-
-    async def _on(
-        self,
-        line: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        path: str,
-        body: dict[str, Any],
-    ) -> Answer:
-        reader, writer = line
-        content = json.dumps(body).encode()
-        writer.write(
-            f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(content)}\r\n\r\n".encode()
-            + content
-        )
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
-        fields = dict(part.split(": ", 1) for part in head[1:] if part)
-        raw = await reader.readexactly(int(fields["content-length"]))
-        if fields.get("connection") == "close":
-            writer.close()
-        else:
-            self._idle.append(line)
-        return Answer(int(head[0].split()[1]), "retry-after" in fields, json.loads(raw))
-
-    def close(self) -> None:
-        """Hangs up."""
-        for _, writer in self._idle:
-            writer.close()
-
-
-# -- who asks -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One thing to ask."""
-
-    kind: str
-    path: str
-    body: dict[str, Any]
-
-
-class Agent:
-    """One agent that has one session after the other."""
-
-    def __init__(self, name: str, draw: random.Random, asked: list[str]) -> None:
-        self._name, self._draw, self._asked = name, draw, asked
-        self._count = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        self._count += 1
-        self._key = f"{self._name}-{self._count}"
-        self._steps = list(_script())
-        self._said: list[dict[str, str]] = []
-        self._shown: dict[str, Any] = {}
-
-    def request(self) -> Request:
-        """What it asks next."""
-        kind = self._steps[0]
-        body: dict[str, Any] = {"session_key": self._key, "project": stock.PROJECT}
-        text = self._draw.choice(self._asked)
-        if kind == "start":
-            body["context"] = text
-        elif kind == "prompt":
-            body["prompt"] = text
-        elif kind == "stop":
-            body["last_assistant_message"] = f"It is done, see {text}\n{self._ratings()}"
-        else:
-            body["transcript"] = self._said
-        return Request(kind, f"/api/hooks/{_HOOKS[kind]}", body)
-
-    def _ratings(self) -> str:
-        handles = [one["handle"] for one in self._shown.get("memories", [])][:3]
-        if not handles:
-            return ""
-        rated = " ".join(f"{handle}={self._draw.choice((0, 0.5, 1))}" for handle in handles)
-        return f"<!--mf {self._shown['injection']} {rated}-->"
-
-    def took(self, request: Request, answer: dict[str, Any]) -> None:
-        """What was asked is done: on to the next step."""
-        self._steps.pop(0)
-        if request.kind == "prompt":
-            self._said.append({"role": "user", "text": request.body["prompt"]})
-        if request.kind == "stop":
-            told = request.body["last_assistant_message"]
-            self._said.append({"role": "assistant", "text": told})
-        if request.kind in ("start", "prompt"):
-            self._shown = answer
-        if not self._steps:
-            self._begin()
-
-
-_HOOKS = {
-    "start": "session-start",
-    "prompt": "user-prompt-submit",
-    "stop": "stop",
-    "end": "session-end",
-}
-
-
-def _script() -> Iterator[str]:
-    yield "start"
-    for number in range(1, PROMPTS_PER_SESSION + 1):
-        yield "prompt"
-        if number % PROMPTS_PER_STOP == 0 or number == PROMPTS_PER_SESSION:
-            yield "stop"
-    yield "end"
 
 
 # -- the loop -------------------------------------------------------------------------------
@@ -209,21 +70,20 @@ class Heard:
         """Answers that are neither a success nor an orderly refusal."""
         return sum(self.errors.values())
 
-    def percentile(self, percent: float, kind: str | None = None) -> float:
-        """Of the times of what was accepted."""
-        kinds = self.accepted if kind is None else (kind,)
-        times = [took for name in kinds for took in self.accepted.get(name, ())]
-        return float(np.percentile(times, percent)) if times else float("nan")
+    def percentile(self, percent: float) -> float:
+        """Of the times of all that was accepted, whatever its kind."""
+        times = [took for some in self.accepted.values() for took in some]
+        return float(np.percentile(times, percent)) if times else 0.0
 
 
 class Load:
     """Sends requests at their moments and notes what comes back."""
 
-    def __init__(self, lines: Lines, seed: int = 5) -> None:
+    def __init__(self, lines: Lines, asked: list[str], texts: Iterable[str]) -> None:
         self._lines = lines
-        self._draw = random.Random(seed)
-        self._asked = questions(400)
-        self._texts = iter(memories(20_000, seed=seed))
+        self._draw = random.Random(5)
+        self._asked = asked
+        self._texts = iter(texts)
         self._agents: list[Agent] = []
         self._idle: list[Agent] = []
 
@@ -248,7 +108,7 @@ class Load:
     async def _one(self, heard: Heard, began: float, due_s: float) -> None:
         agent = None
         if self._draw.random() < 1.0 - RECALL_SHARE - REMEMBER_SHARE and self._idle:
-            agent = self._idle.pop(0)
+            agent = self._idle.pop(self._draw.randrange(len(self._idle)))
         request = self._aside() if agent is None else agent.request()
         try:
             answer = await self._lines.ask(request.path, request.body)
@@ -314,8 +174,8 @@ def normal_after_s(heard: Heard, usual_p95_ms: float) -> float:
 async def run(daemon: Daemon, options: argparse.Namespace) -> tuple[list[Row], dict[str, object]]:
     """All phases, one after the other."""
     lines = Lines(daemon.socket)
-    load, samples = Load(lines), list[Sample]()
-    await load.phase(options.rate, min(5.0, options.minutes * 60.0), SESSIONS_AT_ONCE)
+    load, samples = Load(lines, questions(400), memories(20_000, seed=5)), list[Sample]()
+    await load.phase(options.rate, min(WARM_UP_S, options.minutes * 60.0), SESSIONS_AT_ONCE)
     watcher = asyncio.create_task(watched(daemon, samples))
     before_ms = daemon.cpu_ms()
     rated = await load.phase(options.rate, options.minutes * 60.0, SESSIONS_AT_ONCE)
@@ -327,7 +187,7 @@ async def run(daemon: Daemon, options: argparse.Namespace) -> tuple[list[Row], d
         over = await load.phase(options.rate * factor, OVERLOAD_S, SESSIONS_AT_ONCE * factor)
         after = await load.phase(options.rate, AFTERWARDS_S, SESSIONS_AT_ONCE)
         rows += overload_rows(factor, over, after, rated)
-    lines.close()
+    await lines.close()
     rows.append(await _jobs_row(daemon))
     told: dict[str, object] = {
         "rate_per_s": options.rate,
@@ -371,10 +231,10 @@ def rated_rows(
         ),
         (f"daemon CPU a request at {options.rate:g}/s, ms", cpu_each_ms, None, ""),
     ]
-    for kind in ("start", "prompt", "stop", "end", "recall", "remember"):
-        note = ", ".join(f"p{at} {heard.percentile(at, kind):.1f}" for at in (50, 95))
-        worst, times = heard.percentile(99, kind), len(heard.accepted.get(kind, ()))
-        rows.append((f"{kind}, p99 ms", worst, P99_MS.get(kind), f"{note}, {times} times"))
+    for kind, times in sorted(heard.accepted.items()):
+        p50, p95, p99 = np.percentile(times, [50, 95, 99]).tolist()
+        note = f"p50 {p50:.1f}, p95 {p95:.1f}, {len(times)} times"
+        rows.append((f"{kind}, p99 ms", p99, P99_MS.get(kind), note))
     settled_after_s = min(SETTLED_AFTER_S, options.minutes * 12.0)
     grown = growth_percent(samples, settled_after_s)
     files = [one.open_files for one in samples]
@@ -417,7 +277,7 @@ def main(options: argparse.Namespace) -> int:
     """Measures, prints and stores; says which bars were missed by the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
-        stock.fill(home, options.memories or MEMORIES)
+        stock.fill(home, memories(options.memories), questions(HISTORY))
         with running(home) as daemon:
             rows, told = asyncio.run(run(daemon, options))
     return finish(rows, options.json or Path("load.json"), {"texts": sentences()[1], **told})

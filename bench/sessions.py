@@ -13,7 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from tenure.ports.embedder import EmbedderSpec, open_embedder
 
 SMALL, MEDIUM, LARGE, MILLION = 100, 4_000, 100_000, 1_000_000
 POOL_SIZE = 150
+# Sessions of the past in each store.
+HISTORY, SHORT_HISTORY = 200, 50
 
 Row = tuple[str, float, float | None, str]
 
@@ -172,26 +174,26 @@ def ready_row(home: Path, name: str, plan: Plan) -> Row:
     return f"daemon up, {name}, ms", statistics.median(taken), plan.ready_ms, note
 
 
-def small(folder: Path, plan: Plan) -> list[Row]:
-    """An empty store, and one so small that everything is a candidate."""
+def small(folder: Path, texts: Sequence[str], asked: Sequence[str], plan: Plan) -> list[Row]:
+    """An empty store, and one so small that nearly everything is a candidate."""
     (folder / "empty").mkdir(mode=0o700)
     rows = [ready_row(folder / "empty", "empty store", plan)]
-    stock.fill(folder / "small", SMALL, history=10)
+    stock.fill(folder / "small", texts, asked[:10])
     with running(folder / "small") as daemon:
-        rows.append(candidate_row(daemon, SMALL, questions(5)))
+        rows.append(candidate_row(daemon, len(texts), asked[:5]))
     return rows
 
 
-def medium(home: Path, count: int, plan: Plan) -> list[Row]:
+def medium(home: Path, texts: Sequence[str], asked: Sequence[str], plan: Plan) -> list[Row]:
     """Starts and prompts at the size that most stores have."""
-    stock.fill(home, count)
-    asked = questions(400)
+    stock.fill(home, texts, asked[:HISTORY])
+    count = len(texts)
     rows = [ready_row(home, f"{count:,} memories", plan)]
     with running(home) as daemon:
         fresh_mb = daemon.rss_mb()
         first = daemon.ask("POST", *_start("first", asked[0]))
         times = sessions(daemon, asked, plan)
-        plain = plain_times(memories(count), asked[:100])
+        plain = plain_times(texts, asked[:100])
         rows += [
             (f"first start at {count:,} (loads the index), ms", first.took_ms, None, ""),
             *_rows(times["start"], f"start at {count:,}", (plan.start_p50_ms, plan.start_p95_ms)),
@@ -207,11 +209,11 @@ def medium(home: Path, count: int, plan: Plan) -> list[Row]:
     return rows
 
 
-def large(home: Path, count: int, plan: Plan) -> list[Row]:
+def large(home: Path, texts: Sequence[str], asked: Sequence[str], plan: Plan) -> list[Row]:
     """Starts and prompts where no store should be slow either."""
-    asked = questions(400)
+    count = len(texts)
     began, cpu = time.perf_counter(), time.process_time()
-    stock.fill(home, count, history=50)
+    stock.fill(home, texts, asked[:SHORT_HISTORY])
     taken, used = time.perf_counter() - began, time.process_time() - cpu
     bar = plan.large_start_p95_ms if count <= LARGE else None
     with running(home) as daemon:
@@ -278,21 +280,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench import load
 
         return load.main(options)
-    plan = Plan()
-    rows: list[Row] = []
+    plan, asked = Plan(), questions(400)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        steps: list[Callable[[], list[Row]]] = [
-            lambda: small(root, plan),
-            lambda: medium(root / "medium", MEDIUM, plan),
-        ]
+        rows = small(root, memories(SMALL), asked, plan)
+        rows += medium(root / "medium", memories(MEDIUM), asked, plan)
         if not options.small_only:
-            steps.append(lambda: large(root / "large", LARGE, plan))
+            rows += large(root / "large", memories(LARGE), asked, plan)
         if options.million:
             few = Plan(rounds=3, starts_per_round=10)
-            steps.append(lambda: large(root / "million", MILLION, few))
-        for step in steps:
-            rows += step()
+            rows += large(root / "million", memories(MILLION), asked, few)
     return finish(rows, options.json or Path("sessions.json"), {"texts": sentences()[1]})
 
 
@@ -314,7 +311,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--million", action="store_true", help="a million memories as well (slow)")
     parser.add_argument("--load", action="store_true", help="many sessions at once instead")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long the load lasts")
-    parser.add_argument("--memories", type=int, help="how many the store of the load has")
+    parser.add_argument("--memories", type=int, default=MEDIUM, help="in the store of the load")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
     return parser.parse_args(arguments)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bench.texts import memories, questions
 from tenure import Memory
 from tenure.flow.drafts import make_draft
 from tenure.flow.services import Services
@@ -19,7 +19,7 @@ from tenure.types import Scope
 PROJECT = "shop"
 # One in ten memories is of a project that the sessions measured here cannot see.
 ELSEWHERE = ("website", "warehouse")
-HISTORY, USED_PER_SESSION = 200, 5
+USED_PER_SESSION = 5
 # From here on the write path's own decisions would take most of the time.
 POUR_FROM = 50_000
 _BATCH = 4_000
@@ -31,18 +31,20 @@ def settings_of(home: Path) -> Settings:
     return load_settings(home, {})
 
 
-def fill(home: Path, count: int, history: int = HISTORY) -> None:
-    """Makes a store of so many memories, a year old at most, and sessions that used some."""
+def fill(home: Path, texts: Sequence[str], asked: Sequence[str]) -> None:
+    """Makes a store of the texts, a year old at most, with a session for each thing asked."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with Memory(settings=settings_of(home), project=PROJECT, background=False) as memory:
-        items = list(drafts(memories(count)))
-        for start in range(0, count, _BATCH):
-            batch = items[start : start + _BATCH]
-            if count < POUR_FROM:
-                memory.remember_many([{**item, "on_similar": "keep"} for item in batch])
+        items = drafts(texts)
+        while batch := list(islice(items, _BATCH)):
+            if len(texts) < POUR_FROM:
+                stored = memory.remember_many([{**item, "on_similar": "keep"} for item in batch])
+                assert all(one.memory is not None for one in stored)
             else:
                 _pour(memory.services, memory.scope, batch)
-        _live_through(memory, history)
+        for number, context in enumerate(asked):
+            session = memory.session(f"past-{number}", context=context)
+            session.end(used=dict.fromkeys(session.ranking[:USED_PER_SESSION], 1.0))
 
 
 def drafts(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -82,10 +84,3 @@ def _pour(services: Services, scope: Scope, items: Sequence[dict[str, Any]]) -> 
 
 def _without_content(item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name != "content"}
-
-
-def _live_through(memory: Memory, history: int) -> None:
-    asked = questions(history)
-    for at in range(history):
-        session = memory.session(f"past-{at}", context=asked[at % len(asked)])
-        session.end(used=dict.fromkeys(session.ranking[:USED_PER_SESSION], 1.0))

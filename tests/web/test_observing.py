@@ -40,6 +40,24 @@ def lived(daemon: Served, key: str = "run") -> str:
     return memory_id
 
 
+def unrecorded(daemon: Served, key: str) -> Any:
+    """What a session is answered that cannot be noted down."""
+    answers: list[Any] = []
+
+    def is_served() -> bool:
+        # Whoever needs a further connection to a file that is not there any more is refused.
+        reply = daemon.ask(
+            "POST", "/api/hooks/session-start", {"session_key": key, "context": "heron"}
+        )
+        assert reply.status == 200 or reply.json["code"] == "storage"
+        answers.append(reply.json)
+        return reply.status == 200
+
+    wait_for(is_served, "nobody was served")
+    assert answers[-1]["recording"] == "off"
+    return answers[-1]
+
+
 def domain(daemon: Served, name: str) -> Any:
     return daemon.ask("GET", f"/api/diagnostics/{name}").json
 
@@ -110,8 +128,7 @@ def test_a_replaced_store_is_not_written_and_not_healthy(serve: Serve) -> None:
     shutil.copy(store, served.home / "copy.db")
     os.replace(store, served.home / "aside.db")
     os.replace(served.home / "copy.db", store)
-    began = hook(served, "session-start", "other", context="heron")
-    assert began["recording"] == "off"
+    began = unrecorded(served, "other")
     assert [one["content"] for one in began["memories"]] == [HERON]
     refused = served.ask("POST", "/api/memories", {"content": "lost if it were taken"})
     assert (refused.status, refused.json["code"]) == (500, "storage")
@@ -158,6 +175,8 @@ def test_the_pipeline_tells_its_stages_its_workers_and_its_queue(serve: Serve) -
     before = served.ask("GET", "/api/pipeline/status").json
     assert [one["count"] for one in before["stages"]] == [0] * sum(map(len, FLOWS.values()))
     lived(served)
+    # A session is finished a moment before its job is.
+    wait_for(lambda: jobs_done(served) == 1, "the job was never done")
     told = served.ask("GET", "/api/pipeline/status").json
     listed = [(flow, stage.name) for flow, stages in FLOWS.items() for stage in stages]
     assert [(one["flow"], one["stage"]) for one in told["stages"]] == listed
@@ -167,9 +186,13 @@ def test_the_pipeline_tells_its_stages_its_workers_and_its_queue(serve: Serve) -
         assert one["budget_ms"] > 0
     judge = told["workers"]["judge"]
     assert judge["running"] is True
-    assert judge["details"]["jobs_done"] == 1
     assert judge["details"]["last_error"] is None
     assert told["queue"] == {"queued": 0, "running": 0, "done": 1, "parked": 0}
+
+
+def jobs_done(daemon: Served) -> Any:
+    workers = daemon.ask("GET", "/api/pipeline/status").json["workers"]
+    return workers["judge"]["details"]["jobs_done"]
 
 
 # -- timelines --------------------------------------------------------------------------------
@@ -269,8 +292,9 @@ def test_every_line_of_the_metrics_parses_and_counts_up(daemon: Served) -> None:
 
 def test_what_could_not_be_recorded_is_in_the_figures(serve: Serve) -> None:
     served = serve()
+    assert served.ask("GET", "/api/stats").status == 200
     os.rename(served.home / "tenure.db", served.home / "aside.db")
-    assert hook(served, "session-start")["recording"] == "off"
+    unrecorded(served, "run")
     os.rename(served.home / "aside.db", served.home / "tenure.db")
     errors = served.ask("GET", "/api/analytics/errors?stage=session_record").json["results"]
     assert [(one["stage"], one["code"]) for one in errors] == [("session_record", "storage")]
@@ -278,4 +302,4 @@ def test_what_could_not_be_recorded_is_in_the_figures(serve: Serve) -> None:
     assert metrics(served)["tenure_errors_total", labels] == 1
     assert served.ask("GET", "/api/analytics/errors?stage=other").json["results"] == []
     operations = served.ask("GET", "/api/analytics/latency").json["results"]
-    assert next(one["count"] for one in operations if one["id"] == "session_start") == 1
+    assert next(one["count"] for one in operations if one["id"] == "session_start") >= 1

@@ -13,7 +13,8 @@ from tenure.store.base import IntArray
 from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.index import MemoryIndex
 from tenure.store.reads import as_json
-from tenure.store.search import EPOCH_JULIAN_DAY, Stemmer, both_legs, open_view, united
+from tenure.store.search import EPOCH_JULIAN_DAY, both_legs, open_view, united
+from tenure.store.stems import Stemmer
 from tenure.store.view import View, top
 
 _TRAITS = """SELECT m.row, m.id, m.kind, s.project, m.importance, m.pinned,

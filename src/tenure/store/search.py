@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import math
 import sqlite3
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -19,6 +17,7 @@ from tenure.rank.hybrid import match_sessions
 from tenure.rank.scores import PROVENANCE_LADDER, standing
 from tenure.store.base import BoolArray, FloatArray, IntArray, Pool, Search
 from tenure.store.index import Entry, MemoryIndex
+from tenure.store.stems import Stemmer
 from tenure.store.view import View, top
 from tenure.text.terms import choose_terms, fts_query
 
@@ -38,36 +37,11 @@ EPOCH_JULIAN_DAY = 2_440_587.5
 _ENTRY_COLUMNS = tuple(item.name for item in fields(Entry))[:9]
 
 
-class Stemmer:
-    """The full-text tokenizer itself, asked what it makes of a typed term."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._connection = sqlite3.connect(":memory:", check_same_thread=False)
-        self._connection.executescript("""
-            CREATE VIRTUAL TABLE probe USING fts5 (
-                term, tokenize = 'porter unicode61 remove_diacritics 2');
-            CREATE VIRTUAL TABLE token USING fts5vocab ('probe', 'instance');
-        """)
-        self.tokens = functools.lru_cache(maxsize=8_192)(self._tokens)
-
-    def _tokens(self, term: str) -> tuple[str, ...]:
-        with self._lock, self._connection as connection:
-            connection.execute("INSERT INTO probe VALUES (?)", (term,))
-            found = connection.execute("SELECT term FROM token ORDER BY offset").fetchall()
-            connection.execute("DELETE FROM probe")
-        return tuple(token for (token,) in found)
-
-    def close(self) -> None:
-        """Lets the probe go."""
-        self._connection.close()
-
-
 def document_frequencies(
     connection: sqlite3.Connection, stemmer: Stemmer, terms: Sequence[str]
 ) -> dict[str, int]:
     """In how many memories each term occurs; a term of several words as often as its rarest."""
-    stems = {term: stemmer.tokens(term) for term in terms}
+    stems = stemmer.tokens_of(terms)
     wanted = sorted({stem for tokens in stems.values() for stem in tokens})
     found = dict(
         connection.execute(
@@ -222,6 +196,8 @@ def both_legs(
     connection: sqlite3.Connection, stemmer: Stemmer, view: View, search: Search, scopes: list[int]
 ) -> Legs:
     """Runs both searches over what is open."""
+    # Words and phrases together: each question to the tokenizer costs as much as its answer.
+    stemmer.tokens_of((*search.terms, *search.phrases))
     frequencies = document_frequencies(connection, stemmer, search.terms)
     terms = choose_terms(frequencies, view.count, search.posting_budget)
     kept = {token for term in terms for token in stemmer.tokens(term)}
@@ -230,7 +206,7 @@ def both_legs(
     best = view.rows(hits[: search.hit_limit])
     postings, rare = Postings(connection), []
     if len(best):
-        stems = {term: stemmer.tokens(term) for term in frequencies}
+        stems = stemmer.tokens_of(frequencies)
         single = {term: rows for term, rows in frequencies.items() if len(stems[term]) == 1}
         # Words of one stem are one word.
         found = rare_terms(postings, view, single, terms)

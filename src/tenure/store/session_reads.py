@@ -145,7 +145,8 @@ class SqliteSessionReads:
         rows = self._all(
             """SELECT s.key FROM session_memories c JOIN sessions s ON s.session = c.session
                 JOIN injections i ON i.session = c.session AND i.number = c.injection
-                WHERE c.memory_id = ? AND s.user = ? AND s.state <> 'open' AND i.at >= ?
+                WHERE c.memory_id = ? AND c.was_injected = 1 AND s.user = ?
+                    AND s.state <> 'open' AND i.at >= ?
                 ORDER BY s.session""",
             (memory_id, user, moment_text(since)),
         )

@@ -33,6 +33,7 @@ from tenure.store.reads import SqliteReads, as_json
 from tenure.store.session_reads import SqliteSessionReads
 from tenure.store.sqlite_jobs import SqliteJobReads
 from tenure.store.sqlite_write import SqliteTransaction
+from tenure.store.stems import Stemmer
 from tenure.types import Entity, EntityView, HistoryEntry, MemoryRecord, Scope
 from tenure.world import ID_LENGTH
 
@@ -65,7 +66,7 @@ class SqliteStore(SqliteSessionReads, SqliteJobReads):
         except BaseException:
             self._lock.close()
             raise
-        self._stemmer = search.Stemmer()
+        self._stemmer = Stemmer()
         self._indexes: dict[tuple[str, str | None], MemoryIndex] = {}
         self._index_lock = threading.Lock()
 

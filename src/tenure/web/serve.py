@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -34,6 +35,7 @@ from tenure.world import World
 GRACE_S = 5
 KEEP_ALIVE_S = 5
 BACKLOG = 256
+GC_THRESHOLDS = (20_000, 20, 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,11 @@ def serve(plan: Plan) -> bool:
         token, is_new = load_token(settings.home)
         guard = Guard(token, doors.hosts, engine.world.monotonic_ms)
         app = App(engine, guard, log, plan.table)
+
+        # Most of what there is now stays for good: no collection need look at it again, and a
+        # request makes thousands of short-lived objects that reference counts take care of.
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
 
         def listening() -> None:
             log.info("daemon", "daemon.start", pid=os.getpid(), version=__version__, url=doors.url)
