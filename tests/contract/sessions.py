@@ -329,7 +329,7 @@ class Sessions:
             shown = opened.shown(USER, KEY)
             assert [one.handle for one in shown] == [f"m{n}" for n in range(1, 13)]
             assert [one.injection for one in shown] == [1] * 11 + [2]
-            assert all(one.in_context and one.candidate.was_injected for one in shown)
+            assert all(one.in_context for one in shown)
             assert opened.injections(USER, KEY) == [
                 replace(first, memories=(), is_explained=False),
                 replace(second, memories=()),
@@ -367,7 +367,7 @@ class Sessions:
         assert [one.in_context for one in store.shown(USER, KEY)] == [False, False]
         store.write(lambda t: t.restore_context(USER, KEY, [memory_id(2)]))
         assert [one.in_context for one in store.shown(USER, KEY)] == [False, True]
-        assert all(one.candidate.was_injected for one in store.shown(USER, KEY))
+        assert len(store.shown(USER, KEY)) == 2
 
     def test_hits_count_up_and_come_in_from_outside(self, store: Store) -> None:
         begin(store, 1, 2)

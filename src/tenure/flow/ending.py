@@ -112,9 +112,7 @@ def checked_used(
         return None
     if not isinstance(used, Mapping) or len(used) > USED_LIMIT_COUNT:
         raise InputError(f"used must be a mapping of at most {USED_LIMIT_COUNT} ids to scores")
-    shown = {
-        str(one.handle): one.memory_id for one in services.store.shown(session.user, session.key)
-    }
+    shown = {one.handle: one.memory_id for one in services.store.shown(session.user, session.key)}
     checked: dict[str, float] = {}
     for name, score in used.items():
         if isinstance(score, bool) or not isinstance(score, int | float) or not -1 <= score <= 1:

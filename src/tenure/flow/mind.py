@@ -19,10 +19,10 @@ from tenure.flow.services import Services
 from tenure.rank import scores
 from tenure.rank.candidates import REQUIRED
 from tenure.store.base import Pool, Search
-from tenure.store.sessions import SessionRecord
+from tenure.store.sessions import SessionRecord, ShownRow
 from tenure.text.normal import canonical
 from tenure.text.terms import query_pairs, query_terms
-from tenure.types import Candidate, MemoryRecord, SessionMemory
+from tenure.types import Candidate, MemoryRecord
 
 Rows = NDArray[np.int64]
 
@@ -46,7 +46,7 @@ class Answer:
 
 
 def call_to_mind(
-    services: Services, session: SessionRecord, text: str, shown: Sequence[SessionMemory]
+    services: Services, session: SessionRecord, text: str, shown: Sequence[ShownRow]
 ) -> Answer:
     """What a prompt deserves to be shown and recorded; the prompt is counted in the session."""
     turn = session.prompt_count + 1

@@ -26,9 +26,9 @@ from tenure.flow.telling import tell
 from tenure.rank import pick
 from tenure.rank.candidates import REQUIRED
 from tenure.store.base import Transaction
-from tenure.store.sessions import Event, Injection, SessionRecord
+from tenure.store.sessions import Event, Injection, SessionRecord, ShownRow
 from tenure.text import fence
-from tenure.types import MemoryRecord, Scope, SessionMemory, Turn
+from tenure.types import MemoryRecord, Scope, Turn
 
 # Of all prompts of one session at the same moment one is recorded; the others try again.
 _TRIES = 12
@@ -106,11 +106,11 @@ def _begin_with(services: Services, request: PromptRequest) -> Served:
 
 
 def _compose(
-    services: Services, answer: Answer, shown: Sequence[SessionMemory]
+    services: Services, answer: Answer, shown: Sequence[ShownRow]
 ) -> tuple[Served, Injection | None]:
     session, policy = answer.session, services.policy.session
     number = session.injection_count + 1
-    earlier = tuple(str(one.handle) for one in shown if not one.is_harmful)
+    earlier = tuple(one.handle for one in shown if not one.is_harmful)
     line = standing_line(services, session.user)
     empty = replace(
         block(services, session, number),
@@ -127,17 +127,18 @@ def _compose(
     )
     has_news = bool(handled or full.overflow)
     text = fence.render_prompt(full) if has_news or (earlier and empty.ask) else ""
-    source = {one.memory_id: one for one in answer.candidates}
+    source: dict[str, tuple[str, int]] = {
+        one.memory_id: (one.source, one.rank) for one in answer.candidates
+    }
     if answer.ranked is None:
         # One that is shown again stands where it stood.
-        source |= {one.memory_id: one.candidate for one in shown}
+        source |= {one.memory_id: (one.source, one.rank) for one in shown}
     served = Served(
         key=session.key,
         inject=text,
         injection=full.code if text else None,
         memories=tuple(
-            ShownMemory(handle, record, source[record.id].source, source[record.id].rank)
-            for handle, record in handled
+            ShownMemory(handle, record, *source[record.id]) for handle, record in handled
         ),
         status_line=line,
         ranking=tuple(one.memory_id for one in answer.candidates) if answer.ranked else (),
@@ -195,10 +196,10 @@ def _unnamed(
 
 
 def _handled(
-    memories: Sequence[MemoryRecord], shown: Sequence[SessionMemory], handle_count: int
+    memories: Sequence[MemoryRecord], shown: Sequence[ShownRow], handle_count: int
 ) -> list[tuple[str, MemoryRecord]]:
     """A memory shown again after a compaction keeps its handle."""
-    known = {one.memory_id: str(one.handle) for one in shown}
+    known = {one.memory_id: one.handle for one in shown}
     fresh = numbered([one for one in memories if one.id not in known], handle_count + 1)
     handles = {**known, **{record.id: handle for handle, record in fresh}}
     return [(handles[record.id], record) for record in memories]

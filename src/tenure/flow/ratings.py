@@ -38,7 +38,7 @@ class Ballot:
         store = services.store
         self._injections = {one.code: one for one in store.injections(session.user, session.key)}
         shown = store.shown(session.user, session.key)
-        self._by_handle = {str(one.handle): one.memory_id for one in shown}
+        self._by_handle = {one.handle: one.memory_id for one in shown}
         self._ids = [one.memory_id for one in shown]
 
     def from_reply(self, text: str | None, channel: Channel) -> RatingsTaken:

@@ -33,6 +33,7 @@ from tenure.store.sessions import (
     Rating,
     SessionRecord,
     SessionScore,
+    ShownRow,
     Spending,
 )
 from tenure.store.sqlite_sessions import no_session
@@ -83,18 +84,23 @@ class SqliteSessionReads:
         return None if found is None else decode_session(found)
 
     def session_memories(self, user: str, key: str) -> list[SessionMemory]:
-        return self._candidates(user, key, "", "rank = 0, rank, memory_id")
-
-    def shown(self, user: str, key: str) -> list[SessionMemory]:
-        return self._candidates(
-            user, key, "AND handle IS NOT NULL", "CAST(substr(handle, 2) AS INTEGER)"
-        )
-
-    def _candidates(self, user: str, key: str, where: str, order: str) -> list[SessionMemory]:
         rows = self._all(
-            f"{SELECT_CANDIDATE} WHERE {_OF_SESSION} {where} ORDER BY {order}", (user, key)
+            f"{SELECT_CANDIDATE} WHERE {_OF_SESSION} ORDER BY rank = 0, rank, memory_id",
+            (user, key),
         )
         return [decode_candidate(row) for row in rows]
+
+    def shown(self, user: str, key: str) -> list[ShownRow]:
+        rows = self._all(
+            "SELECT memory_id, handle, injection, in_context, is_harmful, source, rank"  # noqa: S608
+            f" FROM session_memories WHERE {_OF_SESSION} AND handle IS NOT NULL"
+            " ORDER BY CAST(substr(handle, 2) AS INTEGER)",
+            (user, key),
+        )
+        return [
+            ShownRow(memory_id, handle, number, bool(in_context), bool(is_harmful), source, rank)
+            for memory_id, handle, number, in_context, is_harmful, source, rank in rows
+        ]
 
     def injections(self, user: str, key: str) -> list[Injection]:
         rows = self._all(

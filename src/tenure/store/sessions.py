@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,19 @@ class Injection:
     token_count: int
     memories: tuple[tuple[str, str], ...] = ()
     is_explained: bool = False
+
+
+class ShownRow(NamedTuple):
+    """What a session was shown, as every prompt asks for it; nothing of how it was ranked."""
+
+    memory_id: str
+    handle: str
+    # The injection that showed it first, and whether the agent still has it before its eyes.
+    injection: int
+    in_context: bool
+    is_harmful: bool
+    source: str
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +247,7 @@ class SessionReads(Protocol):
     def session_memories(self, user: str, key: str) -> list[SessionMemory]:
         """Every candidate of a session by rank, with what happened to it."""
 
-    def shown(self, user: str, key: str) -> list[SessionMemory]:
+    def shown(self, user: str, key: str) -> list[ShownRow]:
         """What a session was shown, by handle."""
 
     def injections(self, user: str, key: str) -> list[Injection]:
