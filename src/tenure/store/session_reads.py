@@ -13,7 +13,6 @@ from tenure.errors import Corrupt
 from tenure.rank.history import Past
 from tenure.store.engine import Engine
 from tenure.store.past import PastIndex
-from tenure.store.reads import as_json
 from tenure.store.session_rows import (
     SELECT_CANDIDATE,
     SELECT_EVENT,
@@ -40,6 +39,8 @@ from tenure.store.sqlite_sessions import no_session
 from tenure.types import Scope, SessionMemory, Turn
 
 _EVENTS_PER_TIMELINE = 2_000
+# Older evidence has faded, and a memory that is always shown would cost more with every session.
+PROOFS_PER_MEMORY = 100
 _OF_SESSION = "session = (SELECT session FROM sessions WHERE user = ? AND key = ?)"
 
 
@@ -168,18 +169,22 @@ class SqliteSessionReads:
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
         found: dict[str, list[Proof]] = {}
-        for memory_id, key, at, agent, label, is_known in self._all(
-            """SELECT c.memory_id, s.key, s.started_at,
-                    json_extract(c.label_parts, '$.agent'), c.label,
-                    json_extract(c.label_parts, '$.rule') = 'known'
-                FROM session_memories c JOIN sessions s ON s.session = c.session
-                WHERE s.user = ? AND c.memory_id IN (SELECT value FROM json_each(?))
-                    AND c.was_injected = 1 AND c.label IS NOT NULL
-                ORDER BY s.started_at, s.session""",
-            (user, as_json(memory_ids)),
-        ):
-            proof = Proof(key, moment(at), agent, label, bool(is_known))
-            found.setdefault(memory_id, []).append(proof)
+        for memory_id in memory_ids:
+            rows = self._all(
+                """SELECT s.key, s.started_at, json_extract(c.label_parts, '$.agent'), c.label,
+                        json_extract(c.label_parts, '$.rule') = 'known'
+                    FROM session_memories c JOIN sessions s ON s.session = c.session
+                    WHERE c.memory_id = ? AND c.was_injected = 1 AND c.label IS NOT NULL
+                        AND s.user = ?
+                    ORDER BY c.session DESC LIMIT ?""",
+                (memory_id, user, PROOFS_PER_MEMORY),
+            )
+            proofs = [
+                Proof(key, moment(at), agent, label, bool(is_known))
+                for key, at, agent, label, is_known in rows
+            ]
+            if proofs:
+                found[memory_id] = sorted(proofs, key=lambda one: one.at)
         return found
 
     # -- what can be seen -----------------------------------------------------------------

@@ -272,7 +272,7 @@ class SessionReads(Protocol):
         """Which memories helped the user in which sessions, and the number of this project."""
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
-        """By memory what the labelled sessions that were shown it say about it, oldest first."""
+        """By memory what the latest labelled sessions that were shown it say, oldest first."""
 
     def events(
         self, user: str, *, session_key: str | None = None, memory_id: str | None = None
