@@ -115,7 +115,7 @@ def _index(engine: Engine) -> Domain:
     services = engine.services
     serving = services.store.serving_embedder()
     if serving is None:
-        return Domain("index", _WELL if services.embedding.is_off else _HALF, {"embedder": None})
+        return _without_vectors(engine)
     state = services.store.embedding_state(serving.name)
     details = {
         "embedder": serving.name,
@@ -127,6 +127,14 @@ def _index(engine: Engine) -> Domain:
     if not state.is_complete or details["is_changing"]:
         return Domain("index", _COLD, details, ("vectors are missing and being made",))
     return Domain("index", _WELL, details)
+
+
+def _without_vectors(engine: Engine) -> Domain:
+    """No embedder serves yet: no harm by choice, or while there is nothing to find."""
+    services = engine.services
+    is_well = services.embedding.is_off or not services.store.embedding_state("").memory_count
+    warnings = () if is_well else ("no memory has a vector yet",)
+    return Domain("index", _WELL if is_well else _HALF, {"embedder": None}, warnings)
 
 
 def _queue(engine: Engine) -> Domain:

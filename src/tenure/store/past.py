@@ -6,7 +6,10 @@ The database stays the truth; this is a copy that catches up when sessions were 
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +20,8 @@ from tenure.store.session_rows import moment
 
 _SECONDS_PER_DAY = 86_400.0
 _NONE = -1
+
+Kind = TypeVar("Kind", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,75 @@ class _Lesson:
     rows: NDArray[np.int64]
     gains: NDArray[np.float64]
 
+    def vector_of(self, embedder: str | None) -> bytes:
+        """The context's vector, if it is one of this embedder."""
+        return self.vector if embedder is not None and embedder == self.embedder else b""
+
+
+class _Column(Generic[Kind]):
+    """An array that changes at its end only; what was handed out before is never disturbed."""
+
+    def __init__(self, empty: NDArray[Kind]) -> None:
+        self._array = empty
+        self._count = 0
+
+    @property
+    def values(self) -> NDArray[Kind]:
+        """What there is by now."""
+        return self._array[: self._count]
+
+    def put(self, at: int, values: Any) -> None:
+        """Puts values in place of everything from a place on."""
+        needed = at + len(values)
+        if at < self._count or needed > len(self._array):
+            room = np.empty((needed + needed // 2, *self._array.shape[1:]), self._array.dtype)
+            room[:at] = self._array[:at]
+            self._array = room
+        self._array[at:needed] = values
+        self._count = needed
+
+
+class _Arrays:
+    """Finished sessions side by side, with contexts of one embedder."""
+
+    def __init__(self, embedder: str | None, width: int) -> None:
+        self.embedder, self.width = embedder, width
+        self._times = _Column(np.empty(0, np.float64))
+        self._contexts = _Column(np.empty((0, width), np.float32))
+        self._projects = _Column(np.empty(0, np.int64))
+        self._use_session = _Column(np.empty(0, np.int64))
+        self._use_memory = _Column(np.empty(0, np.int64))
+        self._use_gain = _Column(np.empty(0, np.float64))
+
+    def put(self, at: int, lessons: Sequence[_Lesson]) -> None:
+        """Puts sessions in place of all from a place on."""
+        places = np.arange(at, at + len(lessons))
+        used_at = int(np.searchsorted(self._use_session.values, at))
+        self._times.put(at, [lesson.at_days for lesson in lessons])
+        self._contexts.put(at, self._vectors(lessons))
+        self._projects.put(at, [lesson.project for lesson in lessons])
+        self._use_session.put(used_at, np.repeat(places, [len(one.rows) for one in lessons]))
+        self._use_memory.put(used_at, np.concatenate([one.rows for one in lessons]))
+        self._use_gain.put(used_at, np.concatenate([one.gains for one in lessons]))
+
+    def _vectors(self, lessons: Sequence[_Lesson]) -> NDArray[np.float32]:
+        """A row per session; one of another embedder says nothing here."""
+        usable = [lesson.vector_of(self.embedder) for lesson in lessons]
+        missing = bytes(4 * self.width)
+        blob = b"".join(one if len(one) == len(missing) else missing for one in usable)
+        return np.frombuffer(blob, np.float32).reshape(len(lessons), self.width)
+
+    def past(self) -> Past:
+        """All of it."""
+        return Past(
+            times_days=self._times.values,
+            contexts=self._contexts.values,
+            projects=self._projects.values,
+            use_session=self._use_session.values,
+            use_memory=self._use_memory.values,
+            use_gain=self._use_gain.values,
+        )
+
 
 class PastIndex:
     """The finished sessions of one user; not for several threads at once."""
@@ -38,8 +112,10 @@ class PastIndex:
         self._user = user
         self._learned = 0
         self._lessons: dict[int, _Lesson] = {}
+        # By time, with the session's number, which tells apart what began at the same moment.
+        self._order: list[tuple[float, int]] = []
         self._projects: dict[str, int] = {}
-        self._built: tuple[str | None, Past] | None = None
+        self._arrays = _Arrays(None, 0)
 
     def project_number(self, project: str | None) -> int:
         """The small number of a project, -1 for none."""
@@ -49,20 +125,37 @@ class PastIndex:
 
     def caught_up(self, connection: sqlite3.Connection, embedder: str | None) -> Past:
         """All that is known by now, with contexts of one embedder."""
-        if self._read_on(connection):
-            self._built = None
-        if self._built is None or self._built[0] != embedder:
-            self._built = (embedder, self._build(embedder))
-        return self._built[1]
+        fresh = self._read_on(connection)
+        # What began before is as it was: only the sessions since then are put in anew.
+        changed = min((self._placed(session) for session in fresh), default=len(self._order))
+        width = max((len(self._vector(session, embedder)) // 4 for session in fresh), default=0)
+        if embedder != self._arrays.embedder or width > self._arrays.width:
+            every = (len(self._vector(session, embedder)) // 4 for session in self._lessons)
+            self._arrays = _Arrays(embedder, max(every, default=0))
+            changed = 0
+        if changed < len(self._order):
+            self._arrays.put(changed, [self._lessons[one] for _, one in self._order[changed:]])
+        return self._arrays.past()
 
-    def _read_on(self, connection: sqlite3.Connection) -> bool:
+    def _placed(self, session: int) -> int:
+        """The place of a session in the order, into which a new one is put."""
+        key = (self._lessons[session].at_days, session)
+        place = bisect_left(self._order, key)
+        if self._order[place : place + 1] != [key]:
+            self._order.insert(place, key)
+        return place
+
+    def _vector(self, session: int, embedder: str | None) -> bytes:
+        return self._lessons[session].vector_of(embedder)
+
+    def _read_on(self, connection: sqlite3.Connection) -> list[int]:
         fresh = connection.execute(
             """SELECT session, started_at, project, embedder, coalesce(context_vector, x''), learned
                 FROM sessions WHERE user = ? AND learned > ? ORDER BY learned""",
             (self._user, self._learned),
         ).fetchall()
         if not fresh:
-            return False
+            return []
         uses: dict[int, list[tuple[int, float]]] = {}
         for session, row, gain in connection.execute(
             """SELECT u.session, m.row, u.gain FROM uses u
@@ -82,28 +175,4 @@ class PastIndex:
                 np.array([gain for _, gain in helped], np.float64),
             )
             self._learned = max(self._learned, learned)
-        return True
-
-    def _build(self, embedder: str | None) -> Past:
-        lessons = sorted(self._lessons.items(), key=lambda pair: (pair[1].at_days, pair[0]))
-        kept = [lesson for _, lesson in lessons]
-        counts = [len(lesson.rows) for lesson in kept]
-        return Past(
-            times_days=np.array([lesson.at_days for lesson in kept], np.float64),
-            contexts=_contexts(kept, embedder),
-            projects=np.array([lesson.project for lesson in kept], np.int64),
-            use_session=np.repeat(np.arange(len(kept), dtype=np.int64), counts),
-            use_memory=np.concatenate([np.empty(0, np.int64), *(one.rows for one in kept)]),
-            use_gain=np.concatenate([np.empty(0, np.float64), *(one.gains for one in kept)]),
-        )
-
-
-def _contexts(lessons: list[_Lesson], embedder: str | None) -> NDArray[np.float32]:
-    """A row per session; one of another embedder says nothing here."""
-    usable = [
-        lesson.vector if lesson.embedder == embedder and embedder is not None else b""
-        for lesson in lessons
-    ]
-    width = max((len(vector) for vector in usable), default=0)
-    blob = b"".join(vector if len(vector) == width else bytes(width) for vector in usable)
-    return np.frombuffer(blob, np.float32).reshape(len(lessons), width // 4)
+        return [row[0] for row in fresh]
