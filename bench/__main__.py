@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import gate, judge, retrieval, sessions, speed, streams
+from bench import gate, judge, retrieval, sessions, sidecar, speed, streams
 
 # Quality first, then speed, when nothing else keeps the machine busy.
 BENCHES = {
@@ -14,6 +14,7 @@ BENCHES = {
     "judge": judge,
     "streams": streams,
     "speed": speed,
+    "sidecar": sidecar,
     "sessions": sessions,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,11 +24,12 @@ Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status, whether it says when to come back, and the body."""
+    """A status, whether it says when to come back, the body, and how long it took once sent."""
 
     status: int
     says_when: bool
     body: Any
+    took_ms: float = 0.0
 
 
 class Lines:
@@ -54,18 +56,21 @@ class Lines:
             f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             f"content-length: {len(content)}\r\n\r\n"
         )
+        sent_s = time.perf_counter()
         try:
             writer.write(head.encode() + content)
             found = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
             fields = dict(part.split(": ", 1) for part in found[1:] if part)
             raw = await reader.readexactly(int(fields["content-length"]))
+            took_ms = (time.perf_counter() - sent_s) * 1e3
             is_kept = fields.get("connection") != "close"
         finally:
             if is_kept:
                 self._idle.append(line)
             else:
                 writer.close()
-        return Answer(int(found[0].split()[1]), "retry-after" in fields, json.loads(raw))
+        status = int(found[0].split()[1])
+        return Answer(status, "retry-after" in fields, json.loads(raw), took_ms)
 
     async def close(self) -> None:
         """Hangs up."""

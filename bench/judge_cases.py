@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from bench.datasets import ADVERSARIAL, MAX_MEMORY_CHARS, Corpus, data_root
 from bench.plain import Embedder
 from bench.product import is_derived
-from bench.streams import Clock, Keeper
 from bench.streams_data import Stream, StreamMemory, StreamSession, _rows
+from bench.streams_replay import Clock, Keeper
 from tenure import Memory
 from tenure.settings import load_settings
 from tenure.text.conduct import passages

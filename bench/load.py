@@ -3,6 +3,10 @@
 Requests leave at moments drawn beforehand, however slow the answers are, and each is timed from
 the moment it should have left. After the rated load come 4 and 20 times as much, each followed by
 the rated load again: what is too much must be refused quickly, and forgotten soon after.
+
+Whoever sends a thousand requests a second from Python may be late by itself. Beside the time since
+a refusal was due stand the time since its request was sent, and how late requests were sent, so
+that a client that cannot keep up is seen and not taken for the daemon.
 """
 
 from __future__ import annotations
@@ -48,6 +52,9 @@ class Heard:
 
     accepted: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     refused: list[float] = field(default_factory=list)
+    # The same from the moment of sending, and how late every request was sent.
+    refused_once_sent: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
     # When each request was due, in seconds, how long it took, and whether it was accepted.
     timeline: list[tuple[float, float, bool]] = field(default_factory=list)
@@ -58,10 +65,12 @@ class Heard:
         is_accepted = answer.status == 200
         self.statuses[answer.status] += 1
         self.timeline.append((due_s, took_ms, is_accepted))
+        self.late.append(max(0.0, took_ms - answer.took_ms))
         if is_accepted:
             self.accepted[kind].append(took_ms)
         elif answer.status in REFUSALS and answer.says_when:
             self.refused.append(took_ms)
+            self.refused_once_sent.append(answer.took_ms)
         else:
             self.errors[f"{kind} {answer.status} {str(answer.body)[:200]}"] += 1
 
@@ -251,13 +260,16 @@ def overload_rows(factor: int, over: Heard, after: Heard, rated: Heard) -> list[
     refused, count = len(over.refused), len(over.timeline)
     usual = rated.percentile(95)
     told = ", ".join(f"{status}: {many}" for status, many in sorted(over.statuses.items()))
-    quick = float(np.percentile(over.refused, 99)) if over.refused else 0.0
-    half = float(np.percentile(over.refused, 50)) if over.refused else 0.0
+    half, quick = _percentiles(over.refused, 50, 99)
+    sent_half, sent_quick = _percentiles(over.refused_once_sent, 50, 99)
+    late_half, late_most = _percentiles(over.late, 50, 99)
     normal_s = normal_after_s(after, usual)
     return [
         (f"{factor}x: errors", float(over.error_count), 0.0, f"{dict(over.errors) or told}"),
         (f"{factor}x: refused, %", 100.0 * refused / max(1, count), None, told),
         (f"{factor}x: refusal, p99 ms", quick, REFUSED_P99_MS, f"p50 {half:.1f}"),
+        (f"{factor}x: refusal once sent, p99 ms", sent_quick, None, f"p50 {sent_half:.1f}"),
+        (f"{factor}x: sent late by the client, p99 ms", late_most, None, f"p50 {late_half:.1f}"),
         (
             f"{factor}x: accepted, p99 ms",
             over.percentile(99),
@@ -271,6 +283,11 @@ def overload_rows(factor: int, over: Heard, after: Heard, rated: Heard) -> list[
             f"twice the usual p95 of {usual:.1f} ms",
         ),
     ]
+
+
+def _percentiles(times: list[float], *percents: float) -> list[float]:
+    found: list[float] = np.percentile(times or [0.0], percents).tolist()
+    return found
 
 
 def main(options: argparse.Namespace) -> int:

@@ -1,9 +1,12 @@
-"""Replay streams of real sessions: python -m bench.streams [--stream NAME ...] [--limit N].
+"""The proof: replay streams of real sessions and see who ranks better. python -m bench.streams
 
 Every session runs through the library in the order of time: what was known by then is stored, the
 session is served, its ranking is held against what was really used, and only then is the library
-told. `--shuffled` tells it about memories drawn by chance instead: what is left of the figures is
-what texts and dates alone explain. Exits with 1 when a bar is missed.
+told. It learns as it goes, on its default configuration, from an empty store. Base weights are
+never trained on the stream they are judged by.
+
+`--shuffled N` tells it about memories drawn by chance instead, N times: what is served must then
+not fall behind the baseline. Exits with 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -11,292 +14,199 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench import report
 from bench.datasets import MissingData
-from bench.streams_data import STREAMS, Stream, StreamSession, load
-from tenure import Memory
-from tenure.rank import scores
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.rank.metrics import bootstrap_interval, ndcg_at
-from tenure.settings import load_settings
-from tenure.types import Candidate
+from bench.streams_ablate import ablations
+from bench.streams_bars import Figures, missed, missed_shuffled
+from bench.streams_data import LOCOMO_STREAMS, STREAMS, load
+from bench.streams_replay import BASELINE, PREDICTOR, SERVED, Outcome, Run, replay
+from tenure.rank.metrics import bootstrap_interval, paired_bootstrap
 
-DEPTH = 10
-QUARTERS = 4
 SEED = 20261115
-BASELINE, SERVED = "baseline", "served"
-# NDCG@10 that the baseline must reach over a whole stream, and the share of what was used that
-# must be among the candidates.
-LINES = {"agent_specstory": 0.446, "agent_calibrate": 0.724, "git_datasette_2h": 0.429}
-POOL_LINES = {"agent_specstory": 0.90}
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(slots=True)
-class Clock:
-    """The time of the session that is replayed."""
-
-    at: datetime
-
-    def __call__(self) -> datetime:
-        return self.at
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Per-session figures of one stream; NaN where nothing old enough was used."""
-
-    name: str
-    pool_recall: list[float] = field(default_factory=list)
-    ndcg: dict[str, list[float]] = field(default_factory=dict)
-
-    def mean(self, method: str) -> float:
-        """The mean over the sessions that used something."""
-        return float(np.nanmean(self.ndcg[method]))
-
-    def quarters(self, method: str) -> list[float]:
-        """The mean in each quarter of the stream."""
-        parts = np.array_split(np.array(self.ndcg[method]), QUARTERS)
-        return [float(np.nanmean(part)) for part in parts if np.isfinite(part).any()]
-
-
-class Keeper:
-    """Brings a store to what was known at each moment."""
-
-    def __init__(self, memory: Memory, stream: Stream) -> None:
-        self._memory = memory
-        self._stream = stream
-        self._texts: dict[str, str] = {}
-        self.ids: dict[str, str] = {}
-
-    def catch_up(self, moment: datetime) -> None:
-        """Stores what is new, changes what has changed and forgets what is gone."""
-        known = {one.id: one.text_before(moment) for one in self._stream.memories}
-        fresh = [one for one in self._stream.memories if known[one.id] and one.id not in self.ids]
-        results = self._memory.remember_many(
-            {
-                "content": known[one.id],
-                "project": one.project,
-                "created_at": one.created_at,
-                "on_similar": "keep",
-            }
-            for one in fresh
-        )
-        for one, result in zip(fresh, results, strict=True):
-            if result.memory is None or result.outcome != "stored":
-                raise RuntimeError(f"{one.id} was not stored: {result.reason or result.error}")
-            self.ids[one.id] = result.memory.id
-            self._texts[one.id] = str(known[one.id])
-        for one_id in [one_id for one_id, text in self._texts.items() if text != known[one_id]]:
-            self._renew(one_id, known[one_id])
-
-    def _renew(self, one_id: str, text: str | None) -> None:
-        if text is None:
-            self._memory.forget(self.ids.pop(one_id))
-            del self._texts[one_id]
-        else:
-            self._memory.update(self.ids[one_id], content=text)
-            self._texts[one_id] = text
-
-
-def replay(
-    stream: Stream, limit: int | None = None, *, shuffled: bool = False, folder: Path | None = None
-) -> Outcome:
-    """Runs a stream, or its first sessions, through the library."""
-    outcome, clock = Outcome(stream.name), Clock(stream.sessions[0].at)
-    rng = np.random.default_rng(SEED)
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        # The defaults, whatever the machine's own configuration says; example keys in files are
-        # no reason to leave the files out.
-        settings = load_settings(Path(place), {}, {"secrets.policy": "redact"})
-        path = Path(place) / "streams.db"
-        with Memory(path, clock=clock, settings=settings, everywhere=True) as memory:
-            keeper = Keeper(memory, stream)
-            for number, session in enumerate(stream.sessions[:limit]):
-                clock.at = session.at
-                keeper.catch_up(session.at)
-                gains = {keeper.ids[one]: gain for one, gain in session.gains.items()}
-                told = _by_chance(gains, keeper, rng) if shuffled else gains
-                _serve(memory, outcome, f"{number}-{session.key}", session, (gains, told))
-    return outcome
-
-
-def _by_chance(
-    gains: Mapping[str, float], keeper: Keeper, rng: np.random.Generator
-) -> dict[str, float]:
-    """The same gains, given to memories drawn by chance."""
-    drawn = rng.choice(sorted(keeper.ids), len(gains), replace=False)
-    return dict(zip((keeper.ids[one] for one in drawn.tolist()), gains.values(), strict=True))
-
-
-def _serve(
-    memory: Memory,
-    outcome: Outcome,
-    key: str,
-    asked: StreamSession,
-    gains: tuple[Mapping[str, float], Mapping[str, float]],
-) -> None:
-    """One session: served, measured by what really helped, then told what is said to have."""
-    real, told = gains
-    labels: dict[Hashable, float] = dict(real.items())
-    session = memory.session(key, project=asked.project, context=asked.context)
-    served = recorded(memory, key)
-    rankings = {SERVED: session.ranking, BASELINE: baseline(served), **alternatives(served)}
-    for method, ranking in rankings.items():
-        found = ndcg_at(ranking, labels, DEPTH)
-        outcome.ndcg.setdefault(method, []).append(np.nan if found is None else found)
-    pool = set(session.ranking)
-    outcome.pool_recall.append(len(pool & real.keys()) / len(real) if real else np.nan)
-    # The label of a memory that was edited is 1, of one that was only read a half.
-    session.end(used={one: gain / 2.0 for one, gain in told.items()})
-
-
-def recorded(memory: Memory, key: str) -> list[Candidate]:
-    """The candidates of a session with every number as it was served."""
-    store = memory._services.store
-    return [one.candidate for one in store.session_memories(memory.scope.user, key)]
-
-
-def baseline(served: Sequence[Candidate]) -> list[str]:
-    """The order of the baseline alone."""
-    ranked = [one for one in served if one.baseline_rank is not None]
-    return [one.memory_id for one in sorted(ranked, key=lambda one: one.baseline_rank or 0)]
-
-
-def alternatives(served: Sequence[Candidate]) -> dict[str, list[str]]:
-    """What other rules make of the same candidates, computed from the numbers on record."""
-    ids = [one.memory_id for one in served]
-    if any(one.feature_version != FEATURE_VERSION for one in served):
-        raise RuntimeError("the features on record are of another version")
-    table = np.array([one.features for one in served]).reshape(len(served), len(FEATURES))
-    column = dict(zip(FEATURES, table.T, strict=True))
-    rules: dict[str, Callable[[Mapping[str, Floats]], Floats]] = {
-        "seed feed": _seed_feed,
-        "importance x recency": lambda known: known["effective"],
-        "hybrid text": _hybrid,
-        "hand-made mix": _mix,
-    }
-    return {
-        name: [ids[at] for at in scores.descending(rule(column), ids)]
-        for name, rule in rules.items()
-    }
-
-
-def _seed_feed(known: Mapping[str, Floats]) -> Floats:
-    """The composite fed with the raw cosine, the creation time and the stored usefulness."""
-    nothing = np.zeros_like(known["cosine"])
-    weight = scores.source_weight(
-        known["provenance"], known["confidence"], nothing, scores.SourceWeights()
-    )
-    return scores.composite(
-        scores.relevance(known["cosine"], weight),
-        scores.recency(np.expm1(known["log_age_days"])),
-        known["stored_usefulness"],
-        known["confidence"],
-        known["frequency"],
-    )
-
-
-def _hybrid(known: Mapping[str, Floats]) -> Floats:
-    return 0.7 * np.maximum(known["cosine"], 0.0) + 0.3 * known["text"]
-
-
-def _mix(known: Mapping[str, Floats]) -> Floats:
-    """The best rule made by hand without the composite's five weights."""
-    return _hybrid(known) + 0.3 * known["association"] + 0.2 * known["frecency"]
-
-
-# -- what is printed and kept ---------------------------------------------------------------
+SEEDS = 3
+REPORTED = ("agent_specstory", "agent_calibrate", "git_datasette_2h", "git_simonw3_2h")
+# Trained on the agents' streams; the shipped base knows the git history, so it cannot judge itself.
+AGENTS_BASE = Path(__file__).parent / "results" / "base-agents.sgpt"
+WORKERS = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench and return 0, or 1 when a bar is missed."""
     options = _options(arguments)
-    outcomes: list[Outcome] = []
-    for name in options.stream or LINES:
-        try:
-            stream = load(name)
-        except MissingData as missing:
-            print(missing)
-            continue
-        outcomes.append(replay(stream, options.limit, shuffled=options.shuffled))
-        show(outcomes[-1])
-    is_whole = options.limit is None and not options.shuffled
-    misses = [miss for outcome in outcomes for miss in missed_bars(outcome)] if is_whole else []
+    names = options.stream or REPORTED
+    jobs = [(name, _run(name, seed, options)) for name in names for seed in range(options.seeds)]
+    try:
+        with ProcessPoolExecutor(WORKERS) as pool:
+            if options.shuffled:
+                return _shuffled(pool, names, options)
+            outcomes = list(pool.map(_replayed, jobs))
+    except MissingData as missing:
+        print(missing)
+        return 0
+    return _finish({name: [one for one in outcomes if one.name == name] for name in names}, options)
+
+
+def _run(name: str, seed: int, options: argparse.Namespace) -> Run:
+    settings: dict[str, object] = {"predictor.scorer": options.scorer}
+    base = options.base or (AGENTS_BASE if name.startswith("git_") else None)
+    if base is not None:
+        settings["predictor.base_weights"] = str(base)
+    return Run(seed=seed, limit=options.limit, settings=settings, keep=seed == 0)
+
+
+def _replayed(job: tuple[str, Run]) -> Outcome:
+    name, run = job
+    outcome = replay(load(name), run)
+    show(outcome)
+    return outcome
+
+
+def _harmed(job: tuple[str, Run]) -> tuple[float, bool]:
+    """What chance credit cost, beside the same run without a predictor; and whether it was heard.
+
+    Where the predictor was not heard the two serve the same, but for ids that break ties by chance.
+    """
+    name, run = job
+    heard = replay(load(name), run)
+    alone = replay(load(name), replace(run, settings={"predictor.enabled": False}))
+    margins = np.array(alone.ndcg[SERVED]) - np.array(heard.ndcg[SERVED])
+    margins[np.array(heard.alpha) >= 1.0] = 0.0
+    return float(np.nanmean(margins)), heard.first_influence is not None
+
+
+# -- what is printed and kept ---------------------------------------------------------------
+
+
+def _finish(by_name: dict[str, list[Outcome]], options: argparse.Namespace) -> int:
+    figures = [Figures.of(outcomes) for outcomes in by_name.values()]
+    told = [summary(outcomes) for outcomes in by_name.values()]
+    for one in figures:
+        print(one.line())
+    if options.ablate:
+        for outcomes, entry in zip(by_name.values(), told, strict=True):
+            found = ablations(outcomes[0].kept)
+            entry["ablations"] = found
+            for name, (whole, later) in found.items():
+                print(f"  {entry['name']:18s} {name:28s} {whole:.3f}  second half {later:.3f}")
+    is_whole = options.limit is None and options.scorer == "features"
+    misses = [miss for one in figures for miss in missed(one)] if is_whole else []
     for miss in misses:
         print("MISSED", miss)
-    if outcomes and is_whole and not misses:
+    if figures and is_whole and not misses:
         print("All bars are met.")
+    if options.plots:
+        from bench.streams_plot import plot
+
+        for outcomes in by_name.values():
+            plot(outcomes[0], options.plots)
     if is_whole or options.json != Path("streams.json"):
-        figures = {"streams": [summary(one) for one in outcomes], "missed": misses}
         report.write(
-            {**figures, "limit": options.limit, "shuffled": options.shuffled}, options.json
+            {"streams": told, "missed": misses, "limit": options.limit, "scorer": options.scorer},
+            options.json,
         )
     return 1 if misses else 0
 
 
-def missed_bars(outcome: Outcome) -> list[str]:
-    """Say in one line each where the baseline or the pool is below its line."""
-    pool = float(np.nanmean(outcome.pool_recall))
-    figures = (
-        (f"NDCG@{DEPTH} of the baseline", outcome.mean(BASELINE), LINES.get(outcome.name, 0.0)),
-        ("pool recall", pool, POOL_LINES.get(outcome.name, 0.0)),
-    )
-    return [
-        f"{outcome.name}: {what} {value:.3f} is below the line {line:.3f}"
-        for what, value, line in figures
-        if value < line
-    ]
+def _shuffled(pool: ProcessPoolExecutor, names: Sequence[str], options: argparse.Namespace) -> int:
+    told: list[dict[str, object]] = []
+    misses: list[str] = []
+    for name in names:
+        runs = (_run(name, 1_000 + number, options) for number in range(options.shuffled))
+        found = list(pool.map(_harmed, [(name, replace(one, shuffled=True)) for one in runs]))
+        harm, heard = [one[0] for one in found], sum(one[1] for one in found)
+        told.append(
+            {
+                "name": name,
+                "runs": len(harm),
+                "mean_harm": round(float(np.mean(harm)), 5),
+                "worst_harm": round(max(harm), 5),
+                "runs_with_influence": heard,
+                "harms": [round(value, 5) for value in harm],
+            }
+        )
+        print(
+            f"{name:18s} {len(harm)} shuffled runs: mean harm {np.mean(harm):+.4f}, "
+            f"worst {max(harm):+.4f}, influence in {heard}"
+        )
+        misses += missed_shuffled(name, harm)
+    for miss in misses:
+        print("MISSED", miss)
+    report.write({"shuffled": told, "missed": misses, "limit": options.limit}, options.json)
+    return 1 if misses else 0
 
 
 def show(outcome: Outcome) -> None:
     """Print one stream: its pool, and every ranking with its quarters."""
     pool = np.array(outcome.pool_recall)
     counted = f"{len(pool)} sessions, {int(np.isfinite(pool).sum())} scored"
-    print(f"\n{outcome.name}: {counted}, pool recall {np.nanmean(pool):.3f}")
-    print(f"  {f'NDCG@{DEPTH}':24s}{'all':>8s}   by quarter")
+    lines = [
+        f"\n{outcome.name}, seed {outcome.seed}: {counted}, pool recall {np.nanmean(pool):.3f}",
+        f"  {'NDCG@10':24s}{'all':>8s}{'later':>8s}   by quarter",
+    ]
     for method in outcome.ndcg:
         quarters = " ".join(f"{value:.3f}" for value in outcome.quarters(method))
-        print(f"  {method:24s}{outcome.mean(method):8.3f}   {quarters}", flush=True)
+        later = outcome.mean(method, outcome.second_half)
+        lines.append(f"  {method:24s}{outcome.mean(method):8.3f}{later:8.3f}   {quarters}")
+    lines.append(
+        f"  heard from session {outcome.first_influence}, win rate {outcome.win_rate:.2f}, "
+        f"models {max(outcome.version)}, alpha at the end {outcome.alpha[-1]:.2f}"
+    )
+    print("\n".join(lines), flush=True)
 
 
-def summary(outcome: Outcome) -> dict[str, object]:
+def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
     """Return the figures of a stream as plain values for the JSON report."""
+    first, rng = outcomes[0], np.random.default_rng(SEED)
     methods = {}
-    for method, values in outcome.ndcg.items():
-        found = bootstrap_interval(values, np.random.default_rng(SEED))
+    for method in first.ndcg:
+        found = bootstrap_interval(first.ndcg[method], rng)
         methods[method] = {
-            "ndcg@10": round(found.mean, 4),
+            "ndcg@10": round(float(np.mean([one.mean(method) for one in outcomes])), 4),
             "interval": [round(found.low, 4), round(found.high, 4)],
-            "quarters": [round(value, 4) for value in outcome.quarters(method)],
+            "quarters": [round(value, 4) for value in first.quarters(method)],
+            "ratio_second_half": round(float(np.mean([one.ratio(method) for one in outcomes])), 4),
         }
+    ahead = {
+        name: paired_bootstrap(first.ndcg[name], first.ndcg[BASELINE], rng)
+        for name in (SERVED, PREDICTOR)
+    }
     return {
-        "name": outcome.name,
-        "sessions": len(outcome.pool_recall),
-        "scored": int(np.isfinite(outcome.pool_recall).sum()),
-        "pool_recall": round(float(np.nanmean(outcome.pool_recall)), 4),
-        "line": LINES.get(outcome.name),
+        "name": first.name,
+        "seeds": len(outcomes),
+        "sessions": len(first.pool_recall),
+        "scored": int(np.isfinite(first.pool_recall).sum()),
+        "pool_recall": round(float(np.nanmean(first.pool_recall)), 4),
+        "first_influence": [one.first_influence for one in outcomes],
+        "win_rate": [round(one.win_rate, 4) for one in outcomes],
+        "ahead_of_baseline": {
+            name: [round(value, 4) for value in (found.mean, found.low, found.high)]
+            for name, found in ahead.items()
+        },
         "methods": methods,
+        "alpha": first.alpha,
     }
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.streams", description=__doc__)
-    parser.add_argument("--stream", nargs="+", choices=STREAMS, help="those with a bar, else these")
+    every = (*STREAMS, *LOCOMO_STREAMS)
+    parser.add_argument("--stream", nargs="+", choices=every, help="those with a bar, else these")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how often, with other keys")
     parser.add_argument("--limit", type=int, help="replay only the first sessions")
-    parser.add_argument("--shuffled", action="store_true", help="credit drawn by chance")
+    parser.add_argument("--shuffled", type=int, default=0, help="so many runs with chance credit")
+    parser.add_argument("--scorer", choices=("features", "attention"), default="features")
+    parser.add_argument("--base", type=Path, help="base weights for all streams")
+    parser.add_argument("--ablate", action="store_true", help="leave kinds of features out")
+    parser.add_argument("--plots", type=Path, help="folder for the curves")
     parser.add_argument("--json", type=Path, default=Path("streams.json"), help="result file")
     return parser.parse_args(arguments)
 

@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bench.datasets import _checked, data_root
+import numpy as np
 
-STREAMS = ("agent_specstory", "agent_calibrate", "git_datasette_2h", "git_simonw3_2h")
+from bench.datasets import ADVERSARIAL, Corpus, _checked, data_root, load_locomo
+
+STREAMS = (
+    "agent_specstory",
+    "agent_calibrate",
+    "git_datasette_2h",
+    "git_simonw3_2h",
+    "git_datasette",
+)
+# LoCoMo's conversations, whose questions have no order of their own: one a day, after the talk.
+LOCOMO_STREAMS = tuple(f"locomo_{number}" for number in range(10))
+_ORDER_SEED = 7
 # What a session used without saying how: all of it alike.
 PLAIN_GAIN = 2.0
 
@@ -67,6 +78,9 @@ class Stream:
 
 def load(name: str, root: Path | None = None) -> Stream:
     """Load one stream, its hashes checked and its leaks closed."""
+    if name in LOCOMO_STREAMS:
+        corpora = load_locomo(root or data_root())
+        return guarded(_questions(name, corpora[LOCOMO_STREAMS.index(name)]))
     folder = (root or data_root()) / "streams" / name
     sessions = [_session(row) for row in _rows(folder / "sessions.jsonl")]
     projects = {session.project for session in sessions}
@@ -88,6 +102,29 @@ def guarded(stream: Stream) -> Stream:
 
     ordered = sorted(stream.sessions, key=lambda session: session.at)
     return replace(stream, sessions=tuple(honest(session) for session in ordered))
+
+
+def _questions(name: str, corpus: Corpus) -> Stream:
+    """A conversation as a stream: its turns are known, then questions come, one a day."""
+    begun = [doc.at for doc in corpus.docs if doc.at is not None]
+    memories = [
+        StreamMemory(doc.id, None, at, None, (Version(at, _storable(doc.text)),))
+        for doc in corpus.docs
+        if (at := doc.at) is not None
+    ]
+    asked = [query for query in corpus.queries if query.category != ADVERSARIAL]
+    order = np.random.default_rng(_ORDER_SEED).permutation(len(asked))
+    sessions = [
+        StreamSession(
+            key=f"q{place}",
+            at=max(begun) + timedelta(days=day),
+            project=None,
+            context=asked[place].text,
+            gains=dict.fromkeys(asked[place].relevant, PLAIN_GAIN),
+        )
+        for day, place in enumerate(order.tolist(), start=1)
+    ]
+    return Stream(name, tuple(memories), tuple(sessions))
 
 
 def _session(row: dict[str, Any]) -> StreamSession:

@@ -99,6 +99,14 @@ class AsyncMemory:
         begun = await _on_thread(self._memory.session, key, project, context, **told)
         return AsyncSession(begun)
 
+    async def predictor_status(self) -> dict[str, Any]:
+        """Everything about this user's predictor."""
+        return await _on_thread(self._memory.predictor_status)
+
+    async def why(self, memory_id: str, session_key: str) -> dict[str, Any]:
+        """Every number that put a memory into a session, or kept it out."""
+        return await _on_thread(self._memory.why, memory_id, session_key)
+
     async def drain(self) -> int:
         """Runs every job that is due now."""
         return await _on_thread(self._memory.drain)

@@ -12,7 +12,8 @@ TenureError                     the base; catch this one
 │   ├── DiskFull                no space left                              507
 │   ├── ReadOnlyStore           the files cannot be written                500
 │   ├── Corrupt                 the database is damaged                    500
-│   └── SchemaTooNew            written by a newer Tenure                  500
+│   ├── SchemaTooNew            written by a newer Tenure                  500
+│   └── BadCheckpoint           a file of a learned model is not sound     500
 └── PortError                   something outside the process failed       502
     ├── PortTimeout             it did not answer in time                  504
     ├── BadReply                it answered nonsense                       502
@@ -114,6 +115,12 @@ class SchemaTooNew(StorageError):
     """The database was written by a newer Tenure."""
 
     code = "schema_too_new"
+
+
+class BadCheckpoint(StorageError):
+    """A file that should hold a learned model does not, or not a sound one; it is left as it is."""
+
+    code = "bad_checkpoint"
 
 
 class PortError(TenureError):

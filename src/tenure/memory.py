@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tenure.errors import Busy, InputError, StorageError, TenureError
-from tenure.flow import change, graph
+from tenure.flow import change, explain, graph, standing
 from tenure.flow import recall as recalling
 from tenure.flow import write as writing
 from tenure.flow.background import Background
@@ -55,18 +55,20 @@ class Memory:
         actor: str = "library",
         everywhere: bool = False,
         background: bool = True,
+        apart: bool = False,
     ) -> None:
         """Opens the store, or makes it.
 
         `everywhere` lets ids name memories of all the user's projects and agents, for people's
         tools; searches keep to their scope all the same. `background` lets a changed embedder's
-        vectors be made meanwhile.
+        vectors be made meanwhile. `apart` has the model score in a process of its own, as the
+        daemon does.
         """
         home = home_folder(os.environ)
         self.settings = settings or load_settings(home, os.environ)
         self.scope = self._checked_scope(user, agent, project)
         file = store_file(path, self.settings)
-        services = open_services(file, self.settings, World(clock), actor)
+        services = open_services(file, self.settings, World(clock), actor, apart=apart)
         self._services = replace(services, user=self.scope.user)
         self._everywhere = everywhere
         self._works = Background(self._services)
@@ -238,6 +240,16 @@ class Memory:
         elif self._may_work:
             self._works.nudge()
 
+    # -- learning -------------------------------------------------------------------------
+
+    def predictor_status(self) -> dict[str, Any]:
+        """Everything about this user's predictor: its phase, its influence and why, its models."""
+        return standing.predictor_status(self._services, self.scope.user)
+
+    def why(self, memory_id: str, session_key: str) -> dict[str, Any]:
+        """Every number that put a memory into a session, or kept it out."""
+        return explain.why(self._services, self.scope.user, memory_id, session_key)
+
     # -- structure ------------------------------------------------------------------------
 
     def entities(self, limit: int = 100) -> list[Entity]:
@@ -286,6 +298,8 @@ class Memory:
     def close(self) -> None:
         """Finishes what is under way and lets go of the file; safe to call twice."""
         self._works.stop()
+        if self._services.scorer is not None:
+            self._services.scorer.close()
         self._keep_failures()
         self._services.store.close()
 

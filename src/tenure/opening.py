@@ -16,7 +16,9 @@ from tenure.ports.embedder import EmbedderSpec
 from tenure.ports.judge import Judge, RulesJudge
 from tenure.ports.judge_llm import LlmJudge
 from tenure.ports.llm import LlmSpec, open_llm
-from tenure.ports.scorer import RandomScorer
+from tenure.ports.scorer import LocalScorer, RandomScorer, Scorer, Shelves
+from tenure.ports.sidecar import SidecarScorer, SidecarSpec
+from tenure.ports.trainer import SpawnedTrainer, Trainer
 from tenure.rank.hybrid import HybridWeights
 from tenure.rank.labels import LabelWeights
 from tenure.rank.scores import SourceWeights
@@ -26,17 +28,22 @@ from tenure.store.sqlite import SqliteStore
 from tenure.world import World
 
 
-def open_services(file: Path, settings: Settings, world: World, actor: str) -> Services:
-    """One open engine on a store file."""
+def open_services(
+    file: Path, settings: Settings, world: World, actor: str, *, apart: bool = False
+) -> Services:
+    """One open engine on a store file; `apart` has the model score in a process of its own."""
     store = SqliteStore(file)
     try:
-        return _services(store, settings, world, actor)
+        scorer = _scorer(store, settings, world, apart=apart)
+        return _services(store, settings, world, actor, scorer)
     except BaseException:
         store.close()
         raise
 
 
-def _services(store: Store, settings: Settings, world: World, actor: str) -> Services:
+def _services(
+    store: Store, settings: Settings, world: World, actor: str, scorer: Scorer | None
+) -> Services:
     return Services(
         store=store,
         embedding=Embedding(store, embedder_spec(settings), world),
@@ -46,8 +53,41 @@ def _services(store: Store, settings: Settings, world: World, actor: str) -> Ser
         user=settings.user,
         observer=Observer(world),
         judge=_judge(store, settings, world),
-        scorer=RandomScorer(world) if settings.predictor.scorer == "random" else None,
+        scorer=scorer,
+        trainer=_trainer(store, settings),
+        shelves=shelves(store, settings),
     )
+
+
+def shelves(store: Store, settings: Settings) -> Shelves:
+    """Where the models of a store are kept, beside its file, and what they start from."""
+    chosen = settings.predictor.base_weights
+    base = Path(chosen).expanduser() if chosen else Path(__file__).parent / "data" / "base.sgpt"
+    return Shelves(store.path.with_name(f"{store.path.name}-models"), base)
+
+
+def _scorer(store: Store, settings: Settings, world: World, *, apart: bool) -> Scorer | None:
+    chosen = settings.predictor
+    if not chosen.enabled:
+        return None
+    if chosen.scorer == "random":
+        return RandomScorer(world)
+    if not apart:
+        return LocalScorer(shelves(store, settings), chosen.scorer)
+    spec = SidecarSpec(
+        store=store.path,
+        shelves=shelves(store, settings),
+        score_timeout_ms=chosen.score_timeout_ms,
+        crash_disable_threshold=chosen.crash_disable_threshold,
+    )
+    return SidecarScorer(spec, chosen.scorer, world)
+
+
+def _trainer(store: Store, settings: Settings) -> Trainer | None:
+    chosen = settings.predictor
+    if not chosen.enabled or chosen.scorer == "random":
+        return None
+    return SpawnedTrainer(store.path, shelves(store, settings))
 
 
 def _judge(store: Store, settings: Settings, world: World) -> Judge | None:
@@ -115,6 +155,11 @@ def _session_policy(settings: Settings) -> SessionPolicy:
         prompt_limit=shown.prompt_limit,
         invite=shown.invite,
         composite=learning.composite,
+        scorer=learning.scorer,
+        influence=learning.influence,
+        train_interval_sessions=learning.train_interval_sessions,
+        score_timeout_ms=learning.score_timeout_ms,
+        drift_reset_window=learning.drift_reset_window,
         rrf_k=learning.rrf_k,
         exploration_rate=learning.exploration_rate,
         min_training_sessions=learning.min_training_sessions,

@@ -124,6 +124,16 @@ def test_only_a_refusal_that_says_when_to_come_back_is_no_error(
     assert heard.error_count == errors
 
 
+def test_a_client_that_is_late_is_not_taken_for_a_slow_daemon() -> None:
+    heard = load.Heard()
+    for _ in range(100):
+        heard.note("prompt", 0.0, 500.0, Answer(503, True, {}, took_ms=2.0))
+    rows = {name: value for name, value, *_ in load.overload_rows(20, heard, heard, heard)}
+    assert rows["20x: refusal, p99 ms"] == 500.0
+    assert rows["20x: refusal once sent, p99 ms"] == 2.0
+    assert rows["20x: sent late by the client, p99 ms"] == 498.0
+
+
 def test_memory_that_grows_is_seen() -> None:
     flat = [load.Sample(at * 30.0, 100.0, 40) for at in range(20)]
     assert load.growth_percent(flat, 120.0) == 0.0

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bench.datasets import MissingData, WrongData
-from bench.streams import BASELINE, SERVED, Clock, Keeper, Outcome, missed_bars, replay, summary
+from bench.streams import summary
+from bench.streams_ablate import LEFT_OUT, ablations
+from bench.streams_bars import MIX, Figures, missed, missed_shuffled, quarter_bounds
 from bench.streams_data import (
     STREAMS,
     Stream,
@@ -20,8 +22,20 @@ from bench.streams_data import (
     guarded,
     load,
 )
+from bench.streams_replay import (
+    BASELINE,
+    PREDICTOR,
+    SEED_FUSION,
+    SERVED,
+    Clock,
+    Keeper,
+    Outcome,
+    Run,
+    replay,
+)
 
 from tenure import Memory
+from tenure.rank.features import FEATURES
 
 DAWN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -52,8 +66,8 @@ def two_habits() -> Stream:
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    return replay(two_habits(), folder=tmp_path_factory.mktemp("honest"))
+def honest() -> Outcome:
+    return replay(two_habits(), Run(keep=True))
 
 
 def test_every_session_is_scored_and_the_pool_holds_all(honest: Outcome) -> None:
@@ -70,29 +84,76 @@ def test_use_teaches_the_baseline_what_no_text_says(honest: Outcome) -> None:
     assert honest.quarters("hybrid text")[-1] < 0.4
 
 
-def test_credit_by_chance_teaches_nothing(honest: Outcome, tmp_path: Path) -> None:
-    shuffled = replay(two_habits(), shuffled=True, folder=tmp_path)
+def test_credit_by_chance_teaches_nothing(honest: Outcome) -> None:
+    shuffled = replay(two_habits(), Run(seed=5, shuffled=True))
     assert shuffled.mean(BASELINE) < honest.mean(BASELINE) - 0.2
     assert shuffled.pool_recall == honest.pool_recall
 
 
-def test_a_limit_takes_the_first_sessions(tmp_path: Path) -> None:
-    assert replay(two_habits(), 2, folder=tmp_path).pool_recall == [1.0, 1.0]
+def test_a_limit_takes_the_first_sessions() -> None:
+    assert replay(two_habits(), Run(limit=2)).pool_recall == [1.0, 1.0]
+
+
+def test_the_order_of_the_predictor_and_alpha_are_kept(honest: Outcome) -> None:
+    assert len(honest.ndcg[PREDICTOR]) == len(honest.alpha) == len(honest.kept) == 12
+    # Too few sessions for anything to be earned.
+    assert set(honest.alpha) == {1.0}
+    assert honest.first_influence is None
+    assert 0.0 <= honest.win_rate <= 1.0
+
+
+def test_what_is_left_out_is_not_learned_from(honest: Outcome) -> None:
+    assert set().union(*LEFT_OUT.values()) <= set(FEATURES)
+    found = ablations(honest.kept)
+    # Here nothing but history tells what will help.
+    assert found["without history"][1] < found["all features"][1] - 0.2
 
 
 def test_the_summary_has_the_figures_that_are_shown(honest: Outcome) -> None:
-    found = summary(honest)
+    found = summary([honest])
     assert (found["sessions"], found["scored"], found["pool_recall"]) == (12, 12, 1.0)
     json.dumps(found)
 
 
+def an_outcome(baseline: float, other: float, **more: object) -> Outcome:
+    """A stream of 120 sessions in which every other ranking is alike."""
+    methods = {SERVED: other, PREDICTOR: other, MIX: baseline, SEED_FUSION: baseline / 3.0}
+    ndcg = {BASELINE: [baseline] * 120, **{name: [at] * 120 for name, at in methods.items()}}
+    told = {"alpha": [1.0] * 30 + [0.5] * 90, **more}
+    return Outcome("agent_specstory", 0, [0.95] * 120, ndcg, **told)  # type: ignore[arg-type]
+
+
 def test_a_figure_below_its_line_is_a_miss() -> None:
-    low = Outcome("agent_specstory", [0.8], {BASELINE: [0.3]})
-    assert [miss.split(" is ")[0] for miss in missed_bars(low)] == [
+    assert missed(Figures.of([an_outcome(0.5, 0.55)])) == []
+    low = missed(Figures.of([an_outcome(0.3, 0.27, alpha=[1.0] * 120)]))
+    assert [miss.split(" is ")[0] for miss in low] == [
         "agent_specstory: NDCG@10 of the baseline 0.300",
-        "agent_specstory: pool recall 0.800",
+        "agent_specstory: predictor's ratio 0.900",
+        "agent_specstory: served ratio 0.900",
+        "agent_specstory: bound of the worst quarter -0.030",
+        "agent_specstory: heard from session None, not within 60",
     ]
-    assert missed_bars(Outcome("agent_specstory", [0.95], {BASELINE: [0.5]})) == []
+
+
+def test_one_seed_that_is_heard_late_is_a_miss() -> None:
+    late = an_outcome(0.5, 0.55, alpha=[1.0] * 70 + [0.5] * 50)
+    assert missed(Figures.of([an_outcome(0.5, 0.55), late])) == [
+        "agent_specstory: heard from session 70, not within 60"
+    ]
+
+
+def test_a_bad_quarter_shows_and_a_noisy_one_does_not() -> None:
+    noisy = an_outcome(0.5, 0.5)
+    noisy.ndcg[SERVED][:30] = [0.2, 0.7] * 15
+    assert min(quarter_bounds(noisy)) > -0.02
+    noisy.ndcg[SERVED][:30] = [0.4] * 30
+    assert min(quarter_bounds(noisy)) == pytest.approx(-0.1)
+
+
+def test_harm_of_shuffled_labels_is_a_miss() -> None:
+    assert missed_shuffled("x", [0.0, 0.001, -0.002]) == []
+    assert len(missed_shuffled("x", [0.02, 0.0])) == 2
+    assert len(missed_shuffled("x", [0.011] + [0.0] * 20)) == 1
 
 
 def test_what_a_session_made_itself_is_no_target_of_it() -> None:

@@ -40,7 +40,7 @@ from contract.sessions import (
 from contract.shelf import Shelf
 from tenure.rank.history import Past
 from tenure.store.base import Search, Store, Transaction
-from tenure.store.candidates import Gathering
+from tenure.store.candidates import Gathering, Trait
 from tenure.store.sessions import Event, Labelled, Proof
 from tenure.types import Scope
 
@@ -391,6 +391,42 @@ class Learning:
         plain = traits[memory_id(2)]
         assert plain.since_days == plain.created_days
         assert [one.id for one in store.traits(SCOPE, every, NOW).values()] == [memory_id(2)]
+
+    def test_traits_that_were_asked_for_before_follow_every_change(self, store: Store) -> None:
+        first = [record(n, project="p", valid_until=NOW + n * DAY) for n in range(1, 8)]
+        insert(store, *first)
+        every, here = np.arange(1, 20), Scope(USER, None, "p")
+
+        def known(after: int = 0) -> dict[int, Trait]:
+            found = store.traits(here, every, NOW + after * DAY).values()
+            return {int(one.id): one for one in found}
+
+        assert sorted(known()) == [1, 2, 3, 4, 5, 6, 7]
+        store.write(lambda t: t.add_usage(USER, {memory_id(1): 2}, NOW))
+        store.write(lambda t: t.set_usefulness(USER, {memory_id(1): 0.25}))
+        update(store, first[1], replace(first[1], importance=0.125, pinned=True))
+        update(store, first[2], replace(first[2], trust="untrusted"))
+        update(store, first[3], replace(first[3], project="q"))
+        update(store, first[4], replace(first[4], deleted_at=NOW), "delete")
+        store.write(lambda t: t.purge(USER, memory_id(6)))
+        insert(store, record(8, project="p"))
+        traits = known()
+        assert sorted(traits) == [1, 2, 7, 8]
+        assert (traits[1].access_count, traits[1].usefulness) == (2, 0.25)
+        assert (traits[2].importance, bool(traits[2].pinned)) == (0.125, True)
+        assert sorted(known(after=1)) == [2, 7, 8]
+        update(store, first[4], first[4], "undo")
+        assert sorted(known()) == [1, 2, 5, 7, 8]
+
+    def test_traits_are_told_to_their_owner_alone(self, store: Store) -> None:
+        insert(store, record(1), record(2, user="ann"))
+        every = np.arange(1, 9)
+        for _ in range(2):
+            found = {
+                user: [one.id for one in store.traits(Scope(user), every, NOW).values()]
+                for user in (USER, "ann", "nobody")
+            }
+            assert found == {USER: [memory_id(1)], "ann": [memory_id(2)], "nobody": []}
 
     # -- purge ----------------------------------------------------------------------------
 

@@ -20,12 +20,14 @@ from pathlib import Path
 
 import pytest
 
+from tenure.flow.predictor import decoded
 from tenure.memory import Memory
+from tenure.store.predictor import ComparisonQuery
 from tenure.store.sqlite import SqliteStore
 
+JOB = "finish-session"
 KILLS = int(os.environ.get("TENURE_TEST_SESSION_KILLS", "40"))
 CONTROL_KILLS = 8
-JOB = "finish-session"
 TOPICS = ("kiln", "loom", "sled", "quern", "anvil", "churn", "gauge", "lathe")
 NOTES = [
     f"The {topic} stands beside the {topic}house, {n} paces on" for topic in TOPICS for n in (3, 4)
@@ -178,7 +180,7 @@ def learn(path: Path) -> None:
         store = memory.services.store
         for job in store.jobs(None, "parked", 100_000):
             assert "died" in str(job.error)
-            store.write(lambda t, key=job.key: t.resume_job("default", JOB, key, later))
+            store.write(lambda t, job=job: t.resume_job(job.user, job.kind, job.key, later))
         while memory.drain():
             pass
 
@@ -210,7 +212,13 @@ def test_a_kill_leaves_sessions_whole_and_lessons_learned_once(path: Path) -> No
         sessions = store.sessions("default", 100_000)
         over = {one.key for one in sessions if one.state != "open"}
         assert {one.key for one in sessions if one.state == "finished"} == over
-        assert {job.key for job in store.jobs(None, "done", 100_000)} == over
+        done = [job for job in store.jobs(None, "done", 100_000) if job.kind == JOB]
+        assert {job.key for job in done} == over
+        # What was compared counted once, whoever died over it.
+        compared = store.comparisons("default", ComparisonQuery(limit=100_000))
+        assert len({one.session_key for one in compared}) == len(compared) > 0
+        state = decoded(store.predictor_state("default"))
+        assert state.standing.judged == sum(one.ema_updated for one in compared)
         # Each helped at most once in each session, and only sessions that are over taught.
         past, _ = store.past(sessions[0].scope, None)
         assert len(past.times_days) == len(over)

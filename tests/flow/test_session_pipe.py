@@ -14,6 +14,7 @@ from session_kit import HERON, NOTES, STRIPE, Desk, contents, filler, talk, trai
 from tenure.errors import BadReply, PortError, PortTimeout, StorageError
 from tenure.flow.pipeline import FLOWS
 from tenure.flow.prompt import PromptRequest, prompt
+from tenure.flow.retrain import order
 from tenure.ports.scorer import ScoreRequest
 from tenure.store.sqlite import SqliteStore
 from tenure.text.fence import BLOCK_LIMIT_CHARS
@@ -23,7 +24,14 @@ CONTEXT = "which item weighs most, in stone, of the harbour and the attic?"
 ABOUT_STRIPE = "why do the stripe webhooks fail on the signature header?"
 
 
-class Fixed:
+class Stub:
+    """A scorer of a test, which holds nothing open."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class Fixed(Stub):
     """A scorer that knows its scores beforehand; what it does not know is not a number."""
 
     name = "fixed v1"
@@ -37,7 +45,7 @@ class Fixed:
         return np.array([self.scores.get(one, math.nan) for one in request.memory_ids])
 
 
-class Broken:
+class Broken(Stub):
     """A scorer that fails."""
 
     name = "broken"
@@ -49,7 +57,7 @@ class Broken:
         raise self.error
 
 
-class Shaped:
+class Shaped(Stub):
     """A scorer that answers with the wrong number of scores."""
 
     name = "shaped"
@@ -79,7 +87,7 @@ def store_of_items(desks: Callable[..., Desk]) -> Desk:
 
 def test_the_stand_in_goes_through_the_whole_pipe(desks: Callable[..., Desk]) -> None:
     desk = desks(predictor_scorer="random")
-    desk.tune(alpha=0.5)
+    desk.grant(0.5)
     desk.note(*filler(60), *NOTES)
     desk.clock.go(days=3)
     session = desk.memory.session("run", context=CONTEXT)
@@ -106,7 +114,8 @@ def test_fusion_is_as_it_is_written(store_of_items: Desk) -> None:
     desk = store_of_items
     order = desk.memory.session("before", context=CONTEXT).ranking
     desk.equip(scorer=Fixed({one: float(n) for n, one in enumerate(order)}))
-    desk.tune(alpha=0.75, exploration_rate=0.0)
+    desk.grant(0.75)
+    desk.tune(exploration_rate=0.0)
     session = desk.memory.session("run", context=CONTEXT)
     for one in served(desk).values():
         assert one.baseline_rank is not None
@@ -146,7 +155,8 @@ def test_with_all_the_influence_the_scorer_ranks(store_of_items: Desk) -> None:
     wanted = sorted(order)
     scorer = Fixed({one: -float(n) for n, one in enumerate(wanted)})
     desk.equip(scorer=scorer)
-    desk.tune(alpha=0.0, exploration_rate=0.0)
+    desk.grant(0.0)
+    desk.tune(exploration_rate=0.0)
     assert desk.memory.session("run", context=CONTEXT).ranking == wanted
     (request,) = scorer.seen
     assert request.session_key == "run"
@@ -161,7 +171,8 @@ def test_what_has_no_score_ranks_behind_all_that_have_one(store_of_items: Desk) 
     desk = store_of_items
     order = desk.memory.session("before", context=CONTEXT).ranking
     desk.equip(scorer=Fixed({order[-1]: 1.0, order[-2]: math.inf}))
-    desk.tune(alpha=0.0, exploration_rate=0.0)
+    desk.grant(0.0)
+    desk.tune(exploration_rate=0.0)
     session = desk.memory.session("run", context=CONTEXT)
     assert session.ranking[0] == order[-1]
     assert session.ranking[1:] == [one for one in order if one != order[-1]]
@@ -188,7 +199,8 @@ def test_without_the_scorer_the_baseline_ranks_alone(
     desk = store_of_items
     alone = desk.memory.session("alone", context=CONTEXT)
     desk.equip(scorer=scorer)
-    desk.tune(alpha=0.25, exploration_rate=1.0)
+    desk.grant(0.25)
+    desk.tune(exploration_rate=1.0)
     session = desk.memory.session("run", context=CONTEXT)
     assert session.ranking == alone.ranking
     assert contents(session.memories) == contents(alone.memories)
@@ -205,7 +217,8 @@ def test_the_first_prompt_is_ranked_by_the_scorer_too(store_of_items: Desk) -> N
     desk = store_of_items
     scorer = Fixed({})
     desk.equip(scorer=scorer)
-    desk.tune(alpha=0.5, exploration_rate=0.0)
+    desk.grant(0.5)
+    desk.tune(exploration_rate=0.0)
     session = desk.memory.session("run")
     first = desk.record().alpha
     scorer.scores = {one: float(n) for n, one in enumerate(session.ranking)}
@@ -221,7 +234,8 @@ def test_required_memories_are_ranked_but_never_suppressed(store_of_items: Desk)
     (pin,) = desk.note("The office cat is Minka", pinned=True)
     order = desk.memory.session("before", context=CONTEXT).ranking
     desk.equip(scorer=Fixed({one: 0.0 if one == pin else 1.0 for one in order}))
-    desk.tune(alpha=0.0, exploration_rate=1.0)
+    desk.grant(0.0)
+    desk.tune(exploration_rate=1.0)
     session = desk.memory.session("run", context=CONTEXT)
     assert session.memories[0].id == pin
     assert served(desk)[pin].predictor_rank == len(order)
@@ -234,7 +248,8 @@ def disputing(desk: Desk, alpha: float, rate: float) -> tuple[list[str], list[st
     """A scorer that turns the baseline's order around; both orders before exploration."""
     order = desk.memory.session("before", context=CONTEXT).ranking
     desk.equip(scorer=Fixed({one: float(n) for n, one in enumerate(order)}))
-    desk.tune(alpha=alpha, exploration_rate=0.0, start_limit=5)
+    desk.grant(alpha)
+    desk.tune(exploration_rate=0.0, start_limit=5)
     plain = [one.id for one in desk.memory.session("plain", context=CONTEXT).memories]
     desk.tune(exploration_rate=rate)
     return order, plain
@@ -306,7 +321,7 @@ def test_nothing_of_today_is_tried_out(desks: Callable[..., Desk]) -> None:
 
 def test_every_stage_in_the_tables_runs_and_no_other(desks: Callable[..., Desk]) -> None:
     desk = desks(predictor_scorer="random")
-    desk.tune(alpha=0.5)
+    desk.grant(0.5)
     desk.note(*NOTES)
     assert desk.stages() == set()
     expected: set[str] = set()
@@ -324,6 +339,10 @@ def test_every_stage_in_the_tables_runs_and_no_other(desks: Callable[..., Desk])
     ran("end")
     desk.memory.drain()
     ran("learn")
+    now = desk.clock.now
+    desk.store.write(lambda transaction: order(transaction, "default", "asked", now))
+    desk.memory.drain()
+    ran("train")
     assert expected == {f"{flow}.{one.name}" for flow, stages in FLOWS.items() for one in stages}
 
 
@@ -561,6 +580,8 @@ class Life:
 
     def learn(self) -> None:
         self.desk.memory.drain()
+        # Chance alone proves nothing, so it was taken away again.
+        self.desk.grant(0.5)
 
     def check(self) -> None:
         record, rows = self.desk.record(), self.desk.rows()
@@ -584,7 +605,8 @@ class Life:
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_the_record_holds(desks: Callable[..., Desk], seed: int) -> None:
     desk = desks(embedder_kind="none", predictor_scorer="random", session_start_limit=4)
-    desk.tune(alpha=0.5, exploration_rate=0.5)
+    desk.grant(0.5)
+    desk.tune(exploration_rate=0.5)
     desk.note(*filler(25))
     desk.clock.go(days=2)
     life = Life(desk, random.Random(seed))

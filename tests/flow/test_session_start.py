@@ -94,13 +94,19 @@ def test_every_candidate_is_recorded_with_its_numbers(desk: Desk) -> None:
         served = one.candidate
         assert served.composite_score is not None
         assert served.effective_score is not None
-        assert (served.predictor_score, served.predictor_rank) == (None, None)
-        assert (served.source, served.propensity) == ("effective", 1.0)
+        # The model is there from the first session on, and has no say yet.
+        assert served.predictor_score is not None
+        assert served.source == ("both" if "effective" in served.origins else "predictor")
+        assert served.propensity == 1.0
         assert len(served.features) > 10
         assert served.feature_version > 0
         assert served.origins
+    assert sorted(one.candidate.predictor_rank or 0 for one in rows.values()) == list(
+        range(1, len(rows) + 1)
+    )
     record = desk.record()
     assert (record.project, record.alpha, record.has_prompt) == ("shop", 1.0, True)
+    assert (record.scorer, record.model_version) == ("features", 0)
     assert record.context == "the stripe webhook signature fails on heron"
     assert record.context_vector is not None
     assert (record.prompt_count, record.injection_count) == (0, 1)

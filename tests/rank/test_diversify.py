@@ -153,3 +153,11 @@ def test_without_required_ones_the_best_memory_is_never_lowered(
     scores, clock, _ = case
     found = diversify(scores, rows(*[at(15.0 * hour) for hour in clock]))
     assert found.overlaps[int(np.argmax(scores))] == 0
+
+
+def test_what_helped_side_by_side_does_not_repeat_itself() -> None:
+    scores, vectors = [3.0, 2.0, 1.0], rows(EAST, EAST, EAST)
+    together = np.zeros((3, 3), bool)
+    together[0, 1] = together[1, 0] = True
+    assert diversify(scores, vectors, None, together).overlaps.tolist() == [0, 0, 2]
+    assert diversify(scores, vectors).overlaps.tolist() == [0, 1, 2]

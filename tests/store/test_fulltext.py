@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from contract.builders import (
 )
 from tenure.store.base import Search, Transaction
 from tenure.store.sqlite import SqliteStore
+from tenure.store.stems import Stemmer
 from tenure.types import MemoryRecord, Scope
 
 DEFAULT = Scope()
@@ -150,3 +152,21 @@ def test_tidying_makes_one_piece_of_the_index_and_changes_no_answer(store: Sqlit
     after = store.search(asked)
     assert after.rows.tolist() == before.rows.tolist()
     assert after.text.tolist() == before.text.tolist()
+
+
+def test_a_phrase_has_the_tokens_that_its_words_have() -> None:
+    phrases = (
+        "running shoes",
+        "don't stop",
+        "foo_bar naïve",
+        "東京 trip",
+        "the",
+        "",
+        "a  b",
+        "!? x",
+    )
+    with contextlib.closing(Stemmer()) as stemmer:
+        known = stemmer.tokens_of(phrases)
+        # What the tokenizer says of each phrase as a whole.
+        assert known == stemmer._asked(phrases)
+        assert known["running shoes"] == ("run", "shoe")

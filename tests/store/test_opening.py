@@ -41,6 +41,8 @@ def test_every_connection_has_the_pragmas_that_keep_the_promises(store: SqliteSt
         for reader in (one, two):
             assert pragmas(reader) == PRAGMAS
             assert reader.execute("PRAGMA query_only").fetchone() == (1,)
+            # In KiB when negative: there are several of them, and what they hold adds up.
+            assert -4_096 <= reader.execute("PRAGMA cache_size").fetchone()[0] < 0
             with pytest.raises(sqlite3.OperationalError):
                 reader.execute("DELETE FROM memories")
 

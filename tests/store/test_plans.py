@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from contract.builders import EMBEDDER, NOW, about, indexed, insert, memory_id, numbers, record
 from tenure.store.sqlite import SqliteStore
 from tenure.types import Scope
@@ -67,3 +69,11 @@ def test_what_lacks_a_vector_is_found_without_reading_texts(store: SqliteStore) 
     steps = plan(store, statements, "NOT EXISTS")
     assert "SEARCH t USING INTEGER PRIMARY KEY (rowid>?)" in steps, steps
     assert "SCAN" not in steps, steps
+
+
+def test_traits_are_looked_up_row_by_row(store: SqliteStore) -> None:
+    insert(store, *(record(n) for n in range(1, 21)))
+    statements = traced(store)
+    assert list(store.traits(Scope(), np.array([7]), NOW)) == [7]
+    steps = plan(store, statements, "julianday(m.created_at)")
+    assert "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)" in steps, steps

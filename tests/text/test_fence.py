@@ -25,8 +25,7 @@ from tenure.text.fence import (
     Standing,
     cleaned,
     codes,
-    cost_chars,
-    cost_tokens,
+    cost,
     feedback_request,
     overhead_tokens,
     read_back,
@@ -345,7 +344,7 @@ def test_no_block_costs_more_than_was_said(
     )
     past = tuple(f"m{number}" for number in range(1, earlier + 1))
     block = replace(FULL, earlier=past, explain=start, invite=start)
-    budget = overhead_tokens(block, start=start) + sum(map(cost_tokens, memories))
+    budget = overhead_tokens(block, start=start) + sum(cost(shown).tokens for shown in memories)
     render = render_start if start else render_prompt
     assert token_estimate(render(replace(block, memories=memories))) <= budget
     crowded = render(replace(block, memories=memories, overflow=tuple(overflow)))
@@ -360,10 +359,10 @@ def test_what_is_packed_within_the_limit_is_never_cut_by_a_harness(
     used = 0
     for place, length in enumerate(lengths, 1):
         shown = Shown(f"m{place}", char * length, "constraint", "assistant_derived", "untrusted")
-        cost = cost_chars(shown)
-        if used + cost <= MEMORIES_LIMIT_CHARS:
+        chars = cost(shown).chars
+        if used + chars <= MEMORIES_LIMIT_CHARS:
             packed.append(shown)
-            used += cost
+            used += chars
     scattered = tuple(f"m{number}" for number in range(900_001, 900_025, 2))
     reason = "x" * 500
     status = status_line(Standing(state="retraining", reason=reason))
@@ -381,7 +380,7 @@ def test_the_fixed_parts_stay_cheap() -> None:
     assert token_estimate(feedback_request(CODE, ["m1", "m2"], explain=True)) <= 75
     assert token_estimate(feedback_request(CODE, ["m1", "m2"], explain=False)) <= 40
     assert token_estimate(fence.INVITATION) <= 75
-    assert cost_tokens(Shown("m1", "word")) - token_estimate("word") <= 5
+    assert cost(Shown("m1", "word")).tokens - token_estimate("word") <= 5
     bare = Block(code=CODE, nonce=NONCE)
     assert overhead_tokens(bare, start=True) <= 100
     assert overhead_tokens(bare, start=False) <= 80

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
+import socket
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import HTTPException
 from typing import Any
@@ -15,9 +18,14 @@ import pytest
 from web_types import Reply, Serve, Served, read_all, wait_for
 
 from tenure.errors import TooLarge
+from tenure.web import app as application
 from tenure.web import door
 from tenure.web import serve as serving
-from tenure.web.limits import Body, RateLimit
+from tenure.web.limits import (
+    Body,
+    RateLimit,
+    Workers,
+)
 from tenure.web.problems import TooMany
 from tenure.web.table import Call, Route
 
@@ -84,6 +92,121 @@ def test_more_than_the_limit_is_refused_at_once_and_the_rest_is_done(
     assert [item["code"] for item in stage] == ["overloaded"] * 3
 
 
+HEAD = b"POST /api/memories HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+NOTE = json.dumps({"content": "the kettle is in the tea room"}).encode()
+
+
+@contextlib.contextmanager
+def crowded(serve: Serve, blocked: Blocked) -> Iterator[Served]:
+    """A daemon that has as much to do as it takes on."""
+    server = serve([blocked.route()], in_flight_limit=1)
+    pool, (running,) = together(server, 1)
+    assert blocked.entered.acquire(timeout=30)
+    yield server
+    blocked.release.set()
+    assert running.result(30).status == 200
+    pool.shutdown()
+
+
+def next_reply(connection: socket.socket) -> tuple[bytes, bytes]:
+    """The head and the body of one answer, and nothing behind it."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        piece = connection.recv(1)
+        assert piece, head
+        head += piece
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    body = b""
+    while len(body) < length:
+        body += connection.recv(length - len(body))
+    return head, body
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+def test_a_refusal_does_not_wait_for_the_body_and_the_connection_goes_on(
+    serve: Serve, blocked: Blocked, tcp: bool
+) -> None:
+    with crowded(serve, blocked) as server:
+        sized = HEAD + b"Content-Length: %d\r\n\r\n" % len(NOTE)
+        with server.raw(sized, tcp=tcp) as connection:
+            head, body = next_reply(connection)
+            assert head.startswith(b"HTTP/1.1 503 ")
+            assert b"retry-after: 1\r\n" in head
+            assert b"connection: close" not in head
+            assert json.loads(body)["code"] == "overloaded"
+            # In two pieces, and what looks like a request in it is none.
+            connection.sendall(NOTE[:10])
+            connection.sendall(NOTE[10:] + b"GET /health HTTP/1.1\r\nHost: localhost:1\r\n\r\n")
+            head, _ = next_reply(connection)
+            assert b" 403 " in head if tcp else head.startswith(b"HTTP/1.1 200")
+            connection.sendall(sized + NOTE + sized + NOTE)
+            assert [next_reply(connection)[0][:12] for _ in range(2)] == [b"HTTP/1.1 503"] * 2
+    assert server.ask("POST", "/api/memories", NOTE).status == 200
+    found = server.ask("GET", "/api/memories?limit=10").json["results"]
+    assert sum("kettle" in one["content"] for one in found) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_closed"),
+    [
+        (b"GET /api/stats HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", True),
+        (b"GET /api/stats HTTP/1.0\r\nHost: x\r\n\r\n", True),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", False),
+        (HEAD + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}", False),
+        (HEAD + b"Content-Length: 100000\r\n\r\n" + b" " * 100_000, False),
+    ],
+)
+def test_every_kind_of_request_is_refused_once(
+    serve: Serve, blocked: Blocked, sent: bytes, is_closed: bool
+) -> None:
+    with crowded(serve, blocked) as server, server.raw(sent) as connection:
+        # Whoever asked whether to send gets an answer to that first, or none.
+        connection.settimeout(30)
+        head = b""
+        while b"HTTP/1.1 503 " not in head:
+            head = (head if b"100 Continue" not in head else b"") + connection.recv(1)
+        rest = next_reply(connection)[0]
+        assert b"retry-after: 1\r\n" in rest
+        assert (b"connection: close" in rest) == is_closed
+        if is_closed:
+            assert connection.recv(1) == b""
+        else:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert next_reply(connection)[0].startswith(b"HTTP/1.1 200")
+
+
+def test_nonsense_behind_a_request_under_way_ends_the_connection(
+    serve: Serve, blocked: Blocked
+) -> None:
+    server = serve([blocked.route()])
+    ask = b"POST /blocked HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    with server.raw(ask) as connection:
+        assert blocked.entered.acquire(timeout=30)
+        connection.sendall(b"\x00\x01 nonsense\r\n\r\n")
+        assert next_reply(connection)[0].startswith(b"HTTP/1.1 400 ")
+        # What was begun is done all the same.
+        blocked.release.set()
+        wait_for(lambda: bool(server.ask("GET", "/api/memories").json["results"]), "not stored")
+        server.stop()
+        wait_for(lambda: server.finished == [True], "it did not end")
+    logged = (server.home / "daemon.log").read_text()
+    assert "Exception in ASGI application" not in logged
+
+
+def test_many_refusals_are_counted_but_not_all_written_down(
+    serve: Serve, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "REFUSALS_TOLD_EVERY_MS", 60_000.0)
+    with crowded(serve, blocked) as server:
+        for _ in range(20):
+            assert server.ask("GET", "/api/stats").status == 503
+        logged = [json.loads(one) for one in (server.home / "daemon.log").read_text().splitlines()]
+        told = [line for line in logged if line["event"] == "request.refused"]
+        assert [(line["code"], line["count"]) for line in told] == [("overloaded", 1)]
+    page = server.ask("GET", "/metrics").content.decode()
+    assert 'tenure_events_total{name="http.503"} 20' in page
+
+
 def test_what_is_under_way_is_finished_before_the_daemon_ends(
     serve: Serve, blocked: Blocked
 ) -> None:
@@ -148,6 +271,23 @@ def test_an_unknown_error_is_told_without_its_inside(serve: Serve) -> None:
     assert server.ask("GET", "/api/analytics/errors").json["results"][0]["code"] == "bug"
 
 
+def test_nothing_of_a_request_is_left_for_the_collector(serve: Serve) -> None:
+    server = serve()
+    gc.collect()
+    gc.disable()
+    try:
+        for path in ("/api/stats", "/health", "/nowhere"):
+            server.ask("GET", path)
+        server.ask("POST", "/api/memories", NOTE)
+
+        def left() -> list[object]:
+            return [one for one in gc.get_objects() if isinstance(one, Body)]
+
+        wait_for(lambda: not left(), "requests are still there")
+    finally:
+        gc.enable()
+
+
 def test_too_many_connections_are_turned_away(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +295,12 @@ def test_too_many_connections_are_turned_away(
     server = serve()
     kept = [server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
     assert all(one.recv(1_000).startswith(b"HTTP/1.1 200") for one in kept)
-    assert read_all(server.raw(b"")).startswith(b"HTTP/1.1 503 ")
+    refused = read_all(server.raw(b""))
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 1\r\n" in refused
+    # It can be read even by who has sent much before.
+    large = server.raw(HEAD + b"Content-Length: 50000\r\n\r\n" + b" " * 50_000)
+    assert b"too many connections" in read_all(large)
     # Whoever fills one door does not shut the other.
     assert server.ask("GET", "/health", tcp=True).status == 200
     for one in kept:
@@ -194,6 +339,34 @@ def test_a_rate_limit_lets_bursts_through_and_fills_up_again() -> None:
         limit.take()
     for _ in range(1_000):
         RateLimit(0, lambda: 0.0).take()
+
+
+def test_what_nobody_waits_for_any_more_is_done_and_makes_room() -> None:
+    async def scenario() -> None:
+        workers = Workers(2)
+        entered, release, done = threading.Event(), threading.Event(), threading.Event()
+
+        def slow() -> None:
+            entered.set()
+            assert release.wait(30)
+            done.set()
+
+        left = asyncio.create_task(workers.run(slow))
+        await asyncio.to_thread(entered.wait, 30)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        assert workers.in_flight == 1
+        with pytest.raises(ZeroDivisionError):
+            await workers.run(lambda: 1 // 0)
+        release.set()
+        assert await asyncio.to_thread(done.wait, 30)
+        while workers.in_flight:
+            await asyncio.sleep(0.001)
+        assert await asyncio.gather(*(workers.run(lambda: 7) for _ in range(2))) == [7, 7]
+        workers.close()
+
+    asyncio.run(scenario())
 
 
 def test_the_rate_limit_answers_429_but_never_hides_health(serve: Serve) -> None:

@@ -66,6 +66,14 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         ),
     ),
     (
+        "Learning",
+        (
+            Entry("predictor", "predictor:predictor", "Show and steer the model that learns."),
+            Entry("why", "insight:why", "Show every number that put a memory into a session."),
+            Entry("backtest", "insight:backtest", "Rank your own past sessions again."),
+        ),
+    ),
+    (
         "Daemon",
         (
             Entry("up", "daemon:up", "Start the daemon."),

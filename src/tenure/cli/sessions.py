@@ -133,7 +133,7 @@ def show(key: str, everything: bool) -> Answer:
     """
     with opened(quiet=True) as memory:
         store, user = memory.services.store, memory.scope.user
-        session = _found(memory, key)
+        session = found_session(memory, key)
         score = store.session_score(user, session.key)
         records = store.session_memories(user, session.key)
         kept = [one for one in records if everything or one.candidate.was_injected]
@@ -147,7 +147,8 @@ def show(key: str, everything: bool) -> Answer:
     return Answer(plain, _blocks(session, score, kept, texts))
 
 
-def _found(memory: Memory, key: str) -> SessionRecord:
+def found_session(memory: Memory, key: str) -> SessionRecord:
+    """The session with this key, or the only one whose key starts so."""
     store, user = memory.services.store, memory.scope.user
     try:
         return store.session(user, key)

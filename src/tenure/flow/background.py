@@ -7,14 +7,17 @@ import threading
 from collections.abc import Callable
 
 from tenure.errors import TenureError
-from tenure.flow import learn
+from tenure.flow import learn, retrain
 from tenure.flow.jobs import JobEvent, JobRunner, Worker
+from tenure.flow.predictor import TRAIN_JOB
 from tenure.flow.ratings import LEARN_JOB
 from tenure.flow.recall import recall
 from tenure.flow.services import Services
 from tenure.types import Scope
 
 STOP_WAIT_S = 5.0
+# Usually a fifth of this: the first session is to find the model there.
+SCORER_WAIT_S = 1.0
 Progress = Callable[[int, int], None]
 
 
@@ -24,7 +27,10 @@ class Background:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.runner = JobRunner(
-            services.store, services.world, {LEARN_JOB: learn.handler(services)}, self._observed
+            services.store,
+            services.world,
+            {LEARN_JOB: learn.handler(services), TRAIN_JOB: retrain.handler(services)},
+            self._observed,
         )
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -54,7 +60,8 @@ class Background:
     def _observed(self, event: JobEvent) -> None:
         observer = self._services.observer
         if event.outcome == "stage":
-            observer.stages("learn", {event.job.stage: event.duration_ms})
+            flow = "train" if event.job.kind == TRAIN_JOB else "learn"
+            observer.stages(flow, {event.job.stage: event.duration_ms})
             return
         observer.took("jobs", event.duration_ms)
         # A spent budget and a job that another process took over are nobody's failure.
@@ -78,7 +85,10 @@ class Background:
         return self._reembedding
 
     def warm_up(self, scope: Scope) -> None:
-        """Loads the embedder and the index on a thread, and puts the latter in order."""
+        """Loads the embedder and the index on a thread, and puts the latter in order.
+
+        The model gets ready meanwhile, and is waited for a moment.
+        """
 
         def run() -> None:
             # What fails here fails again, and is told, where somebody asks.
@@ -88,6 +98,8 @@ class Background:
 
         self._warming = threading.Thread(target=run, name="tenure-warm", daemon=True)
         self._warming.start()
+        if self._services.scorer is not None:
+            self._services.scorer.warm(SCORER_WAIT_S)
 
     def stop(self) -> None:
         """Ends all threads after the step they are at, if that is soon; safe to call twice."""

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tenure.errors import Conflict
 from tenure.flow.embedding import QueryVector
 from tenure.flow.graph import keys_in_play
 from tenure.flow.services import Services
 from tenure.store.sessions import SessionRecord
 from tenure.text.entities import entity_key
+from tenure.text.imprint import MAX_WORDS, imprint
 from tenure.text.secrets import redact
+from tenure.text.terms import query_terms
 from tenure.types import CONTENT_LIMIT_CHARS, Scope
 
 SUMMARY_TAIL_CHARS = 1_000
@@ -47,6 +52,9 @@ class Context:
     text: str
     is_given: bool
     vector: QueryVector
+    # Its content words in order, and their imprint.
+    terms: tuple[str, ...]
+    words: NDArray[np.uint16]
     entity_keys: tuple[str, ...]
     gap_hours: float | None
     now: datetime
@@ -63,12 +71,15 @@ def understand(services: Services, request: StartRequest) -> Context:
     now = services.world.now()
     given = heard(request.context)
     text = given or _inferred(services, request, now)
+    terms = query_terms(text, MAX_WORDS)
     place = PurePath(storable(request.cwd)).name
     return Context(
         scope=request.scope,
         text=text,
         is_given=bool(given),
         vector=services.embedding.query(text) if text else QueryVector(None, None),
+        terms=terms,
+        words=imprint(terms),
         entity_keys=tuple(keys_in_play(f"{text}\n{place}", request.scope)),
         gap_hours=_gap_hours(services, request, now),
         now=now,

@@ -14,6 +14,7 @@ from tenure.errors import Corrupt, DiskFull, PortError, ReadOnlyStore, SchemaToo
 from tenure.flow.background import Background
 from tenure.flow.health import DISK_FAIL_BYTES, DISK_WARN_BYTES, WAL_WARN_BYTES
 from tenure.flow.services import Services
+from tenure.flow.standing import predictor_status
 
 HEALTHY_SCORE = 0.8
 DEGRADED_SCORE = 0.5
@@ -25,7 +26,9 @@ _FEW = 10
 _STORAGE_CODES = frozenset(
     kind.code for kind in (StorageError, DiskFull, ReadOnlyStore, Corrupt, SchemaTooNew)
 )
-_STUCK, _HALF, _COLD, _FAIR, _WELL = 0.3, 0.5, 0.6, 0.7, 1.0
+_DEAD, _STUCK, _HALF, _COLD, _FAIR, _WELL = 0.0, 0.3, 0.5, 0.6, 0.7, 1.0
+# A predictor that wins less often does not do well; being slow or adrift costs so much.
+_FAIR_SUCCESS, _SLOW_COSTS, _DRIFT_COSTS = 0.4, 0.2, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Domain:
     warnings: tuple[str, ...] = ()
     # Where the domain has a word of its own for how it is, such as cold_start.
     state: str | None = None
+    # Somebody wanted it so.
+    is_choice: bool = False
 
     @property
     def status(self) -> str:
@@ -62,8 +67,9 @@ def status_of(score: float) -> str:
 
 
 def overall(domains: list[Domain]) -> float:
-    """As well as the worst part, but nobody is ill for not having learned enough yet."""
-    return min((one.score for one in domains if one.state != "cold_start"), default=1.0)
+    """As well as the worst part; nobody is ill for not having learned yet, or by choice."""
+    counted = (one.score for one in domains if one.state != "cold_start" and not one.is_choice)
+    return min(counted, default=1.0)
 
 
 def examine(engine: Engine) -> list[Domain]:
@@ -200,16 +206,41 @@ def _judge(engine: Engine) -> Domain:
 
 
 def _predictor(engine: Engine) -> Domain:
-    """Without a trained model the baseline ranks alone, which is what cold start means."""
-    services = engine.services
-    counted, _ = services.store.judged_counts(engine.user)
-    details = {
-        "scorer": services.scorer.name if services.scorer else "none",
-        "training_sessions": counted,
-        "min_training_sessions": services.policy.session.min_training_sessions,
-        "alpha": services.policy.session.alpha,
+    """Without influence the baseline ranks alone, which is what cold start means."""
+    known = predictor_status(engine.services, engine.user)
+    sidecar, warnings = known["sidecar"], tuple(known["warnings"])
+    details = _predictor_details(known)
+    if known["phase"] == "disabled":
+        is_choice = not sidecar["crash_disabled"]
+        told = (str(known["reason"]), *warnings)
+        return Domain("predictor", _DEAD, details, told, "disabled", is_choice)
+    if sidecar["dead"]:
+        told = ("the process that scores is not there: the baseline ranks alone", *warnings)
+        return Domain("predictor", _DEAD, details, told)
+    is_cold, success = known["is_cold"], known["success_rate"]
+    score = _COLD if is_cold or success <= _FAIR_SUCCESS else HEALTHY_SCORE
+    if score == HEALTHY_SCORE:
+        score += (success - _FAIR_SUCCESS) * (_WELL - HEALTHY_SCORE) / (1.0 - _FAIR_SUCCESS)
+    score -= _SLOW_COSTS if known["latency"]["is_slow"] else 0.0
+    score -= _DRIFT_COSTS if known["is_drifting"] else 0.0
+    return Domain(
+        "predictor", round(score, 6), details, warnings, "cold_start" if is_cold else None
+    )
+
+
+def _predictor_details(known: dict[str, Any]) -> dict[str, Any]:
+    sidecar, latency = known["sidecar"], known["latency"]
+    shown = (
+        *("phase", "scorer", "model_version", "training_sessions", "min_training_sessions"),
+        *("waiting_for", "success_rate", "alpha", "last_trained_at", "last_train_loss"),
+        *("failures", "drift_resets", "scorer_drift_signal", "project_success_rates"),
+    )
+    return {
+        **{f"sidecar_{name}": sidecar[name] for name in ("alive", "pid")},
+        **{name: sidecar[name] for name in ("crash_count", "crash_disabled")},
+        **{f"{name}_score_latency_ms": latency[f"{name}_ms"] for name in ("last", "avg", "p95")},
+        **{name: known[name] for name in shown},
     }
-    return Domain("predictor", _COLD, details, state="cold_start")
 
 
 def _feedback(engine: Engine) -> Domain:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from tenure.flow.compare import compare
 from tenure.flow.jobs import Effect, Handler
 from tenure.flow.judging import judge
 from tenure.flow.ratings import LEARN_JOB
@@ -27,6 +28,7 @@ def handler(services: Services) -> Handler:
     return (
         ("judge", lambda job: judge(services, job)),
         ("label", lambda job: _label(services, job)),
+        ("compare", lambda job: compare(services, job)),
     )
 
 

@@ -55,7 +55,8 @@ def call_to_mind(
     if not text.strip():
         # A picture, or nothing at all: there is nothing to go by.
         return Answer(counted, (), ())
-    if not session.has_prompt:
+    # What has been learned from already would be ranked by its own outcome.
+    if not session.has_prompt and services.store.session_score(session.user, session.key) is None:
         return _reranked(services, counted, text, barred)
     return _recalled(services, counted, text, barred)
 
@@ -72,6 +73,8 @@ def _reranked(services: Services, session: SessionRecord, text: str, barred: set
         embedder=context.vector.embedder,
         context_vector=context.vector.vector,
         alpha=ranked.alpha,
+        scorer=ranked.scorer,
+        model_version=ranked.model_version,
     )
     wanted = [
         place

@@ -44,8 +44,10 @@ END = (
 LEARN = (
     Stage("judge", "who helped, by what happened; blind and with decoys", 60_000.0),
     Stage("label", "ratings, hits and verdict into one label each; belief, usefulness", 50.0),
+    Stage("compare", "both rankings against what helped; what the predictor has earned", 50.0),
 )
-FLOWS = {"start": START, "prompt": PROMPT, "end": END, "learn": LEARN}
+TRAIN = (Stage("train", "a challenger in its own process, its gates, its replay", 30_000.0),)
+FLOWS = {"start": START, "prompt": PROMPT, "end": END, "learn": LEARN, "train": TRAIN}
 
 
 class Stopwatch:

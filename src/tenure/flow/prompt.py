@@ -162,12 +162,12 @@ def _fitting(
     answer: Answer, empty: fence.Block, policy: SessionPolicy
 ) -> tuple[list[MemoryRecord], list[MemoryRecord]]:
     """What is shown, and what should be and does not fit."""
-    shown = [as_shown("m999", record) for record in answer.memories]
+    costs = [fence.cost(as_shown("m999", record)) for record in answer.memories]
     packing = pack(
-        range(len(shown)),
+        range(len(costs)),
         pick.Load(
-            [fence.cost_tokens(one) for one in shown],
-            [fence.cost_chars(one) for one in shown],
+            [cost.tokens for cost in costs],
+            [cost.chars for cost in costs],
             [record.id in answer.required for record in answer.memories],
         ),
         pick.Limits(
@@ -277,4 +277,6 @@ def _went_on(current: SessionRecord, session: SessionRecord) -> SessionRecord:
         embedder=session.embedder,
         context_vector=session.context_vector,
         alpha=session.alpha,
+        scorer=session.scorer,
+        model_version=session.model_version,
     )

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from tenure.errors import BadReply, PortTimeout, TenureError
 from tenure.flow.context import Context
 from tenure.flow.pipeline import Stopwatch
+from tenure.flow.predictor import PredictorState, state_of
 from tenure.flow.services import Services
 from tenure.ports.scorer import ScoreRequest
 from tenure.rank import candidates, diversify, features, fuse, history, living, scores
 from tenure.store.base import Search
 from tenure.store.candidates import Gathered, Gathering, Trait
-from tenure.text.terms import query_pairs, query_terms
+from tenure.text.terms import MAX_TERMS, query_pairs
 from tenure.types import Candidate, CandidateSource
 
 # How many each side may name; words to the cap, for a long context has many (ADR 0010).
@@ -51,6 +52,7 @@ class Ranked:
     predictor_ranks: Rows
     overlaps: Rows
     scorer: str | None = None
+    model_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ class _Field:
     origins: tuple[frozenset[str], ...]
     traits: tuple[Trait, ...]
     usage: history.Usage
+    # Of what helps this user, the share that has helped before.
+    recurrence: float
+    # Which pairs have helped side by side.
+    together: Flags
     required: Flags
     age_days: Floats
     # How well each goes with the context, by meaning and words.
@@ -84,21 +90,24 @@ class _Scored:
 
 def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ranked:
     """Ranks the whole store for a context, by the baseline and, where it has a say, the model."""
-    alpha = services.policy.session.alpha
+    state = state_of(services, context.scope.user)
     with watch.stage("candidates"):
         field = _candidates(services, context)
     with watch.stage("baseline"):
         scored = _baseline(services, context, field)
     with watch.stage("predictor"):
-        predicted = _predicted(services, key, field, scored)
+        predicted = _predicted(services, _request(key, context, field, scored, state), state)
     with watch.stage("fusion"):
         composite = scored.composition.composite
-        weight = alpha if predicted is not None else 1.0
+        weight = state.alpha if predicted is not None else 1.0
         fusion = fuse.fuse(composite, predicted, field.ids, weight, services.policy.session.rrf_k)
     with watch.stage("diversity"):
         vectors = field.found.vectors[field.places]
         spread = diversify.diversify(
-            fusion.scores[fusion.order], vectors[fusion.order], field.required[fusion.order]
+            fusion.scores[fusion.order],
+            vectors[fusion.order],
+            field.required[fusion.order],
+            field.together[np.ix_(fusion.order, fusion.order)],
         )
         order = fusion.order[spread.order]
     served = _served(field, scored, fusion, predicted)
@@ -116,6 +125,7 @@ def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ra
         predictor_ranks=fusion.predictor_ranks[order],
         overlaps=spread.overlaps[spread.order],
         scorer=services.scorer.name if services.scorer and predicted is not None else None,
+        model_version=state.version if predicted is not None else None,
     )
 
 
@@ -155,6 +165,7 @@ def _moment(context: Context, project: int) -> history.Moment:
         _days(context.now),
         np.empty(0, np.float32) if vector is None else vector,
         project,
+        context.words,
     )
 
 
@@ -165,7 +176,7 @@ def _days(moment: datetime) -> float:
 def _search(context: Context, size: int) -> Search:
     return Search(
         context.scope,
-        query_terms(context.text),
+        context.terms[:MAX_TERMS],
         context.vector.embedder,
         context.vector.vector,
         text_limit=size,
@@ -201,6 +212,8 @@ def _field(
         origins=origins,
         traits=known,
         usage=history.usage(hindsight, wanted[kept]),
+        recurrence=history.recurrence(hindsight.past),
+        together=history.helped_together(hindsight, wanted[kept]),
         required=np.array([candidates.REQUIRED in names for names in origins], np.bool_),
         age_days=_days(context.now) - np.array([trait.since_days for trait in known], np.float64),
         match=living.context_match(found.cosine[places], found.text[places]),
@@ -223,7 +236,11 @@ def _baseline(services: Services, context: Context, field: _Field) -> _Scored:
     usefulness = np.array([trait.usefulness for trait in traits], np.float64)
     confidence = found.confidence[places].astype(np.float64)
     if services.policy.session.composite == "living":
-        parts = living.living_parts(match * weight, age_days, field.usage, confidence, access_count)
+        parts = living.living_parts(
+            living.Feed(
+                match * weight, age_days, field.usage, confidence, access_count, field.recurrence
+            )
+        )
     else:
         parts = (
             scores.relevance(found.cosine[places], weight),
@@ -239,16 +256,34 @@ def _baseline(services: Services, context: Context, field: _Field) -> _Scored:
     return _Scored(effective, composition, _features(context, field, composition, effective))
 
 
-def _predicted(services: Services, key: str, field: _Field, scored: _Scored) -> Floats | None:
+def _request(
+    key: str, context: Context, field: _Field, scored: _Scored, state: PredictorState
+) -> ScoreRequest:
+    return ScoreRequest(
+        session_key=key,
+        memory_ids=field.ids,
+        features=scored.features,
+        feature_version=features.FEATURE_VERSION,
+        user=context.scope.user,
+        version=state.version,
+        embedder=context.vector.embedder,
+        context=context.vector.vector,
+        context_text=context.text,
+        project=context.scope.project,
+        vectors=field.found.vectors[field.places],
+    )
+
+
+def _predicted(services: Services, request: ScoreRequest, state: PredictorState) -> Floats | None:
     """The model's scores; without them the baseline ranks alone, and that is counted."""
-    if services.scorer is None or not field.traits:
+    if services.scorer is None or not state.is_enabled or not request.memory_ids:
         return None
-    request = ScoreRequest(key, field.ids, scored.features, features.FEATURE_VERSION)
     try:
         with services.observer.timed("predictor_score"):
             found = services.scorer.score(request)
-        if found.shape != (len(field.ids),):
-            raise BadReply(f"{len(field.ids)} candidates, but scores of shape {found.shape}")
+        count = len(request.memory_ids)
+        if found.shape != (count,):
+            raise BadReply(f"{count} candidates, but scores of shape {found.shape}")
     except TenureError as error:
         services.observer.failed(_FAULTS.get(error.code, "predictor_crash"), error)
         return None

@@ -8,10 +8,12 @@ from typing import Literal
 from tenure.flow.embedding import Embedding
 from tenure.flow.observe import Observer
 from tenure.ports.judge import Judge, RulesJudge
-from tenure.ports.scorer import Scorer
+from tenure.ports.scorer import Scorer, Shelves
+from tenure.ports.trainer import Trainer
 from tenure.rank.candidates import CANDIDATE_POOL_SIZE
 from tenure.rank.fuse import RRF_K
 from tenure.rank.hybrid import HybridWeights
+from tenure.rank.influence import Rule
 from tenure.rank.labels import LabelWeights
 from tenure.rank.pick import BUDGET_TOKENS, EXPLORATION_RATE
 from tenure.rank.scores import RELEVANCE_FLOOR, SourceWeights
@@ -22,6 +24,9 @@ PROMPT_BUDGET_TOKENS = 500
 START_MEMORY_LIMIT = 15
 PROMPT_MEMORY_LIMIT = 5
 MIN_TRAINING_SESSIONS = 10
+TRAIN_INTERVAL_SESSIONS = 10
+DRIFT_RESET_WINDOW = 10
+SCORE_TIMEOUT_MS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,13 @@ class SessionPolicy:
     composite: Literal["living", "seed"] = "living"
     rrf_k: int = RRF_K
     exploration_rate: float = EXPLORATION_RATE
-    # The baseline's weight; 1 leaves the predictor without influence, and is cold start.
-    alpha: float = 1.0
+    # Which kind of model is trained, how it earns its influence, and how often it learns.
+    scorer: str = "features"
+    influence: Rule = "replay"
+    train_interval_sessions: int = TRAIN_INTERVAL_SESSIONS
+    drift_reset_window: int = DRIFT_RESET_WINDOW
     min_training_sessions: int = MIN_TRAINING_SESSIONS
+    score_timeout_ms: int = SCORE_TIMEOUT_MS
     labels: LabelWeights = field(default_factory=LabelWeights)
 
 
@@ -71,3 +80,6 @@ class Services:
     observer: Observer
     judge: Judge | None = field(default_factory=RulesJudge)
     scorer: Scorer | None = None
+    trainer: Trainer | None = None
+    # Where the trained models are; None when there is no place for any.
+    shelves: Shelves | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tenure.flow.predictor import standing_of
 from tenure.flow.ranking import Ranked
 from tenure.flow.services import Services
 from tenure.rank import pick
@@ -102,9 +103,8 @@ class _Texts:
         for place, row in zip(wanted, rows.tolist(), strict=True):
             if row in found:
                 self.records[place] = found[row]
-                shown = as_shown("m999", found[row])
-                self._tokens[place] = fence.cost_tokens(shown)
-                self._chars[place] = fence.cost_chars(shown)
+                cost = fence.cost(as_shown("m999", found[row]))
+                self._tokens[place], self._chars[place] = cost
 
     @property
     def load(self) -> pick.Load:
@@ -195,10 +195,4 @@ def block(services: Services, session: SessionRecord, number: int) -> fence.Bloc
 
 def standing_line(services: Services, user: str) -> str:
     """How far learning has come for a user, read from the store."""
-    counted, excluded = services.store.judged_counts(user)
-    needed = services.policy.session.min_training_sessions
-    return fence.status_line(
-        fence.Standing(
-            state="collecting", session_count=counted, needed=needed, excluded_count=excluded
-        )
-    )
+    return fence.status_line(standing_of(services, user))

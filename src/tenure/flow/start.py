@@ -91,6 +91,8 @@ def _record(request: StartRequest, ranked: Ranked) -> SessionRecord:
         context_vector=context.vector.vector,
         gap_hours=context.gap_hours,
         alpha=ranked.alpha,
+        scorer=ranked.scorer,
+        model_version=ranked.model_version,
     )
 
 

@@ -1,16 +1,29 @@
-"""The learned ranking's place in the pipe: what scores candidates, and a stand-in for it."""
+"""The learned ranking's place in the pipe: what scores candidates, here or in its own process."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tenure.errors import BadCheckpoint, PortError
+from tenure.model import checkpoint
+from tenure.model.base import Model, Query
+from tenure.model.shelf import Shelf
+from tenure.model.tokens import words_of
+from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.world import World
 
+BASE_VERSION = 0
 _UNIT_BITS = 53
+_USER_CHARS = 200
+_SLOTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +34,15 @@ class ScoreRequest:
     memory_ids: tuple[str, ...]
     features: NDArray[np.float64]
     feature_version: int
+    user: str = ""
+    # The model that is to score.
+    version: int = BASE_VERSION
+    embedder: str | None = None
+    context: NDArray[np.float32] | None = None
+    context_text: str = ""
+    project: str | None = None
+    # A row per candidate, zeros where a memory has no vector; only for a scorer in this process.
+    vectors: NDArray[np.float32] | None = field(default=None, repr=False)
 
 
 class Scorer(Protocol):
@@ -28,14 +50,20 @@ class Scorer(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name and version, kept with what it scored."""
+        """What kind it is, kept with what it scored."""
 
     def score(self, request: ScoreRequest) -> NDArray[np.float64]:
         """One score per candidate; PortError or PortTimeout when it cannot say."""
 
+    def warm(self, wait_s: float = 0.0) -> None:
+        """Gets ready; nobody waits for it longer than that."""
+
+    def close(self) -> None:
+        """Ends what it holds open; safe to call twice."""
+
 
 class RandomScorer:
-    """A stand-in that knows nothing: the pipe is proved with it before there is a model."""
+    """A stand-in that knows nothing: the pipe is proved with it without a model."""
 
     name = "random"
 
@@ -46,3 +74,87 @@ class RandomScorer:
         """One random score per candidate."""
         drawn = [self._world.random_bits(_UNIT_BITS) for _ in request.memory_ids]
         return np.array(drawn, np.float64) / 2.0**_UNIT_BITS
+
+    def warm(self, wait_s: float = 0.0) -> None:
+        """There is nothing to get ready."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class LocalScorer:
+    """The models of a store, loaded into this process when they are first asked for."""
+
+    def __init__(self, shelves: Shelves, name: str) -> None:
+        self.name = name
+        self._shelves = shelves
+        self._lock = Lock()
+        self._loaded: dict[str, tuple[int, Model]] = {}
+
+    def score(self, request: ScoreRequest) -> NDArray[np.float64]:
+        """One score per candidate, by the version that is asked for."""
+        model = self._model(request)
+        return model.score(
+            Query(
+                features=request.features,
+                context=request.context,
+                vectors=request.vectors,
+                context_words=words_of(request.context_text),
+                project_slot=project_slot(request.project),
+            )
+        )
+
+    def _model(self, request: ScoreRequest) -> Model:
+        with self._lock:
+            loaded = self._loaded.get(request.user)
+            if loaded is None or loaded[0] != request.version:
+                loaded = (request.version, self._shelves.model(request))
+                self._loaded[request.user] = loaded
+            return loaded[1]
+
+    def warm(self, wait_s: float = 0.0) -> None:
+        """A model of some numbers is read when it is asked for."""
+
+    def close(self) -> None:
+        """Lets the models go."""
+        with self._lock:
+            self._loaded.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Shelves:
+    """Where the models of a store's users are, and the base they start from."""
+
+    folder: Path
+    base: Path
+
+    def of(self, user: str) -> Shelf:
+        """The shelf of one user; names are no file names, so they are written as numbers."""
+        name = user.encode().hex()
+        if len(name) > _USER_CHARS:
+            name = hashlib.sha256(user.encode()).hexdigest()
+        return Shelf(self.folder / name)
+
+    def checkpoint(self, user: str, version: int) -> checkpoint.Checkpoint:
+        """A model with what must be known to use it."""
+        if version == BASE_VERSION:
+            return checkpoint.read(self.base)
+        return self.of(user).get(version)
+
+    def model(self, request: ScoreRequest) -> Model:
+        """The model a request asks for, if it goes with what the request holds."""
+        if request.feature_version != FEATURE_VERSION:
+            raise PortError("the features are of another version than this installation computes")
+        try:
+            kept = self.checkpoint(request.user, request.version)
+            reason = checkpoint.fits(kept, request.embedder or "", FEATURES, FEATURE_VERSION)
+            if reason is not None:
+                raise BadCheckpoint(f"model {request.version} is of no use here: {reason}")
+            return checkpoint.restored(kept)
+        except BadCheckpoint as error:
+            raise PortError(error.message, hint=error.hint) from error
+
+
+def project_slot(project: str | None) -> int:
+    """A small number of a project, the same on every machine; 0 for none."""
+    return 0 if project is None else 1 + zlib.crc32(project.encode()) % (_SLOTS - 1)

@@ -18,7 +18,7 @@ from tenure.rank.scores import Composition
 
 Floats = NDArray[np.float64]
 
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 FEATURES: tuple[str, ...] = (
     "log_age_days",
     "importance",
@@ -61,7 +61,11 @@ FEATURES: tuple[str, ...] = (
     "association",
     "context_cosine",
     "co_use",
+    "word_association",
+    "word_overlap",
 )
+# How often we showed a memory says what we did, not what helped: nothing may be learned from it.
+EXPOSURE = frozenset({"log_access_count", "frequency"})
 # What stands for "never" where log(1 + days) is expected: some eight years.
 NEVER_LOG_DAYS = 8.0
 # Nothing that is counted here is larger, and a learned weight times it stays finite.
@@ -195,6 +199,8 @@ def _of_usage(usage: Usage) -> dict[str, ArrayLike]:
         "association": relative(usage.association),
         "context_cosine": usage.context_cosine,
         "co_use": usage.co_use,
+        "word_association": relative(usage.word_association),
+        "word_overlap": usage.word_overlap,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 import numpy as np
@@ -21,9 +21,20 @@ USE_DECAY = 0.95
 NEAREST_SESSIONS = 30
 # How much more the nearer ones of them count.
 NEARNESS_POWER = 4
+# The same for words in common, which are sharper: a few shared rare words say a lot.
+WORD_POWER = 2
+# Of how many of the latest sessions the words are looked at: it bounds the cost.
+WORD_SESSIONS = 1_000
 RECENT_SESSIONS = 10
+# Of how many of the latest sessions it is asked what helped side by side.
+TOGETHER_SESSIONS = 200
 # How many of a memory's latest contexts stand for all of them: it bounds the cost.
 LATEST_CONTEXTS = 4
+# How often what helps has helped before: what is believed until sessions tell, as so many of them,
+# and what a session's word on it is still worth one session later.
+RECURRENCE_GUESS = 0.8
+RECURRENCE_GUESS_SESSIONS = 5.0
+RECURRENCE_DECAY = 0.97
 _NONE = -1
 _TINY = 1e-9
 
@@ -42,6 +53,9 @@ class Past:
     use_session: NDArray[np.int64]
     use_memory: NDArray[np.int64]
     use_gain: NDArray[np.float64]
+    # One entry per different word of a context, in the order of the sessions.
+    word_session: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    word: NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,8 @@ class Moment:
     # A unit vector, zeros or empty without one.
     context: NDArray[np.float32]
     project: int = _NONE
+    # The numbers of its different words.
+    words: NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,8 @@ class Hindsight:
     age_days: Floats
     # Each session's part in what the nearest ones say together; all 0 when none is near.
     nearness: Floats
+    # How much of its words each shares with this one, 0..1, rare words counting more.
+    overlap: Floats
     context: NDArray[np.float32]
     is_here: Flags
     # The latest sessions of this project, newest last.
@@ -87,6 +105,10 @@ class Usage:
     context_cosine: Floats
     # How much of what helped in the previous session helped beside it before.
     co_use: Floats
+    # The part of the sessions with the most words in common in which it helped.
+    word_association: Floats
+    # The most that any context in which it helped has in common with this one.
+    word_overlap: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +133,7 @@ def look_back(past: Past, moment: Moment) -> Hindsight:
         past=past,
         age_days=np.maximum(age, 0.0),
         nearness=_nearness(past.contexts, moment.context),
+        overlap=_overlap(past, moment.words),
         context=moment.context,
         is_here=is_here,
         recent=np.flatnonzero(is_here)[-RECENT_SESSIONS:],
@@ -133,7 +156,34 @@ def usage(hindsight: Hindsight, rows: Rows) -> Usage:
         association=_association(hindsight, uses, count),
         context_cosine=_context_cosine(hindsight, uses, count),
         co_use=_co_use(hindsight, uses, count),
+        word_association=_word_association(hindsight, uses, count),
+        word_overlap=_word_overlap(hindsight, uses, count),
     )
+
+
+def helped_together(hindsight: Hindsight, rows: Rows) -> Flags:
+    """Which of these memories have helped in one and the same session of late, pair by pair."""
+    count, latest = len(rows), max(0, len(hindsight.age_days) - TOGETHER_SESSIONS)
+    uses = _uses_of(hindsight.past, rows)
+    recent = uses.only(slice(np.searchsorted(uses.session, latest), None))
+    helped = np.zeros((count, len(hindsight.age_days) - latest), np.float32)
+    helped[recent.place, recent.session - latest] = 1.0
+    return np.asarray(helped @ helped.T > 0.0)
+
+
+def recurrence(past: Past) -> float:
+    """Of what helps, the share that has helped before: how far use foretells use, here and now."""
+    if not len(past.use_session):
+        return RECURRENCE_GUESS
+    first = np.zeros(int(past.use_memory.max()) + 1, np.int64)
+    # The last one written stays, which from the end is the first use.
+    first[past.use_memory[::-1]] = past.use_session[::-1]
+    again = first[past.use_memory] < past.use_session
+    helped = np.bincount(past.use_session)
+    share = np.bincount(past.use_session, weights=again)[helped > 0] / helped[helped > 0]
+    weights = RECURRENCE_DECAY ** np.arange(len(share))[::-1]
+    guess = RECURRENCE_GUESS_SESSIONS * RECURRENCE_DECAY ** len(share)
+    return float((RECURRENCE_GUESS * guess + share @ weights) / (guess + weights.sum()))
 
 
 def top_rows(hindsight: Hindsight, limit: int) -> Rows:
@@ -173,6 +223,38 @@ def _nearness(contexts: NDArray[np.float32], context: NDArray[np.float32]) -> Fl
     best = _top(cosine, NEAREST_SESSIONS)
     weights[best] = np.clip(cosine[best], 0.0, 1.0) ** NEARNESS_POWER
     return weights / max(float(weights.sum()), _TINY)
+
+
+def _overlap(past: Past, words: NDArray[np.uint16]) -> Floats:
+    """The cosine of each context's words and these, every word weighted by how rare it is."""
+    count = len(past.times_days)
+    earliest = int(np.searchsorted(past.word_session, count - WORD_SESSIONS))
+    session, word = past.word_session[earliest:], past.word[earliest:]
+    if not len(words) or not len(word):
+        return np.zeros(count)
+    frequency = np.bincount(word, minlength=int(words.max()) + 1)
+    # How rare a word is, by how many contexts have it.
+    rarity = np.log1p((count + 1.0) / (1.0 + np.arange(int(frequency.max()) + 1))) ** 2
+    worth = rarity[frequency[word]]
+    is_shared = np.zeros(len(frequency), np.bool_)
+    is_shared[words] = True
+    shared = np.bincount(session, weights=worth * is_shared[word], minlength=count)
+    own = np.bincount(session, weights=worth, minlength=count)
+    here = float(rarity[frequency[words]].sum())
+    return np.asarray(shared / np.sqrt(np.maximum(own * here, _TINY)))
+
+
+def _word_association(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
+    best = _top(hindsight.overlap, NEAREST_SESSIONS)
+    weights = np.zeros(len(hindsight.overlap))
+    weights[best] = hindsight.overlap[best] ** WORD_POWER
+    return _sums(uses.place, uses.gain * weights[uses.session], count)
+
+
+def _word_overlap(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
+    best = np.zeros(count)
+    np.maximum.at(best, uses.place, hindsight.overlap[uses.session])
+    return best
 
 
 def _uses_of(past: Past, rows: Rows) -> _Uses:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -13,7 +15,10 @@ Floats = NDArray[np.float64]
 # The context of a session is long and its words are many: here the vectors lead.
 COSINE_SHARE = 0.7
 # Of usefulness: what helped in the nearest sessions; the rest is how often and how lately it did.
-ASSOCIATION_SHARE = 0.6
+ASSOCIATION_SHARE = 0.7
+# Where at least so much of what helps has helped before, history is taken at its word; where less
+# does, it counts for less (decision 13).
+TRUSTED_RECURRENCE = 0.7
 _TINY = 1e-9
 
 
@@ -27,27 +32,36 @@ def context_match(raw_cosine: ArrayLike, text: ArrayLike) -> Floats:
     return COSINE_SHARE * cosine + (1.0 - COSINE_SHARE) * relative(text)
 
 
-def living_parts(
-    match: ArrayLike,
-    age_days: ArrayLike,
-    usage: Usage,
-    confidence: ArrayLike,
-    access_count: ArrayLike,
-) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What the living composite is made from, an entry per candidate."""
+
+    # How well it goes with the context.
+    match: ArrayLike
+    age_days: ArrayLike
+    usage: Usage
+    confidence: ArrayLike
+    access_count: ArrayLike
+    # Of what helps this user, the share that has helped before.
+    recurrence: float = 1.0
+
+
+def living_parts(feed: Feed) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     """Relevance, recency, usefulness, confidence and frequency, as `scores.explain` takes them.
 
     Recency counts from the last time a memory helped, from its beginning if it never did.
     """
-    has_helped = usage.count > 0.0
-    since_days = np.where(has_helped, usage.days_since, np.asarray(age_days, dtype=np.float64))
-    usefulness = ASSOCIATION_SHARE * relative(usage.association)
-    usefulness += (1.0 - ASSOCIATION_SHARE) * relative(usage.frecency)
+    usage, trust = feed.usage, min(1.0, feed.recurrence / TRUSTED_RECURRENCE)
+    age_days = np.asarray(feed.age_days, dtype=np.float64)
+    since_days = np.where(usage.count > 0.0, usage.days_since, age_days)
+    helped = ASSOCIATION_SHARE * relative(usage.association)
+    helped += (1.0 - ASSOCIATION_SHARE) * relative(usage.frecency)
     return (
-        relative(match),
-        scores.recency(since_days),
-        usefulness,
-        np.asarray(confidence, dtype=np.float64),
-        scores.frequency(access_count),
+        relative(feed.match),
+        trust * scores.recency(since_days),
+        trust * relative(helped),
+        np.asarray(feed.confidence, dtype=np.float64),
+        scores.frequency(feed.access_count),
     )
 
 

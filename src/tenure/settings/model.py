@@ -164,8 +164,40 @@ class SessionSettings:
 class PredictorSettings:
     """How candidates are ranked, and what is learned from sessions."""
 
-    scorer: Literal["none", "random"] = _setting(
-        "none", "What scores candidates beside the baseline; random is for testing the pipe."
+    enabled: bool = _setting(
+        True, "Whether a model of this user is trained and, as far as it wins, heard."
+    )
+    scorer: Literal["features", "attention", "random"] = _setting(
+        "features",
+        "The kind of model; attention also reads vectors and words, random tests the pipe.",
+    )
+    influence: Literal["replay", "seed"] = _setting(
+        "replay",
+        "How influence is earned: by proof over judged sessions, or by the success rate alone.",
+    )
+    base_weights: str = _setting(
+        "", "File of the weights that learning starts from; empty is the shipped one.", high=4_096
+    )
+    train_interval_sessions: int = _setting(
+        10, "Judged sessions between two trainings.", low=1, high=10_000
+    )
+    score_timeout_ms: int = _setting(
+        120,
+        "How long to wait for the model's scores; later the baseline ranks alone.",
+        low=1,
+        high=60_000,
+    )
+    crash_disable_threshold: int = _setting(
+        3,
+        "Crashes of the scorer's process within an hour that switch it off for the rest of it.",
+        low=1,
+        high=1_000,
+    )
+    drift_reset_window: int = _setting(
+        10,
+        "Sessions in a row with a success rate below 0.3 that take all influence away.",
+        low=1,
+        high=1_000,
     )
     composite: Literal["living", "seed"] = _setting(
         "living",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.jobs import JobReads, JobVerbs
+from tenure.store.predictor import PredictorReads, PredictorVerbs
 from tenure.store.sessions import SessionReads, SessionVerbs
 from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord, Scope
 
@@ -177,7 +178,7 @@ class EmbeddingState:
         return self.embedded_count >= self.memory_count
 
 
-class Transaction(SessionVerbs, JobVerbs, Protocol):
+class Transaction(SessionVerbs, JobVerbs, PredictorVerbs, Protocol):
     """The verbs of one transaction."""
 
     def get(self, user: str, memory_id: str) -> MemoryRecord:
@@ -240,7 +241,7 @@ class Transaction(SessionVerbs, JobVerbs, Protocol):
         """Notes how many lines of a file have been taken in."""
 
 
-class Store(SessionReads, JobReads, Protocol):
+class Store(SessionReads, JobReads, PredictorReads, Protocol):
     """A place for memories."""
 
     path: Path

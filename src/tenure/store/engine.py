@@ -9,6 +9,7 @@ import queue
 import re
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -35,7 +36,9 @@ GROUP_COMMIT_LIMIT = 32
 READER_LIMIT = 4
 BUSY_TIMEOUT_MS = 5_000
 WRITE_WAIT_LIMIT_S = 30.0
-_CACHE_KIB = 16_384
+# Each reader has a cache of its own, of which nothing is left after the next write: a large one
+# only fills up and is thrown away again, page by page.
+WRITER_CACHE_KIB, READER_CACHE_KIB = 8_192, 2_048
 _DAMAGE = re.compile(r"decode to UTF-8|^no such |malformed|unknown tokenizer|has no column")
 
 
@@ -98,7 +101,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             "foreign_keys = ON",
             "secure_delete = ON",
             "synchronous = FULL",
-            f"cache_size = -{_CACHE_KIB}",
+            f"cache_size = -{WRITER_CACHE_KIB if write else READER_CACHE_KIB}",
             *(() if write else ("query_only = ON",)),
         ):
             connection.execute(f"PRAGMA {pragma}")
@@ -181,7 +184,7 @@ class Engine:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+        self._readers: deque[sqlite3.Connection] = deque()
         self._reader_slots = threading.BoundedSemaphore(READER_LIMIT)
         self._jobs: queue.Queue[tuple[Work[Any], Future[Any]] | None] = queue.Queue(
             WRITE_QUEUE_LIMIT
@@ -221,8 +224,8 @@ class Engine:
             raise StorageError("the store is closed")
         with self._reader_slots, translated(self.path):
             try:
-                connection = self._readers.get_nowait()
-            except queue.Empty:
+                connection = self._readers.pop()
+            except IndexError:
                 self._ownership.demand_file()
                 connection = connect(self.path, write=False)
             try:
@@ -234,7 +237,7 @@ class Engine:
         if self._closed:
             connection.close()
         else:
-            self._readers.put(connection)
+            self._readers.append(connection)
 
     def write(self, work: Work[T]) -> T:
         """Runs `work` in a transaction on the writer thread; returns once it is on disk."""
@@ -282,14 +285,17 @@ class Engine:
 
     def _commit(self, batch: list[tuple[Work[Any], Future[Any]]]) -> None:
         done: list[tuple[Future[Any], Any]] = []
+        # One that is alone needs no savepoint, for which SQLite copies every page that is changed.
+        is_alone = len(batch) == 1
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             for work, future in batch:
                 try:
-                    done.append((future, self._run_one(work)))
+                    result = work(self._writer) if is_alone else self._run_one(work)
+                    done.append((future, result))
                 except BaseException as error:
                     # Full disks and I/O errors roll the whole transaction back by themselves.
-                    if not self._writer.in_transaction:
+                    if is_alone or not self._writer.in_transaction:
                         raise
                     future.set_exception(self._typed(error))
             self._writer.execute("COMMIT")
@@ -382,9 +388,9 @@ class Engine:
                 self._jobs.put(None)
         if self._thread is not None:
             self._thread.join()
-        with contextlib.suppress(queue.Empty):
+        with contextlib.suppress(IndexError):
             while True:
-                self._readers.get_nowait().close()
+                self._readers.pop().close()
         self._writer.close()
 
 

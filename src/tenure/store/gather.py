@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
@@ -13,18 +14,21 @@ from tenure.store.base import IntArray
 from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.index import MemoryIndex
 from tenure.store.reads import as_json
-from tenure.store.search import EPOCH_JULIAN_DAY, both_legs, open_view, united
+from tenure.store.search import EPOCH_JULIAN_DAY, both_legs, numbers, open_view, united
 from tenure.store.stems import Stemmer
 from tenure.store.view import View, top
 
-_TRAITS = """SELECT m.row, m.id, m.kind, s.project, m.importance, m.pinned,
-        julianday(coalesce(m.valid_from, m.created_at)) - :epoch, julianday(m.created_at) - :epoch,
-        t.access_count, t.usefulness
-    FROM memories m JOIN memory_stats t ON t.row = m.row JOIN scopes s ON s.scope = m.scope
-    WHERE m.row IN (SELECT value FROM json_each(:rows))
-        AND m.scope IN (SELECT value FROM json_each(:scopes))
-        AND m.trust = 'trusted' AND m.deleted_at IS NULL AND m.superseded_by IS NULL
-        AND (m.valid_until IS NULL OR m.valid_until > :now)"""
+# What a memory is, without what may change while it stays the same. The plus keeps SQLite from
+# walking through all of a user's memories.
+_LASTING = """SELECT m.row, m.valid_until, m.id, m.kind, s.project, m.importance, m.pinned,
+        julianday(coalesce(m.valid_from, m.created_at)) - :epoch, julianday(m.created_at) - :epoch
+    FROM memories m JOIN scopes s ON s.scope = m.scope
+    WHERE m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user
+        AND m.trust = 'trusted' AND m.deleted_at IS NULL AND m.superseded_by IS NULL"""
+_COUNTED = """SELECT row, access_count, usefulness FROM memory_stats
+    WHERE row IN (SELECT value FROM json_each(?)) AND scope IN (SELECT value FROM json_each(?))"""
+# More than any session asks for, and still only a few megabytes.
+TRAITS_LIMIT = 20_000
 
 
 def gather(
@@ -84,17 +88,50 @@ def _rows_of(
     }
 
 
-def traits(
-    connection: sqlite3.Connection, rows: IntArray, scopes: Sequence[int], now: datetime
-) -> dict[int, Trait]:
-    """What ranking needs of the live, trusted, valid memories behind row numbers."""
-    found = connection.execute(
-        _TRAITS,
-        {
-            "rows": as_json(rows.tolist()),
-            "scopes": as_json(scopes),
-            "now": moment_text(now),
-            "epoch": EPOCH_JULIAN_DAY,
-        },
-    )
-    return {row: Trait(*told) for row, *told in found}
+class Traits:
+    """What ranking needs of one user's memories, without its text.
+
+    What lasts is remembered until the memory is changed; what use makes of a memory is always
+    asked for. Not for several threads at once.
+    """
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+        self._change = 0
+        # By row until when it holds, and the first fields of its trait.
+        self._lasting: dict[int, tuple[str | None, tuple[Any, ...]]] = {}
+
+    def of(
+        self, connection: sqlite3.Connection, rows: IntArray, scopes: Sequence[int], now: datetime
+    ) -> dict[int, Trait]:
+        """The traits of the live, trusted, valid memories behind row numbers."""
+        wanted, moment = rows.tolist(), moment_text(now)
+        self._catch_up(connection)
+        self._learn(connection, [row for row in wanted if row not in self._lasting])
+        counted = connection.execute(_COUNTED, (as_json(wanted), as_json(scopes)))
+        found = {}
+        for row, access_count, usefulness in counted:
+            if row in self._lasting:
+                until, lasting = self._lasting[row]
+                if until is None or until > moment:
+                    found[row] = Trait._make((*lasting, access_count, usefulness))
+        return found
+
+    def _catch_up(self, connection: sqlite3.Connection) -> None:
+        """Forgets what was changed since; what is learned later may be newer, never older."""
+        change = numbers(connection)["change"]
+        if len(self._lasting) > TRAITS_LIMIT:
+            self._lasting.clear()
+        if self._lasting and change != self._change:
+            changed = connection.execute(
+                "SELECT row FROM memories WHERE user = ? AND change > ?", (self._user, self._change)
+            )
+            for (row,) in changed:
+                self._lasting.pop(row, None)
+        self._change = change
+
+    def _learn(self, connection: sqlite3.Connection, rows: Sequence[int]) -> None:
+        if rows:
+            values = {"user": self._user, "rows": as_json(rows), "epoch": EPOCH_JULIAN_DAY}
+            for row, until, *told in connection.execute(_LASTING, values):
+                self._lasting[row] = (until, tuple(told))

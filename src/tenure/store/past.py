@@ -14,9 +14,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tenure.rank.history import Past
+from tenure.rank.history import WORD_SESSIONS, Past
 from tenure.store.reads import as_json
 from tenure.store.session_rows import moment
+from tenure.text.imprint import MAX_WORDS, imprint
+from tenure.text.terms import query_terms
 
 _SECONDS_PER_DAY = 86_400.0
 _NONE = -1
@@ -34,6 +36,7 @@ class _Lesson:
     vector: bytes
     rows: NDArray[np.int64]
     gains: NDArray[np.float64]
+    words: NDArray[np.uint16]
 
     def vector_of(self, embedder: str | None) -> bytes:
         """The context's vector, if it is one of this embedder."""
@@ -74,6 +77,8 @@ class _Arrays:
         self._use_session = _Column(np.empty(0, np.int64))
         self._use_memory = _Column(np.empty(0, np.int64))
         self._use_gain = _Column(np.empty(0, np.float64))
+        self._word_session = _Column(np.empty(0, np.int64))
+        self._word = _Column(np.empty(0, np.uint16))
 
     def put(self, at: int, lessons: Sequence[_Lesson]) -> None:
         """Puts sessions in place of all from a place on."""
@@ -85,6 +90,9 @@ class _Arrays:
         self._use_session.put(used_at, np.repeat(places, [len(one.rows) for one in lessons]))
         self._use_memory.put(used_at, np.concatenate([one.rows for one in lessons]))
         self._use_gain.put(used_at, np.concatenate([one.gains for one in lessons]))
+        said_at = int(np.searchsorted(self._word_session.values, at))
+        self._word_session.put(said_at, np.repeat(places, [len(one.words) for one in lessons]))
+        self._word.put(said_at, np.concatenate([one.words for one in lessons]))
 
     def _vectors(self, lessons: Sequence[_Lesson]) -> NDArray[np.float32]:
         """A row per session; one of another embedder says nothing here."""
@@ -102,6 +110,8 @@ class _Arrays:
             use_session=self._use_session.values,
             use_memory=self._use_memory.values,
             use_gain=self._use_gain.values,
+            word_session=self._word_session.values,
+            word=self._word.values,
         )
 
 
@@ -150,8 +160,9 @@ class PastIndex:
 
     def _read_on(self, connection: sqlite3.Connection) -> list[int]:
         fresh = connection.execute(
-            """SELECT session, started_at, project, embedder, coalesce(context_vector, x''), learned
-                FROM sessions WHERE user = ? AND learned > ? ORDER BY learned""",
+            """SELECT session, started_at, project, embedder, coalesce(context_vector, x''),
+                context, learned FROM sessions
+                WHERE user = ? AND learned > ? ORDER BY learned""",
             (self._user, self._learned),
         ).fetchall()
         if not fresh:
@@ -164,7 +175,9 @@ class PastIndex:
             (self._user, as_json(row[0] for row in fresh)),
         ):
             uses.setdefault(session, []).append((row, gain))
-        for session, started_at, project, embedder, vector, learned in fresh:
+        for left, (session, started_at, project, embedder, vector, context, learned) in zip(
+            range(len(fresh))[::-1], fresh, strict=True
+        ):
             helped = uses.get(session, [])
             self._lessons[session] = _Lesson(
                 moment(started_at).timestamp() / _SECONDS_PER_DAY,
@@ -173,6 +186,8 @@ class PastIndex:
                 vector,
                 np.array([row for row, _ in helped], np.int64),
                 np.array([gain for _, gain in helped], np.float64),
+                # Older words are not looked at, so they are not read either.
+                imprint(query_terms(context, MAX_WORDS) if left < WORD_SESSIONS else ()),
             )
             self._learned = max(self._learned, learned)
         return [row[0] for row in fresh]

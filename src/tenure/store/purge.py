@@ -22,7 +22,9 @@ _REDACT = """UPDATE memory_history
         AND memory_id NOT IN (SELECT id FROM memories WHERE user = :user
             AND content IN (SELECT value FROM json_each(:texts)))"""
 # Labels, ratings and uses of a memory go with it.
-_SESSION_TABLES = ("session_memories", "rating_events", "uses")
+_SESSION_TABLES = ("session_memories", "rating_events", "uses", "predictor_calibration")
+_FORGET_RELEVANCE = """UPDATE predictor_comparisons
+    SET relevance_scores = json_remove(relevance_scores, '$."' || :id || '"') WHERE user = :user"""
 _FORGET_USED = """UPDATE sessions SET used = json_remove(used, '$."' || :id || '"')
     WHERE user = :user AND used IS NOT NULL"""
 _OF_USER = "session IN (SELECT session FROM sessions WHERE user = :user)"
@@ -50,6 +52,7 @@ def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int
         # What went wrong may quote what was worked on.
         "UPDATE jobs SET error = NULL WHERE user = :user",
         _FORGET_USED,
+        _FORGET_RELEVANCE,
         "DELETE FROM memories WHERE user = :user AND id = :id",
         _ORPHAN_ASPECTS,
     ):

@@ -51,6 +51,8 @@ SELECT_RECORD = """
 _MOMENTS = frozenset(
     {"valid_from", "valid_until", "created_at", "updated_at", "deleted_at", "last_accessed"}
 )
+# Made once: every record that is read is hashed.
+_HASHED_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=repr).encode
 _LAST_NUMBER = re.compile(r"(\d{1,9})\D*$")
 
 
@@ -74,8 +76,7 @@ def durable(record: MemoryRecord) -> dict[str, Any]:
 def row_hash(values: Sequence[Any]) -> bytes:
     """The hash of the durable values, in the order of `DURABLE`."""
     # Only a damaged row can hold bytes; any text in their place gives another hash.
-    text = json.dumps(list(values), ensure_ascii=False, separators=(",", ":"), default=repr)
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return hashlib.blake2b(_HASHED_TEXT(list(values)).encode(), digest_size=16).digest()
 
 
 def turn_number(locator: str | None) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tenure.store.schema_predictor import PREDICTOR
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -329,4 +331,5 @@ _SESSIONS = (
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "foundation", _FOUNDATION),
     Migration(2, "sessions", _SESSIONS),
+    Migration(3, "predictor", PREDICTOR),
 )

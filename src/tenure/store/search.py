@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -38,10 +38,9 @@ _ENTRY_COLUMNS = tuple(item.name for item in fields(Entry))[:9]
 
 
 def document_frequencies(
-    connection: sqlite3.Connection, stemmer: Stemmer, terms: Sequence[str]
+    connection: sqlite3.Connection, stems: Mapping[str, tuple[str, ...]]
 ) -> dict[str, int]:
     """In how many memories each term occurs; a term of several words as often as its rarest."""
-    stems = stemmer.tokens_of(terms)
     wanted = sorted({stem for tokens in stems.values() for stem in tokens})
     found = dict(
         connection.execute(
@@ -68,8 +67,8 @@ def text_leg(
             ORDER BY score DESC, f.rowid LIMIT ?""",  # noqa: S608 - a constant of ours
         (fts_query(terms), json.dumps(list(scopes)), search.text_limit),
     ).fetchall()
-    rows = np.array([row for row, _ in found], np.int64)
-    return rows, np.array([max(score, 0.0) for _, score in found], np.float32)
+    rows, scores = zip(*found, strict=True) if found else ((), ())
+    return np.array(rows, np.int64), np.maximum(np.array(scores, np.float32), np.float32(0.0))
 
 
 def open_hits(
@@ -197,16 +196,15 @@ def both_legs(
 ) -> Legs:
     """Runs both searches over what is open."""
     # Words and phrases together: each question to the tokenizer costs as much as its answer.
-    stemmer.tokens_of((*search.terms, *search.phrases))
-    frequencies = document_frequencies(connection, stemmer, search.terms)
+    stems = stemmer.tokens_of((*search.terms, *search.phrases))
+    frequencies = document_frequencies(connection, {term: stems[term] for term in search.terms})
     terms = choose_terms(frequencies, view.count, search.posting_budget)
-    kept = {token for term in terms for token in stemmer.tokens(term)}
-    phrases = [text for text in search.phrases if kept.issuperset(stemmer.tokens(text))]
+    kept = {token for term in terms for token in stems[term]}
+    phrases = [text for text in search.phrases if kept.issuperset(stems[text])]
     hits, text_scores = open_hits(connection, search, scopes, view, (*terms, *phrases))
     best = view.rows(hits[: search.hit_limit])
     postings, rare = Postings(connection), []
     if len(best):
-        stems = stemmer.tokens_of(frequencies)
         single = {term: rows for term, rows in frequencies.items() if len(stems[term]) == 1}
         # Words of one stem are one word.
         found = rare_terms(postings, view, single, terms)
@@ -313,15 +311,21 @@ def _positions(slots: IntArray, wanted: IntArray) -> IntArray:
     return np.where((wanted >= 0) & (slots[at] == wanted), at, -1)
 
 
-def synchronise(
-    connection: sqlite3.Connection, index: MemoryIndex, user: str, embedder: int | None
-) -> None:
-    """Takes over what was committed since the index last looked, by us or another process."""
+def numbers(connection: sqlite3.Connection) -> dict[str, int]:
+    """The numbers by which copies in memory know that the store has changed."""
     noted = dict(
         connection.execute("SELECT key, CAST(value AS INTEGER) FROM meta WHERE key <> 'serving'")
     )
     if "change" not in noted:
         raise Corrupt("the store has lost its count of changes", hint="restore a backup")
+    return noted
+
+
+def synchronise(
+    connection: sqlite3.Connection, index: MemoryIndex, user: str, embedder: int | None
+) -> None:
+    """Takes over what was committed since the index last looked, by us or another process."""
+    noted = numbers(connection)
     if noted["change"] == index.change:
         return
     with index.lock:

@@ -18,7 +18,7 @@ from tenure.types import Candidate, SessionMemory, Turn
 
 SELECT_SESSION = """SELECT user, key, agent, project, harness, cwd, state, context, has_prompt,
     embedder, context_vector, gap_hours, alpha, started_at, ended_at, prompt_count,
-    injection_count, handle_count, is_explained, summary FROM sessions"""
+    injection_count, handle_count, is_explained, summary, scorer, model_version FROM sessions"""
 SELECT_CANDIDATE = """SELECT memory_id, source, origins, effective_score, composite_score,
     predictor_score, final_score, rank, baseline_rank, predictor_rank, was_injected, propensity,
     features, feature_version, handle, injection, in_context, is_harmful, relevance_score,
@@ -62,6 +62,8 @@ def decode_session(row: Sequence[Any]) -> SessionRecord:
         handle_count=row[17],
         is_explained=bool(row[18]),
         summary=row[19],
+        scorer=row[20],
+        model_version=row[21],
     )
 
 

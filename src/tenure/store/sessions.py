@@ -38,6 +38,9 @@ class SessionRecord:
     # Since the session before it ended or, where it never did, began.
     gap_hours: float | None = None
     alpha: float = 1.0
+    # The model that scored it, None when there was none or it was silent.
+    scorer: str | None = None
+    model_version: int | None = None
     ended_at: datetime | None = None
     prompt_count: int = 0
     injection_count: int = 0

@@ -32,6 +32,7 @@ from tenure.store.index import MemoryIndex, Nearest
 from tenure.store.reads import SqliteReads, as_json
 from tenure.store.session_reads import SqliteSessionReads
 from tenure.store.sqlite_jobs import SqliteJobReads
+from tenure.store.sqlite_predictor import SqlitePredictorReads
 from tenure.store.sqlite_write import SqliteTransaction
 from tenure.store.stems import Stemmer
 from tenure.types import Entity, EntityView, HistoryEntry, MemoryRecord, Scope
@@ -52,7 +53,7 @@ _LACKING = """SELECT t.row FROM memory_stats t
             (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
 
-class SqliteStore(SqliteSessionReads, SqliteJobReads):
+class SqliteStore(SqliteSessionReads, SqliteJobReads, SqlitePredictorReads):
     """The storage contract on one SQLite file."""
 
     def __init__(self, path: Path) -> None:
@@ -69,6 +70,8 @@ class SqliteStore(SqliteSessionReads, SqliteJobReads):
         self._stemmer = Stemmer()
         self._indexes: dict[tuple[str, str | None], MemoryIndex] = {}
         self._index_lock = threading.Lock()
+        self._traits: dict[str, gather.Traits] = {}
+        self._traits_lock = threading.Lock()
 
     # -- writing --------------------------------------------------------------------------
 
@@ -101,9 +104,10 @@ class SqliteStore(SqliteSessionReads, SqliteJobReads):
             return gather.gather(connection, self._stemmer, index, gathering, scopes)
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
-        with self._engine.read() as connection:
+        with self._engine.read() as connection, self._traits_lock:
+            known = self._traits.setdefault(scope.user, gather.Traits(scope.user))
             scopes = SqliteReads(connection).visible_scopes(scope)
-            return gather.traits(connection, rows, scopes, now)
+            return known.of(connection, rows, scopes, now)
 
     def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
         with self._reads() as reads:

@@ -62,7 +62,7 @@ _PUT_SCORE = """INSERT INTO session_scores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
 _SESSION_COLUMNS = (
     *("agent", "project", "harness", "cwd", "state", "context", "has_prompt", "embedder"),
     *("context_vector", "gap_hours", "alpha", "started_at", "ended_at", "prompt_count"),
-    *("injection_count", "handle_count", "is_explained", "summary"),
+    *("injection_count", "handle_count", "is_explained", "summary", "scorer", "model_version"),
 )
 
 

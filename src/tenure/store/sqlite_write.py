@@ -18,6 +18,7 @@ from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Prob
 from tenure.store.index import Nearest
 from tenure.store.reads import SqliteReads
 from tenure.store.sqlite_jobs import SqliteJobs
+from tenure.store.sqlite_predictor import SqlitePredictor
 from tenure.store.sqlite_sessions import SqliteSessions
 from tenure.types import HistoryEntry, MemoryRecord, Scope
 
@@ -42,7 +43,7 @@ _UPDATE = (
 )
 
 
-class SqliteTransaction(SqliteJobs, SqliteReads, SqliteSessions):
+class SqliteTransaction(SqliteJobs, SqliteReads, SqliteSessions, SqlitePredictor):
     """The verbs of one transaction; reads see what was written before them."""
 
     def __init__(

@@ -22,21 +22,22 @@ class Stemmer:
         """)
         self._known: dict[str, tuple[str, ...]] = {}
 
-    def tokens(self, term: str) -> tuple[str, ...]:
-        """The tokens of one term."""
-        return self.tokens_of((term,))[term]
-
     def tokens_of(self, terms: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """The tokens of each term; those not met before are asked for all at once."""
-        found = {term: self._known.get(term) for term in terms}
-        asked = [term for term, tokens in found.items() if tokens is None]
+        """The tokens of each term; words not met before are asked for all at once."""
+        # A space ends every token, so a phrase is its words: these come again, phrases seldom do.
+        words_of = {term: term.split(" ") for term in terms}
+        found = {word: self._known.get(word) for words in words_of.values() for word in words}
+        asked = [word for word, tokens in found.items() if tokens is None]
         if asked:
             if len(self._known) > STEMS_LIMIT:
                 self._known.clear()
             fresh = self._asked(asked)
             self._known.update(fresh)
             found.update(fresh)
-        return {term: tokens or () for term, tokens in found.items()}
+        return {
+            term: tuple(token for word in words for token in found[word] or ())
+            for term, words in words_of.items()
+        }
 
     def _asked(self, terms: Sequence[str]) -> dict[str, tuple[str, ...]]:
         with self._lock, self._connection as connection:

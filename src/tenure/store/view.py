@@ -26,6 +26,7 @@ class View:
         self._columns = index._columns
         self.count = count
         self.open = open_
+        self._is_open = np.append(open_, False)
 
     def cosines(self, query: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Raw cosines, and those left without what all memories share; NaN where there is none."""
@@ -91,10 +92,8 @@ class View:
         return self._only_open(self._index.beside(slots, step))
 
     def _only_open(self, slots: IntArray) -> IntArray:
-        inside = (slots >= 0) & (slots < self.count)
-        return np.where(
-            inside & self.open[np.where(inside, slots, 0)] if self.count else inside, slots, _NONE
-        )
+        # The last place, which -1 names as well, stands for all that are not in this look.
+        return np.where(self._is_open[np.minimum(slots, self.count)], slots, _NONE)
 
 
 def top(scores: NDArray[np.floating[Any]], limit: int) -> IntArray:

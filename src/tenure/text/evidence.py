@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -40,6 +41,9 @@ TOPIC_LIMIT: Final = 4.0
 HALF_EVIDENCE: Final = 1.0
 # As if this many more exhibits had not been shown and had left no trace.
 UNSEEN_PRIOR: Final = 2.0
+# Exhibits whose terms are kept; with longer ones they could take more than a few megabytes.
+KEPT_TEXT_COUNT: Final = 1_024
+KEPT_TEXT_CHARS: Final = 400
 # Cosines that lie closer together than this tell nothing apart.
 MIN_DEVIATION: Final = 0.02
 
@@ -60,7 +64,7 @@ class Docket:
 
 def open_docket(exhibits: Sequence[Exhibit]) -> Docket:
     """Return the exhibits with their terms and how rare these are."""
-    terms = [terms_of(exhibit.text) for exhibit in exhibits]
+    terms = [_terms(exhibit.text) for exhibit in exhibits]
     shown = np.array([exhibit.was_shown for exhibit in exhibits], np.bool_)
     size = np.array([_size(found) for found in terms], np.float64)
     usual = float(np.median(size)) if size.size else 0.0
@@ -73,6 +77,16 @@ def open_docket(exhibits: Sequence[Exhibit]) -> Docket:
         holders(found for found, was_shown in zip(terms, shown, strict=True) if was_shown),
         bulk,
     )
+
+
+def _terms(text: str) -> Mapping[str, float]:
+    """Return the terms of an exhibit, which is mostly one of the last sessions' as well."""
+    return _kept_terms(text) if len(text) <= KEPT_TEXT_CHARS else terms_of(text)
+
+
+@lru_cache(maxsize=KEPT_TEXT_COUNT)
+def _kept_terms(text: str) -> Mapping[str, float]:
+    return terms_of(text)
 
 
 def use_of(docket: Docket, pieces: Sequence[Piece]) -> Numbers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -76,19 +77,24 @@ _COMMON_WORDS: Final = words(
 def terms_of(text: str) -> dict[str, float]:
     """Return the distinct terms of a text, each with the weight of finding it again."""
     clean = unified(text)
-    typed = [term for term in query_terms(clean, MAX_TERMS) if _is_term(term)]
+    typed = [(term, *_read(term)) for term in query_terms(clean, MAX_TERMS) if _is_term(term)]
     # Dictionaries keep the order of the text, so that sums over terms are the same in every run.
-    values = {_LINE_NUMBER.sub(r"\1", term): None for term in typed if _VALUE_MARK.search(term)}
+    values = {_LINE_NUMBER.sub(r"\1", term): None for term, _, is_value in typed if is_value}
     found = {v: WORD_WEIGHT if len(v) < MIN_VALUE_CHARS else VALUE_WEIGHT for v in values}
     found |= {value.rpartition("/")[2]: VALUE_WEIGHT for value in values if "/" in value}
     weigh = _Weigher(clean, values)
-    for term in typed:
+    for term, key, is_value in typed:
         if term in NUMBER_WORDS:
             found.setdefault(NUMBER_WORDS[term], WORD_WEIGHT)
-        elif not _VALUE_MARK.search(term):
-            key = stem(term)
+        elif not is_value:
             found[key] = max(found.get(key, 0.0), weigh(term, key))
     return found
+
+
+@lru_cache(maxsize=4_096)
+def _read(term: str) -> tuple[str, bool]:
+    """A term's stem, and whether it is a value: the same few thousand words come all the time."""
+    return stem(term), _VALUE_MARK.search(term) is not None
 
 
 def seen_in(text: str) -> frozenset[str]:

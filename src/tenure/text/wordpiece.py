@@ -11,7 +11,7 @@ UNKNOWN = "[UNK]"
 # A longer run of letters is no word; the reference tokenizer gives it up as unknown too.
 MAX_WORD_CHARS = 100
 # Chunks are cached as typed, so one dictionary look-up replaces the whole analysis of a word.
-MAX_CACHED_CHUNKS = 32_768
+MAX_CACHED_CHUNKS = 8_192
 MAX_CACHED_CHUNK_CHARS = 32
 
 # Python counts some of these as white space; BERT deletes them and joins what stood around them.

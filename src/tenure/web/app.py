@@ -27,11 +27,23 @@ from tenure.web.problems import (
     Bug,
     NoRoute,
     NotJson,
+    Overloaded,
+    TooMany,
     WrongMethod,
     as_problem,
     extra_headers,
+    raw_reply,
 )
-from tenure.web.routes import daemon, entities, figures, hooks, memories, observing, sessions
+from tenure.web.routes import (
+    daemon,
+    entities,
+    figures,
+    hooks,
+    memories,
+    observing,
+    predicting,
+    sessions,
+)
 from tenure.web.table import Call, Route, Text
 
 # A new route is one row in the file of its noun; a new noun is one file and one name here.
@@ -41,6 +53,7 @@ TABLE: tuple[Route, ...] = (
     *entities.ROUTES,
     *hooks.ROUTES,
     *sessions.ROUTES,
+    *predicting.ROUTES,
     *observing.ROUTES,
     *figures.ROUTES,
 )
@@ -48,6 +61,7 @@ TABLE: tuple[Route, ...] = (
 JSON = "application/json"
 _SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _STATE_KEY = "tenure.request"
+REFUSALS_TOLD_EVERY_MS = 1_000.0
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -74,7 +88,13 @@ class App:
         self._table = table
         self._rate = RateLimit(limits.rate_limit_per_s, engine.world.monotonic_ms)
         self.workers = Workers(limits.in_flight_limit)
+        # Decoders are made on first use, and not safely by several threads at once.
+        for kind in {kind for route in table for kind in (route.query, route.body) if kind}:
+            msgspec.json.Decoder(kind)
         self._public = {route.path for route in table if route.access == "health"}
+        self._public_bytes = {path.encode("ascii") for path in self._public}
+        self._refused_count = 0
+        self._next_told_ms = 0.0
         self._router = Router(
             [
                 StarletteRoute(route.path, partial(self._answer, route), methods=[route.method])
@@ -114,6 +134,33 @@ class App:
             if error.status >= 500:
                 self._engine.observer.failed("http", error, asked.id)
             await self._refuse(error, asked, scope, receive, send)
+        # The two know each other: without this every request would wait for the collector.
+        del scope[_STATE_KEY]
+
+    def refusal(self, address: bytes, is_kept: bool) -> bytes | None:
+        """The answer to a request that is not even looked at; cheap, as it must be then."""
+        if address.partition(b"?")[0] in self._public_bytes:
+            return None
+        try:
+            self._rate.demand()
+            self.workers.demand()
+        except (TooMany, Overloaded) as error:
+            request_id = self._engine.world.new_id()
+            self._note_refusal(error, request_id)
+            return raw_reply(error, request_id, is_kept)
+        return None
+
+    def _note_refusal(self, error: TenureError, request_id: str) -> None:
+        """Counts every one; a line in the log for each would bury what else is there."""
+        self._engine.observer.count(f"http.{error.status}")
+        if error.status >= 500:
+            self._engine.observer.failed("http", error, request_id)
+        self._refused_count += 1
+        now_ms = self._engine.world.monotonic_ms()
+        if now_ms >= self._next_told_ms:
+            self._next_told_ms = now_ms + REFUSALS_TOLD_EVERY_MS
+            self._log.info("http", "request.refused", code=error.code, count=self._refused_count)
+            self._refused_count = 0
 
     async def _answer(self, route: Route, request: Request) -> Response:
         """Runs the handler of a route and makes its reply."""
@@ -123,7 +170,9 @@ class App:
             # Answered at once, however much is under way.
             content, kind = self._worked(route, request, b"")
         else:
+            # Before the body is waited for: whoever is refused shall know it at once.
             self._rate.take()
+            self.workers.demand()
             _demand_json(request, asked.body)
             raw = await asked.body.read()
             content, kind = await self.workers.run(partial(self._worked, route, request, raw))

@@ -7,18 +7,22 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tenure.errors import TenureError
 from tenure.web.auth import Door
-from tenure.web.problems import MEDIA_TYPE, BadRequest, Forbidden, Overloaded, as_problem
+from tenure.web.problems import BadRequest, Forbidden, Overloaded, raw_reply
 
 HEAD_LIMIT_BYTES = 32 * 1024
 HEAD_TIMEOUT_S = 10.0
 CONNECTION_LIMIT = 256
+# How long somebody who was turned away may take to read why; nobody waits for more of them.
+LINGER_S = 1.0
+LINGER_LIMIT = 64
+# A longer body is worth a task that takes it in, within bounds, before the answer.
+SKIPPED_BODY_LIMIT_BYTES = 16 * 1024
 DOOR_KEY = "tenure.door"
 _CREDENTIALS = struct.Struct("3i")
 
@@ -39,6 +43,13 @@ def peer_uid(connection: Any) -> int | None:
     return int(_CREDENTIALS.unpack(found)[1])
 
 
+class Turnstile(Protocol):
+    """What knows whether more can be taken on."""
+
+    def refusal(self, address: bytes, is_kept: bool) -> bytes | None:
+        """The answer to a request that is too much, or None when it is not."""
+
+
 class Connection(HttpToolsProtocol):
     """The server's own protocol, with a doorkeeper in front."""
 
@@ -48,6 +59,9 @@ class Connection(HttpToolsProtocol):
     _is_head_complete = False
     _waiting_bytes = 0
     _is_refused = False
+    # Whether the request that comes in was answered already, and the connection is used again.
+    _is_skipping = False
+    _is_kept = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Lets a connection in, or not."""
@@ -62,7 +76,8 @@ class Connection(HttpToolsProtocol):
                 self._refuse(Forbidden("the socket belongs to another user"))
                 return
         # Counted for each door: whoever fills the port must not shut out the owner's socket.
-        if sum(one.door == self.door for one in self._known()) > CONNECTION_LIMIT:
+        alike = (one.door == self.door and not one._is_refused for one in self._known())
+        if sum(alike) > CONNECTION_LIMIT:
             self._refuse(Overloaded("too many connections", hint="try again in a second"))
             return
         self._expect_head()
@@ -77,7 +92,7 @@ class Connection(HttpToolsProtocol):
         if self._is_refused:
             return
         super().data_received(data)
-        if self._head_timer is not None and not self._is_refused:
+        if self._head_timer is not None and not self._is_refused and not self._is_skipping:
             self._waiting_bytes += len(data)
             if self._waiting_bytes > HEAD_LIMIT_BYTES:
                 self._refuse_head()
@@ -109,22 +124,60 @@ class Connection(HttpToolsProtocol):
         self._is_head_complete = True
         if self._head_bytes > HEAD_LIMIT_BYTES:
             self._refuse_head()
-        if not self._is_refused:
+        if not self._is_refused and not self._turn_away():
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        if not self._is_refused:
+        if not self._is_refused and not self._is_skipping:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is there."""
-        if not self._is_refused:
+        if self._is_skipping:
+            self._skipped()
+        elif not self._is_refused:
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """What cannot be read as HTTP is told so in our own way."""
         self._refuse(BadRequest("this is not a valid HTTP request"))
+
+    def _turn_away(self) -> bool:
+        """Answers a request that is too much by its head alone; says whether it was one."""
+        if not self._is_plain():
+            return False
+        is_kept = bool(self.parser.should_keep_alive())
+        answer = cast("Turnstile", self.app).refusal(self.url, is_kept)
+        if answer is None:
+            return False
+        self.transport.write(answer)
+        self._is_skipping, self._is_kept = True, is_kept
+        # The rest is skipped, but not waited for longer than for a head.
+        self._expect_head()
+        return True
+
+    def _is_plain(self) -> bool:
+        """Whether a request can be answered out of hand: nothing before it, little behind it."""
+        is_first = self.cycle is None or self.cycle.response_complete
+        if not is_first or self.expect_100_continue or self.parser.should_upgrade():
+            return False
+        length = 0
+        for name, value in self.headers:
+            if name == b"transfer-encoding":
+                return False
+            if name == b"content-length":
+                length = int(value)
+        return length <= SKIPPED_BODY_LIMIT_BYTES and self.parser.get_method() != b"HEAD"
+
+    def _skipped(self) -> None:
+        """All of a refused request has come in: on to the next, or the end."""
+        self._is_skipping = False
+        self._head_arrived()
+        if self._is_kept:
+            self.on_response_complete()
+        else:
+            self.transport.close()
 
     def _known(self) -> Iterator[Connection]:
         """The open connections, this one among them."""
@@ -153,10 +206,18 @@ class Connection(HttpToolsProtocol):
             return
         self._is_refused = True
         self._head_arrived()
-        problem = msgspec.json.encode(as_problem(error, None))
-        head = (
-            f"HTTP/1.1 {error.status} Refused\r\ncontent-type: {MEDIA_TYPE}\r\n"
-            f"content-length: {len(problem)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode("ascii") + problem)
-        self.transport.close()
+        self.transport.write(raw_reply(error, None, is_kept=False))
+        self._leave()
+
+    def _leave(self) -> None:
+        """Closes; where few are at it, after the other side had time to read the answer.
+
+        Whoever closes on unread bytes makes the kernel throw away what it has yet to deliver. An
+        earlier request that is still being answered must not find half a connection, though.
+        """
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if is_answering or sum(one._is_refused for one in self._known()) > LINGER_LIMIT:
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self._head_timer = self.loop.call_later(LINGER_S, self._give_up)

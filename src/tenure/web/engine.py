@@ -12,7 +12,7 @@ class Engine:
     """One open store and the views that requests have of it."""
 
     def __init__(self, settings: Settings) -> None:
-        self._memory = Memory(settings=settings, actor="daemon", everywhere=True, background=True)
+        self._memory = Memory(settings=settings, actor="daemon", everywhere=True, apart=True)
         # Who asks first shall not wait for the embedder and the index to be loaded.
         self._memory.works.warm_up(self._memory.scope)
         # Jobs that others left behind are gone on with, and later ones found.

@@ -16,7 +16,9 @@ BODY_TIMEOUT_S = 10.0
 # What is still taken in of a body that was refused, so that its sender gets to read why.
 DRAIN_LIMIT_BYTES = 4 * BODY_LIMIT_BYTES
 DRAIN_TIMEOUT_S = 1.0
-WORKER_COUNT = 8
+# Python lets one thread compute at a time, and what answers at the door queues behind them: more
+# would only make that queue longer.
+WORKER_COUNT = 4
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 T = TypeVar("T")
@@ -80,8 +82,8 @@ class RateLimit:
         self._tokens = float(per_s)
         self._at_ms = now_ms()
 
-    def take(self) -> None:
-        """Lets one request through, or says that there were too many."""
+    def demand(self) -> None:
+        """Says so when there were too many requests, but takes nothing."""
         if not self._per_s:
             return
         now = self._now_ms()
@@ -93,6 +95,10 @@ class RateLimit:
                 f"more than {self._per_s} requests a second",
                 hint="the setting daemon.rate_limit_per_s allows more",
             )
+
+    def take(self) -> None:
+        """Lets one request through, or says that there were too many."""
+        self.demand()
         self._tokens -= 1
 
 
@@ -106,12 +112,16 @@ class Workers:
         )
         self.in_flight = 0
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Runs blocking work; when too much is under way it is refused at once."""
+    def demand(self) -> None:
+        """Says so when as much is under way as is taken on."""
         if self.in_flight >= self._limit:
             raise Overloaded(
                 f"{self._limit} requests are under way already", hint="try again in a second"
             )
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Runs blocking work; when too much is under way it is refused at once."""
+        self.demand()
         self.in_flight += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         # Counted until the work is done, even when nobody waits for it any more.

@@ -131,3 +131,20 @@ def extra_headers(error: TenureError) -> dict[str, str]:
     if error.status in (429, 503):
         return {"retry-after": str(RETRY_AFTER_S)}
     return {}
+
+
+def raw_reply(error: TenureError, request_id: str | None, is_kept: bool) -> bytes:
+    """A whole answer for whoever answers below the application."""
+    content = msgspec.json.encode(as_problem(error, request_id))
+    told = {
+        "content-type": MEDIA_TYPE,
+        "content-length": str(len(content)),
+        "cache-control": "no-store",
+        **extra_headers(error),
+    }
+    if request_id is not None:
+        told["x-request-id"] = request_id
+    if not is_kept:
+        told["connection"] = "close"
+    head = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+    return f"HTTP/1.1 {error.status} Refused\r\n{head}\r\n".encode("ascii") + content

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from tenure.web.app import TABLE, App
 from tenure.web.auth import Guard, load_token, write_private
 from tenure.web.door import Connection
 from tenure.web.engine import Engine
+from tenure.web.heap import Heap
 from tenure.web.lock import held
 from tenure.web.logs import Log
 from tenure.web.sockets import Doors, open_doors
@@ -36,6 +38,11 @@ GRACE_S = 5
 KEEP_ALIVE_S = 5
 BACKLOG = 256
 GC_THRESHOLDS = (20_000, 20, 20)
+# How long a thread may go on while another waits: what answers at the door must not wait for
+# every thread that works before it.
+SWITCH_INTERVAL_S = 0.00025
+TICKS_PER_S = 10
+GIVE_BACK_EVERY_S = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ def serve(plan: Plan) -> bool:
     prepared = prepare_home(settings.home)
     since = moment_text(World().now())
     store = settings.store_file
+    heap = Heap()
+    heap.keep_together()
     with contextlib.ExitStack() as stack:
         stack.enter_context(held(settings.home / LOCK_NAME, str(settings.home), since))
         # The store may lie elsewhere, where another data folder's daemon could serve it too.
@@ -75,6 +84,7 @@ def serve(plan: Plan) -> bool:
         # request makes thousands of short-lived objects that reference counts take care of.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
 
         def listening() -> None:
             log.info("daemon", "daemon.start", pid=os.getpid(), version=__version__, url=doors.url)
@@ -86,7 +96,7 @@ def serve(plan: Plan) -> bool:
             stack.enter_context(_announced(settings.home, doors, since))
             plan.ready(doors, server.end)
 
-        server = _Server(app, listening)
+        server = _Server(app, listening, heap)
         server.live(doors.sockets)
         app.workers.close()
         left = app.workers.in_flight
@@ -122,7 +132,7 @@ def _announced(home: Path, doors: Doors, since: str) -> Iterator[None]:
 class _Server(uvicorn.Server):
     """The HTTP server on sockets of ours, with an end that is ours too."""
 
-    def __init__(self, app: App, listening: Callable[[], None]) -> None:
+    def __init__(self, app: App, listening: Callable[[], None], heap: Heap) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -140,6 +150,8 @@ class _Server(uvicorn.Server):
             )
         )
         self._listening = listening
+        self._heap = heap
+        self._requests_before = 0
 
     def live(self, sockets: list[socket.socket]) -> None:
         """Serves until a signal comes."""
@@ -153,6 +165,15 @@ class _Server(uvicorn.Server):
         """Listens, and says so."""
         await super().startup(sockets)
         self._listening()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Now and then memory that requests have left free goes back to the system."""
+        if counter % (GIVE_BACK_EVERY_S * TICKS_PER_S) == 0:
+            requests = self.server_state.total_requests
+            if requests != self._requests_before:
+                self._requests_before = requests
+                await asyncio.to_thread(self._heap.give_back)
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,7 +10,11 @@ import msgspec
 from tenure.errors import NotFound
 from tenure.flow import diagnostics
 from tenure.flow.diagnostics import DOMAINS, Domain
+from tenure.flow.liveness import liveness
+from tenure.flow.observe import Latency
 from tenure.flow.pipeline import FLOWS
+from tenure.flow.predictor import state_of
+from tenure.memory import Memory
 from tenure.web.session_wire import UserQuery
 from tenure.web.table import Call, Route
 
@@ -110,8 +115,27 @@ def pipeline(call: Call) -> Pipeline:
             "judge": memory.services.judge.name if memory.services.judge else "none",
         },
     )
+    predictor = _predictor(call, memory, took)
     counts = {str(state): many for state, many in memory.services.store.job_counts().items()}
-    return Pipeline({"judge": judge}, counts, stages)
+    return Pipeline({"judge": judge, "predictor": predictor}, counts, stages)
+
+
+def _predictor(call: Call, memory: Memory, took: Mapping[str, Latency]) -> WorkerOut:
+    """Who scores candidates and trains models."""
+    life = liveness(memory.services)
+    scored, trained = took["predictor_score"], took["predictor_train"]
+    return WorkerOut(
+        life.is_alive,
+        {
+            "pid": life.pid,
+            "model_ready": life.is_ready,
+            "model_version": state_of(memory.services, memory.scope.user).version,
+            "scores_processed": scored.count,
+            "trainings_completed": trained.count,
+            "last_score_latency_ms": scored.last_ms,
+            "uptime_s": life.uptime_s if life.pid else round(call.engine.uptime_s(), 3),
+        },
+    )
 
 
 def _engine(call: Call) -> diagnostics.Engine:

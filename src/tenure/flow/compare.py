@@ -1,0 +1,306 @@
+"""The end of learning from a session: both rankings are held against what really helped."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from tenure.flow.jobs import Effect, no_effect
+from tenure.flow.predictor import PredictorState, decoded, rolled_back, tried
+from tenure.flow.retrain import queue
+from tenure.flow.services import Services
+from tenure.flow.telling import tell
+from tenure.model.gates import LEAST_SESSIONS
+from tenure.rank import influence
+from tenure.rank.influence import Margins, Outcome
+from tenure.store.base import Transaction
+from tenure.store.jobs import Job
+from tenure.store.predictor import Comparison
+from tenure.store.sessions import Event, SessionRecord, SessionScore
+from tenure.types import SessionMemory
+
+TOP_COUNT = 10
+CANARY_LIMIT = 25
+# One session in so many is kept out of training, to examine models on.
+CANARY_EVERY = 5
+_SILENT = "the predictor was silent"
+_COUNTED_BEFORE = "counted before"
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What is known about a session's two rankings."""
+
+    session: SessionRecord
+    score: SessionScore | None
+    records: Sequence[SessionMemory]
+    # None when it is left out, and why.
+    outcome: Outcome | None
+    reason: str | None
+    # Kept apart before it, to examine models on.
+    earlier_canaries: int
+
+    @property
+    def canaries(self) -> int:
+        """How many sessions are kept apart by now."""
+        is_one = self.teaches and is_canary(self.session.user, self.session.key)
+        return self.earlier_canaries + is_one
+
+    @property
+    def teaches(self) -> bool:
+        """Whether a model can learn from it, be it that none had a say in it."""
+        has_helped = any((one.label or 0.0) > 0.0 for one in self.records)
+        return self.reason in (None, _SILENT) and has_helped
+
+
+def compare(services: Services, job: Job) -> Effect:
+    """Compares the rankings of a session, and lets the predictor have what it has earned."""
+    case = _case(services, job)
+    if case is None:
+        return no_effect
+    user, key = job.user, job.key
+    earlier = services.store.comparison(user, key)
+    record = services.store.record(user, influence.RECORD_SESSIONS)
+    now = services.world.now()
+
+    def effect(transaction: Transaction) -> None:
+        state = decoded(transaction.predictor_state_of(user))
+        if earlier is not None and earlier.ema_updated:
+            # Labelled anew: what it moved, it moved then, and must not move again.
+            moved = _Moved(state, is_repeated=True)
+            comparison = _repeated(_comparison(case, state, now), earlier)
+        else:
+            moved = _moved(services, state, case, record)
+            comparison = _comparison(case, moved.state, now)
+        transaction.put_comparison(user, comparison)
+        _keep_canary(transaction, case, now)
+        transaction.set_predictor_state(user, moved.state.encoded())
+        if _is_to_be_queued(services, state, moved.state):
+            queue(transaction, user, now)
+        events = _events(case, moved, now)
+        transaction.log_events(user, events)
+        tell(services, events)
+
+    return effect
+
+
+def _case(services: Services, job: Job) -> _Case | None:
+    store = services.store
+    session = store.session(job.user, job.key)
+    score = store.session_score(job.user, job.key)
+    records = [
+        one
+        for one in store.session_memories(job.user, job.key)
+        if one.candidate.source != "fts_only" and one.candidate.baseline_rank is not None
+    ]
+    if not records:
+        return None
+    labelled = [one for one in records if one.label is not None]
+    reason = _left_out(session, score, labelled)
+    outcome = None
+    if labelled and session.scorer is not None:
+        outcome = influence.compare(
+            [one.candidate.baseline_rank or 0 for one in labelled],
+            [one.candidate.predictor_rank or len(records) + 1 for one in labelled],
+            [one.label or 0.0 for one in labelled],
+            services.policy.session.rrf_k,
+        )
+    if outcome is None and reason is None:
+        reason = "nothing helped"
+    canaries = store.canary_count(job.user)
+    return _Case(session, score, records, outcome, reason, canaries)
+
+
+def _left_out(
+    session: SessionRecord, score: SessionScore | None, labelled: Sequence[SessionMemory]
+) -> str | None:
+    """Why a session neither trains nor moves the success rate."""
+    if score is None:
+        return "not judged"
+    if score.excluded is not None:
+        return score.excluded
+    if session.scorer is None:
+        return _SILENT
+    return None if labelled else "no label"
+
+
+# -- what it moves --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """The state after a session, and what happened on the way."""
+
+    state: PredictorState
+    has_drifted: bool = False
+    has_left_cold_start: bool = False
+    gave_way_to: int | None = None
+    # It counted before, so nothing moved.
+    is_repeated: bool = False
+
+
+def _moved(services: Services, state: PredictorState, case: _Case, record: Margins) -> _Moved:
+    policy = services.policy.session
+    outcome = case.outcome if case.reason is None else None
+    won = None if outcome is None else outcome.won
+    standing, has_drifted = influence.judged(state.standing, won, policy.drift_reset_window)
+    was_cold = standing.is_cold
+    if won is not None and outcome is not None:
+        seen = _with(record, outcome)
+        weighings = influence.weigh(seen, state.witness)
+        standing = influence.weighed(
+            standing, weighings, policy.influence, policy.min_training_sessions
+        )
+    state = replace(
+        state,
+        standing=standing,
+        fresh_sessions=state.fresh_sessions + case.teaches,
+        uncalibrated=state.uncalibrated + (won is not None),
+    )
+    gave_way_to = None
+    if case.session.model_version == state.version:
+        state, has_failed = tried(state, won)
+        if has_failed and state.previous is not None:
+            gave_way_to = state.previous
+            state = rolled_back(state, state.previous, state.previous_scorer)
+    return _Moved(
+        replace(state, order_reason=_order_reason(services, state, case.canaries, has_drifted)),
+        has_drifted,
+        was_cold and not standing.is_cold,
+        gave_way_to,
+    )
+
+
+def _is_to_be_queued(services: Services, before: PredictorState, after: PredictorState) -> bool:
+    """Whether a training is ordered anew, or has been waiting for as long as one usually takes."""
+    if after.order_reason is None:
+        return False
+    is_overdue = (
+        after.fresh_sessions > before.fresh_sessions
+        and after.fresh_sessions % (2 * services.policy.session.train_interval_sessions) == 0
+    )
+    return after.order_reason != before.order_reason or is_overdue
+
+
+def _with(record: Margins, outcome: Outcome) -> Margins:
+    return Margins(
+        np.vstack([record.ndcg, outcome.ndcg]), np.vstack([record.log_rank, outcome.log_rank])
+    )
+
+
+def _order_reason(
+    services: Services, state: PredictorState, canaries: int, has_drifted: bool
+) -> str | None:
+    """Why it is time to train; None when it is not."""
+    policy = services.policy.session
+    if services.trainer is None or not state.is_enabled:
+        return None
+    if has_drifted:
+        return "drift"
+    if state.order_reason is not None:
+        return state.order_reason
+    is_due = state.fresh_sessions >= max(
+        policy.train_interval_sessions, 0 if state.latest else policy.min_training_sessions
+    )
+    # Without sessions to examine it on, no model could be let in.
+    return "interval" if is_due and canaries >= LEAST_SESSIONS else None
+
+
+def is_canary(user: str, key: str) -> bool:
+    """Whether a session is one to examine models on, if it teaches anything."""
+    return zlib.crc32(f"canary {user} {key}".encode()) % CANARY_EVERY == 0
+
+
+def _keep_canary(transaction: Transaction, case: _Case, now: datetime) -> None:
+    """Some sessions are kept out of training; which, their keys decide."""
+    user, key = case.session.user, case.session.key
+    if not case.teaches:
+        transaction.drop_canary(user, key)
+    elif is_canary(user, key):
+        transaction.choose_canary(user, key, now, CANARY_LIMIT)
+
+
+# -- what is written down -------------------------------------------------------------------
+
+
+def _comparison(case: _Case, state: PredictorState, now: datetime) -> Comparison:
+    session, outcome = case.session, case.outcome
+    shown = [one for one in case.records if one.candidate.was_injected]
+    by_model = [one for one in case.records if one.candidate.predictor_rank is not None]
+    return Comparison(
+        session_key=session.key,
+        at=now,
+        project=session.project,
+        scorer=session.scorer,
+        model_version=session.model_version,
+        predictor_ndcg=outcome.predictor_ndcg if outcome else None,
+        baseline_ndcg=outcome.baseline_ndcg if outcome else None,
+        predictor_won=outcome.won if outcome and case.reason is None else None,
+        scorer_confidence=case.score.confidence if case.score else 0.0,
+        reason=case.reason,
+        ema_updated=outcome is not None and case.reason is None,
+        success_rate=state.standing.success_rate,
+        alpha=state.alpha,
+        predictor_top_ids=_top({one.memory_id: one.candidate.predictor_rank for one in by_model}),
+        baseline_top_ids=_top({one.memory_id: one.candidate.baseline_rank for one in case.records}),
+        relevance_scores={
+            one.memory_id: one.label for one in case.records if one.label is not None
+        },
+        fts_overlap_score=(
+            sum(one.fts_hit_count > 0 for one in shown) / len(shown) if shown else None
+        ),
+        replay_ndcg=outcome.ndcg if outcome else (),
+        replay_log_rank=outcome.log_rank if outcome else (),
+    )
+
+
+def _repeated(comparison: Comparison, earlier: Comparison) -> Comparison:
+    """A comparison made anew, in the place of the one that counted."""
+    return replace(
+        comparison,
+        at=earlier.at,
+        ema_updated=True,
+        success_rate=earlier.success_rate,
+        alpha=earlier.alpha,
+    )
+
+
+def _top(ranks: Mapping[str, int | None]) -> tuple[str, ...]:
+    ordered = sorted(ranks, key=lambda memory_id: (ranks[memory_id] or 0, memory_id))
+    return tuple(ordered[:TOP_COUNT])
+
+
+def _events(case: _Case, moved: _Moved, now: datetime) -> list[Event]:
+    state, outcome = moved.state, case.outcome
+    numbers: dict[str, dict[str, object]] = {
+        "predictor.compare": {
+            "predictor_ndcg": outcome.predictor_ndcg if outcome else None,
+            "baseline_ndcg": outcome.baseline_ndcg if outcome else None,
+            "model_version": case.session.model_version,
+        }
+    }
+    rate: dict[str, object] = {
+        "success_rate": round(state.standing.success_rate, 6),
+        "alpha": state.alpha,
+    }
+    skipped = case.reason or (_COUNTED_BEFORE if moved.is_repeated else None)
+    if skipped is None:
+        numbers["predictor.ema_update"] = rate
+    else:
+        numbers["predictor.ema_skip"] = {"reason": skipped}
+    if moved.has_drifted:
+        numbers["predictor.drift_reset"] = {"drift_resets": state.standing.drift_resets}
+    if moved.has_left_cold_start:
+        numbers["predictor.cold_start_exit"] = {"judged": state.standing.judged, **rate}
+    if moved.gave_way_to is not None:
+        numbers["predictor.gave_way"] = {"to": moved.gave_way_to}
+    return [
+        Event(
+            at=now, category="predictor", name=name, session_key=case.session.key, details=details
+        )
+        for name, details in numbers.items()
+    ]

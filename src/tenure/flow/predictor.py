@@ -1,0 +1,163 @@
+"""The predictor's state: which model serves, what it has earned, and when it is trained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
+from typing import Any
+
+from tenure.codec import moment_text, parse_moment
+from tenure.flow.liveness import liveness
+from tenure.flow.services import Services
+from tenure.ports.scorer import BASE_VERSION
+from tenure.rank.influence import TIE, Standing, Weighing
+from tenure.text import fence
+
+TRAIN_JOB = "train-predictor"
+TRAIN_KEY = "predictor"
+# The scorer that is quick enough to be fitted once more for each part of the sessions.
+REPLAYED_SCORER = "features"
+# Sessions that a scorer of another kind is watched before it is served.
+SHADOW_SESSIONS = 5
+# A new model whose share of wins over its first sessions is lower gives its place back.
+TRIAL_SESSIONS = 10
+TRIAL_WIN_SHARE = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictorState:
+    """All that is known about a user's predictor; kept as one text in the store."""
+
+    standing: Standing = field(default_factory=Standing)
+    # The model that serves and its kind, and the same of the one before it.
+    version: int = BASE_VERSION
+    scorer: str = "features"
+    previous: int | None = None
+    previous_scorer: str = "features"
+    # The highest number that was ever given, and the best model on the shelf by its canaries.
+    latest: int = BASE_VERSION
+    best: int = BASE_VERSION
+    best_ndcg: float | None = None
+    is_enabled: bool = True
+    # Judged sessions since the last training, and why the next one was ordered.
+    fresh_sessions: int = 0
+    order_reason: str | None = None
+    last_trained_at: datetime | None = None
+    last_loss: float | None = None
+    failures: int = 0
+    # Of the model that serves: sessions it is still only watched in, those judged, and its wins.
+    shadow_left: int = 0
+    trial_sessions: int = 0
+    trial_wins: float = 0.0
+    # What the last training's replay said.
+    replay: tuple[Weighing, ...] = ()
+    # Judged sessions since people were last asked about some.
+    uncalibrated: int = 0
+
+    @property
+    def alpha(self) -> float:
+        """The weight of the baseline that is served."""
+        return self.standing.alpha if self.is_enabled and not self.shadow_left else 1.0
+
+    @property
+    def witness(self) -> tuple[Weighing, ...] | None:
+        """What the replay said, empty before it spoke; None for a scorer that has none."""
+        return self.replay if self.scorer == REPLAYED_SCORER else None
+
+    def encoded(self) -> str:
+        """As the store keeps it."""
+        known = asdict(self)
+        if self.last_trained_at is not None:
+            known["last_trained_at"] = moment_text(self.last_trained_at)
+        return json.dumps(known)
+
+
+def decoded(text: str | None) -> PredictorState:
+    """The state as it was kept; the first one when nothing was."""
+    if text is None:
+        return PredictorState()
+    # What a later version of Tenure added says nothing to this one.
+    names = {item.name for item in fields(PredictorState)}
+    known: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in names}
+    at = known.get("last_trained_at")
+    return PredictorState(
+        **{
+            **known,
+            "standing": Standing(**known["standing"]),
+            "replay": tuple(Weighing(**one) for one in known["replay"]),
+            "last_trained_at": None if at is None else parse_moment(at),
+        }
+    )
+
+
+def state_of(services: Services, user: str) -> PredictorState:
+    """A user's predictor by now."""
+    return decoded(services.store.predictor_state(user))
+
+
+def tried(state: PredictorState, won: float | None) -> tuple[PredictorState, bool]:
+    """After one more session of the model that serves; says whether it has to go."""
+    if won is None:
+        return state, False
+    if state.shadow_left:
+        state = replace(state, shadow_left=state.shadow_left - 1)
+    if state.trial_sessions >= TRIAL_SESSIONS:
+        return state, False
+    state = replace(
+        state,
+        trial_sessions=state.trial_sessions + 1,
+        trial_wins=state.trial_wins + won,
+    )
+    is_over = state.trial_sessions == TRIAL_SESSIONS
+    share = state.trial_wins / TRIAL_SESSIONS
+    has_failed = is_over and share < TRIAL_WIN_SHARE and state.previous is not None
+    return state, has_failed
+
+
+def rolled_back(state: PredictorState, version: int, scorer: str) -> PredictorState:
+    """With an earlier model in its place; its trial was passed long ago.
+
+    What the other one had earned goes with it.
+    """
+    return replace(
+        state,
+        standing=replace(state.standing, earned_alpha=1.0),
+        replay=(),
+        version=version,
+        scorer=scorer,
+        previous=None,
+        shadow_left=0,
+        trial_sessions=TRIAL_SESSIONS,
+        trial_wins=TRIAL_SESSIONS * TIE,
+    )
+
+
+def standing_of(services: Services, user: str) -> fence.Standing:
+    """Where the predictor stands, for the status line; read from state, never assumed."""
+    state = state_of(services, user)
+    counted, excluded = services.store.judged_counts(user)
+    needed = services.policy.session.min_training_sessions
+    standing = state.standing
+    told: fence.State = "collecting"
+    # Whatever was earned: without a scorer nobody is there to be heard.
+    life = liveness(services)
+    if services.scorer is None or not state.is_enabled or life.is_crash_disabled:
+        told = "disabled"
+    elif state.order_reason == "drift":
+        told = "retraining"
+    elif state.alpha < 1.0:
+        told = "active"
+    elif counted >= needed:
+        told = "warming"
+    return fence.Standing(
+        state=told,
+        session_count=counted,
+        needed=needed,
+        excluded_count=excluded,
+        success_rate=standing.success_rate,
+        alpha=state.alpha,
+        model_version=state.version,
+        crashes=life.crash_count if life.is_crash_disabled else 0,
+        reason="drift" if told == "retraining" else "switched off",
+    )

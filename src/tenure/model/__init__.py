@@ -1,0 +1,1 @@
+"""Learned scorers and how they are trained, judged and kept; numpy only."""

@@ -1,0 +1,81 @@
+"""What every learned scorer is: named parameters, scores, and the gradients of its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """The candidates of one session as a model sees them, a row each."""
+
+    # As they were recorded when the session was served, a column per name in `rank.features`.
+    features: Floats
+    # The context's vector; None when words alone must do.
+    context: Vectors | None = None
+    # A row per candidate, zeros where a memory has no vector; None when nobody looked them up.
+    vectors: Vectors | None = None
+    # Numbers of hashed words, of the context and of each candidate; empty when not looked up.
+    context_words: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    words: tuple[Rows, ...] = ()
+    # A small number of the project, 0 for none.
+    project_slot: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many candidates there are."""
+        return len(self.features)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """A finished session to learn from."""
+
+    query: Query
+    # How much each candidate helped, -1..1.
+    labels: Floats
+    # How much each candidate counts: 1, less for one nobody judged, 0 for one left out.
+    weights: Floats
+    # How much the session counts beside others.
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRows:
+    """A gradient that is zero but for some rows of a table."""
+
+    rows: Rows
+    values: Floats
+
+
+Gradient: TypeAlias = Floats | SparseRows
+
+
+class Model(Protocol):
+    """A scorer that can be trained; one object is never changed while another thread scores."""
+
+    @property
+    def kind(self) -> str:
+        """Which scorer it is; checkpoints carry it."""
+
+    @property
+    def params(self) -> Mapping[str, Floats]:
+        """All parameters by name, in the order in which they are stored."""
+
+    def with_params(self, params: Mapping[str, Floats]) -> Model:
+        """The same scorer with other parameters of the same shapes."""
+
+    def score(self, query: Query) -> Floats:
+        """A score per candidate, the higher the better; always finite."""
+
+    def loss_and_grads(self, lesson: Lesson) -> tuple[float, dict[str, Gradient]]:
+        """The loss over one session, and its gradient by every parameter that is learned."""

@@ -1,0 +1,79 @@
+"""The folder of a store's models: the active one and the few before it, a file each."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tenure.errors import BadCheckpoint
+from tenure.model import checkpoint
+from tenure.model.checkpoint import Checkpoint
+
+KEPT_COUNT = 3
+_NAME = re.compile(r"model-(0|[1-9][0-9]{0,8})\.sgpt")
+_LEFTOVER = re.compile(r"\.model-[0-9]+\.sgpt\.\w+" + re.escape(checkpoint.TEMPORARY_SUFFIX))
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where the models are kept; whatever else lies there is neither read nor removed."""
+
+    folder: Path
+
+    def path_of(self, version: int) -> Path:
+        """The file of a version, whether it is there or not."""
+        return self.folder / f"model-{version}.sgpt"
+
+    def versions(self) -> list[int]:
+        """The versions there are, the latest first; links and foreign files are passed over."""
+        found = (_NAME.fullmatch(name) for name in self._files())
+        return sorted((int(match[1]) for match in found if match), reverse=True)
+
+    def put(self, kept: Checkpoint) -> Path:
+        """Stores a model under its version."""
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        path = self.path_of(kept.model_version)
+        checkpoint.write(path, kept)
+        return path
+
+    def get(self, version: int) -> Checkpoint:
+        """The model of a version."""
+        path = self.path_of(version)
+        found = checkpoint.read(path)
+        if found.model_version != version:
+            raise BadCheckpoint(
+                f"{path} holds version {found.model_version}", hint="give it back its own name"
+            )
+        return found
+
+    def prune(self, active: int) -> list[int]:
+        """Removes all but the active model, the three before it and any after it; says which."""
+        former = [version for version in self.versions() if version < active]
+        for version in former[KEPT_COUNT:]:
+            self.path_of(version).unlink(missing_ok=True)
+        for name in self._files():
+            if _LEFTOVER.fullmatch(name):
+                _remove_if_left(self.folder / name)
+        return former[KEPT_COUNT:]
+
+    def _files(self) -> list[str]:
+        try:
+            with os.scandir(self.folder) as entries:
+                return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+
+
+def _remove_if_left(path: Path) -> None:
+    """Removes what a writer left that died; one that is alive holds its file locked."""
+    with (
+        contextlib.suppress(FileNotFoundError, BlockingIOError),
+        open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file,
+    ):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()

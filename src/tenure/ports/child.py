@@ -1,0 +1,119 @@
+"""A process of ours that is spoken to in lines: its pipes, what it says, and its end."""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+_READ_BYTES = 1 << 16
+_TOLD_BYTES = 2_000
+_LAST_READS = 4
+
+
+class Child:
+    """A process with three pipes; one thread may write while another one reads."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - the caller's own command
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            # Ctrl-C in the terminal is for the one who started it.
+            process_group=0,
+            # One thread for the numbers: two would fight the agent for the machine.
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        )
+        pipes = self._process.stdin, self._process.stdout, self._process.stderr
+        self._input, self._output, self._errors = (pipe for pipe in pipes if pipe is not None)
+        os.set_blocking(self._input.fileno(), False)
+        self._unsent = memoryview(b"")
+        self._complaints: deque[int] = deque(maxlen=_TOLD_BYTES)
+        self.pid = self._process.pid
+
+    @property
+    def complaints(self) -> str:
+        """The end of what it wrote to stderr."""
+        return bytes(self._complaints).decode("utf-8", "replace").strip()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether it has not taken all that it was sent."""
+        return len(self._unsent) > 0
+
+    def send(self, data: bytes) -> None:
+        """Lays out something to be written; what was sent before must be written first."""
+        self._unsent = memoryview(data)
+
+    def push(self, left_s: Callable[[], float]) -> None:
+        """Writes what was sent, as far as the process takes it in the time that is left."""
+        if self._input.closed:
+            return
+        room = select.poll()
+        room.register(self._input, select.POLLOUT)
+        while self.has_unsent:
+            try:
+                self._unsent = self._unsent[os.write(self._input.fileno(), self._unsent) :]
+            except BlockingIOError:
+                if not room.poll(left_s() * 1e3):
+                    return
+            except BrokenPipeError:
+                # Whoever reads what it says will notice its end as well, and why it came.
+                return
+
+    def says(self) -> Iterator[bytes]:
+        """What it writes to stdout, piece by piece until it closes it."""
+        with selectors.DefaultSelector() as heard:
+            heard.register(self._output, selectors.EVENT_READ)
+            heard.register(self._errors, selectors.EVENT_READ)
+            while True:
+                for key, _ in heard.select():
+                    data = os.read(key.fd, _READ_BYTES)
+                    if key.fileobj is self._errors:
+                        self._complaints.extend(data)
+                        if not data:
+                            heard.unregister(self._errors)
+                    elif data:
+                        yield data
+                    else:
+                        self._hear_complaints()
+                        return
+
+    def _hear_complaints(self) -> None:
+        """What it wrote to stderr before it ended; not for ever, should it not have ended."""
+        os.set_blocking(self._errors.fileno(), False)
+        for _ in range(_LAST_READS):
+            try:
+                self._complaints.extend(os.read(self._errors.fileno(), _READ_BYTES))
+            except BlockingIOError:
+                return
+
+    def end_input(self) -> None:
+        """Closes its stdin; nobody may be writing meanwhile."""
+        self._input.close()
+
+    def terminate(self) -> None:
+        """Tells it to end."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Ends it, whatever it is doing."""
+        self._process.kill()
+
+    def buried(self, patience_s: float) -> int:
+        """Its exit code; it is killed when it does not end by itself in time."""
+        try:
+            return self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def close(self) -> None:
+        """Closes the pipes; nobody may be writing meanwhile."""
+        for pipe in (self._input, self._output, self._errors):
+            pipe.close()

@@ -1,0 +1,321 @@
+"""How far the predictor has earned to be heard: wins and replays in, alpha out. Pure.
+
+Alpha is the baseline's weight in the fusion; 1 leaves the predictor without influence. The
+default rule asks two witnesses, both about sessions whose outcome is known:
+
+- the *record*: both orders as they were served, session by session, whatever model served them;
+- the *replay*: what the present way of learning makes of each session when it learns from all
+  others. Early models knew little, so the record understates what is known by now.
+
+Each weight of the fusion is tried on both. What is measured is NDCG@10, which is what is wanted,
+and the mean log rank of what helped, which varies far less from session to session and so tells
+luck from skill much sooner (decision 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tenure.rank.fuse import RRF_K, rrf
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+Rule = Literal["replay", "seed"]
+
+# The weights that are tried.
+ALPHAS = (0.9, 0.75, 0.6, 0.4, 0.2, 0.05)
+DEPTH = 10
+# A difference this small is a tie.
+TIE_MARGIN = 1e-6
+TIE = 0.5
+START_RATE = 0.5
+EMA_WEIGHT = 0.1
+
+# How many of the latest comparisons the record is, and sessions the replay.
+RECORD_SESSIONS = 60
+REPLAY_SESSIONS = 200
+# Standard errors by which the replay must lie above 0, in log rank and in NDCG, ...
+REPLAY_LOG_RANK_ERRORS = 2.5
+REPLAY_NDCG_ERRORS = 0.5
+# ... and the record; it must not speak against it in NDCG either.
+RECORD_LOG_RANK_ERRORS = 0.5
+# Without a replay the record stands alone, and must be surer.
+RECORD_ALONE_ERRORS = 2.0
+
+MIN_JUDGED = 10
+MIN_NON_TIES = 8
+# After cold start alpha stays at least this high for so many sessions.
+RAMP = ((10, 0.8), (20, 0.6))
+DRIFT_RATE = 0.3
+_FEW = 2
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """By how much the fusion beat the baseline: a row per session, a column per alpha."""
+
+    ndcg: Floats
+    log_rank: Floats
+
+    def latest(self, count: int) -> Margins:
+        """Of the last sessions."""
+        return Margins(self.ndcg[-count:], self.log_rank[-count:])
+
+
+def no_margins() -> Margins:
+    """Nothing was compared yet."""
+    nothing = np.empty((0, len(ALPHAS)))
+    return Margins(nothing, nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """What is known about one alpha: means with their distance from 0 in standard errors."""
+
+    alpha: float
+    session_count: int
+    ndcg_margin: float
+    ndcg_errors: float
+    log_rank_errors: float
+    is_proved: bool = False
+
+    @property
+    def bound(self) -> float:
+        """The margin less one standard error."""
+        if self.ndcg_errors <= 0.0:
+            return self.ndcg_margin
+        return self.ndcg_margin * (1.0 - 1.0 / max(self.ndcg_errors, _TINY))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the predictor has earned so far."""
+
+    success_rate: float = START_RATE
+    # Of what was proved last, before the ramp.
+    earned_alpha: float = 1.0
+    # Sessions that count; since the last drift those in which the orders differed, and those won.
+    judged: int = 0
+    non_ties: int = 0
+    wins: int = 0
+    # How many sessions were judged when cold start ended; None before that.
+    active_since: int | None = None
+    low_streak: int = 0
+    drift_resets: int = 0
+    # No second reset before so many sessions were judged.
+    calm_until: int = 0
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the predictor has not been heard yet, or lost that again by drift."""
+        return self.active_since is None
+
+    @property
+    def alpha(self) -> float:
+        """The weight that is served: what was earned, as far as the ramp lets it in."""
+        if self.active_since is None:
+            return 1.0
+        since = self.judged - self.active_since
+        floor = next((low for until, low in RAMP if since < until), 0.0)
+        return max(self.earned_alpha, floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the two orders of one session compare."""
+
+    predictor_ndcg: float
+    baseline_ndcg: float
+    # By alpha what its fusion would have gained.
+    ndcg: tuple[float, ...]
+    log_rank: tuple[float, ...]
+
+    @property
+    def margin(self) -> float:
+        """How much better the predictor's order was."""
+        return self.predictor_ndcg - self.baseline_ndcg
+
+    @property
+    def won(self) -> float:
+        """1 when the predictor won, 0 when it lost, a half for a tie."""
+        if abs(self.margin) < TIE_MARGIN:
+            return TIE
+        return float(self.margin > 0.0)
+
+
+# -- one session ----------------------------------------------------------------------------
+
+
+def compare(
+    baseline_ranks: ArrayLike, predictor_ranks: ArrayLike, labels: ArrayLike, k: int = RRF_K
+) -> Outcome | None:
+    """Holds both orders of the labelled candidates against their labels; None without a gain."""
+    gains = np.maximum(np.nan_to_num(np.asarray(labels, np.float64), nan=0.0), 0.0)
+    if not gains.any():
+        return None
+    baseline, predictor = _places(baseline_ranks), _places(predictor_ranks)
+    base = _quality(baseline, gains)
+    fused = [_quality(_fused(baseline, predictor, alpha, k), gains) for alpha in ALPHAS]
+    return Outcome(
+        predictor_ndcg=_quality(predictor, gains)[0],
+        baseline_ndcg=base[0],
+        ndcg=tuple(one[0] - base[0] for one in fused),
+        log_rank=tuple(one[1] - base[1] for one in fused),
+    )
+
+
+def _places(ranks: ArrayLike) -> Rows:
+    """Ranks among these candidates alone, from 1; equal ones in the order given."""
+    order = np.argsort(np.asarray(ranks, np.float64), kind="stable")
+    places = np.empty(len(order), np.intp)
+    places[order] = np.arange(1, len(order) + 1)
+    return places
+
+
+def _fused(baseline: Rows, predictor: Rows, alpha: float, k: int) -> Rows:
+    order = np.lexsort((baseline, -rrf(baseline, predictor, alpha, k)))
+    places = np.empty(len(order), np.intp)
+    places[order] = np.arange(1, len(order) + 1)
+    return places
+
+
+def _quality(places: Rows, gains: Floats) -> tuple[float, float]:
+    """NDCG@10 of an order, and the mean log rank of what helped, the higher the better."""
+    seen = np.where(places <= DEPTH, gains / np.log2(places + 1.0), 0.0).sum()
+    best = np.sort(gains)[::-1][:DEPTH]
+    ideal = float((best / np.log2(np.arange(len(best)) + 2.0)).sum())
+    return float(seen) / ideal, -float(gains @ np.log(places) / gains.sum())
+
+
+# -- many sessions --------------------------------------------------------------------------
+
+
+def testimony(replay: Margins) -> tuple[Weighing, ...]:
+    """What the replay says about every alpha; short enough to be kept."""
+    told = replay.latest(REPLAY_SESSIONS)
+    mean, ndcg_errors = _errors(told.ndcg)
+    _, rank_errors = _errors(told.log_rank)
+    proved = (rank_errors >= REPLAY_LOG_RANK_ERRORS) & (ndcg_errors >= REPLAY_NDCG_ERRORS)
+    return _weighings(len(told.ndcg), (mean, ndcg_errors, rank_errors), proved)
+
+
+def weigh(record: Margins, replay: Sequence[Weighing] | None) -> tuple[Weighing, ...]:
+    """What both witnesses say about every alpha; the numbers are the replay's.
+
+    Without a replay (None) the record stands alone; before the first one (empty) it is told, but
+    proves nothing.
+    """
+    told = record.latest(RECORD_SESSIONS)
+    mean, ndcg_errors = _errors(told.ndcg)
+    _, rank_errors = _errors(told.log_rank)
+    if not replay:
+        proved = (ndcg_errors > RECORD_ALONE_ERRORS) & (replay is None)
+        return _weighings(len(told.ndcg), (mean, ndcg_errors, rank_errors), proved)
+    agrees = (rank_errors >= RECORD_LOG_RANK_ERRORS) & (mean >= 0.0)
+    return tuple(
+        replace(one, is_proved=one.is_proved and bool(agrees[place]))
+        for place, one in enumerate(replay)
+    )
+
+
+def _weighings(
+    count: int, numbers: tuple[Floats, Floats, Floats], proved: NDArray[np.bool_]
+) -> tuple[Weighing, ...]:
+    columns = zip(ALPHAS, *(column.tolist() for column in numbers), proved.tolist(), strict=True)
+    return tuple(
+        Weighing(alpha, count, margin, ndcg_errors, rank_errors, is_proved)
+        for alpha, margin, ndcg_errors, rank_errors, is_proved in columns
+    )
+
+
+def _errors(margins: Floats) -> tuple[Floats, Floats]:
+    """The mean of each column, and how many standard errors it lies from 0."""
+    count = len(margins)
+    if count < _FEW:
+        return np.zeros(len(ALPHAS)), np.zeros(len(ALPHAS))
+    mean = margins.mean(axis=0)
+    error = margins.std(axis=0, ddof=1) / np.sqrt(count)
+    return mean, np.where(error > _TINY, mean / np.maximum(error, _TINY), 0.0)
+
+
+def earned(weighings: Sequence[Weighing]) -> float:
+    """The alpha whose margin is the surest among those that are proved; 1 without any."""
+    proved = [one for one in weighings if one.is_proved]
+    return max(proved, key=lambda one: one.bound).alpha if proved else 1.0
+
+
+# -- the state ------------------------------------------------------------------------------
+
+
+def judged(standing: Standing, won: float | None, drift_window: int) -> tuple[Standing, bool]:
+    """After one more comparison, won being None for one that is left out; says whether it drifted.
+
+    A drift takes all influence away: the rate starts anew, and so do cold start and the ramp.
+    """
+    if won is None:
+        return standing, False
+    rate = (1.0 - EMA_WEIGHT) * standing.success_rate + EMA_WEIGHT * won
+    is_tie = won == TIE
+    after = replace(
+        standing,
+        success_rate=rate,
+        judged=standing.judged + 1,
+        non_ties=standing.non_ties + (not is_tie),
+        wins=standing.wins + (won > TIE),
+        low_streak=standing.low_streak + 1 if rate < DRIFT_RATE else 0,
+    )
+    if after.low_streak < drift_window or after.judged < standing.calm_until:
+        return after, False
+    return (
+        replace(
+            after,
+            success_rate=START_RATE,
+            earned_alpha=1.0,
+            active_since=None,
+            # What it won before says nothing for it now.
+            non_ties=0,
+            wins=0,
+            low_streak=0,
+            drift_resets=standing.drift_resets + 1,
+            calm_until=after.judged + drift_window,
+        ),
+        True,
+    )
+
+
+def weighed(
+    standing: Standing, weighings: Sequence[Weighing], rule: Rule, min_judged: int = MIN_JUDGED
+) -> Standing:
+    """With what the evidence lets the predictor have; cold start ends when something is earned."""
+    alpha = 1.0 - standing.success_rate if rule == "seed" else earned(weighings)
+    if standing.is_cold and not has_shown_itself(standing, min_judged):
+        return replace(standing, earned_alpha=1.0)
+    since = standing.active_since
+    if since is None and alpha < 1.0:
+        since = standing.judged
+    return replace(standing, earned_alpha=alpha, active_since=since)
+
+
+def has_shown_itself(standing: Standing, min_judged: int = MIN_JUDGED) -> bool:
+    """Whether there were sessions enough, and more wins than losses among them."""
+    return (
+        standing.judged >= min_judged
+        and standing.non_ties >= MIN_NON_TIES
+        and 2 * standing.wins > standing.non_ties
+    )
+
+
+def missing(standing: Standing, min_judged: int = MIN_JUDGED) -> Mapping[str, int]:
+    """What cold start still waits for, as counts; empty when only the evidence is missing."""
+    found = {
+        "judged_sessions": min_judged - standing.judged,
+        "non_ties": MIN_NON_TIES - standing.non_ties,
+        "wins": standing.non_ties // 2 + 1 - standing.wins,
+    }
+    return {name: count for name, count in found.items() if count > 0}

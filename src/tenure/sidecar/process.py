@@ -1,0 +1,95 @@
+"""The process itself: its arguments, its pipes, and when it ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from tenure.ports.lines import Lines
+from tenure.ports.scorer import Shelves
+from tenure.sidecar.rpc import Server
+from tenure.sidecar.service import SLOW, Service, Setup
+from tenure.world import World
+
+# Some hundred candidates with long vectors, written as text, take about five.
+LINE_LIMIT_BYTES = 16 << 20
+PARENT_CHECK_S = 5.0
+_READ_BYTES = 1 << 18
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until stdin is closed, the parent is gone, or it is told to end."""
+    options = _options(arguments)
+    # Ctrl-C is meant for the one who started this process, and who ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _ended)
+    answers = _answers_apart()
+    shelves = Shelves(options.models, options.base_weights)
+    service = Service(Setup(options.store, shelves, options.checkpoint), World())
+    server = Server(service.methods(), SLOW, lambda line: _write(answers, line))
+    try:
+        _serve(server)
+    except BrokenPipeError:
+        return 0
+    finally:
+        service.close()
+    return 0
+
+
+def base_weights() -> Path:
+    """The weights that come with the package."""
+    return Path(__file__).parent.parent / "data" / "base.sgpt"
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tenure.sidecar", description=__doc__)
+    parser.add_argument("store", type=Path, help="file of the store; it is only read")
+    parser.add_argument("models", type=Path, help="folder of the store's models")
+    parser.add_argument(
+        "--base-weights", type=Path, default=base_weights(), help="what learning starts from"
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, help="model to score with; save_checkpoint writes it"
+    )
+    return parser.parse_args(arguments)
+
+
+def _ended(*_: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+def _answers_apart() -> int:
+    """Where answers go; whatever else is printed goes where errors go."""
+    answers = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    sys.stdout = sys.stderr
+    return answers
+
+
+def _serve(server: Server) -> None:
+    lines = Lines(LINE_LIMIT_BYTES)
+    parent = os.getppid()
+    waiting = select.poll()
+    waiting.register(_STDIN, select.POLLIN)
+    while True:
+        if not waiting.poll(PARENT_CHECK_S * 1e3):
+            # Whoever else holds the other end of stdin, nobody is left to answer to.
+            if os.getppid() != parent:
+                return
+            continue
+        data = os.read(_STDIN, _READ_BYTES)
+        if not data or not all(server.take(line) for line in lines.feed(data)):
+            return
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]

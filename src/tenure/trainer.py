@@ -1,0 +1,35 @@
+"""The training process: an order on stdin, a report on stdout. `python -m tenure.trainer`.
+
+It opens the store for reading only and writes nothing but a checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tenure.errors import TenureError
+from tenure.flow.training import Workshop, train
+from tenure.ports.scorer import Shelves
+from tenure.ports.trainer import read_order, report_text
+from tenure.store.taught import StoreReader
+from tenure.world import World
+
+
+def main(store: str, models: str, base: str) -> int:
+    """Carries out one order."""
+    order = read_order(sys.stdin.read())
+    try:
+        reader = StoreReader(Path(store))
+        shelves = Shelves(Path(models), Path(base))
+        workshop = Workshop(reader, shelves, World().monotonic_ms)
+        report = train(workshop, order)
+    except TenureError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(report_text(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:4]))

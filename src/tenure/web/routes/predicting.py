@@ -1,0 +1,250 @@
+"""The predictor: how it stands, how it compares, how it was trained, and what people may do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tenure.codec import parse_moment
+from tenure.errors import NotFound
+from tenure.flow import standing, steering
+from tenure.flow.predictor import state_of
+from tenure.flow.timeline import timeline
+from tenure.memory import Memory
+from tenure.rank.features import FEATURES
+from tenure.store.predictor import ComparisonQuery, Rated
+from tenure.web import predictor_wire as wire
+from tenure.web.session_wire import EventOut, SessionOut, UserQuery, candidate_out
+from tenure.web.table import Call, Route
+
+_CONTEXT_CHARS = 200
+
+
+def status(call: Call) -> wire.StatusOut:
+    """Everything about a user's predictor."""
+    return msgspec.convert(_memory(call).predictor_status(), wire.StatusOut)
+
+
+def comparisons(call: Call) -> wire.Comparisons:
+    """Comparisons, latest first."""
+    asked: wire.ComparisonsQuery = call.query
+    memory = _memory(call)
+    found = memory.services.store.comparisons(
+        memory.scope.user,
+        ComparisonQuery(
+            winner=asked.winner,
+            ema_updated=asked.ema_updated,
+            min_margin=asked.min_margin,
+            since=None if asked.since is None else parse_moment(asked.since, "since"),
+            until=None if asked.until is None else parse_moment(asked.until, "until"),
+            limit=asked.limit,
+            offset=asked.offset,
+        ),
+    )
+    more = asked.offset + asked.limit if len(found) == asked.limit else None
+    return wire.Comparisons([wire.ComparisonOut.of(one) for one in found], more)
+
+
+def comparison(call: Call) -> wire.ComparisonOut:
+    """The comparison of one session."""
+    memory, key = _memory(call), call.path["session_key"]
+    memory.services.store.session(memory.scope.user, key)
+    found = memory.services.store.comparison(memory.scope.user, key)
+    if found is None:
+        raise NotFound(
+            f"the rankings of session {key[:80]!r} were not compared yet",
+            hint="that is done when it has ended and was judged",
+        )
+    return wire.ComparisonOut.of(found)
+
+
+def audit(call: Call) -> wire.Audit:
+    """A session's ranking with all that is on record about it."""
+    memory, key = _memory(call), call.path["session_key"]
+    store, user = memory.services.store, memory.scope.user
+    session = store.session(user, key)
+    found = store.comparison(user, key)
+    return wire.Audit(
+        SessionOut.of(session, store.session_score(user, key)),
+        None if found is None else wire.ComparisonOut.of(found),
+        [candidate_out(one, FEATURES) for one in store.session_memories(user, key)],
+        [EventOut.of(event) for event in timeline(memory.services, user, key)],
+    )
+
+
+def training(call: Call) -> wire.Runs:
+    """Trainings, latest first."""
+    memory = _memory(call)
+    found = memory.services.store.training_runs(memory.scope.user, call.query.limit)
+    return wire.Runs([wire.RunOut.of(one) for one in found])
+
+
+def drift(call: Call) -> wire.DriftOut:
+    """Whether the predictor or the judge changed over time."""
+    memory = _memory(call)
+    return msgspec.convert(standing.drift(memory.services, memory.scope.user), wire.DriftOut)
+
+
+def train(call: Call) -> wire.OrderedOut:
+    """Orders a training; it runs beside the requests."""
+    memory = _memory(call)
+    ordered = steering.train_now(memory.services, memory.scope.user)
+    memory.work_meanwhile()
+    return wire.OrderedOut(ordered.job, ordered.reason, ordered.is_new)
+
+
+def rollback(call: Call) -> wire.RunOut:
+    """Lets an earlier model serve again."""
+    memory = call.engine.view(call.body.user, None, None)
+    run = steering.rollback(memory.services, memory.scope.user, call.body.version)
+    return wire.RunOut.of(run)
+
+
+def enable(call: Call) -> wire.SwitchedOut:
+    """Lets the predictor be heard again, as far as it has earned it."""
+    memory = _memory(call)
+    return wire.SwitchedOut(True, steering.enable(memory.services, memory.scope.user))
+
+
+def disable(call: Call) -> wire.SwitchedOut:
+    """Lets the baseline rank alone."""
+    memory = _memory(call)
+    return wire.SwitchedOut(False, steering.disable(memory.services, memory.scope.user))
+
+
+def calibrate(call: Call) -> wire.Calibration:
+    """Keeps a person's ratings, and offers what is to be rated next."""
+    asked: wire.Calibrate = call.body
+    memory = call.engine.view(asked.user, None, None)
+    services, user = memory.services, memory.scope.user
+    ratings = {(one.session_key, one.memory_id): one.label for one in asked.ratings}
+    if ratings:
+        steering.calibrate_rate(services, user, ratings)
+    kept = services.store.calibration(user, standing.CALIBRATION_READ) if ratings else []
+    told = [one for one in kept if (one.session_key, one.memory_id) in ratings]
+    if not ratings or asked.count is not None:
+        told += steering.calibrate_offer(services, user, asked.count or steering.OFFER_MIN)
+    found = standing.calibration(services, user, state_of(services, user))
+    return wire.Calibration(msgspec.convert(found, wire.CalibrationOut), _questions(memory, told))
+
+
+def _questions(memory: Memory, asked: Sequence[Rated]) -> list[wire.QuestionOut]:
+    store, user = memory.services.store, memory.scope.user
+    texts = store.memories(user, [one.memory_id for one in asked])
+    return [
+        wire.QuestionOut.of(
+            one,
+            texts[one.memory_id].content,
+            store.session(user, one.session_key).context[:_CONTEXT_CHARS],
+        )
+        for one in asked
+        if one.memory_id in texts
+    ]
+
+
+def _memory(call: Call) -> Memory:
+    return call.engine.view(call.query.user, None, None)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/predictor/status",
+        handler=status,
+        access="read",
+        summary="Show how the predictor stands, what it has earned, and why.",
+        query=UserQuery,
+        reply=wire.StatusOut,
+    ),
+    Route(
+        method="GET",
+        path="/api/predictor/comparisons",
+        handler=comparisons,
+        access="read",
+        summary="List how both rankings compared, session by session.",
+        query=wire.ComparisonsQuery,
+        reply=wire.Comparisons,
+    ),
+    Route(
+        method="GET",
+        path="/api/predictor/comparisons/{session_key:path}",
+        handler=comparison,
+        access="read",
+        summary="Show how both rankings of a session compared.",
+        query=UserQuery,
+        reply=wire.ComparisonOut,
+    ),
+    Route(
+        method="GET",
+        path="/api/predictor/audit/{session_key:path}",
+        handler=audit,
+        access="read",
+        summary="Show a session's ranking with all that is on record about it.",
+        query=UserQuery,
+        reply=wire.Audit,
+    ),
+    Route(
+        method="GET",
+        path="/api/predictor/training",
+        handler=training,
+        access="read",
+        summary="List trainings with their gates, latest first.",
+        query=wire.RunsQuery,
+        reply=wire.Runs,
+    ),
+    Route(
+        method="GET",
+        path="/api/predictor/drift",
+        handler=drift,
+        access="read",
+        summary="Show whether the predictor or the judge changed over time.",
+        query=UserQuery,
+        reply=wire.DriftOut,
+    ),
+    Route(
+        method="POST",
+        path="/api/predictor/train",
+        handler=train,
+        access="admin",
+        summary="Order a training.",
+        query=UserQuery,
+        reply=wire.OrderedOut,
+    ),
+    Route(
+        method="POST",
+        path="/api/predictor/rollback",
+        handler=rollback,
+        access="admin",
+        summary="Let an earlier model serve again.",
+        body=wire.Rollback,
+        reply=wire.RunOut,
+    ),
+    Route(
+        method="POST",
+        path="/api/predictor/enable",
+        handler=enable,
+        access="admin",
+        summary="Let the predictor be heard again.",
+        query=UserQuery,
+        reply=wire.SwitchedOut,
+    ),
+    Route(
+        method="POST",
+        path="/api/predictor/disable",
+        handler=disable,
+        access="admin",
+        summary="Let the baseline rank alone.",
+        query=UserQuery,
+        reply=wire.SwitchedOut,
+    ),
+    Route(
+        method="POST",
+        path="/api/predictor/calibration",
+        handler=calibrate,
+        access="write",
+        summary="Rate memories that the judge rated, and ask for more.",
+        body=wire.Calibrate,
+        reply=wire.Calibration,
+    ),
+)

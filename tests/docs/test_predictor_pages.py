@@ -1,0 +1,108 @@
+"""The pages about the predictor say what the code says: features, gates, tables, settings."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from tenure.model import gates
+from tenure.model.base import Lesson, Query
+from tenure.model.ranker import Ranker
+from tenure.rank.features import EXPOSURE, FEATURE_VERSION, FEATURES
+from tenure.settings import SETTINGS
+from tenure.store.engine import connect
+from tenure.store.sqlite import SqliteStore
+from tenure.text.fence import Standing, status_line
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "concepts"
+GUIDE = (FOLDER / "predictor.md").read_text("utf-8")
+INSIDE = (FOLDER / "predictor-inside.md").read_text("utf-8")
+
+
+def section(page: str, heading: str) -> str:
+    (found,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    return str(found)
+
+
+def named(text: str) -> list[str]:
+    """The first cell of every row, where it is a name of the code."""
+    return re.findall(r"^\| `([a-z_.]+)` \|", text, re.MULTILINE)
+
+
+def test_every_feature_is_there_in_its_order_with_a_meaning() -> None:
+    told = section(INSIDE, "Features")
+    assert named(told) == list(FEATURES)
+    assert f"`FEATURE_VERSION` {FEATURE_VERSION}." in told
+    hidden = [line for line in told.splitlines() if line.endswith(". Hidden |")]
+    assert {re.findall(r"`(\w+)`", line)[0] for line in hidden} == EXPOSURE
+    count = len(FEATURES)
+    assert f"one row of {count} numbers per candidate" in INSIDE
+    assert f"the sum of its {count} features" in INSIDE
+    assert f"features of {count} that told the most" in GUIDE
+
+
+def test_every_gate_is_there_with_its_limit() -> None:
+    rng = np.random.default_rng(0)
+    lessons = [
+        Lesson(
+            query=Query(features=rng.random((8, len(FEATURES)))),
+            labels=np.eye(8)[0],
+            weights=np.ones(8),
+        )
+        for _ in range(gates.LEAST_SESSIONS)
+    ]
+    model = Ranker.untrained()
+    terms = gates.Terms(losses=(1.0,), loads_afresh=True, incumbent=model, best_kept=model)
+    checks = gates.examine(model, lessons, terms, rng).checks
+    told = section(INSIDE, "Gates")
+    assert named(told) == [one.name for one in checks]
+    lines = {name: line for line in told.splitlines() for name in named(line)}
+    limits = {
+        "canary": f"{gates.LEAST_SESSIONS} ",
+        "variance": "1e-12",
+        "overlap": f"{gates.LEAST_OVERLAP:.0%}",
+        "drop": f"-{gates.LARGEST_DROP}",
+        "baseline": f"-{gates.BASELINE_TOLERANCE}",
+        "best_kept": f"-{gates.BEST_TOLERANCE}",
+    }
+    assert {name for name, limit in limits.items() if limit not in lines[name]} == set()
+
+
+def test_every_table_exists(store: SqliteStore) -> None:
+    with closing(connect(store.path, write=False)) as connection:
+        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    told = named(section(INSIDE, "What is recorded where"))
+    assert set(told) <= {name for (name,) in rows}
+    assert {name for (name,) in rows if name.startswith("predictor_")} <= set(told)
+
+
+def test_settings_are_told_with_their_defaults() -> None:
+    known = {setting.name: setting for setting in SETTINGS}
+    rows = re.findall(r"^\| `(predictor\.\w+)` \| ([^|]*) \|", GUIDE, re.MULTILINE)
+    assert len(rows) >= 10
+    for name, default in rows:
+        given = known[name].default
+        written = {True: "true", "": "empty"}.get(given, str(given))
+        assert default.strip("` ") == written, name
+
+
+def test_the_status_lines_are_those_that_the_code_makes() -> None:
+    lines = {
+        status_line(standing)
+        for standing in (
+            Standing(state="collecting", session_count=4, needed=10),
+            Standing(state="warming", success_rate=0.62, model_version=0),
+            Standing(
+                state="active", success_rate=0.68, alpha=0.6, model_version=3, session_count=34
+            ),
+            Standing(state="disabled", reason="switched off"),
+            Standing(state="disabled", crashes=3),
+            Standing(state="retraining", reason="drift"),
+        )
+    }
+    phases = section(GUIDE, "Its phases, and the status line")
+    (table, *_) = phases.split("\n\n`model v0`")
+    assert set(re.findall(r"`(\[tenure: [^`]*\])`", table.replace("\\|", "|"))) == lines

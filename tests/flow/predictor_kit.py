@@ -1,0 +1,127 @@
+"""What tests of the predictor have in common: a scorer that is known, a look at its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from session_kit import Desk
+
+from tenure.flow import learn, retrain
+from tenure.flow.ending import EndRequest, end
+from tenure.flow.jobs import JobRunner
+from tenure.flow.predictor import TRAIN_JOB, PredictorState, state_of
+from tenure.flow.ratings import LEARN_JOB
+from tenure.ports.scorer import ScoreRequest
+from tenure.ports.trainer import TrainOrder, TrainReport
+from tenure.rank.influence import Standing
+from tenure.store.jobs import Job
+from tenure.store.predictor import Comparison
+
+USER = "default"
+
+
+class Preferring:
+    """A scorer that puts some memories first and leaves the others in no order at all."""
+
+    name = "features"
+
+    def __init__(self, *wanted: str) -> None:
+        self.wanted = wanted
+        self.seen: list[ScoreRequest] = []
+
+    def score(self, request: ScoreRequest) -> Any:
+        self.seen.append(request)
+        return np.array([float(one in self.wanted) for one in request.memory_ids])
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class Told:
+    """A trainer that reports what it was told to, or fails."""
+
+    def __init__(self, error: Exception | None = None, **report: Any) -> None:
+        self.error = error
+        self.report = report
+        self.orders: list[TrainOrder] = []
+
+    def train(self, order: TrainOrder) -> TrainReport:
+        self.orders.append(order)
+        if self.error is not None:
+            raise self.error
+        usual: dict[str, Any] = {
+            "version": order.version,
+            "scorer": order.scorer,
+            "is_accepted": True,
+            "sample_count": 20,
+            "skipped_count": 5,
+            "duration_ms": 1.0,
+            "loss": 2.5,
+        }
+        return TrainReport(**{**usual, **self.report})
+
+
+def state(desk: Desk, user: str = USER) -> PredictorState:
+    return state_of(desk.memory.services, user)
+
+
+def set_state(desk: Desk, **values: Any) -> None:
+    """Changes what is known about the predictor."""
+    kept = replace(state(desk), **values).encoded()
+    desk.store.write(lambda t: t.set_predictor_state(USER, kept))
+
+
+def set_standing(desk: Desk, **values: Any) -> None:
+    """Changes what it has earned."""
+    set_state(desk, standing=replace(state(desk).standing, **values))
+
+
+def drain(desk: Desk) -> int:
+    """Runs all jobs with the engine as it is equipped now."""
+    services = desk.memory.services
+    handlers = {LEARN_JOB: learn.handler(services), TRAIN_JOB: retrain.handler(services)}
+    return JobRunner(services.store, services.world, handlers).drain()
+
+
+def held(
+    desk: Desk, key: str, used: Mapping[str, float] | Sequence[str], context: str = "stone"
+) -> Comparison:
+    """A whole session; what is said to have helped in it, and how the rankings compare."""
+    scores = used if isinstance(used, Mapping) else dict.fromkeys(used, 1.0)
+    desk.memory.session(key, context=context)
+    finish(desk, key, scores)
+    drain(desk)
+    return comparison(desk, key)
+
+
+def finish(desk: Desk, key: str, used: Mapping[str, float]) -> None:
+    """Ends a session and leaves its job for whoever comes next; the library would run it."""
+    end(desk.memory.services, EndRequest(key, desk.memory.scope.user, used=used))
+
+
+def comparison(desk: Desk, key: str) -> Comparison:
+    found = desk.store.comparison(desk.memory.scope.user, key)
+    assert found is not None
+    return found
+
+
+def train_jobs(desk: Desk) -> list[Job]:
+    return [one for one in desk.store.jobs(None, None, 99) if one.kind == TRAIN_JOB]
+
+
+def events(desk: Desk, name: str, key: str) -> list[Mapping[str, object]]:
+    """The details of what was logged in a session under a name, oldest first."""
+    found = [one for one in desk.store.events(USER, session_key=key) if one.name == name]
+    return [one.details for one in found]
+
+
+def earned(**values: Any) -> Standing:
+    """A standing that opened long ago."""
+    usual = {"judged": 99, "non_ties": 60, "wins": 50, "active_since": 0, "earned_alpha": 0.2}
+    return Standing(**{**usual, **values})
+
+
+Desks = Callable[..., Desk]
