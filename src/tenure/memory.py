@@ -302,6 +302,9 @@ class Memory:
             self._services.scorer.close()
         self._keep_failures()
         self._services.store.close()
+        # Last: what it would have written down is done again by whoever opens the store next.
+        if self._services.trainer is not None:
+            self._services.trainer.close()
 
     def _keep_failures(self) -> None:
         """Adds what went wrong in this process to the store's counters."""

@@ -48,6 +48,9 @@ class Told:
         self.report = report
         self.orders: list[TrainOrder] = []
 
+    def close(self) -> None:
+        """There is nothing to end."""
+
     def train(self, order: TrainOrder) -> TrainReport:
         self.orders.append(order)
         if self.error is not None:

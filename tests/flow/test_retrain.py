@@ -408,6 +408,8 @@ def order_of(desk: Desk, version: int = 1, **values: Any) -> TrainOrder:
         "best": 0,
         "reason": "asked",
         "at": desk.clock.now,
+        # As the first model of a user is ordered.
+        "after_reset": True,
     }
     return TrainOrder(**{**usual, **values})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from tenure.flow.training import TRAIN_SESSIONS, lesson_of
 from tenure.model import ranker
 from tenure.model.base import Query
 from tenure.model.checkpoint import restored
-from tenure.model.replay import FOLDS
+from tenure.model.replay import FOLDS, crossed
 from tenure.ports.scorer import BASE_VERSION
 from tenure.rank import fuse, influence, scores
 from tenure.rank.features import FEATURE_VERSION, FEATURES
@@ -172,17 +171,12 @@ def _ndcg(session: TaughtSession, score: Floats) -> float:
 def _learned(services: Services, user: str, sessions: Sequence[TaughtSession]) -> _Method:
     """What the present way of learning makes of each session when it learns from the others."""
     prior = _prior(services, user)
-    lessons = [lesson_of(one, Query(features=one.features)) for one in sessions]
-    parts = np.array([zlib.crc32(one.key.encode()) % FOLDS for one in sessions])
-    values = np.full(len(sessions), np.nan)
-    for part in range(FOLDS):
-        asked = np.flatnonzero(parts == part).tolist()
-        if not asked:
-            continue
-        others = [lessons[place] for place in np.flatnonzero(parts != part).tolist()]
-        model, _ = ranker.fitted(others, prior)
-        for place in asked:
-            values[place] = _ndcg(sessions[place], model.score(lessons[place].query))
+    found = crossed(
+        [one.key for one in sessions],
+        [lesson_of(one, Query(features=one.features)) for one in sessions],
+        lambda some: ranker.fitted(some, prior)[0],
+    )
+    values = np.array([_ndcg(*pair) for pair in zip(sessions, found, strict=True)])
     return _Method("learned from the others", f"features, dealt into {FOLDS} parts", values)
 
 

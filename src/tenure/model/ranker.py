@@ -22,8 +22,10 @@ KIND = "features"
 # How strongly weights are held to what was believed before; chosen on real streams (decision 14).
 PRIOR_STRENGTH = 30.0
 NEWTON_STEPS = 12
-# Smaller steps than this change no order.
-_CLOSE_ENOUGH = 1e-4
+# Where steps get this small, another one would only add the noise of sums; short of that, the
+# noise could decide whether one more is taken, and so what is found.
+_CLOSE_ENOUGH = 1e-8
+_NOISE = 1e-12
 _SHORTEST_STEP = 1e-3
 
 
@@ -148,7 +150,7 @@ def fitted(
         while True:
             # Far from the optimum a whole step may be too long.
             tried, again = _objective(stacked, weights - size * step, prior, strength)
-            if tried <= loss or size < _SHORTEST_STEP:
+            if tried <= loss + _NOISE * abs(loss) or size < _SHORTEST_STEP:
                 break
             size /= 2.0
         weights, loss, found = weights - size * step, tried, again

@@ -8,10 +8,29 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenure.model.base import Floats, Lesson, Model, Rows
-from tenure.rank.fuse import RRF_K
+from tenure.rank.fuse import RRF_K, ranks
 from tenure.rank.influence import Margins, compare, no_margins
 
 FOLDS = 5
+
+
+def crossed(
+    keys: Sequence[str],
+    lessons: Sequence[Lesson],
+    learn: Callable[[Sequence[Lesson]], Model],
+) -> list[Floats]:
+    """The scores of every session's candidates, by a model that never saw it.
+
+    The sessions are dealt into five parts by their keys; each part is scored by a model that
+    learned from the other four.
+    """
+    parts = np.array([zlib.crc32(key.encode()) % FOLDS for key in keys], np.int64)
+    found: dict[int, Floats] = {}
+    for part in np.unique(parts).tolist():
+        model = learn([lessons[place] for place in np.flatnonzero(parts != part).tolist()])
+        for place in np.flatnonzero(parts == part).tolist():
+            found[place] = model.score(lessons[place].query)
+    return [found[place] for place in range(len(lessons))]
 
 
 def replayed(
@@ -23,38 +42,18 @@ def replayed(
 ) -> Margins:
     """By session and alpha what the fusion gains over the baseline, with a model that never saw it.
 
-    The sessions are dealt into five parts by their keys; each part is ranked by a model that
-    learned from the other four. One in which nothing helped says nothing.
+    One in which nothing helped says nothing.
     """
-    parts = np.array([zlib.crc32(key.encode()) % FOLDS for key in keys], np.int64)
-    found: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {}
-    for part in range(FOLDS):
-        asked = np.flatnonzero(parts == part)
-        if not len(asked):
-            continue
-        model = learn([lessons[place] for place in np.flatnonzero(parts != part).tolist()])
-        for place in asked.tolist():
-            outcome = _outcome(model, lessons[place], baseline_ranks[place], k)
-            if outcome is not None:
-                found[place] = outcome
-    if not found:
+    outcomes = []
+    scored = zip(crossed(keys, lessons, learn), lessons, baseline_ranks, strict=True)
+    for scores, lesson, baseline in scored:
+        judged = np.flatnonzero(lesson.weights >= 1.0)
+        predicted = ranks(scores, baseline)
+        outcome = compare(baseline[judged], predicted[judged], lesson.labels[judged], k)
+        if outcome is not None:
+            outcomes.append(outcome)
+    if not outcomes:
         return no_margins()
-    rows = [found[place] for place in sorted(found)]
-    return Margins(np.array([row[0] for row in rows]), np.array([row[1] for row in rows]))
-
-
-def _outcome(
-    model: Model, lesson: Lesson, baseline: Rows, k: int
-) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    judged = np.flatnonzero(lesson.weights >= 1.0)
-    ranks = _ranks(model.score(lesson.query), baseline)
-    outcome = compare(baseline[judged], ranks[judged], lesson.labels[judged], k)
-    return None if outcome is None else (outcome.ndcg, outcome.log_rank)
-
-
-def _ranks(scores: Floats, baseline: Rows) -> Rows:
-    """Ranks from 1, equal scores in the baseline's order."""
-    order = np.lexsort((baseline, -scores))
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(1, len(order) + 1)
-    return ranks
+    return Margins(
+        np.array([one.ndcg for one in outcomes]), np.array([one.log_rank for one in outcomes])
+    )

@@ -9,9 +9,10 @@ import sys
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
-from tenure.errors import BadReply, PortError, PortTimeout
+from tenure.errors import BadReply, Conflict, PortError, PortTimeout
 from tenure.ports.scorer import Shelves
 from tenure.rank.fuse import RRF_K
 from tenure.rank.influence import Weighing
@@ -19,6 +20,7 @@ from tenure.rank.influence import Weighing
 # Its own limit is half a minute; starting, reading and the gates come on top.
 TRAINER_LIMIT_S = 120.0
 _ERROR_CHARS = 500
+_END_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,37 +71,74 @@ class Trainer(Protocol):
     def train(self, order: TrainOrder) -> TrainReport:
         """Carries out an order; PortError when nothing came of it at all."""
 
+    def close(self) -> None:
+        """Ends what runs; nothing is lost but the training. Safe to call twice."""
+
 
 class SpawnedTrainer:
-    """Trains in a new process, so that nobody who is served waits for it."""
+    """Trains in a new process, one at a time, so that nobody who is served waits for it."""
 
     def __init__(self, store: Path, shelves: Shelves) -> None:
         paths = (store, shelves.folder, shelves.base)
         # Nothing is imported from the folder an agent happens to work in.
         self._command = [sys.executable, "-P", "-m", "tenure.trainer", *map(str, paths)]
+        self._lock = Lock()
+        self._running: subprocess.Popen[str] | None = None
+
+    @property
+    def is_training(self) -> bool:
+        """Whether a training runs."""
+        return self._running is not None
 
     def train(self, order: TrainOrder) -> TrainReport:
         """Waits until the process is done."""
-        # One thread for the numbers: two would fight the agent for the machine.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        process = self._begun()
         try:
-            done = subprocess.run(  # noqa: S603 - our own module
-                self._command,
-                input=order_text(order),
-                capture_output=True,
-                encoding="utf-8",
-                timeout=TRAINER_LIMIT_S,
-                env=environment,
-                check=False,
-            )
+            told, errors = process.communicate(order_text(order), timeout=TRAINER_LIMIT_S)
         except subprocess.TimeoutExpired as error:
             raise PortTimeout("training took too long and was ended") from error
-        except OSError as error:
-            raise PortError(f"no process for training: {error}") from error
-        if done.returncode:
-            told = done.stderr.strip()[-_ERROR_CHARS:]
-            raise PortError(f"training ended with {done.returncode}: {told}")
-        return read_report(done.stdout)
+        finally:
+            _end(process)
+            self._running = None
+        if process.returncode:
+            last = errors.strip()[-_ERROR_CHARS:]
+            raise PortError(f"training ended with {process.returncode}: {last}")
+        return read_report(told)
+
+    def _begun(self) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._running is not None:
+                raise Conflict("a training runs already", hint="wait for it")
+            try:
+                self._running = subprocess.Popen(  # noqa: S603 - our own module
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    encoding="utf-8",
+                    # One thread for the numbers: two would fight the agent for the machine.
+                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                )
+            except OSError as error:
+                raise PortError(f"no process for training: {error}") from error
+            return self._running
+
+    def close(self) -> None:
+        """Ends what runs; nothing is lost but the training."""
+        with self._lock:
+            if self._running is not None:
+                _end(self._running)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Sees to it that a process is over."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def order_text(order: TrainOrder) -> str:

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tenure.rank.fuse import RRF_K, rrf
+from tenure.rank.fuse import RRF_K, ranks, rrf
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -159,30 +159,20 @@ def compare(
     gains = np.maximum(np.nan_to_num(np.asarray(labels, np.float64), nan=0.0), 0.0)
     if not gains.any():
         return None
-    baseline, predictor = _places(baseline_ranks), _places(predictor_ranks)
+    given = np.arange(len(gains))
+    # Among these candidates alone; equal ones in the order given.
+    baseline = ranks(-np.asarray(baseline_ranks, np.float64), given)
+    predictor = ranks(-np.asarray(predictor_ranks, np.float64), given)
     base = _quality(baseline, gains)
-    fused = [_quality(_fused(baseline, predictor, alpha, k), gains) for alpha in ALPHAS]
+    fused = [
+        _quality(ranks(rrf(baseline, predictor, alpha, k), baseline), gains) for alpha in ALPHAS
+    ]
     return Outcome(
         predictor_ndcg=_quality(predictor, gains)[0],
         baseline_ndcg=base[0],
         ndcg=tuple(one[0] - base[0] for one in fused),
         log_rank=tuple(one[1] - base[1] for one in fused),
     )
-
-
-def _places(ranks: ArrayLike) -> Rows:
-    """Ranks among these candidates alone, from 1; equal ones in the order given."""
-    order = np.argsort(np.asarray(ranks, np.float64), kind="stable")
-    places = np.empty(len(order), np.intp)
-    places[order] = np.arange(1, len(order) + 1)
-    return places
-
-
-def _fused(baseline: Rows, predictor: Rows, alpha: float, k: int) -> Rows:
-    order = np.lexsort((baseline, -rrf(baseline, predictor, alpha, k)))
-    places = np.empty(len(order), np.intp)
-    places[order] = np.arange(1, len(order) + 1)
-    return places
 
 
 def _quality(places: Rows, gains: Floats) -> tuple[float, float]:

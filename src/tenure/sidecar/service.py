@@ -17,11 +17,10 @@ from tenure.model.base import Gradient, Lesson, SparseRows
 from tenure.model.checkpoint import Flags
 from tenure.model.fit import Adam, Plan
 from tenure.ports.scorer import BASE_VERSION, Shelves
-from tenure.ports.trainer import TrainOrder, TrainReport
+from tenure.ports.trainer import SpawnedTrainer, TrainOrder, TrainReport
 from tenure.sidecar.asked import Candidates, Count, Desk, Outcome
 from tenure.sidecar.models import Library, Loaded, Models, unfit
 from tenure.sidecar.rpc import INTERNAL_ERROR, INVALID_PARAMS, Fault, Method, read_params
-from tenure.sidecar.school import School
 from tenure.world import World
 
 SLOW = frozenset({"train_from_store", "train_from_db"})
@@ -86,7 +85,7 @@ class Service:
         self._world = world
         self._models = Models(setup.shelves, setup.checkpoint)
         self._library = Library(setup.store, world)
-        self._school = School(setup.store, setup.shelves)
+        self._trainer = SpawnedTrainer(setup.store, setup.shelves)
         self._drafts: OrderedDict[str, Draft] = OrderedDict()
         self._begun_ms = world.monotonic_ms()
         self._score_count = 0
@@ -106,7 +105,7 @@ class Service:
 
     def close(self) -> None:
         """Ends a training that runs and closes the store."""
-        self._school.close()
+        self._trainer.close()
         self._library.close()
 
     def _score(self, raw: msgspec.Raw) -> dict[str, Any]:
@@ -179,7 +178,7 @@ class Service:
         )
         if order.version == BASE_VERSION:
             raise Fault(INVALID_PARAMS, "version 0 is the base, which is never trained")
-        report = self._school.train(order)
+        report = self._trainer.train(order)
         self._training_count += 1
         return _told(report, self._training_count)
 
@@ -197,7 +196,7 @@ class Service:
             "scorer": kept.kind,
             "parameter_count": sum(value.size for value in kept.params.values()),
             "unsaved_steps": steps,
-            "is_training": self._school.is_training,
+            "is_training": self._trainer.is_training,
             "scores_processed": self._score_count,
             "trainings_completed": self._training_count,
             "has_store_open": self._library.is_open,
