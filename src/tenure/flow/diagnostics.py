@@ -233,7 +233,7 @@ def _predictor_details(known: dict[str, Any]) -> dict[str, Any]:
     shown = (
         *("phase", "scorer", "model_version", "training_sessions", "min_training_sessions"),
         *("waiting_for", "success_rate", "alpha", "last_trained_at", "last_train_loss"),
-        *("failures", "drift_resets", "scorer_drift_signal", "project_success_rates"),
+        *("failures", "fallbacks", "drift_resets", "scorer_drift_signal", "project_success_rates"),
     )
     return {
         **{f"sidecar_{name}": sidecar[name] for name in ("alive", "pid")},

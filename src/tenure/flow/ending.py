@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tenure.errors import InputError, NotFound
 from tenure.flow import ratings
@@ -25,6 +25,8 @@ from tenure.types import Turn
 
 SUMMARY_LIMIT_CHARS = 1_000
 USED_LIMIT_COUNT = 10_000
+# For so long a session is left to the one who ended it and learns from it at once.
+LEARN_GRACE = timedelta(seconds=10)
 # Of a transcript, so much is looked through for secrets: well beyond what is kept of it.
 _READ_LIMIT_CHARS = 8 * TRANSCRIPT_LIMIT_CHARS
 
@@ -42,6 +44,8 @@ class EndRequest:
     feedback: object = None
     last_reply: str | None = None
     request_id: str | None = None
+    # Whoever ends it also learns from it; others leave that alone for a while.
+    learns_at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def end(services: Services, request: EndRequest) -> Ended:
             transaction.put_transcript(session.user, session.key, told)
         if used is not None:
             transaction.put_used(session.user, session.key, used)
-        _queue(transaction, session, now)
+        _queue(transaction, session, now + LEARN_GRACE if request.learns_at_once else now)
         transaction.log_events(session.user, [event])
         return True
 
@@ -141,10 +145,10 @@ def _late_ratings(
     )
 
 
-def _queue(transaction: Transaction, session: SessionRecord, now: datetime) -> None:
+def _queue(transaction: Transaction, session: SessionRecord, due_at: datetime) -> None:
     """One job per session: where there was one before, the session went on and is judged anew."""
-    if not transaction.put_job(session.user, ratings.LEARN_JOB, session.key, now):
-        transaction.requeue_job(session.user, ratings.LEARN_JOB, session.key, now)
+    if not transaction.put_job(session.user, ratings.LEARN_JOB, session.key, due_at):
+        transaction.requeue_job(session.user, ratings.LEARN_JOB, session.key, due_at)
 
 
 def _job(session: SessionRecord) -> str:

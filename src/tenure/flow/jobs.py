@@ -95,6 +95,12 @@ class JobRunner:
         """Runs the job due longest; False when none is due. It may stop between two stages."""
         return self._run_next((), should_stop) is not None
 
+    def run_named(self, user: str, kind: str, key: str) -> bool:
+        """Runs one job that waits, due or not; False when it does not wait, or fails."""
+        lease = self._lease()
+        job = self._store.write(lambda t: t.take_named_job(lease, user, kind, key))
+        return job is not None and self._run(job, _never).state == "done"
+
     def drain(self, limit: int | None = None) -> int:
         """Runs every job that is due, and those they bring about, once; returns how many got done.
 
@@ -115,9 +121,12 @@ class JobRunner:
         return limit_s if at is None else min(limit_s, (at - now).total_seconds())
 
     def _run_next(self, skip: Collection[int], should_stop: Callable[[], bool]) -> Job | None:
-        lease = Lease(self._world.new_id(), self._world.now(), self._lease_length)
+        lease = self._lease()
         job = self._store.write(lambda t: t.take_job(lease, self._handlers, skip))
         return None if job is None else self._run(job, should_stop)
+
+    def _lease(self) -> Lease:
+        return Lease(self._world.new_id(), self._world.now(), self._lease_length)
 
     def _run(self, job: Job, should_stop: Callable[[], bool]) -> Job:
         began_ms = self._world.monotonic_ms()

@@ -115,7 +115,8 @@ def _judged(
         for one in kept
     ]
     with services.observer.timed("judge"):
-        verdict = chosen.judge(told, exhibits, _similarity(services, told, exhibits))
+        cosines = _similarity(services, session.user, told, [one.memory_id for one in kept])
+        verdict = chosen.judge(told, exhibits, cosines)
     missing = set(verdict.missing)
     judged = [
         Judged(one.memory_id, score, place in missing)
@@ -194,15 +195,18 @@ def _shuffled(
 
 
 def _similarity(
-    services: Services, told: Sequence[Turn], exhibits: Sequence[Exhibit]
+    services: Services, user: str, told: Sequence[Turn], memory_ids: Sequence[str]
 ) -> list[float] | None:
-    """Each exhibit's largest cosine with an exchange; None where there is no embedder."""
+    """Each memory's largest cosine with an exchange; None where vectors are not to be had."""
     spoken = passages(told)
-    made = services.embedding.documents([*spoken, *(one.text for one in exhibits)])
     name = services.embedding.serving_name()
+    made = services.embedding.documents(spoken)
     if name is None or not spoken or not all(name in vectors for vectors in made):
         return None
-    vectors = np.stack([vectors[name] for vectors in made])
-    cosines = vectors[len(spoken) :] @ vectors[: len(spoken)].T
-    best: list[float] = cosines.max(axis=1).tolist() if exhibits else []
-    return best
+    known = services.store.vectors(user, name, memory_ids)
+    said = np.stack([vectors[name] for vectors in made])
+    # One that has no vector yet is like nothing that was said.
+    none = np.zeros(said.shape[1], np.float32)
+    about = np.stack([known.get(one, none) for one in memory_ids] or [none])
+    best: list[float] = (about @ said.T).max(axis=1).tolist()
+    return best[: len(memory_ids)]

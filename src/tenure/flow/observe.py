@@ -26,6 +26,8 @@ Listener = Callable[[str, str, Mapping[str, object]], None]
 LATENCY_RING_COUNT = 1_000
 ERROR_RING_COUNT = 500
 _MESSAGE_LIMIT_CHARS = 500
+# What goes wrong there is told as an event of its own, such as predictor.timeout.
+_PREDICTOR = "predictor_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,9 @@ class Observer:
         with self._lock:
             self._failures.append(Failure(stage, code, message, at, request_id))
             self._failure_counts[stage, code] += 1
+        if stage.startswith(_PREDICTOR):
+            event = stage.replace("_", ".", 1)
+            self.tell("predictor", event, {"code": code, "error": message})
 
     def listen(self, listener: Listener) -> None:
         """Lets somebody hear what is told from now on, such as the daemon's log."""

@@ -8,10 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from tenure.codec import moment_text, parse_moment
+from tenure.errors import Busy, StorageError
 from tenure.flow.liveness import liveness
 from tenure.flow.services import Services
+from tenure.flow.telling import tell
 from tenure.ports.scorer import BASE_VERSION
 from tenure.rank.influence import TIE, Standing, Weighing
+from tenure.store.base import Transaction
+from tenure.store.predictor import TrainingRun
+from tenure.store.sessions import Event
 from tenure.text import fence
 
 TRAIN_JOB = "train-predictor"
@@ -23,6 +28,17 @@ SHADOW_SESSIONS = 5
 # A new model whose share of wins over its first sessions is lower gives its place back.
 TRIAL_SESSIONS = 10
 TRIAL_WIN_SHARE = 0.3
+# What is logged of every session, for whoever looks into it; all else that happens to a predictor
+# is told to everybody.
+PREDICTOR_STEPS = frozenset(
+    f"predictor.{name}"
+    for name in (
+        *("prefilter", "diversity", "score", "compare", "fts_overlap"),
+        *("ema_update", "ema_skip"),
+    )
+)
+# People are asked about the judge again after so many sessions that it spoke about.
+CALIBRATE_EVERY = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +68,12 @@ class PredictorState:
     trial_wins: float = 0.0
     # What the last training's replay said.
     replay: tuple[Weighing, ...] = ()
-    # Judged sessions since people were last asked about some.
+    # Sessions that a judge spoke about since people were last asked about some.
     uncalibrated: int = 0
+    # How often a model was lost and an earlier one took its place, and what the last one lacked
+    # as long as nothing better has come.
+    fallbacks: int = 0
+    lost: str | None = None
 
     @property
     def alpha(self) -> float:
@@ -91,9 +111,100 @@ def decoded(text: str | None) -> PredictorState:
     )
 
 
-def state_of(services: Services, user: str) -> PredictorState:
-    """A user's predictor by now."""
+def known_state(services: Services, user: str) -> PredictorState:
+    """A user's predictor as it is kept, whether or not its model can serve."""
     return decoded(services.store.predictor_state(user))
+
+
+def state_of(services: Services, user: str) -> PredictorState:
+    """A user's predictor by now; a model that is lost or damaged gives way to an earlier one."""
+    state = known_state(services, user)
+    fault = model_fault(services, user, state.version)
+    return state if fault is None else _fallen_back(services, user, state, fault)
+
+
+def model_fault(services: Services, user: str, version: int) -> str | None:
+    """Why a model cannot serve; None when it can, or when nobody needs it."""
+    if services.shelves is None or not getattr(services.scorer, "reads_models", False):
+        return None
+    found = services.shelves.soundness(user, version)
+    if found.kind in ("", REPLAYED_SCORER):
+        return found.fault
+    serving = services.store.serving_embedder()
+    return found.fault_with("" if serving is None else serving.name)
+
+
+def _fallen_back(
+    services: Services, user: str, state: PredictorState, fault: str
+) -> PredictorState:
+    """With the next best model that can serve, written down; as it was when there is none."""
+    target = _earlier(services, user, state)
+    if target is None or services.shelves is None:
+        return state
+    kind = services.shelves.soundness(user, target).kind
+    now = services.world.now()
+    details = {"from": state.version, "to": target, "fault": fault}
+    event = Event(at=now, category="predictor", name="predictor.fallback", details=details)
+
+    def moved(current: PredictorState) -> PredictorState:
+        told = f"model {state.version}: {fault}"
+        after = rolled_back(current, target, kind)
+        return replace(after, fallbacks=current.fallbacks + 1, lost=told)
+
+    def work(transaction: Transaction) -> PredictorState:
+        current = decoded(transaction.predictor_state_of(user))
+        if current.version != state.version:
+            # Somebody else was quicker.
+            return current
+        after = moved(current)
+        transaction.set_predictor_state(user, after.encoded())
+        transaction.add_training_run(user, _fallback_run(after, now, fault))
+        transaction.log_events(user, [event])
+        return after
+
+    try:
+        after = services.store.write(work)
+    except (StorageError, Busy):
+        # Who is to be served is served all the same; the next one writes it down.
+        return moved(state)
+    services.observer.count("predictor_fallback")
+    tell(services, [event])
+    return after
+
+
+def _earlier(services: Services, user: str, state: PredictorState) -> int | None:
+    """The model that stands in for one that is lost: the one before it, at last the base."""
+    if services.shelves is None or state.version == BASE_VERSION:
+        return None
+    kept = [one for one in services.shelves.of(user).versions() if one < state.version]
+    before = [] if state.previous is None else [state.previous]
+    choices = (one for one in (*before, *kept, BASE_VERSION) if one != state.version)
+    return next((one for one in choices if model_fault(services, user, one) is None), None)
+
+
+def _fallback_run(after: PredictorState, now: datetime, fault: str) -> TrainingRun:
+    return TrainingRun(
+        at=now,
+        model_version=after.version,
+        scorer=after.scorer,
+        reason="fallback",
+        loss=None,
+        sample_count=0,
+        skipped_count=0,
+        duration_ms=0.0,
+        is_accepted=True,
+        train_validation_failures=after.failures,
+        drift_resets=after.standing.drift_resets,
+        error=fault,
+    )
+
+
+def served_kind(services: Services, state: PredictorState) -> str | None:
+    """Which kind of scorer really scores: that of the model, whatever the settings name."""
+    if services.scorer is None:
+        return None
+    reads = getattr(services.scorer, "reads_models", False)
+    return state.scorer if reads else services.scorer.name
 
 
 def tried(state: PredictorState, won: float | None) -> tuple[PredictorState, bool]:
@@ -127,15 +238,15 @@ def rolled_back(state: PredictorState, version: int, scorer: str) -> PredictorSt
         version=version,
         scorer=scorer,
         previous=None,
+        lost=None,
         shadow_left=0,
         trial_sessions=TRIAL_SESSIONS,
         trial_wins=TRIAL_SESSIONS * TIE,
     )
 
 
-def standing_of(services: Services, user: str) -> fence.Standing:
+def standing_of(services: Services, user: str, state: PredictorState) -> fence.Standing:
     """Where the predictor stands, for the status line; read from state, never assumed."""
-    state = state_of(services, user)
     counted, excluded = services.store.judged_counts(user)
     needed = services.policy.session.min_training_sessions
     standing = state.standing

@@ -48,6 +48,8 @@ class PromptRequest:
     # The conversation so far, for ratings that no other road has brought.
     transcript: tuple[Turn, ...] = ()
     request_id: str | None = None
+    # Whether the harness shows the agent nothing of what is answered.
+    is_silent: bool = False
 
 
 def prompt(services: Services, request: PromptRequest) -> Served:
@@ -79,6 +81,8 @@ def _prompt(services: Services, request: PromptRequest) -> Served:
     shown = services.store.shown(session.user, session.key)
     with watch.stage("recall"):
         answer = call_to_mind(services, session, text, shown)
+    if request.is_silent:
+        answer, shown = replace(answer, memories=()), []
     with watch.stage("packing"):
         served, injection = _compose(services, answer, shown)
     with watch.stage("record"):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +41,7 @@ class Ranked:
     """Candidates in final order, and what choosing among them needs, in the same order."""
 
     context: Context
+    state: PredictorState
     alpha: float
     candidates: tuple[Candidate, ...]
     rows: Rows
@@ -64,11 +64,10 @@ class _Field:
     places: Rows
     origins: tuple[frozenset[str], ...]
     traits: tuple[Trait, ...]
+    hindsight: history.Hindsight
     usage: history.Usage
     # Of what helps this user, the share that has helped before.
     recurrence: float
-    # Which pairs have helped side by side.
-    together: Flags
     required: Flags
     age_days: Floats
     # How well each goes with the context, by meaning and words.
@@ -78,6 +77,10 @@ class _Field:
     def ids(self) -> tuple[str, ...]:
         return tuple(trait.id for trait in self.traits)
 
+    @property
+    def rows(self) -> Rows:
+        return self.found.rows[self.places]
+
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
@@ -86,6 +89,16 @@ class _Scored:
     effective: Floats
     composition: scores.Composition
     features: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of the scores: the final order, and in that order the final scores."""
+
+    fusion: fuse.Fusion
+    predicted: Floats | None
+    order: Rows
+    final: Floats
 
 
 def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ranked:
@@ -107,17 +120,17 @@ def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ra
             fusion.scores[fusion.order],
             vectors[fusion.order],
             field.required[fusion.order],
-            field.together[np.ix_(fusion.order, fusion.order)],
+            lambda: history.helped_together(field.hindsight, field.rows[fusion.order]),
         )
         order = fusion.order[spread.order]
-    served = _served(field, scored, fusion, predicted)
     final = np.empty(len(order))
     final[fusion.order] = spread.scores
     return Ranked(
         context=context,
+        state=state,
         alpha=weight,
-        candidates=tuple(map(served, order.tolist(), count(1), final[order].tolist())),
-        rows=field.found.rows[field.places][order],
+        candidates=_served(field, scored, _Outcome(fusion, predicted, order, final[order])),
+        rows=field.rows[order],
         required=field.required[order],
         worth=_worth(services, context, field)[order],
         eligible=_eligible(context, field)[order],
@@ -211,9 +224,9 @@ def _field(
         places=places,
         origins=origins,
         traits=known,
+        hindsight=hindsight,
         usage=history.usage(hindsight, wanted[kept]),
         recurrence=history.recurrence(hindsight.past),
-        together=history.helped_together(hindsight, wanted[kept]),
         required=np.array([candidates.REQUIRED in names for names in origins], np.bool_),
         age_days=_days(context.now) - np.array([trait.since_days for trait in known], np.float64),
         match=living.context_match(found.cosine[places], found.text[places]),
@@ -293,36 +306,37 @@ def _predicted(services: Services, request: ScoreRequest, state: PredictorState)
 # -- what is recorded and chosen from -------------------------------------------------------
 
 
-def _served(
-    field: _Field, scored: _Scored, fusion: fuse.Fusion, predicted: Floats | None
-) -> Callable[[int, int, float], Candidate]:
-    """Makes the record of a candidate from its place, its final rank and its final score."""
-    # Plain lists: taking single numbers out of arrays is slow.
-    effective, composite = scored.effective.tolist(), scored.composition.composite.tolist()
-    served = scored.features.tolist()
-    ranks = fusion.baseline_ranks.tolist(), fusion.predictor_ranks.tolist()
-    told = [None] * len(served) if predicted is None else predicted.tolist()
-    in_order = {names: tuple(sorted(names)) for names in set(field.origins)}
-
-    def make(place: int, rank_: int, final: float) -> Candidate:
-        names, score = field.origins[place], told[place]
-        has_predicted = score is not None and math.isfinite(score)
-        return Candidate(
-            memory_id=field.traits[place].id,
-            source=_source(names, has_predicted=has_predicted),
-            origins=in_order[names],
-            effective_score=effective[place],
-            composite_score=composite[place],
-            predictor_score=score if has_predicted else None,
-            final_score=final,
-            rank=rank_,
-            baseline_rank=ranks[0][place],
-            predictor_rank=ranks[1][place] if has_predicted else None,
-            features=tuple(served[place]),
-            feature_version=features.FEATURE_VERSION,
-        )
-
-    return make
+def _served(field: _Field, scored: _Scored, outcome: _Outcome) -> tuple[Candidate, ...]:
+    """The records of the candidates in their final order."""
+    fusion, predicted, order = outcome.fusion, outcome.predicted, outcome.order
+    # Column by column as plain lists: taking single numbers out of arrays is slow.
+    model_ranks: list[int | None] = fusion.predictor_ranks[order].tolist()
+    told: list[float | None] = [None] * len(order)
+    if predicted is not None:
+        told = [one if math.isfinite(one) else None for one in predicted[order].tolist()]
+    known = [has if one is not None else None for has, one in zip(model_ranks, told, strict=True)]
+    origins = [field.origins[place] for place in order.tolist()]
+    in_order = {names: tuple(sorted(names)) for names in set(origins)}
+    columns = (
+        [field.traits[place].id for place in order.tolist()],
+        [
+            _source(names, has_predicted=one is not None)
+            for names, one in zip(origins, told, strict=True)
+        ],
+        outcome.final.tolist(),
+        range(1, len(order) + 1),
+        [in_order[names] for names in origins],
+        scored.effective[order].tolist(),
+        scored.composition.composite[order].tolist(),
+        told,
+        fusion.baseline_ranks[order].tolist(),
+        known,
+        repeat(False),
+        repeat(1.0),
+        map(tuple, scored.features[order].tolist()),
+        repeat(features.FEATURE_VERSION),
+    )
+    return tuple(map(Candidate, *columns))
 
 
 def _source(names: frozenset[str], *, has_predicted: bool) -> CandidateSource:

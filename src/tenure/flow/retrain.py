@@ -64,7 +64,7 @@ def _train(services: Services, job: Job) -> Effect:
             duration_ms=0.0,
             error=str(error),
         )
-    record = services.store.record(job.user, influence.RECORD_SESSIONS)
+    record = services.store.record(job.user, wanted.scorer, influence.RECORD_SESSIONS)
 
     def effect(transaction: Transaction) -> None:
         before = decoded(transaction.predictor_state_of(job.user))
@@ -116,7 +116,9 @@ def _after(
     )
     if not report.is_accepted:
         return replace(state, failures=state.failures + 1)
-    is_better = (report.canary_ndcg_delta or 0.0) >= 0.0
+    # Held against the best itself, on the same sessions: many small steps down would pass one by
+    # one against the model before.
+    is_better = report.canary_best_delta is None or report.canary_best_delta >= 0.0
     return replace(
         state,
         version=wanted.version,
@@ -129,6 +131,7 @@ def _after(
         trial_sessions=0,
         trial_wins=0.0,
         replay=report.replay,
+        lost=None,
     )
 
 
@@ -173,12 +176,24 @@ def _events(
             "duration_ms": round(report.duration_ms, 1),
         },
     )
-    if not before.standing.is_cold or after.standing.is_cold:
-        return [trained]
-    details: dict[str, object] = {
-        "judged": after.standing.judged,
-        "success_rate": round(after.standing.success_rate, 6),
-        "alpha": after.alpha,
-    }
-    name = "predictor.cold_start_exit"
-    return [trained, Event(at=wanted.at, category="predictor", name=name, details=details)]
+    numbers: dict[str, dict[str, object]] = {}
+    if report.is_accepted:
+        numbers["predictor.swap"] = {
+            "from": before.version,
+            "to": after.version,
+            "scorer": after.scorer,
+            "shadow_left": after.shadow_left,
+        }
+    if before.standing.is_cold and not after.standing.is_cold:
+        numbers["predictor.cold_start_exit"] = {
+            "judged": after.standing.judged,
+            "success_rate": round(after.standing.success_rate, 6),
+            "alpha": after.alpha,
+        }
+    return [
+        trained,
+        *(
+            Event(at=wanted.at, category="predictor", name=name, details=details)
+            for name, details in numbers.items()
+        ),
+    ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tenure.flow.predictor import standing_of
+from tenure.flow.predictor import PredictorState, standing_of, state_of
 from tenure.flow.ranking import Ranked
 from tenure.flow.services import Services
 from tenure.rank import pick
@@ -20,6 +20,8 @@ from tenure.types import Candidate, MemoryRecord, Scope
 # the last of them are worth.
 READ_AHEAD = 32
 DISPUTED_READ = 10
+# They write the angle brackets of what they are given as entities.
+PLAIN_HARNESSES = ("gemini-cli",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +161,10 @@ def _packed(ranked: Ranked, tried: pick.Exploration, texts: dict[int, MemoryReco
     candidates = list(ranked.candidates)
     for place, propensity in enumerate(tried.propensities.tolist()):
         if propensity < 1.0:
-            candidates[place] = replace(candidates[place], propensity=propensity)
+            candidates[place] = candidates[place]._replace(propensity=propensity)
     for place in chosen:
         source = "exploration" if place == tried.explored else candidates[place].source
-        candidates[place] = replace(candidates[place], was_injected=True, source=source)
+        candidates[place] = candidates[place]._replace(was_injected=True, source=source)
     explored = None if tried.explored is None else candidates[tried.explored].memory_id
     return Packed(
         memories=tuple(texts[place] for place in chosen),
@@ -190,9 +192,15 @@ def numbered(records: Sequence[MemoryRecord], first: int) -> list[tuple[str, Mem
 def block(services: Services, session: SessionRecord, number: int) -> fence.Block:
     """An injection's block before anything is in it."""
     code, nonce = fence.codes(services.store.secret(), f"{session.user}\0{session.key}", number)
-    return fence.Block(code=code, nonce=nonce, ask=services.policy.session.labels.agent_feedback)
+    return fence.Block(
+        code=code,
+        nonce=nonce,
+        ask=services.policy.session.labels.agent_feedback,
+        plain=session.harness in PLAIN_HARNESSES,
+    )
 
 
-def standing_line(services: Services, user: str) -> str:
-    """How far learning has come for a user, read from the store."""
-    return fence.status_line(standing_of(services, user))
+def standing_line(services: Services, user: str, state: PredictorState | None = None) -> str:
+    """How far learning has come for a user; `state` is for who has read it already."""
+    known = state_of(services, user) if state is None else state
+    return fence.status_line(standing_of(services, user, known))

@@ -12,7 +12,7 @@ from tenure.codec import moment_text
 from tenure.errors import BadCheckpoint
 from tenure.flow.liveness import Liveness, liveness
 from tenure.flow.observe import Latency
-from tenure.flow.predictor import PredictorState, standing_of, state_of
+from tenure.flow.predictor import CALIBRATE_EVERY, PredictorState, known_state, standing_of
 from tenure.flow.services import Services
 from tenure.model.checkpoint import Checkpoint
 from tenure.ports.scorer import BASE_VERSION
@@ -20,16 +20,17 @@ from tenure.rank import influence
 from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.store.predictor import Rated, TaughtSession
 
-# From this share of its timeout on, scoring is about to come too late.
+# From this share of its timeout on, scoring is about to come too late; a first call that has to
+# load everything says nothing, nor do a few.
 SLOW_SHARE = 0.8
-PROJECT_COUNT = 5
+SLOW_CALLS_MIN = 20
+PROJECT_COUNT, ENTITY_COUNT = 5, 5
 # A judge drifts when it favours what is new, or what is old.
 YOUNG_DAYS, OLD_DAYS = 7.0, 30.0
 DRIFT_SESSIONS = 60
 DRIFT_WINDOW_SESSIONS, DRIFT_WINDOWS = 20, 10
 FEW_LABELS = 5
-# People are asked again after so many judged sessions; a mean error above this is told.
-CALIBRATE_EVERY = 50
+# A mean error above this is told.
 CALIBRATION_ERROR_MAX = 0.2
 CALIBRATION_READ = 1_000
 RUNS_READ = 50
@@ -38,7 +39,7 @@ _LOG_AGE = FEATURES.index("log_age_days")
 
 def predictor_status(services: Services, user: str) -> dict[str, Any]:
     """Everything about a user's predictor, as JSON values."""
-    state = state_of(services, user)
+    state = known_state(services, user)
     life = liveness(services)
     phase, reason = _phase(services, user, state, life)
     latency, calibrated = _latency(services), calibration(services, user, state)
@@ -50,6 +51,7 @@ def predictor_status(services: Services, user: str) -> dict[str, Any]:
         "phase": phase,
         "reason": reason,
         "alpha": state.alpha,
+        "earned_alpha": state.standing.earned_alpha,
         "success_rate": round(state.standing.success_rate, 6),
         "scorer": services.scorer.name if services.scorer else "none",
         "influence": policy.influence,
@@ -66,6 +68,7 @@ def predictor_status(services: Services, user: str) -> dict[str, Any]:
         else moment_text(state.last_trained_at),
         "last_train_loss": state.last_loss,
         "failures": state.failures,
+        "fallbacks": state.fallbacks,
         "drift_resets": state.standing.drift_resets,
         "is_drifting": is_drifting(state),
         "scorer_drift_signal": judge_drift(_taught(services, user, DRIFT_SESSIONS))["signal"],
@@ -73,6 +76,10 @@ def predictor_status(services: Services, user: str) -> dict[str, Any]:
         "project_success_rates": [
             {**asdict(one), "success_rate": round(one.success_rate, 6)}
             for one in services.store.slices(user, PROJECT_COUNT)
+        ],
+        "entity_success_rates": [
+            {**asdict(one), "success_rate": round(one.success_rate, 6)}
+            for one in services.store.entity_slices(user, ENTITY_COUNT)
         ],
         "latency": latency,
         "calibration": calibrated,
@@ -97,7 +104,7 @@ def _phase(
         return "disabled", "switched off; `tenure predictor enable` switches it on"
     if life.is_crash_disabled:
         return "disabled", f"{life.crash_count} crashes/h; `tenure predictor enable` tries again"
-    told = standing_of(services, user)
+    told = standing_of(services, user, state)
     if state.shadow_left:
         return told.state, f"a new kind of scorer is watched for {state.shadow_left} more sessions"
     return told.state, "drift" if told.state == "retraining" else None
@@ -144,14 +151,21 @@ def _model(
     try:
         kept = checkpoint_of(services, user, state.version)
     except BadCheckpoint as error:
-        hint = "`tenure predictor rollback` goes back to one that is there"
+        hint = "the next session goes on with an earlier one"
+        if state.version == BASE_VERSION:
+            hint = "the baseline ranks alone; `predictor.base_weights` names another base"
         return told, [f"model {state.version} cannot be used: {error.message}; {hint}"]
     told["parameter_count"] = sum(value.size for value in kept.params.values())
-    return told, []
+    if state.lost is None:
+        return told, []
+    return told, [
+        f"{state.lost}; model {state.version} serves in its place until one is trained"
+        " (`tenure predictor train`)"
+    ]
 
 
 def _weighings(services: Services, user: str, state: PredictorState) -> list[dict[str, Any]]:
-    record = services.store.record(user, influence.RECORD_SESSIONS)
+    record = services.store.record(user, state.scorer, influence.RECORD_SESSIONS)
     return [
         {name: round(value, 6) if isinstance(value, float) else value for name, value in one}
         for one in (asdict(found).items() for found in influence.weigh(record, state.witness))
@@ -177,7 +191,8 @@ def _latency(services: Services) -> dict[str, Any]:
 
 def is_slow(found: Latency, timeout_ms: float) -> bool:
     """Whether scoring lately took nearly as long as it may."""
-    return found.p95_ms is not None and found.p95_ms >= SLOW_SHARE * timeout_ms
+    is_known = found.p95_ms is not None and found.count >= SLOW_CALLS_MIN
+    return is_known and (found.p95_ms or 0.0) >= SLOW_SHARE * timeout_ms
 
 
 def _warnings(
@@ -193,6 +208,11 @@ def _warnings(
         found.append(
             f"people differ from the judge by {calibrated['mean_absolute_error']:.2f} on average;"
             " `judge.kind = llm` may judge better"
+        )
+    if calibrated["is_due"]:
+        found.append(
+            f"{calibrated['sessions_since']} sessions were judged since people were last asked"
+            " about the judge: `tenure predictor calibrate` offers some to rate"
         )
     last = services.store.training_runs(user, 1)
     if last and not last[0].is_accepted:
@@ -229,7 +249,7 @@ def judge_drift(sessions: Sequence[TaughtSession]) -> dict[str, Any]:
 
 def drift(services: Services, user: str) -> dict[str, Any]:
     """Whether the predictor or the judge changed over time; windows of sessions, oldest first."""
-    state = state_of(services, user)
+    state = known_state(services, user)
     taught = _taught(services, user, DRIFT_WINDOW_SESSIONS * DRIFT_WINDOWS)
     # From the end, so that the latest window is a whole one.
     starts = range(len(taught) % DRIFT_WINDOW_SESSIONS, len(taught), DRIFT_WINDOW_SESSIONS)

@@ -55,7 +55,7 @@ def begin(services: Services, request: StartRequest, prompt_count: int = 0) -> S
     ranked = rank(services, request.key, context, watch)
     session = replace(_record(request, ranked), prompt_count=prompt_count)
     with watch.stage("packing"):
-        line = standing_line(services, session.user)
+        line = standing_line(services, session.user, ranked.state)
         packed, text, shown, injection = compose(services, session, ranked, line)
     served = Served(
         key=session.key,

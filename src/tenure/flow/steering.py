@@ -12,15 +12,15 @@ import numpy as np
 
 from tenure.errors import BadCheckpoint, Conflict, InputError, NotFound
 from tenure.flow import retrain, standing
+from tenure.flow.compare import NO_JUDGES
 from tenure.flow.jobs import JobRunner
-from tenure.flow.judging import KNOWN_BY_PROGRAM, RATED_BY_AGENT
 from tenure.flow.predictor import (
     TRAIN_JOB,
     TRAIN_KEY,
     PredictorState,
     decoded,
     rolled_back,
-    state_of,
+    known_state,
 )
 from tenure.flow.services import Services
 from tenure.flow.telling import tell
@@ -36,8 +36,6 @@ from tenure.store.sessions import Event
 OFFER_MIN, OFFER_MAX = 20, 50
 # Among the judged memories of so many of the latest sessions people's sample is drawn.
 OFFER_SESSIONS = 100
-# Who spoke in place of a judge cannot show whether the judge is right.
-_NO_JUDGES = frozenset({KNOWN_BY_PROGRAM, RATED_BY_AGENT})
 
 
 # -- on and off -----------------------------------------------------------------------------
@@ -95,7 +93,7 @@ class Ordered:
 
 def train_now(services: Services, user: str) -> Ordered:
     """Orders a training; whoever runs jobs carries it out."""
-    state = state_of(services, user)
+    state = known_state(services, user)
     _demand_trainable(services, user, state)
     now = services.world.now()
     is_under_way = state.order_reason is not None and _is_waiting(services, user)
@@ -139,7 +137,7 @@ def rollback(services: Services, user: str, version: int | None = None) -> Train
     """Lets an earlier model serve: the one named, else the one before; written down as a run."""
     if isinstance(version, bool) or not isinstance(version, int | None):
         raise InputError(f"a version is a whole number, not {version!r}")
-    state = state_of(services, user)
+    state = known_state(services, user)
     kept = standing.versions(services, user)
     target = _former(state, kept) if version is None else version
     model = _usable(services, user, state, target, kept)
@@ -245,7 +243,7 @@ def _judged_lately(services: Services, user: str) -> list[Rated]:
         score = services.store.session_score(user, session.key)
         if score is None or score.excluded or score.confidence < MIN_CONFIDENCE:
             continue
-        if score.judge not in _NO_JUDGES:
+        if score.judge not in NO_JUDGES:
             found += _judged_in(services, user, session.key, now)
     return found
 
@@ -278,7 +276,7 @@ def calibrate_rate(
             transaction.rate_calibration(user, one)
 
     services.store.write(work)
-    return standing.calibration(services, user, state_of(services, user))
+    return standing.calibration(services, user, known_state(services, user))
 
 
 def _checked_label(memory_id: str, label: object) -> float:

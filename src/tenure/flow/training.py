@@ -80,8 +80,9 @@ def train(workshop: Workshop, order: TrainOrder) -> TrainReport:
     )
     report = gates.examine(model, study.lessons(canary), terms, _rng(order))
     if report.passed:
-        # The incumbent still serves, and may have to come back.
-        shelf.prune(order.incumbent)
+        # The incumbent still serves, and may have to come back; the best is what later ones are
+        # held against.
+        shelf.prune(order.incumbent, order.best)
     else:
         path.unlink(missing_ok=True)
     return TrainReport(
@@ -95,6 +96,7 @@ def train(workshop: Workshop, order: TrainOrder) -> TrainReport:
         canary_ndcg_delta=report.canary_ndcg_delta,
         canary_score_variance=report.canary_score_variance,
         canary_topk_churn=report.canary_topk_churn,
+        canary_best_delta=report.canary_best_delta,
         gates=tuple(asdict(check) for check in report.checks),
         replay=study.testimony(taught),
         duration_ms=workshop.monotonic_ms() - began_ms,

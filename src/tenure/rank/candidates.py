@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 
 CANDIDATE_POOL_SIZE = 150
 REQUIRED = "required"
@@ -33,17 +33,14 @@ def pool(
     if REQUIRED in sources:
         raise ValueError(f"no source may be called {REQUIRED!r}")
     always = {int(row) for row in required}
-    found = (row for row in _by_depth(sources.values()) if row not in always)
-    kept = always.union(islice(dict.fromkeys(found), size))
-    origins: dict[int, set[str]] = {row: set() for row in sorted(kept)}
+    turns = chain.from_iterable(zip_longest(*map(dict.fromkeys, sources.values())))
+    # A source that has no more gives None.
+    found = (row for row in dict.fromkeys(turns) if row is not None and row not in always)
+    kept = sorted(map(int, always.union(islice(found, size))))
+    names_of: dict[int, tuple[str, ...]] = dict.fromkeys(kept, ())
     for name, rows in (*sources.items(), (REQUIRED, always)):
-        for row in rows:
-            if row in origins:
-                origins[row].add(name)
-    return Pool(tuple(origins), tuple(frozenset(names) for names in origins.values()))
-
-
-def _by_depth(sources: Iterable[Sequence[int]]) -> Iterator[int]:
-    unlike = (dict.fromkeys(int(row) for row in rows) for rows in sources)
-    for level in zip_longest(*unlike):
-        yield from (row for row in level if row is not None)
+        for row in names_of.keys() & rows:
+            names_of[row] += (name,)
+    # There are few ways to be found: each is made once.
+    sets = {names: frozenset(names) for names in set(names_of.values())}
+    return Pool(tuple(kept), tuple(sets[names] for names in names_of.values()))

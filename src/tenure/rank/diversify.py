@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,15 +34,15 @@ def diversify(
     scores: ArrayLike,
     vectors: NDArray[np.float32],
     required: ArrayLike | None = None,
-    together: NDArray[np.bool_] | None = None,
+    together: Callable[[], NDArray[np.bool_]] | None = None,
 ) -> Spread:
     """Lower each score once, by the number of similar memories that are selected before it.
 
     Selection goes by the lowered scores: what has sunk no longer stands in the way of others.
     Required memories are selected from the start and never lowered. Equal scores keep the order
     given. Vectors are unit rows; a zero row is similar to nothing. A score that is not finite or
-    below 0 counts as 0. `together` says which of them have helped side by side: what did is not
-    the same thing said twice, however alike it looks.
+    below 0 counts as 0. `together` tells, when it is of interest, which of them have helped side
+    by side: what did is not the same thing said twice, however alike it looks.
     """
     given = np.asarray(scores, dtype=np.float64)
     base = np.where(np.isfinite(given) & (given > 0.0), given, 0.0)
@@ -52,8 +53,8 @@ def diversify(
         )
     similar = _similar(vectors)
     similar[:, fixed] = False
-    if together is not None:
-        similar &= ~together
+    if together is not None and similar.any():
+        similar &= ~together()
     overlaps = _overlaps(base, similar, fixed)
     lowered = base * factor(overlaps)
     return Spread(lowered, overlaps, np.argsort(-lowered, kind="stable"))

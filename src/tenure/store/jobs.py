@@ -105,6 +105,9 @@ class JobVerbs(Protocol):
         numbers of jobs to leave alone.
         """
 
+    def take_named_job(self, lease: Lease, user: str, kind: str, key: str) -> Job | None:
+        """Leases one job that waits, due or not; None when it does not wait."""
+
     def pass_stage(self, job: Job, stage: str, until: datetime) -> Job:
         """Notes that a stage of a held job took effect, with whatever this transaction did for it.
 

@@ -175,8 +175,11 @@ class PredictorReads(Protocol):
     def comparison(self, user: str, key: str) -> Comparison | None:
         """The comparison of one session; None before there is one."""
 
-    def record(self, user: str, limit: int) -> Margins:
-        """What every alpha would have gained in the latest sessions that count, oldest first."""
+    def record(self, user: str, scorer: str, limit: int) -> Margins:
+        """What every alpha would have gained in the latest sessions that count, oldest first.
+
+        Only those that a scorer of this kind served: another one proves nothing for it.
+        """
 
     def slices(self, user: str, limit: int) -> list[Slice]:
         """Success by project, those with the most sessions first."""

@@ -98,8 +98,10 @@ def decode(row: Sequence[Any]) -> MemoryRecord:
         )
     fields: dict[str, Any] = dict(zip(DURABLE, values, strict=True))
     fields["pinned"] = bool(fields["pinned"])
-    fields["tags"] = tuple(json.loads(fields["tags"]))
-    fields["sources"] = tuple(Source(**source) for source in json.loads(fields["sources"]))
+    # Most memories have none.
+    fields["tags"] = () if fields["tags"] == "[]" else tuple(json.loads(fields["tags"]))
+    told = () if fields["sources"] == "[]" else json.loads(fields["sources"])
+    fields["sources"] = tuple(Source(**source) for source in told)
     fields["last_accessed"] = last_accessed
     try:
         for name in _MOMENTS:

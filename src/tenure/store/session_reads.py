@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tenure.codec import moment_text
-from tenure.errors import Corrupt
+from tenure.errors import Corrupt, NotFound
 from tenure.rank.history import Past
 from tenure.store.engine import Engine
 from tenure.store.past import PastIndex
@@ -36,6 +39,7 @@ from tenure.store.sessions import (
     Spending,
 )
 from tenure.store.sqlite_sessions import no_session
+from tenure.store.taught import stored_vectors
 from tenure.types import Scope, SessionMemory, Turn
 
 _EVENTS_PER_TIMELINE = 2_000
@@ -63,6 +67,17 @@ class SqliteSessionReads:
         if found is None:
             raise no_session(key)
         return decode_session(found)
+
+    def session_of_code(self, user: str, code: str) -> SessionRecord:
+        # From the latest on, where the code of whoever asks almost always is: no index is worth it.
+        found = self._one(
+            """SELECT s.key FROM injections i JOIN sessions s ON s.session = i.session
+                WHERE i.code = ? AND s.user = ? ORDER BY i.session DESC LIMIT 1""",
+            (code, user),
+        )
+        if found is None:
+            raise NotFound("no injection has this code", hint="copy it as it stands in the notes")
+        return self.session(user, found[0])
 
     def sessions(
         self, user: str, limit: int, *, project: str | None = None, before: str | None = None
@@ -166,6 +181,12 @@ class SqliteSessionReads:
             index = self._pasts.setdefault(scope.user, PastIndex(scope.user))
             past = index.caught_up(connection, embedder)
             return past, index.project_number(scope.project)
+
+    def vectors(
+        self, user: str, embedder: str, memory_ids: Sequence[str]
+    ) -> dict[str, NDArray[np.float32]]:
+        with self._engine.read() as connection:
+            return stored_vectors(connection, user, embedder, memory_ids)
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
         found: dict[str, list[Proof]] = {}

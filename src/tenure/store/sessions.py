@@ -239,6 +239,9 @@ class SessionReads(Protocol):
     def session(self, user: str, key: str) -> SessionRecord:
         """One session; NotFound otherwise."""
 
+    def session_of_code(self, user: str, code: str) -> SessionRecord:
+        """The session that an injection with this code was made for; NotFound otherwise."""
+
     def sessions(
         self, user: str, limit: int, *, project: str | None = None, before: str | None = None
     ) -> list[SessionRecord]:
@@ -249,6 +252,11 @@ class SessionReads(Protocol):
 
     def session_memories(self, user: str, key: str) -> list[SessionMemory]:
         """Every candidate of a session by rank, with what happened to it."""
+
+    def vectors(
+        self, user: str, embedder: str, memory_ids: Sequence[str]
+    ) -> dict[str, NDArray[np.float32]]:
+        """The stored vectors of memories, whatever their state; one without is missing."""
 
     def shown(self, user: str, key: str) -> list[ShownRow]:
         """What a session was shown, by handle."""

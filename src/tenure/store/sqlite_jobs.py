@@ -113,7 +113,14 @@ class SqliteJobs(SqliteJobRows):
         ]
         if not found:
             return None
-        job = min(found, key=lambda job: (job.due_at, job.number))
+        return self._leased(min(found, key=lambda job: (job.due_at, job.number)), lease)
+
+    def take_named_job(self, lease: Lease, user: str, kind: str, key: str) -> Job | None:
+        names = {"user": user, "kind": kind, "key": key}
+        found = self.find_jobs(f"{_NAMED} AND state = 'queued'", names)
+        return self._leased(found[0], lease) if found else None
+
+    def _leased(self, job: Job, lease: Lease) -> Job:
         held = {"lease": lease.holder, "leased_until": lease.until}
         return self._keep(job, state="running", attempt_count=job.attempt_count + 1, **held)
 

@@ -177,13 +177,13 @@ class SqlitePredictorReads:
             ).fetchone()
         return None if row is None else _comparison(row)
 
-    def record(self, user: str, limit: int) -> Margins:
+    def record(self, user: str, scorer: str, limit: int) -> Margins:
         with self._engine.read() as connection:
             rows = connection.execute(
                 """SELECT replay_ndcg, replay_log_rank FROM predictor_comparisons
-                    WHERE user = ? AND predictor_won IS NOT NULL
+                    WHERE user = ? AND predictor_won IS NOT NULL AND scorer = ?
                     ORDER BY at DESC, comparison DESC LIMIT ?""",
-                (user, limit),
+                (user, scorer, limit),
             ).fetchall()[::-1]
         # One that was made with other weights of the fusion says nothing about these.
         alike = [pair for pair in (tuple(map(json.loads, row)) for row in rows) if _is_alike(pair)]

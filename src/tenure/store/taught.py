@@ -41,6 +41,21 @@ def taught_sessions(
     return [_taught(*pair) for pair in zip(rows, served, strict=True) if pair[1]]
 
 
+def stored_vectors(
+    connection: sqlite3.Connection, user: str, embedder: str, memory_ids: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    """The stored vectors of memories; one without is missing from the answer."""
+    rows = connection.execute(
+        """SELECT m.id, v.vector FROM memories m
+            JOIN memory_vectors v ON v.row = m.row
+            JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
+                AND length(v.vector) = 4 * e.dimension
+            WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
+        {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
+    )
+    return {one: np.frombuffer(vector, np.float32) for one, vector in rows}
+
+
 def _taught(row: Sequence[Any], candidates: Sequence[Sequence[Any]]) -> TaughtSession:
     _, key, started_at, project, context, embedder, vector, is_canary = row
     ids, packed, labels, rules, injected, baseline, predictor = zip(*candidates, strict=True)
@@ -83,14 +98,8 @@ class StoreReader:
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
         """The stored vectors of memories; one without is missing from the answer."""
-        rows = self._rows(
-            """SELECT m.id, v.vector FROM memories m
-                JOIN memory_vectors v ON v.row = m.row AND v.embedder =
-                    (SELECT embedder FROM embedders WHERE name = :embedder)
-                WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
-            {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
-        )
-        return {one: np.frombuffer(vector, np.float32) for one, vector in rows}
+        with translated(self._path):
+            return stored_vectors(self._connection, user, embedder, memory_ids)
 
     def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
         """What memories say; one that is gone is missing from the answer."""

@@ -17,14 +17,15 @@ import hmac
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from tenure.errors import InputError, TooLarge
 from tenure.text.tokens import token_estimate as token_estimate
 from tenure.types import Kind, Provenance, Trust
 
-# Harnesses cut at 10,000 characters. Whoever packs memories into MEMORIES_LIMIT_CHARS (the sum of
-# their costs) stays under the limit, whatever else the block has to say.
+# Harnesses cut at 10,000 characters, as JavaScript counts them. Whoever packs memories into
+# MEMORIES_LIMIT_CHARS (the sum of their costs) stays below, whatever else the block has to say.
 BLOCK_LIMIT_CHARS: Final = 9_500
 OVERHEAD_LIMIT_CHARS: Final = 1_500
 MEMORIES_LIMIT_CHARS: Final = BLOCK_LIMIT_CHARS - OVERHEAD_LIMIT_CHARS
@@ -145,6 +146,8 @@ class Block:
     earlier: tuple[str, ...] = ()
     status_line: str = ""
     ask: bool = False
+    # For harnesses that write angle brackets as entities.
+    plain: bool = False
     explain: bool = False
     invite: bool = False
 
@@ -179,12 +182,15 @@ def render_prompt(block: Block) -> str:
     return _render(block, _PROMPT_HEAD)
 
 
-def feedback_request(code: str, handles: Sequence[str], *, explain: bool) -> str:
+def feedback_request(
+    code: str, handles: Sequence[str], *, explain: bool, plain: bool = False
+) -> str:
     """Return the request to rate the notes, with the rule or, once that was explained, without.
 
     The form has a letter for the score: a number would be copied.
     """
-    example = f"<!--mf {code} " + " ".join(f"{handle}=N" for handle in handles[:2]) + "-->"
+    rated = f"mf {code} " + " ".join(f"{handle}=N" for handle in handles[:2])
+    example = f"{{{rated}}}" if plain else f"<!--{rated}-->"
     if not explain:
         return f"[tenure: rate {_ranges(handles)} for this reply too: {example}]"
     return (
@@ -226,10 +232,22 @@ def cleaned(text: str) -> str:
     return _LINE_BREAK.sub("\n", _HIDDEN.sub("", _ANSI.sub("", text)))
 
 
+def harmless(text: str, nonce: str = "") -> str:
+    """Return a stored text in which nothing can act, wherever but at a line's start it stands."""
+    return _escaped(cleaned(text), nonce)
+
+
+# The same memories are weighed again in session after session.
+@lru_cache(maxsize=1_024)
 def cost(shown: Shown) -> Cost:
     """Return what a memory takes of both budgets, handle, label and escapes included."""
     entry = _entry(shown)
-    return Cost(token_estimate(entry) + 1, len(entry) + 1)
+    return Cost(token_estimate(entry) + 1, units(entry) + 1)
+
+
+def units(text: str) -> int:
+    """Return how long a text is for those who cut it: characters beyond 16 bits count twice."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def overhead_tokens(block: Block, *, start: bool) -> int:
@@ -303,15 +321,17 @@ def _render(block: Block, head: str) -> str:
         parts += _fenced(block, head)
     handles = (*block.earlier, *(shown.handle for shown in block.memories))
     if block.ask and handles:
-        parts.append(feedback_request(block.code, handles, explain=block.explain))
+        parts.append(
+            feedback_request(block.code, handles, explain=block.explain, plain=block.plain)
+        )
     if block.invite:
         parts.append(INVITATION)
     if parts and block.status_line:
         parts.append(block.status_line)
     text = "\n".join(parts)
-    if len(text) > BLOCK_LIMIT_CHARS:
+    if units(text) > BLOCK_LIMIT_CHARS:
         raise TooLarge(
-            f"an injection may have {BLOCK_LIMIT_CHARS:,} characters, this one has {len(text):,}",
+            f"an injection may have {BLOCK_LIMIT_CHARS:,} characters, this one has {units(text):,}",
             hint=f"pack memories of at most {MEMORIES_LIMIT_CHARS:,} characters together",
         )
     return text
@@ -327,7 +347,7 @@ def _fenced(block: Block, head: str) -> list[str]:
 
 
 def _entry(shown: Shown, nonce: str = "") -> str:
-    lines = _escaped(cleaned(shown.content), nonce).split("\n")
+    lines = harmless(shown.content, nonce).split("\n")
     more = (f"\n| {line}" if line else "\n|" for line in lines[1:])
     return f"{shown.handle}{shown.label}: {lines[0]}" + "".join(more)
 

@@ -1,7 +1,7 @@
 """Ratings out of an agent's reply, and a reply without them.
 
-Two forms are read: ours, `<!--mf CODE m1=0.8 m3=-0.2-->`, and `<memory-feedback>{"id": 0.8}
-</memory-feedback>`. The last complete one wins. One that names no code counts only as the end of
+Two forms are read: ours, `<!--mf CODE m1=0.8 m3=-0.2-->` (in braces where angle brackets do not
+get through, `{mf CODE m1=0.8}`), and `<memory-feedback>{"id": 0.8}</memory-feedback>`. The last complete one wins. One that names no code counts only as the end of
 the reply: elsewhere it is a reply *about* ratings. Whether a code is live and a name was shown is
 for the caller to say; so is that the text is the assistant's own.
 """
@@ -28,13 +28,16 @@ TAIL_LIMIT_CHARS: Final = 65_536
 _LESS, _MORE = "(?:<|&lt;)", "(?:>|&gt;)"
 _OPENING = re.compile(
     rf"(?P<comment>{_LESS}!--[ \t]{{0,4}}mf(?=[\s:{{-]))"
-    rf"|(?P<tag>{_LESS}memory[-_]feedback[ \t]{{0,4}}{_MORE})",
+    rf"|(?P<tag>{_LESS}memory[-_]feedback[ \t]{{0,4}}{_MORE})"
+    # Braces are common: only with a code they are ours.
+    r"|(?P<brace>\{mf(?=[ \t][0-9a-z]{10}[ \t]))",
     re.IGNORECASE,
 )
 # No tag, no second comment and no new paragraph stand inside a trailer.
 _COMMENT_REST = re.compile(
     rf"(?P<body>(?:[^<\n]|\n(?!\s{{0,8}}\n)){{0,{TRAILER_LIMIT_CHARS}}}?)--{_MORE}"
 )
+_BRACE_REST = re.compile(rf"(?P<body>[^{{}}\n]{{0,{TRAILER_LIMIT_CHARS}}})\}}")
 _TAG_END = re.compile(rf"{_LESS}/memory[-_]feedback[ \t]{{0,4}}{_MORE}", re.IGNORECASE)
 _CUT_OPENING = re.compile(
     rf"{_LESS}(?:!(?:-(?:-[ \t]{{0,4}}(?:m|mf)?)?)?|/?memory[-_a-z]{{0,10}})\s{{0,8}}\Z",
@@ -79,8 +82,8 @@ def read_trailer(text: str) -> Trailer | None:
     """Return the last complete trailer of a reply, None when there is none."""
     tail = text[-TAIL_LIMIT_CHARS:]
     for opening, limit in reversed(_openings(tail)):
-        read = _read_comment if opening["comment"] else _read_tag
-        found = read(tail, opening.end(), limit)
+        read = _read_tag if opening["tag"] else _read_pairs
+        found = read(tail, opening, limit)
         if found is None:
             continue
         trailer, end = found
@@ -128,8 +131,9 @@ def _openings(text: str) -> list[tuple[re.Match[str], int]]:
     ]
 
 
-def _read_comment(text: str, start: int, limit: int) -> tuple[Trailer, int] | None:
-    rest = _COMMENT_REST.match(text, start, limit)
+def _read_pairs(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer, int] | None:
+    pattern = _COMMENT_REST if opening["comment"] else _BRACE_REST
+    rest = pattern.match(text, opening.end(), limit)
     if rest is None:
         return None
     body = rest["body"].translate(_LOOSE)
@@ -138,7 +142,8 @@ def _read_comment(text: str, start: int, limit: int) -> tuple[Trailer, int] | No
     return Trailer(code, _pairs(body[named.end() :] if named else body)), rest.end()
 
 
-def _read_tag(text: str, start: int, limit: int) -> tuple[Trailer, int] | None:
+def _read_tag(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer, int] | None:
+    start = opening.end()
     body = text[start:limit]
     brace = body.find("{")
     # Only a code fence, or the word that goes with it, may stand before the object.
@@ -248,8 +253,9 @@ def _trailer_end(text: str, opening: re.Match[str], limit: int) -> int:
     """Where a trailer stops: at its closing mark, or as far as what follows can be part of it."""
     start = opening.end()
     is_last = limit == len(text)
-    if opening["comment"]:
-        found = _COMMENT_REST.match(text, start, limit)
+    if not opening["tag"]:
+        pattern = _COMMENT_REST if opening["comment"] else _BRACE_REST
+        found = pattern.match(text, start, limit)
         if found is None and is_last:
             found = _CUT.match(text, start)
         found = found or _HALF.match(text, start, limit)
@@ -257,7 +263,7 @@ def _trailer_end(text: str, opening: re.Match[str], limit: int) -> int:
     closing = _TAG_END.search(text, start, limit)
     if closing:
         return closing.end()
-    read = _read_tag(text, start, limit)
+    read = _read_tag(text, opening, limit)
     if read:
         return read[1]
     body = text[start:limit].lstrip("` \t\r\n").removeprefix("json").lstrip()
