@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 # More BLAS threads than cores to spare make everything slower on a busy machine.
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: help setup run test check format bench lock clean
+.PHONY: help setup run test e2e check format bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-run: setup ## a recorded week in one minute, then the daemon is up
+run: setup ## the demo in one minute, then the daemon is up
 	@$(BIN)/tenure demo
 	@$(BIN)/tenure up --background
 	@$(BIN)/tenure status
@@ -35,6 +35,10 @@ check: setup ## lint, format and types
 
 test: check ## everything that must hold
 	@$(BIN)/python -m pytest
+
+e2e: setup ## every real client against a scripted model, with a table of what came of it
+	@$(BIN)/python tools/clients.py
+	@TENURE_TEST_E2E=all $(BIN)/python -m pytest tests/e2e
 
 format: setup ## make it tidy
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

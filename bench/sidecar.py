@@ -31,10 +31,9 @@ from tenure.model.checkpoint import Checkpoint, Flags
 from tenure.model.fit import Plan as Epochs
 from tenure.model.fit import fit
 from tenure.model.tokens import BUCKETS
-from tenure.ports.scorer import BASE_VERSION, ScoreRequest, Shelves
+from tenure.ports.scorer import BASE_VERSION, ScoreRequest, Shelves, base_weights
 from tenure.ports.sidecar import SidecarScorer, SidecarSpec
 from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.sidecar.process import base_weights
 from tenure.world import World
 
 USER = "bench"

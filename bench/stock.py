@@ -45,6 +45,7 @@ def fill(home: Path, texts: Sequence[str], asked: Sequence[str]) -> None:
         for number, context in enumerate(asked):
             session = memory.session(f"past-{number}", context=context)
             session.end(used=dict.fromkeys(session.ranking[:USED_PER_SESSION], 1.0))
+            memory.drain()
 
 
 def drafts(texts: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -17,8 +17,10 @@ from tenure.flow.predictor import state_of
 from tenure.rank import fuse, scores
 from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.rank.metrics import ndcg_at
+from tenure.rank.seed_feed import seed_composite
 from tenure.settings import load_settings
 from tenure.types import Candidate
+from tenure.world import SeededWorld
 
 DEPTH = 10
 QUARTERS = 4
@@ -160,7 +162,11 @@ def replay(stream: Stream, run: Run | None = None) -> Outcome:
         chosen = {"secrets.policy": "redact", **run.settings}
         settings = load_settings(Path(place), {}, chosen)
         path = Path(place) / "streams.db"
-        with Memory(path, clock=clock, settings=settings, everywhere=True) as memory:
+        # Ids break ties: the same seed gives the same ones.
+        world = SeededWorld(run.seed, clock)
+        with Memory(
+            path, clock=world, settings=settings, everywhere=True, background=False
+        ) as memory:
             keeper = Keeper(memory, stream)
             for number, session in enumerate(stream.sessions[: run.limit]):
                 clock.at = session.at
@@ -210,6 +216,8 @@ def _serve(
     outcome.version.append(state.version)
     # The label of a memory that was edited is 1, of one that was only read a half.
     session.end(used={one: gain / 2.0 for one, gain in told.items()})
+    # A training is over before the next session begins, so that every run is the same.
+    memory.drain()
     return served
 
 
@@ -246,7 +254,7 @@ def alternatives(served: Sequence[Candidate]) -> dict[str, list[str]]:
     table = np.array([one.features for one in served]).reshape(len(served), len(FEATURES))
     column = dict(zip(FEATURES, table.T, strict=True))
     rules: dict[str, Callable[[Mapping[str, Floats]], Floats]] = {
-        "seed feed": _seed_feed,
+        "seed feed": lambda known: seed_composite(known, scores.SourceWeights()),
         SEED_FUSION: lambda known: _seed_fusion(known, ids),
         "importance x recency": lambda known: known["effective"],
         "hybrid text": _hybrid,
@@ -256,21 +264,6 @@ def alternatives(served: Sequence[Candidate]) -> dict[str, list[str]]:
         name: [ids[at] for at in scores.descending(rule(column), ids)]
         for name, rule in rules.items()
     }
-
-
-def _seed_feed(known: Mapping[str, Floats]) -> Floats:
-    """The composite fed with the raw cosine, the creation time and the stored usefulness."""
-    nothing = np.zeros_like(known["cosine"])
-    weight = scores.source_weight(
-        known["provenance"], known["confidence"], nothing, scores.SourceWeights()
-    )
-    return scores.composite(
-        scores.relevance(known["cosine"], weight),
-        scores.recency(np.expm1(known["log_age_days"])),
-        known["stored_usefulness"],
-        known["confidence"],
-        known["frequency"],
-    )
 
 
 def _seed_fusion(known: Mapping[str, Floats], ids: Sequence[str]) -> Floats:

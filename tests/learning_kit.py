@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tenure.flow.predictor import PredictorState, state_of
+from tenure.flow.predictor import PredictorState, known_state
 from tenure.memory import Memory
 from tenure.model.checkpoint import Checkpoint, Flags
 from tenure.model.ranker import baseline_weights
@@ -59,6 +59,7 @@ def lived(
         context = f"fix the {WORDS[n % 7]} service for {WORDS[n * 3 % 20]}"
         session = memory.session(key, project, context)
         session.end(used={ids[n % 3]: 1.0, ids[n * 3 % len(ids)]: 0.5})
+        memory.drain()
         keys.append(key)
     return keys
 
@@ -86,7 +87,7 @@ def shelved(memory: Memory, version: int, weight: float = 0.5, session_count: in
 
 def state(memory: Memory) -> PredictorState:
     """The predictor of the memory's user, as it is kept."""
-    return state_of(memory.services, memory.scope.user)
+    return known_state(memory.services, memory.scope.user)
 
 
 def change(memory: Memory, **changes: Any) -> None:

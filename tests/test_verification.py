@@ -32,6 +32,7 @@ from tenure.web.engine import Engine
 from tenure.web.routes.observing import pipeline
 from tenure.web.session_wire import UserQuery
 from tenure.web.table import Call
+from tenure.world import SeededWorld
 
 USER = "default"
 Open = Callable[..., Memory]
@@ -52,7 +53,8 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Ite
     def make(**settings: object) -> Memory:
         for name, value in settings.items():
             monkeypatch.setenv(f"TENURE_{name.upper()}", str(value))
-        kept.append(Memory(tmp_path / "tenure.db", clock=clock, background=False))
+        world = SeededWorld(len(kept), clock)
+        kept.append(Memory(tmp_path / "tenure.db", clock=world, background=False))
         return kept[-1]
 
     yield make

@@ -208,8 +208,10 @@ def http_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _taken(kind: type[msgspec.Struct]) -> str:
+def _taken(kind: type[msgspec.Struct] | type[bytes]) -> str:
     """The fields of a request, those that must be given in bold."""
+    if kind is bytes:
+        return "a message of its own protocol"
     found = msgspec.structs.fields(kind)
     return ", ".join(f"**{field.name}**" if field.required else field.name for field in found)
 

@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tenure.flow.feedback import Captured
+from tenure.flow.feedback_summary import Summary
 from tenure.flow.ratings import RatingsTaken
 from tenure.flow.showing import Served, ShownMemory
 from tenure.memory import Memory
+from tenure.rank.feedback.pairs import Pair
+from tenure.rank.feedback.risk import Risk
 from tenure.session import Session
+from tenure.store.feedback import Contested, FeedbackEvent
 from tenure.types import Entity, EntityView, HistoryEntry, MemoryRecord, Recalled, WriteResult
 
 T = TypeVar("T")
@@ -106,6 +111,42 @@ class AsyncMemory:
     async def why(self, memory_id: str, session_key: str) -> dict[str, Any]:
         """Every number that put a memory into a session, or kept it out."""
         return await _on_thread(self._memory.why, memory_id, session_key)
+
+    async def capture_feedback(self, signal: str, context: str = "", **fields: Any) -> Captured:
+        """Keeps a thumbs up or down."""
+        return await _on_thread(self._memory.capture_feedback, signal, context, **fields)
+
+    feedback = capture_feedback
+
+    async def complete_feedback(
+        self, event_id: str, signal: str | None = None, **fields: Any
+    ) -> Captured:
+        """Adds to a report what it lacked."""
+        return await _on_thread(self._memory.complete_feedback, event_id, signal, **fields)
+
+    async def feedback_events(self, limit: int = 50, **wanted: Any) -> list[FeedbackEvent]:
+        """A page of reports, latest first."""
+        return await _on_thread(self._memory.feedback_events, limit, **wanted)
+
+    async def feedback_event(self, event_id: str) -> FeedbackEvent:
+        """One report."""
+        return await _on_thread(self._memory.feedback_event, event_id)
+
+    async def feedback_summary(self) -> Summary:
+        """All reports in numbers."""
+        return await _on_thread(self._memory.feedback_summary)
+
+    async def feedback_risk(self, days: int | None = None) -> list[Risk]:
+        """What fails more often than the rest."""
+        return await _on_thread(self._memory.feedback_risk, days)
+
+    async def feedback_pairs(self) -> list[Pair]:
+        """Pairs for preference training."""
+        return await _on_thread(self._memory.feedback_pairs)
+
+    async def contested(self) -> list[Contested]:
+        """Memories for a person to review."""
+        return await _on_thread(self._memory.contested)
 
     async def drain(self) -> int:
         """Runs every job that is due now."""

@@ -96,14 +96,14 @@ class Daemon:
     def _connection(self, timeout_ms: int, headers: dict[str, str]) -> http.client.HTTPConnection:
         timeout_s = timeout_ms / 1000
         if self.socket is not None:
-            return _UnixConnection(self.socket, timeout_s)
+            return UnixConnection(self.socket, timeout_s)
         # Over TCP whoever asks has to show that they can read the owner's files.
         token = (self.home / TOKEN_NAME).read_text("ascii").strip()
         headers["authorization"] = f"Bearer {token}"
         return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=timeout_s)
 
 
-class _UnixConnection(http.client.HTTPConnection):
+class UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
@@ -132,11 +132,11 @@ def _read(reply: http.client.HTTPResponse) -> Any:
     except ValueError as error:
         raise BadReply("the daemon's reply cannot be read") from error
     if reply.status >= 400:
-        raise _refusal(reply.status, value)
+        raise refusal(reply.status, value)
     return value
 
 
-def _refusal(status: int, value: Any) -> TenureError:
+def refusal(status: int, value: Any) -> TenureError:
     """The error that a problem stands for, of the same class where we know it."""
     told = value if isinstance(value, dict) else {}
     message, hint = str(told.get("detail", f"the daemon answered {status}")), told.get("hint")

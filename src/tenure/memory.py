@@ -1,20 +1,21 @@
-"""The library's front door: `Memory`, embedded in the program that uses it."""
+"""The library's front door: `Memory`, embedded in the program that uses it, or at a daemon."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tenure.errors import Busy, InputError, StorageError, TenureError
-from tenure.flow import change, explain, graph, standing
+from tenure.feedback import FeedbackVerbs
+from tenure.flow import change, explain, graph, models_backup, standing
 from tenure.flow import recall as recalling
 from tenure.flow import write as writing
 from tenure.flow.background import Background
@@ -22,6 +23,7 @@ from tenure.flow.context import StartRequest
 from tenure.flow.drafts import checked_field, checked_name, make_draft
 from tenure.flow.services import Services
 from tenure.opening import open_services, store_file
+from tenure.remote.choice import chosen_daemon
 from tenure.session import Session
 from tenure.settings import Settings, home_folder, load_settings
 from tenure.store.base import Listing, Transaction
@@ -40,35 +42,54 @@ from tenure.world import Clock, World
 LISTING_LIMIT_MAX = 10_000
 
 
-class Memory:
-    """Memories of one user, kept in one file; safe to share between threads."""
+class Memory(FeedbackVerbs):
+    """Memories of one user, in a file of its own or a daemon's; safe to share between threads."""
+
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        """Says who does the work: this process, or a daemon that is named or runs already."""
+        found = chosen_daemon(args, fields) if cls is Memory else None
+        if found is None:
+            return super().__new__(cls)
+        made: Any = object.__new__(_remote_kind())
+        # For __init__, which Python calls next with the same arguments.
+        made._daemon = found
+        remote: Self = made
+        return remote
 
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
         *,
+        url: str | None = None,
+        token: str | None = None,
         user: str | None = None,
         agent: str | None = None,
         project: str | None = None,
-        clock: Clock | None = None,
+        clock: Clock | World | None = None,
         settings: Settings | None = None,
         actor: str = "library",
         everywhere: bool = False,
         background: bool = True,
         apart: bool = False,
     ) -> None:
-        """Opens the store, or makes it.
+        """Opens the store, or makes it; with `url` it is a daemon's, which `token` opens.
 
-        `everywhere` lets ids name memories of all the user's projects and agents, for people's
-        tools; searches keep to their scope all the same. `background` lets a changed embedder's
-        vectors be made meanwhile. `apart` has the model score in a process of its own, as the
-        daemon does.
+        With neither path nor url, settings or clock, the daemon of the data folder is asked if it
+        runs. `everywhere` lets ids name memories of all the user's projects and agents, for
+        people's tools; searches keep to their scope all the same. `background` lets a changed
+        embedder's vectors be made meanwhile. `clock` replaces the time, for replays; a whole world
+        also what is drawn. `apart` has the model score in a process of its own, as the daemon does.
         """
+        if url is not None or token is not None:
+            raise InputError(
+                "this is an engine of its own, not a daemon's", hint="use tenure.Memory with url="
+            )
         home = home_folder(os.environ)
         self.settings = settings or load_settings(home, os.environ)
         self.scope = self._checked_scope(user, agent, project)
         file = store_file(path, self.settings)
-        services = open_services(file, self.settings, World(clock), actor, apart=apart)
+        world = clock if isinstance(clock, World) else World(clock)
+        services = open_services(file, self.settings, world, actor, apart=apart)
         self._services = replace(services, user=self.scope.user)
         self._everywhere = everywhere
         self._works = Background(self._services)
@@ -78,6 +99,9 @@ class Memory:
         if background and self._works.has_waiting():
             self._works.nudge()
 
+    # So that help() and editors show what it takes.
+    __new__.__wrapped__ = __init__  # type: ignore[attr-defined]
+
     def view(
         self,
         user: str | None = None,
@@ -85,11 +109,16 @@ class Memory:
         project: str | None = None,
         *,
         everywhere: bool = False,
+        actor: str | None = None,
     ) -> Self:
         """The same open store for another scope; only the first of them is to be closed."""
-        other = copy.copy(self)
+        # Not `copy`, which would ask again who does the work.
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
         other.scope = self._checked_scope(user, agent, project)
-        other._services = replace(self._services, user=other.scope.user)
+        other._services = replace(
+            self._services, user=other.scope.user, actor=actor or self._services.actor
+        )
         other._everywhere = everywhere
         return other
 
@@ -233,11 +262,11 @@ class Memory:
         """Lets a thread run the jobs that are due, now and from now on."""
         self._works.nudge()
 
-    def _session_ended(self, is_known: bool) -> None:
-        """What is known to have helped is noted at once; the rest is judged meanwhile."""
+    def _session_ended(self, key: str, is_known: bool) -> None:
+        """What is known to have helped is noted at once; the rest is done meanwhile."""
         if is_known:
-            self._works.drain()
-        elif self._may_work:
+            self._works.learn(self.scope.user, key)
+        if self._may_work:
             self._works.nudge()
 
     # -- learning -------------------------------------------------------------------------
@@ -282,8 +311,11 @@ class Memory:
         return self._services
 
     def backup(self, target: str | os.PathLike[str]) -> None:
-        """Writes a verified copy while the store stays in use."""
-        self._services.store.backup(Path(target))
+        """Writes a verified copy while the store stays in use, its models in a folder beside it."""
+        file = Path(target)
+        models_backup.demand_free(file)
+        self._services.store.backup(file)
+        models_backup.keep_models(self._services.store.path, file)
 
     def reembed(self, progress: Callable[[int, int], None] = lambda done, total: None) -> bool:
         """Makes all missing vectors now; says whether the configured embedder serves."""
@@ -330,6 +362,17 @@ class Memory:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@cache
+def _remote_kind() -> Any:
+    """The class that talks to a daemon, made when it is needed: most programs need no HTTP."""
+    from tenure.remote.verbs import RemoteVerbs
+
+    class RemoteMemory(RemoteVerbs, Memory):
+        """The memories of a daemon."""
+
+    return RemoteMemory
 
 
 def checked_limit(limit: object) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from tenure.errors import InputError
@@ -11,12 +13,13 @@ from tenure.flow.embedding import Embedding
 from tenure.flow.ledger import StoreLedger
 from tenure.flow.observe import Observer
 from tenure.flow.services import Policy, Services, SessionPolicy
+from tenure.model.shelf import models_beside
 from tenure.ports.budget import Budget, Meter
 from tenure.ports.embedder import EmbedderSpec
 from tenure.ports.judge import Judge, RulesJudge
 from tenure.ports.judge_llm import LlmJudge
 from tenure.ports.llm import LlmSpec, open_llm
-from tenure.ports.scorer import LocalScorer, RandomScorer, Scorer, Shelves
+from tenure.ports.scorer import LocalScorer, RandomScorer, Scorer, Shelves, base_weights
 from tenure.ports.sidecar import SidecarScorer, SidecarSpec
 from tenure.ports.trainer import SpawnedTrainer, Trainer
 from tenure.rank.hybrid import HybridWeights
@@ -61,9 +64,7 @@ def _services(
 
 def shelves(store: Store, settings: Settings) -> Shelves:
     """Where the models of a store are kept, beside its file, and what they start from."""
-    chosen = settings.predictor.base_weights
-    base = Path(chosen).expanduser() if chosen else Path(__file__).parent / "data" / "base.sgpt"
-    return Shelves(store.path.with_name(f"{store.path.name}-models"), base)
+    return Shelves(models_beside(store.path), base_weights(settings.predictor.base_weights))
 
 
 def _scorer(store: Store, settings: Settings, world: World, *, apart: bool) -> Scorer | None:
@@ -73,7 +74,7 @@ def _scorer(store: Store, settings: Settings, world: World, *, apart: bool) -> S
     if chosen.scorer == "random":
         return RandomScorer(world)
     if not apart:
-        return LocalScorer(shelves(store, settings), chosen.scorer)
+        return LocalScorer(shelves(store, settings), chosen.scorer, partial(_texts, store))
     spec = SidecarSpec(
         store=store.path,
         shelves=shelves(store, settings),
@@ -81,6 +82,10 @@ def _scorer(store: Store, settings: Settings, world: World, *, apart: bool) -> S
         crash_disable_threshold=chosen.crash_disable_threshold,
     )
     return SidecarScorer(spec, chosen.scorer, world)
+
+
+def _texts(store: Store, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
+    return {one: record.content for one, record in store.memories(user, memory_ids).items()}
 
 
 def _trainer(store: Store, settings: Settings) -> Trainer | None:

@@ -18,7 +18,7 @@ class Session:
     """A running session; it is also its own context manager, and leaving the block ends it."""
 
     def __init__(
-        self, services: Services, request: StartRequest, on_end: Callable[[bool], None]
+        self, services: Services, request: StartRequest, on_end: Callable[[str, bool], None]
     ) -> None:
         self._services = services
         self._request = request
@@ -67,7 +67,9 @@ class Session:
     def prompt(self, text: str, feedback: Mapping[str, float] | None = None) -> Served:
         """What a prompt of the user calls to mind, besides what was shown already."""
         request = prompt.PromptRequest(self.key, self.scope, text, feedback=feedback)
-        served = prompt.prompt(self._services, request)
+        return self._noted(prompt.prompt(self._services, request))
+
+    def _noted(self, served: Served) -> Served:
         # After a compaction some are shown again, under the handles they had.
         known = {one.handle for one in self._memories}
         self._memories += [one for one in served.memories if one.handle not in known]
@@ -92,10 +94,13 @@ class Session:
         """Ends the session; again is fine. `used` says what helped, for programs that know it."""
         if self._is_over:
             return
-        request = ending.EndRequest(self.key, self.scope.user, transcript, used)
+        is_known = used is not None
+        request = ending.EndRequest(
+            self.key, self.scope.user, transcript, used, learns_at_once=is_known
+        )
         ending.end(self._services, request)
         self._is_over = True
-        self._on_end(used is not None)
+        self._on_end(self.key, is_known)
 
     def __enter__(self) -> Self:
         return self

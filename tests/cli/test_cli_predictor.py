@@ -12,6 +12,7 @@ from cli_types import Process, Run
 from learning_kit import Clock, lived, noted, shelved
 from tenure.memory import Memory
 from tenure.settings import load_settings
+from tenure.world import SeededWorld
 
 CALM = {"predictor.train_interval_sessions": 10_000}
 SAID = [
@@ -30,7 +31,8 @@ def memory(home: Path, run: Run) -> Iterator[Memory]:
     run("stats")
     clock = Clock()
     settings = load_settings(home, {}, CALM)
-    with Memory(home / "tenure.db", settings=settings, clock=clock, background=False) as opened:
+    world = SeededWorld(1, clock)
+    with Memory(home / "tenure.db", settings=settings, clock=world, background=False) as opened:
         yield opened
 
 

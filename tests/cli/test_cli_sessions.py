@@ -26,9 +26,10 @@ def served(home: Path, run: Run) -> str:
 
 
 def test_the_demo_stores_injects_rates_and_judges(run: Run, home: Path) -> None:
-    done = run("demo", "--json")
+    done = run("demo", "--quick", "--json")
     assert done.code == 0
     week = done.object
+    assert "later" not in week
     assert [one["id"] for one in week["results"]] == [s["key"] for s in recorded()["sessions"]]
     for session in week["results"]:
         assert session["inject"].count("[tenure notes ") == 1
@@ -50,22 +51,68 @@ def test_the_demo_stores_injects_rates_and_judges(run: Run, home: Path) -> None:
 
 
 def test_the_demo_reads_well(run: Run) -> None:
-    done = run("demo")
+    done = run("demo", "--quick")
     assert done.code == 0
     for words in ("What the agent is shown:", "m1", "RATED", "continuity", "What the week taught"):
         assert words in done.out
+    assert "The weeks after" not in done.out
     assert "throw-away" in done.err
 
 
 def test_the_demos_store_can_be_kept_and_looked_into(run: Run, tmp_path: Path) -> None:
     kept = str(tmp_path / "demo.db")
-    assert run("demo", "--keep", kept).code == 0
+    assert run("demo", "--quick", "--keep", kept).code == 0
     listed = run("--store", kept, "sessions", "--json").object["results"]
     assert len(listed) == len(recorded()["sessions"])
     assert all(one["state"] == "finished" for one in listed)
     again = run("demo", "--keep", kept)
     assert again.code == 2
     assert "is there already" in again.err
+
+
+def test_the_demo_goes_on_until_the_predictor_is_heard(
+    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whatever a user has set, the demo is played with the defaults.
+    monkeypatch.setenv("TENURE_PREDICTOR_ENABLED", "false")
+    kept = str(tmp_path / "demo.db")
+    done = run("demo", "--json", "--keep", kept)
+    monkeypatch.delenv("TENURE_PREDICTOR_ENABLED")
+    assert done.code == 0
+    later = done.object["later"]
+    assert later["is_active"]
+    steps = later["results"]
+    phases = [one["status_line"].removeprefix("[tenure: ").split(" | ")[0] for one in steps]
+    assert list(dict.fromkeys(phases)) == ["collecting", "warming", "active"]
+    assert [one["alpha"] < 1.0 for one in steps] == [name == "active" for name in phases]
+    # Each move of alpha is explained, and only those; the first is the end of cold start.
+    moved = [one for one in steps if one["why"]]
+    assert moved == [one for one in steps if one["alpha"] != one["next_alpha"]]
+    assert "cold start is over" in moved[0]["why"]
+    assert [one["next_alpha"] for one in moved] == sorted(
+        (one["next_alpha"] for one in moved), reverse=True
+    )
+    assert any("serves now" in told for one in steps for told in one["trained"])
+    # One memory that the predictor lifted, with its numbers.
+    why = later["why"]
+    assert why["was_injected"]
+    assert why["rank"] < why["baseline_rank"]
+    assert why["fusion"]["alpha"] < 1.0
+    # The store says the same: nothing was put on for show.
+    status = run("--store", kept, "predictor", "status", "--json").object
+    assert status["phase"] == "active"
+    assert status["alpha"] == later["alpha"]
+    assert status["model_version"] == later["model_version"] > 0
+    assert status["training_sessions"] >= len(steps)
+
+
+def test_the_demo_is_the_same_every_time_and_reads_well(run: Run) -> None:
+    first, second = run("demo"), run("demo")
+    for words in ("The weeks after", "cold start is over", "serves now", "`tenure why`"):
+        assert words in first.out
+    # But for the codes of injections, which nobody may guess.
+    told = [done.out.split("What the week taught")[1] for done in (first, second)]
+    assert told[0] == told[1]
 
 
 def test_sessions_are_listed_and_shown(run: Run, served: str) -> None:

@@ -83,6 +83,18 @@ class Jobs:
         assert keys == ["a", "b", "late"]
         assert take(store, NOW + 2 * MINUTE) is None
 
+    def test_one_job_can_be_taken_by_its_name_before_it_is_due(self, store: Store) -> None:
+        put(store, "a", "b", at=NOW + MINUTE)
+        lease = Lease("me", NOW, MINUTE)
+        job = store.write(lambda t: t.take_named_job(lease, "default", KIND, "b"))
+        assert job is not None
+        assert (job.key, job.state, job.lease, job.attempt_count) == ("b", "running", "me", 1)
+        # Neither again, nor another's.
+        for user, kind, key in (("default", KIND, "b"), ("ann", KIND, "a"), ("default", "x", "a")):
+            found = store.write(lambda t, name=(user, kind, key): t.take_named_job(lease, *name))
+            assert found is None
+        assert last(store, "a").state == "queued"
+
     def test_only_jobs_of_known_kinds_are_taken(self, store: Store) -> None:
         put(store, "a")
         lease = Lease("me", NOW, MINUTE)

@@ -9,6 +9,7 @@ import pytest
 from session_kit import Clock, Desk
 
 from tenure.memory import Memory
+from tenure.world import SeededWorld
 
 
 @pytest.fixture
@@ -21,7 +22,10 @@ def desks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     def open_desk(name: str = "tenure.db", **settings: object) -> Desk:
         for setting, value in settings.items():
             monkeypatch.setenv(f"TENURE_{setting.upper()}", str(value))
-        memory = Memory(tmp_path / name, project="shop", clock=clock, background=False)
+        # Ids break ties, and the order of a session's records: the same ones in every run, others
+        # in every desk.
+        world = SeededWorld(len(opened), clock)
+        memory = Memory(tmp_path / name, project="shop", clock=world, background=False)
         opened.append(memory)
         return Desk(memory, clock)
 

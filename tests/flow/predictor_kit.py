@@ -12,7 +12,7 @@ from session_kit import Desk
 from tenure.flow import learn, retrain
 from tenure.flow.ending import EndRequest, end
 from tenure.flow.jobs import JobRunner
-from tenure.flow.predictor import TRAIN_JOB, PredictorState, state_of
+from tenure.flow.predictor import TRAIN_JOB, PredictorState, known_state
 from tenure.flow.ratings import LEARN_JOB
 from tenure.ports.scorer import ScoreRequest
 from tenure.ports.trainer import TrainOrder, TrainReport
@@ -68,7 +68,7 @@ class Told:
 
 
 def state(desk: Desk, user: str = USER) -> PredictorState:
-    return state_of(desk.memory.services, user)
+    return known_state(desk.memory.services, user)
 
 
 def set_state(desk: Desk, **values: Any) -> None:

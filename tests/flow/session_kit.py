@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from tenure.flow.predictor import state_of
+from tenure.flow.predictor import known_state
 from tenure.memory import Memory
 from tenure.session import Session
 from tenure.store.base import Store, Transaction
@@ -69,7 +69,7 @@ class Desk:
     def grant(self, alpha: float) -> None:
         """Gives the predictor so much influence as if it had earned it long ago."""
         user = self.memory.scope.user
-        state = state_of(self.memory.services, user)
+        state = known_state(self.memory.services, user)
         earned = replace(state.standing, judged=99, active_since=0, earned_alpha=alpha)
         kept = replace(state, standing=earned).encoded()
         self.store.write(lambda t: t.set_predictor_state(user, kept))

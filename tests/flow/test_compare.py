@@ -184,7 +184,7 @@ def test_what_is_left_out_is_recorded_with_the_reason(
     assert (found.predictor_won, found.ema_updated) == (None, False)
     assert (found.success_rate, found.alpha) == (0.5, 1.0)
     assert state(desk).standing == Standing()
-    assert desk.store.record(USER, 9).ndcg.size == 0
+    assert desk.store.record(USER, "features", 9).ndcg.size == 0
     assert events(desk, "predictor.ema_skip", "run") == [{"reason": wanted}]
     assert not events(desk, "predictor.ema_update", "run")
     assert desk.store.canary_count(USER) == 0
@@ -264,12 +264,12 @@ def test_one_that_is_left_out_and_comes_back_counts_once(items: Desk) -> None:
     gone = comparison(desk, "run")
     assert (gone.predictor_won, gone.ema_updated) == (None, True)
     assert gone.reason
-    assert desk.store.record(USER, 9).ndcg.size == 0
+    assert desk.store.record(USER, "features", 9).ndcg.size == 0
     desk.memory.undo(shown)
     drain(desk)
     assert comparison(desk, "run").predictor_won == won
     assert state(desk) == standing
-    assert len(desk.store.record(USER, 9).ndcg) == 1
+    assert len(desk.store.record(USER, "features", 9).ndcg) == 1
 
 
 def test_one_that_counts_late_counts_once(items: Desk) -> None:
@@ -432,7 +432,7 @@ def test_another_kind_of_scorer_is_watched_before_it_is_heard(items: Desk) -> No
     assert served[:SHADOW_SESSIONS] == [1.0] * SHADOW_SESSIONS
     assert state(desk).shadow_left == 0
     # Its sessions were recorded and compared all the same.
-    assert len(desk.store.record(USER, 99).ndcg) == SHADOW_SESSIONS + 1
+    assert len(desk.store.record(USER, "features", 99).ndcg) == SHADOW_SESSIONS + 1
 
 
 def some_keys(count: int, *, canary: bool, prefix: str = "s") -> list[str]:
@@ -639,6 +639,8 @@ def test_the_state_is_kept_whole(items: Desk) -> None:
         trial_wins=2.5,
         replay=(Weighing(0.9, 10, 0.25, 1.5, 2.5, True), Weighing(0.05, 10, -0.25, -1.5, 0.5)),
         uncalibrated=12,
+        fallbacks=3,
+        lost="model 5: gone",
     )
     bare = PredictorState()
     assert [name for name in full.__slots__ if getattr(full, name) == getattr(bare, name)] == [

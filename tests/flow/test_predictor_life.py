@@ -17,7 +17,7 @@ from session_kit import Desk, kept
 
 from tenure.flow.context import StartRequest, understand
 from tenure.flow.pipeline import Stopwatch
-from tenure.flow.predictor import PredictorState, state_of
+from tenure.flow.predictor import PredictorState, known_state
 from tenure.flow.ranking import Ranked, rank
 from tenure.rank.influence import RAMP
 from tenure.store.predictor import Comparison, ComparisonQuery
@@ -80,7 +80,7 @@ def live(desk: Desk, made: Made, helps: Callable[[int], list[str]]) -> list[tupl
 
 
 def state(desk: Desk) -> PredictorState:
-    return state_of(desk.memory.services, "default")
+    return known_state(desk.memory.services, "default")
 
 
 def ranked(desk: Desk, context: str) -> Ranked:

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tenure.ports.scorer import ScoreRequest, Shelves
+from tenure.ports.scorer import ScoreRequest, Shelves, base_weights
 from tenure.ports.sidecar import SidecarScorer, SidecarSpec
 from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.sidecar.process import base_weights
 from tenure.world import World
 
 WIDTH = len(FEATURES)

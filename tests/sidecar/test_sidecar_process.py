@@ -29,10 +29,11 @@ from tenure.memory import Memory
 from tenure.model.attention import Attention
 from tenure.model.checkpoint import Checkpoint, Flags, read
 from tenure.model.ranker import Ranker
-from tenure.ports.scorer import LocalScorer, ScoreRequest, Shelves
+from tenure.ports.scorer import LocalScorer, ScoreRequest, Shelves, base_weights
 from tenure.rank.features import FEATURE_VERSION, FEATURES
+from tenure.settings import load_settings
 from tenure.sidecar import models
-from tenure.sidecar.process import LINE_LIMIT_BYTES, base_weights
+from tenure.sidecar.process import LINE_LIMIT_BYTES
 from tenure.store.taught import StoreReader
 
 NOTES = [
@@ -161,6 +162,44 @@ def test_attention_reads_vectors_and_texts_by_itself(
     told = talk.ask("score", user="anna", version=6, candidate_ids=ids, candidate_features=rows)
     assert len(told["scores"]) == len(ids)
     assert talk.ask("status")["has_store_open"]
+
+
+def test_memories_without_a_vector_are_read_by_their_words_here_and_there(tmp_path: Path) -> None:
+    """Some were stored while no embedder was there: their words are all that can be read."""
+    path = tmp_path / "tenure.db"
+    bare = load_settings(tmp_path, {}, {"embedder.kind": "none"})
+    plain = load_settings(tmp_path, {})
+    with Memory(path, user="anna", settings=plain, background=False) as memory:
+        memory.remember_many([{"content": note, "on_similar": "keep"} for note in NOTES[:6]])
+    with Memory(path, user="anna", settings=bare, background=False) as memory:
+        memory.remember_many([{"content": note, "on_similar": "keep"} for note in NOTES[6:12]])
+    with Memory(path, user="anna", settings=plain, background=False) as memory:
+        ours = memory.services.scorer
+        recorder = Recorder(shelves(tmp_path), "features")
+        memory._services = replace(memory.services, scorer=recorder)
+        memory.session("run", context="where is the ledger of the harbour")
+        assert recorder.asked is not None
+        assert recorder.asked.vectors is not None
+        lacks = ~recorder.asked.vectors.any(axis=1)
+        assert 0 < lacks.sum() < len(lacks)
+        rng = np.random.default_rng(1)
+        model = Attention.fresh(recorder.asked.vectors.shape[1], rng)
+        params = {**model.params, "gate": rng.standard_normal(model.params["gate"].shape)}
+        embedder = recorder.asked.embedder or ""
+        assert memory.services.shelves is not None
+        for shelf in (shelves(tmp_path), memory.services.shelves):
+            shelf.of("anna").put(kept(Attention(params), 6, embedder))
+        # What the model makes of them depends on their words alone here.
+        features = np.repeat(recorder.asked.features[:1], len(lacks), axis=0)
+        asked = replace(recorder.asked, version=6, features=features)
+        assert isinstance(ours, LocalScorer)
+        here = ours.score(asked)
+        blind = LocalScorer(shelves(tmp_path), "attention").score(asked)
+        with scorer(tmp_path) as made:
+            there = made.score(asked)
+    assert np.allclose(here, there, rtol=1e-4, atol=1e-5)
+    assert len(set(here[lacks].round(9).tolist())) == lacks.sum()
+    assert not np.allclose(blind[lacks], there[lacks], rtol=1e-4, atol=1e-5)
 
 
 def test_a_missing_or_foreign_version_is_an_error_and_another_file_another_model(

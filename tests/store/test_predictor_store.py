@@ -170,7 +170,7 @@ def test_a_comparison_is_replaced_and_not_doubled(store: SqliteStore) -> None:
     assert found is not None and before is not None
     assert found.number == before.number
     assert len(store.comparisons(USER, ComparisonQuery())) == 1
-    assert len(store.record(USER, 9).ndcg) == 1
+    assert len(store.record(USER, "features", 9).ndcg) == 1
     assert store.slices(USER, 9) == [Slice("shop", 1, 0.0)]
 
 
@@ -214,7 +214,7 @@ def test_equal_moments_keep_the_order_in_which_they_came(store: SqliteStore) -> 
 
 def test_the_record_holds_the_latest_that_count_oldest_first(store: SqliteStore) -> None:
     count = len(ALPHAS)
-    assert store.record(USER, 9).ndcg.shape == (0, count)
+    assert store.record(USER, "features", 9).ndcg.shape == (0, count)
     put(
         store,
         *(
@@ -226,12 +226,17 @@ def test_the_record_holds_the_latest_that_count_oldest_first(store: SqliteStore)
         # Made with other weights of the fusion, by another version of this program.
         comparison("old", at=NOW + DAY, replay_ndcg=(0.5, 0.5)),
     )
-    found = store.record(USER, 4)
+    found = store.record(USER, "features", 4)
     # Of the latest four that count one says nothing about the present weights.
     assert found.ndcg[:, 0].tolist() == [0.2, 0.3, 0.4]
     assert found.log_rank.shape == (3, count)
     assert found.log_rank[0].tolist() == [-n / 10 for n in range(count)]
-    assert len(store.record(OTHER, 9).ndcg) == 0
+    assert len(store.record(OTHER, "features", 9).ndcg) == 0
+
+
+def test_kinds_of_scorers_are_not_mixed(store: SqliteStore) -> None:
+    put(store, *(comparison(f"s{n}", scorer=kind) for n, kind in enumerate(("a", "b", "a"))))
+    assert [len(store.record(USER, kind, 9).ndcg) for kind in ("a", "b", "c")] == [2, 1, 0]
 
 
 def test_projects_are_told_apart_the_largest_first(store: SqliteStore) -> None:

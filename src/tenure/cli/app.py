@@ -60,7 +60,11 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Sessions",
         (
-            Entry("demo", "demo:demo", "Play a recorded week and show what happens to memories."),
+            Entry(
+                "demo",
+                "demo:demo",
+                "Play a recorded week, then go on until the predictor is heard.",
+            ),
             Entry("sessions", "sessions:sessions", "List sessions and what came of them."),
             Entry("pipeline", "sessions:pipeline", "Show every stage of a session."),
         ),
@@ -71,6 +75,19 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("predictor", "predictor:predictor", "Show and steer the model that learns."),
             Entry("why", "insight:why", "Show every number that put a memory into a session."),
             Entry("backtest", "insight:backtest", "Rank your own past sessions again."),
+        ),
+    ),
+    (
+        "Agents",
+        (
+            Entry("connect", "connecting:connect", "Put Tenure into an agent's own settings."),
+            Entry(
+                "disconnect",
+                "connecting:disconnect",
+                "Take Tenure out of an agent's settings again.",
+            ),
+            Entry("hook", "agents:hook", "Answer one event of an agent's client."),
+            Entry("mcp", "agents:mcp", "Serve the memory tools to an agent over stdio."),
         ),
     ),
     (

@@ -71,7 +71,7 @@ def calibrate(rates: tuple[str, ...], ask: bool, count: int) -> Answer:
     if rates and ask:
         raise InputError("--rate and --ask do not go together", hint="use one of them")
     from tenure.flow import standing, steering
-    from tenure.flow.predictor import state_of
+    from tenure.flow.predictor import known_state
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
@@ -82,7 +82,7 @@ def calibrate(rates: tuple[str, ...], ask: bool, count: int) -> Answer:
         if ask:
             steering.calibrate_rate(services, user, _asked(items))
             items = []
-        found = standing.calibration(services, user, state_of(services, user))
+        found = standing.calibration(services, user, known_state(services, user))
     if not items and not ask:
         note("there is nothing to rate: it takes sessions that a judge was sure of")
     return Answer({**found, "results": [_plain(one) for one in items]}, _blocks(items, found))

@@ -15,6 +15,7 @@ from tenure.cli.frame import (
     current_settings,
     demand_yes,
     embedder_spec,
+    environment,
     named_store_file,
     opened,
     resumable,
@@ -34,7 +35,8 @@ def backup(file: str | None) -> Answer:
     """Copy the store while it stays in use.
 
     FILE must not exist yet; without it the copy goes into the folder `backups` of the data
-    folder, named by the time. The copy is checked before it is put in place.
+    folder, named by the time. The copy is checked before it is put in place. Learned models go
+    into a folder beside it.
     """
     with opened() as memory:
         if file is None:
@@ -44,9 +46,17 @@ def backup(file: str | None) -> Answer:
         else:
             target = Path(file)
         memory.backup(target)
-    size = target.stat().st_size
-    plain = {"file": str(target.absolute()), "size_bytes": size}
-    return Answer(plain, [Lines([f"backed up to {target} ({size:,} bytes, checked)"])])
+    size, models = target.stat().st_size, _model_count(target)
+    plain = {"file": str(target.absolute()), "size_bytes": size, "models": models}
+    lines = [f"backed up to {target} ({size:,} bytes, checked)"]
+    if models:
+        lines.append(f"with {models} learned models in {target.name}-models; keep both together")
+    return Answer(plain, [Lines(lines)])
+
+
+def _model_count(file: Path) -> int:
+    folder = Path(f"{file}-models")
+    return sum(1 for _ in folder.glob("*/model-*.sgpt"))
 
 
 @command("restore", "tenure restore backups/tenure-20261115T083000Z.db")
@@ -56,8 +66,9 @@ def restore(file: str, yes: bool) -> Answer:
     """Put a backup in the store's place.
 
     The backup is checked first, and the files that were there are kept in a folder beside the
-    store. Refused while another process has the store open.
+    store. Learned models come back with it. Refused while another process has the store open.
     """
+    from tenure.flow import models_backup
     from tenure.store.backup import restore as put_back
     from tenure.world import World
 
@@ -65,13 +76,15 @@ def restore(file: str, yes: bool) -> Answer:
     if target.exists():
         demand_yes(f"Replace {target} by {file}? The present files are kept aside.", yes=yes)
     aside = put_back(target, Path(file), World().now())
-    lines = [f"restored {target} from {file}"]
+    models = models_backup.put_back(Path(file), target, aside)
+    lines = [f"restored {target} from {file}" + (f", {models} models with it" if models else "")]
     if aside is not None:
         lines.append(f"the former files are in {aside}")
     plain = {
         "file": str(Path(file).absolute()),
         "store": str(target),
         "former_files": None if aside is None else str(aside),
+        "models": models,
     }
     return Answer(plain, [Lines(lines)])
 
@@ -116,9 +129,11 @@ def doctor(deep: bool) -> Answer:
         spec=embedder_spec(settings),
         now=World().now(),
         deep=deep,
+        base_weights=settings.predictor.base_weights,
     )
     with bar("checking"):
         checks += examine(patient)
+        checks += _harness_checks()
     columns = (Column("check"), Column("state"), Column("what was found", wraps=True))
     rows = [(check.name, check.status, _told(check)) for check in checks]
     results = [{"id": check.name, **_without_name(check)} for check in checks]
@@ -140,6 +155,15 @@ def _settings_check() -> tuple[Settings, list[Check]]:
         fallback = Settings(home=current_home(), origins={})
         return fallback, [Check("settings", "fail", error.message, error.hint or "")]
     return settings, [Check("settings", "ok", f"data folder {settings.home}")]
+
+
+def _harness_checks() -> list[Check]:
+    """The agents on this machine, and whether Tenure is in them."""
+    from tenure.connect import harness_checks
+    from tenure.flow.health import Check
+
+    found = harness_checks(current_home(), environment())
+    return [Check(one.name, one.status, one.detail, one.hint) for one in found]
 
 
 def _told(check: Check) -> str:

@@ -1,4 +1,4 @@
-"""The demo: a recorded week of sessions, played into a throw-away store."""
+"""The demo: a recorded week and what follows, played into a throw-away store."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tenure.cli import demo_later
 from tenure.cli.answer import Answer, Block, Column, Lines, Table
-from tenure.cli.frame import current_settings, note
+from tenure.cli.frame import note
 from tenure.cli.options import command
 from tenure.errors import InputError
 
@@ -35,29 +36,46 @@ _TEXT_CHARS = 72
     "demo",
     """
     tenure demo
+    tenure demo --quick
     tenure demo --keep demo.db
     """,
 )
 @click.option("--keep", metavar="FILE", help="Keep the store under this name to look around in.")
-def demo(keep: str | None) -> Answer:
-    """Play a recorded week and show what happens to memories.
+@click.option("--quick", is_flag=True, help="Stop after the week.")
+def demo(keep: str | None, quick: bool) -> Answer:
+    """Play a recorded week, then go on until the predictor is heard.
 
-    Nothing of yours is touched. Each session is shown memories, the agent in it rates them, the
-    judge looks at what was really used, and the next session is served better for it.
+    Nothing of yours is touched, and all settings are the defaults. Each session is shown
+    memories, the agent in it rates them, the judge looks at what was really used, and the next
+    session is served better for it. After the week more sessions follow, until the learned
+    ranking has proved that it is better than the fixed one.
     """
     from tenure.demo.week import Week
+    from tenure.settings import load_settings
 
     with tempfile.TemporaryDirectory(prefix="tenure-demo-") as folder:
         file = Path(folder) / "demo.db" if keep is None else _kept(keep)
-        with closing(Week(file, current_settings())) as week:
+        with closing(Week(file, load_settings(Path(folder), {}))) as week:
             played = list(week.play())
             learned = _learned(week)
             answer = Answer(_plain(week, played, learned), _blocks(week, played, learned))
+            if not quick:
+                answer = _with_later(answer, week)
     if keep:
         note(f"the store is kept: `tenure --store {keep} sessions` looks into it")
     else:
         note("that was a throw-away store; yours starts with `tenure remember ...`")
     return answer
+
+
+def _with_later(answer: Answer, week: Week) -> Answer:
+    """With the sessions after the week; ends with 1 should the predictor not be heard."""
+    told = demo_later.played(week)
+    return Answer(
+        {**answer.plain, "later": demo_later.plain(told)},
+        [*answer.blocks, *demo_later.blocks(told)],
+        0 if told.is_active else 1,
+    )
 
 
 def _kept(name: str) -> Path:

@@ -43,10 +43,11 @@ def why(memory_name: str, session: str) -> Answer:
     """
     with opened(quiet=True) as memory:
         found = memory.why(memory_name, found_session(memory, session).key)
-    return Answer(found, _blocks(found))
+    return Answer(found, why_blocks(found))
 
 
-def _blocks(found: Mapping[str, Any]) -> list[Block]:
+def why_blocks(found: Mapping[str, Any]) -> list[Block]:
+    """What `tenure why` says, for people."""
     verdict = "shown" if found["was_injected"] else "not shown"
     if not found["was_candidate"]:
         verdict = "not a candidate"

@@ -29,6 +29,7 @@ _WEIGHINGS = (
     Column("proved"),
 )
 _PROJECTS = (Column("project", "magenta"), Column("sessions"), Column("success"))
+_ENTITIES = (Column("what helped is about", "magenta"), Column("sessions"), Column("success"))
 _GATES = (Column("gate", "cyan"), Column("passed"), Column("what it saw", wraps=True))
 
 
@@ -103,7 +104,13 @@ def _blocks(known: dict[str, Any]) -> list[Block]:
         (one["project"] or "-", str(one["session_count"]), f"{one['success_rate']:.2f}")
         for one in known["project_success_rates"]
     ]
-    return [*blocks, Lines([""]), Table(_PROJECTS, projects)] if projects else blocks
+    if projects:
+        blocks += [Lines([""]), Table(_PROJECTS, projects)]
+    entities = [
+        (f"{one['kind']} {one['name']}", str(one["session_count"]), f"{one['success_rate']:.2f}")
+        for one in known["entity_success_rates"]
+    ]
+    return [*blocks, Lines([""]), Table(_ENTITIES, entities)] if entities else blocks
 
 
 def _pairs(known: dict[str, Any]) -> list[tuple[str, str]]:
@@ -129,6 +136,7 @@ def _pairs(known: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("trained", f"{trained[:16].replace('T', ' ')} UTC, loss {loss}" if trained else "never"),
         ("refused models", str(known["failures"])),
+        ("lost models", str(known["fallbacks"])),
         (
             "drift",
             f"{known['drift_resets']} resets, judge {_number(known['scorer_drift_signal'])}",
@@ -142,7 +150,7 @@ def _pairs(known: dict[str, Any]) -> list[tuple[str, str]]:
             "judge checked",
             f"{calibrated['rated']} ratings, mean error "
             + _number(calibrated["mean_absolute_error"])
-            + ("; people are to be asked again" if calibrated["is_due"] else ""),
+            + (f"; due after {calibrated['sessions_since']}" if calibrated["is_due"] else ""),
         ),
     ]
 
@@ -214,11 +222,11 @@ def rollback(version: int | None) -> Answer:
     base that every predictor starts from.
     """
     from tenure.flow import steering
-    from tenure.flow.predictor import state_of
+    from tenure.flow.predictor import known_state
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
-        former = state_of(services, user).version
+        former = known_state(services, user).version
         run = steering.rollback(services, user, version)
     plain = {"model_version": run.model_version, "former_version": former, "scorer": run.scorer}
     return Answer(plain, [Lines([f"model {run.model_version} serves in place of {former}"])])
@@ -274,6 +282,7 @@ def serve(checkpoint: str | None, base_weights: str | None) -> None:
     The store is only read. The daemon starts one for itself.
     """
     with opened(quiet=True) as memory:
+        _tell_if_off(memory)
         shelves = memory.services.shelves
         store = memory.services.store.path
         base = base_weights or (str(shelves.base) if shelves else None)
@@ -284,6 +293,21 @@ def serve(checkpoint: str | None, base_weights: str | None) -> None:
         words += [name, value] if value else []
     sys.stdout.flush()
     os.execv(sys.executable, words)  # noqa: S606 - our own module
+
+
+def _tell_if_off(memory: Memory) -> None:
+    """Nobody who serves asks a predictor that is off; other programs may all the same."""
+    from tenure.flow.predictor import known_state
+
+    why = None
+    if memory.services.scorer is None:
+        why = "the setting predictor.enabled is off"
+    elif not known_state(memory.services, memory.scope.user).is_enabled:
+        why = "it is switched off (`tenure predictor enable`)"
+    if why is not None:
+        # At once and on stderr: this process is about to become another one.
+        told = f"the predictor is disabled, no session asks it: {why}; it scores for you alone"
+        click.echo(told, err=True)
 
 
 for one in (status, train, rollback, enable, disable, calibrate, serve):

@@ -15,9 +15,12 @@ from tenure.session import Session
 from tenure.settings import Settings
 from tenure.store.sessions import SessionScore
 from tenure.types import MemoryRecord, SessionMemory
+from tenure.world import SeededWorld
 
 WEEK_FILE = "week.json"
 BEGIN = datetime(2026, 6, 7, 9, 0, tzinfo=UTC)
+# Ids that are drawn break ties: with the same ones everybody sees the same demo.
+SEED = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Week:
         self.memory = Memory(
             file,
             project=self._week["project"],
-            clock=lambda: self._now,
+            clock=SeededWorld(SEED, lambda: self._now),
             settings=settings,
             actor="demo",
             background=False,
@@ -64,6 +67,19 @@ class Week:
     def title(self) -> str:
         """What the week is about."""
         return str(self._week["title"])
+
+    @property
+    def now(self) -> datetime:
+        """What time it is in the recording."""
+        return self._now
+
+    def go_to(self, moment: datetime) -> None:
+        """Lets it be later."""
+        self._now = moment
+
+    def go_on(self, span: timedelta) -> None:
+        """Lets some time pass."""
+        self._now += span
 
     def play(self) -> Iterator[Played]:
         """Plays one session after the other."""
@@ -76,7 +92,7 @@ class Week:
 
     def _session(self, script: Mapping[str, Any]) -> Played:
         stored = self._store_until(script["day"])
-        self._now = _moment(script["day"])
+        self._now = moment_of(script["day"])
         asked = [turn["text"] for turn in script["turns"] if turn["role"] == "user"]
         session = self.memory.session(script["key"], context=asked[0])
         status = session.status_line
@@ -123,7 +139,7 @@ class Week:
         self._waiting = [item for item in self._waiting if item["day"] >= day]
         stored = []
         for item in due:
-            self._now = _moment(item["day"])
+            self._now = moment_of(item["day"])
             stored.append(self._store(item))
         return stored
 
@@ -148,5 +164,6 @@ class Week:
         return f"<!--mf {code} {rated}-->" if code and rated else ""
 
 
-def _moment(day: float) -> datetime:
+def moment_of(day: float) -> datetime:
+    """A day of the recording as a moment."""
     return BEGIN + timedelta(days=day)

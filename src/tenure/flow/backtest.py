@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from tenure.ports.scorer import BASE_VERSION
 from tenure.rank import fuse, influence, scores
 from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.rank.metrics import Interval, bootstrap_interval, paired_bootstrap
+from tenure.rank.seed_feed import seed_composite
 from tenure.store.predictor import TaughtSession
 
 MIN_SESSIONS = 5
@@ -143,23 +144,7 @@ def _column(place: int, session: TaughtSession) -> Floats:
 
 
 def _seed_composite(sources: scores.SourceWeights, session: TaughtSession) -> Floats:
-    known: Mapping[str, Floats] = {
-        name: session.features[:, place] for place, name in enumerate(FEATURES)
-    }
-    # How often it was demoted is not recorded; a demotion is rare, and moves one step.
-    weight = scores.source_weight(
-        known["provenance"].astype(np.intp),
-        known["confidence"],
-        np.zeros(len(session.labels), np.intp),
-        sources,
-    )
-    return scores.explain(
-        scores.relevance(known["cosine"], weight),
-        scores.recency(np.expm1(known["log_age_days"])),
-        known["stored_usefulness"],
-        known["confidence"],
-        known["frequency"],
-    ).composite
+    return seed_composite(dict(zip(FEATURES, session.features.T, strict=True)), sources)
 
 
 def _ndcg(session: TaughtSession, score: Floats) -> float:

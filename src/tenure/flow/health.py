@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from tenure.errors import TenureError
+from tenure.flow.predictor import decoded
+from tenure.model.shelf import models_beside
 from tenure.ports.embed_static import STATIC_NAME
 from tenure.ports.embedder import Embedder, EmbedderSpec, open_embedder
+from tenure.ports.scorer import Shelves, base_weights
 from tenure.store.base import Store
 from tenure.store.engine import side_files
 from tenure.store.features import schema_of, sqlite_features
@@ -56,6 +59,8 @@ class Patient:
     spec: EmbedderSpec
     now: datetime
     deep: bool = False
+    # The file that models start from, if it is another than the package's.
+    base_weights: str = ""
 
 
 def worst(checks: Sequence[Check]) -> Status:
@@ -161,6 +166,7 @@ def _store(patient: Patient) -> Iterator[Check]:
         told = f"version {found}" + ("" if found == newest else f", now brought to {newest}")
         yield Check("schema", "ok", told)
         yield _contents(store, deep=patient.deep)
+        yield _models(store, Shelves(models_beside(file), base_weights(patient.base_weights)))
         yield embedder_check
         if embedder is not None:
             yield _vectors(store, embedder)
@@ -195,6 +201,27 @@ def _contents(store: Store, *, deep: bool) -> Check:
         "; ".join(damage[:_DAMAGE_SHOWN]) + more,
         "`tenure export` saves what can be read, `tenure restore BACKUP` puts a backup in place",
     )
+
+
+def _models(store: Store, shelves: Shelves) -> Check:
+    """Whether every user's model is there and whole; one that is not gives way to an earlier."""
+    hint = "sessions go on with an earlier one; `tenure predictor train` makes a new one"
+    try:
+        states = {user: decoded(store.predictor_state(user)) for user in store.users()}
+    except TenureError as error:
+        return Check("models", "fail", error.message, error.hint or "")
+    found = []
+    for user, state in states.items():
+        fault = shelves.soundness(user, state.version).fault
+        if fault is not None:
+            found.append(f"{user}: model {state.version} cannot be used: {fault}")
+        elif state.lost is not None:
+            found.append(f"{user}: {state.lost}; model {state.version} serves in its place")
+    if found:
+        return Check("models", "warn", "; ".join(found[:_DAMAGE_SHOWN]), hint)
+    lost = sum(state.fallbacks for state in states.values())
+    told = f"; {lost} were lost and made up for" if lost else ""
+    return Check("models", "ok", f"every learned ranking has its model{told}")
 
 
 def _embedder(spec: EmbedderSpec) -> tuple[Embedder | None, Check]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from tenure.flow.believing import believed, keep
 from tenure.flow.compare import compare
 from tenure.flow.jobs import Effect, Handler
 from tenure.flow.judging import judge
 from tenure.flow.ratings import LEARN_JOB
 from tenure.flow.services import Services
 from tenure.flow.telling import tell
-from tenure.rank import belief, labels
+from tenure.rank import labels
+from tenure.rank.belief import Belief
 from tenure.store.base import Transaction
 from tenure.store.jobs import Job
 from tenure.store.sessions import Event, Labelled, Proof, SessionRecord, SessionScore
@@ -20,7 +22,6 @@ from tenure.types import MemoryRecord, SessionMemory
 
 # A memory deleted this soon after it was shown was probably deleted because of it.
 SOON = timedelta(hours=24)
-_SECONDS_PER_DAY = 86_400.0
 
 
 def handler(services: Services) -> Handler:
@@ -60,7 +61,7 @@ def _label(services: Services, job: Job) -> Effect:
     def effect(transaction: Transaction) -> None:
         user, key = session.user, session.key
         transaction.put_labels(user, key, [_labelled(*item) for item in made.items()], helped)
-        transaction.set_usefulness(user, useful)
+        keep(transaction, user, useful)
         current = transaction.session_of(user, key)
         if current.state == "ended":
             transaction.update_session(replace(current, state="finished"))
@@ -176,32 +177,20 @@ def _usefulness(
     session: SessionRecord,
     made: Mapping[str, labels.Label],
     now: datetime,
-) -> dict[str, float]:
-    """How useful memories have proved over all sessions that were shown them.
+) -> dict[str, Belief]:
+    """What is believed of memories by all sessions that were shown them, and all reports.
 
     What a judge thinks of a memory nobody saw says nothing about its claim.
     """
     told = {one: label for one, label in made.items() if label.value is not None}
     proofs = services.store.proofs(session.user, list(told))
-    found: dict[str, float] = {}
+    said = services.store.testimony(session.user, list(told))
+    found: dict[str, Belief] = {}
     for memory_id, label in told.items():
         # What this session said before it was labelled anew does not count beside what it says now.
         earlier = [one for one in proofs.get(memory_id, []) if one.session_key != session.key]
         fresh = Proof(
             session.key, session.started_at, label.agent, label.value or 0.0, label.rule == "known"
         )
-        found[memory_id] = _believed([*earlier, fresh], now)
+        found[memory_id] = believed([*earlier, fresh], said.get(memory_id, ()), now)
     return found
-
-
-def _believed(proofs: Sequence[Proof], now: datetime) -> float:
-    events = []
-    for proof in proofs:
-        day = proof.at.timestamp() / _SECONDS_PER_DAY
-        if proof.agent_score is not None:
-            events.append(belief.BeliefEvent(day, "agent", proof.agent_score, proof.session_key))
-        # A program that knows is no judge who guesses.
-        witness: belief.Witness = "agent" if proof.is_known else "judge"
-        events.append(belief.BeliefEvent(day, witness, proof.label, proof.session_key))
-    today = now.timestamp() / _SECONDS_PER_DAY
-    return round(belief.faded(belief.believe(events), today).usefulness, 6)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tenure.errors import BadReply, PortTimeout, TenureError
 from tenure.flow.context import Context
 from tenure.flow.pipeline import Stopwatch
-from tenure.flow.predictor import PredictorState, state_of
+from tenure.flow.predictor import PredictorState, served_kind, state_of
 from tenure.flow.services import Services
 from tenure.ports.scorer import ScoreRequest
 from tenure.rank import candidates, diversify, features, fuse, history, living, scores
@@ -137,7 +137,7 @@ def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ra
         baseline_ranks=fusion.baseline_ranks[order],
         predictor_ranks=fusion.predictor_ranks[order],
         overlaps=spread.overlaps[spread.order],
-        scorer=services.scorer.name if services.scorer and predicted is not None else None,
+        scorer=served_kind(services, state) if predicted is not None else None,
         model_version=state.version if predicted is not None else None,
     )
 

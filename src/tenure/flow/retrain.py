@@ -13,7 +13,7 @@ from tenure.flow.predictor import (
     TRAIN_KEY,
     PredictorState,
     decoded,
-    state_of,
+    known_state,
 )
 from tenure.flow.services import Services
 from tenure.flow.telling import tell
@@ -46,7 +46,7 @@ def queue(transaction: Transaction, user: str, now: datetime) -> None:
 
 
 def _train(services: Services, job: Job) -> Effect:
-    state = state_of(services, job.user)
+    state = known_state(services, job.user)
     if services.trainer is None or state.order_reason is None:
         return no_effect
     wanted = _order(services, job.user, state, state.order_reason)

@@ -19,8 +19,8 @@ from tenure.flow.predictor import (
     TRAIN_KEY,
     PredictorState,
     decoded,
-    rolled_back,
     known_state,
+    rolled_back,
 )
 from tenure.flow.services import Services
 from tenure.flow.telling import tell

@@ -100,8 +100,9 @@ def store_batch(
     services: Services,
     prepared: PreparedBatch,
     also: Callable[[Transaction], None] = lambda transaction: None,
+    then: Callable[[Transaction, list[WriteResult]], None] = lambda transaction, results: None,
 ) -> list[WriteResult]:
-    """Decides and stores one batch in one transaction, with whatever else belongs to it."""
+    """Decides and stores one batch in one transaction, with whatever belongs before and after."""
 
     def work(transaction: Transaction) -> list[WriteResult]:
         also(transaction)
@@ -115,6 +116,7 @@ def store_batch(
         ]
         for outcome, amount in Counter(result.outcome for result in results).items():
             transaction.count(services.user, f"write.{outcome}", amount)
+        then(transaction, results)
         return results
 
     return services.store.write(work)

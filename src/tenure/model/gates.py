@@ -74,6 +74,8 @@ class GateReport:
     canary_score_variance: float | None = None
     # The share of the incumbent's first five that are not among the challenger's.
     canary_topk_churn: float | None = None
+    # By how much it is above the best model kept.
+    canary_best_delta: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -172,6 +174,7 @@ def _compared(
         canary_ndcg_delta=drop.value,
         canary_score_variance=variance.value,
         canary_topk_churn=None if overlap.value is None else 1.0 - overlap.value,
+        canary_best_delta=None if best is None else float(np.mean(ours.ndcgs - best.ndcgs)),
     )
 
 

@@ -18,6 +18,12 @@ _NAME = re.compile(r"model-(0|[1-9][0-9]{0,8})\.sgpt")
 _LEFTOVER = re.compile(r"\.model-[0-9]+\.sgpt\.\w+" + re.escape(checkpoint.TEMPORARY_SUFFIX))
 
 
+def models_beside(store: Path) -> Path:
+    """The folder of the models that belong to a store's file, or to a backup's."""
+    # By its text: a path without a name is refused by whoever opens it, not here.
+    return Path(f"{store}-models")
+
+
 @dataclass(frozen=True, slots=True)
 class Shelf:
     """Where the models are kept; whatever else lies there is neither read nor removed."""
@@ -51,15 +57,19 @@ class Shelf:
             )
         return found
 
-    def prune(self, active: int) -> list[int]:
-        """Removes all but the active model, the three before it and any after it; says which."""
+    def prune(self, active: int, best: int | None = None) -> list[int]:
+        """Removes all but the active model, the three before it, any after it and the best.
+
+        Says which were removed.
+        """
         former = [version for version in self.versions() if version < active]
-        for version in former[KEPT_COUNT:]:
+        removed = [version for version in former[KEPT_COUNT:] if version != best]
+        for version in removed:
             self.path_of(version).unlink(missing_ok=True)
         for name in self._files():
             if _LEFTOVER.fullmatch(name):
                 _remove_if_left(self.folder / name)
-        return former[KEPT_COUNT:]
+        return removed
 
     def _files(self) -> list[str]:
         try:

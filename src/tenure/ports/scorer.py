@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -13,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.errors import BadCheckpoint, PortError
-from tenure.model import checkpoint
-from tenure.model.base import Model, Query
+from tenure.model import checkpoint, ranker
+from tenure.model.base import Model, Query, Rows
 from tenure.model.shelf import Shelf
 from tenure.model.tokens import words_of
 from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.world import World
 
+# What memories of a user say, by id; one that is gone is missing from the answer.
+Texts = Callable[[str, Sequence[str]], Mapping[str, str]]
 BASE_VERSION = 0
 _UNIT_BITS = 53
 _USER_CHARS = 200
@@ -85,24 +89,38 @@ class RandomScorer:
 class LocalScorer:
     """The models of a store, loaded into this process when they are first asked for."""
 
-    def __init__(self, shelves: Shelves, name: str) -> None:
+    reads_models = True
+
+    def __init__(self, shelves: Shelves, name: str, texts: Texts | None = None) -> None:
         self.name = name
         self._shelves = shelves
+        self._texts = texts
         self._lock = Lock()
         self._loaded: dict[str, tuple[int, Model]] = {}
 
     def score(self, request: ScoreRequest) -> NDArray[np.float64]:
         """One score per candidate, by the version that is asked for."""
         model = self._model(request)
+        if model.kind == ranker.KIND:
+            return model.score(Query(features=request.features))
         return model.score(
             Query(
                 features=request.features,
                 context=request.context,
                 vectors=request.vectors,
                 context_words=words_of(request.context_text),
+                words=self._words(request),
                 project_slot=project_slot(request.project),
             )
         )
+
+    def _words(self, request: ScoreRequest) -> tuple[Rows, ...]:
+        """The words of the candidates that have no vector; of the others none are read."""
+        vectors, ids = request.vectors, request.memory_ids
+        lacks = [True] * len(ids) if vectors is None else [not row.any() for row in vectors]
+        wanted = [one for one, lack in zip(ids, lacks, strict=True) if lack]
+        known = self._texts(request.user, wanted) if self._texts and wanted else {}
+        return tuple(words_of(known.get(one, "")) for one in ids)
 
     def _model(self, request: ScoreRequest) -> Model:
         with self._lock:
@@ -122,11 +140,33 @@ class LocalScorer:
 
 
 @dataclass(frozen=True, slots=True)
+class Soundness:
+    """Whether a model's file can be used here, whatever the vectors; its kind, and whose it reads.
+
+    `fault` says why not.
+    """
+
+    fault: str | None
+    kind: str = ""
+    embedder: str = ""
+
+    def fault_with(self, embedder: str) -> str | None:
+        """Why it cannot serve beside vectors of an embedder; None when it can."""
+        if self.fault is None and self.kind != "features" and self.embedder != embedder:
+            return f"it was trained on vectors of {self.embedder!r}, not of {embedder!r}"
+        return self.fault
+
+
+@dataclass(frozen=True, slots=True)
 class Shelves:
     """Where the models of a store's users are, and the base they start from."""
 
     folder: Path
     base: Path
+    # Files that were read once are not read again before they change.
+    _examined: dict[Path, tuple[tuple[int, ...], Soundness]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def of(self, user: str) -> Shelf:
         """The shelf of one user; names are no file names, so they are written as numbers."""
@@ -141,6 +181,28 @@ class Shelves:
             return checkpoint.read(self.base)
         return self.of(user).get(version)
 
+    def soundness(self, user: str, version: int) -> Soundness:
+        """Whether a model is there and whole; a file that did not change is not read again."""
+        path = self.base if version == BASE_VERSION else self.of(user).path_of(version)
+        try:
+            about = os.stat(path)
+            mark: tuple[int, ...] = (about.st_ino, about.st_mtime_ns, about.st_size)
+        except OSError as error:
+            return Soundness(f"{path.name}: {str(error.strerror).lower()}")
+        known = self._examined.get(path)
+        if known is None or known[0] != mark:
+            known = self._examined[path] = (mark, self._examine(user, version))
+        return known[1]
+
+    def _examine(self, user: str, version: int) -> Soundness:
+        try:
+            kept = self.checkpoint(user, version)
+            fault = checkpoint.fits(kept, kept.embedder, FEATURES, FEATURE_VERSION)
+            checkpoint.restored(kept)
+        except BadCheckpoint as error:
+            return Soundness(error.message)
+        return Soundness(fault, kept.kind, kept.embedder)
+
     def model(self, request: ScoreRequest) -> Model:
         """The model a request asks for, if it goes with what the request holds."""
         if request.feature_version != FEATURE_VERSION:
@@ -153,6 +215,13 @@ class Shelves:
             return checkpoint.restored(kept)
         except BadCheckpoint as error:
             raise PortError(error.message, hint=error.hint) from error
+
+
+def base_weights(named: str = "") -> Path:
+    """What models start from: the file that is named, else the one that comes with the package."""
+    if named:
+        return Path(named).expanduser()
+    return Path(__file__).parent.parent / "data" / "base.sgpt"
 
 
 def project_slot(project: str | None) -> int:

@@ -93,6 +93,8 @@ class _Life:
 class SidecarScorer:
     """Scores in a process of its own, which is started when it is first needed."""
 
+    reads_models = True
+
     def __init__(self, spec: SidecarSpec, name: str, world: World) -> None:
         self.name = name
         self._spec = spec

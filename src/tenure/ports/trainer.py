@@ -58,6 +58,8 @@ class TrainReport:
     canary_ndcg_delta: float | None = None
     canary_score_variance: float | None = None
     canary_topk_churn: float | None = None
+    # Against the best model kept, on the same canaries; None when there is none.
+    canary_best_delta: float | None = None
     gates: tuple[dict[str, Any], ...] = ()
     # What this way of learning makes of each session when it learns from all others; empty for a
     # scorer that is too slow to be asked so often.

@@ -120,7 +120,7 @@ def _masses(events: Iterable[BeliefEvent], day: float) -> tuple[float, float, fl
         groups[session, event.witness].append(event)
     parts: list[tuple[float, float, float]] = []
     for (_, witness), group in groups.items():
-        weight = min(EVENT_WEIGHTS[witness], SESSION_CAPS[witness] / len(group))
+        weight = _together(witness, len(group)) / len(group)
         parts += [_split(event, weight * _left(day - event.day)) for event in group]
     # Summed exactly, so that the order of the events leaves no trace.
     return (
@@ -128,6 +128,12 @@ def _masses(events: Iterable[BeliefEvent], day: float) -> tuple[float, float, fl
         math.fsum(part[1] for part in parts),
         math.fsum(part[2] for part in parts),
     )
+
+
+def _together(witness: Witness, count: int) -> float:
+    """What so many events of one witness in one session weigh: each adds, ever less, to the cap."""
+    cap = SESSION_CAPS[witness]
+    return float(cap * (1.0 - (1.0 - EVENT_WEIGHTS[witness] / cap) ** count))
 
 
 def _split(event: BeliefEvent, mass: float) -> tuple[float, float, float]:

@@ -12,8 +12,8 @@ from tenure.settings.model import BY_VARIABLE, GROUPS, SETTINGS, Settings, build
 from tenure.settings.value import ENV_PREFIX, Value, check, parse, suggestion
 
 CONFIG_LIMIT_BYTES = 65_536
-# Variables of the benchmarks and of the tests are nobody's settings.
-_FOREIGN_PREFIXES = ("TENURE_BENCH_", "TENURE_DEBUG", "TENURE_TEST_")
+# Variables of the benchmarks, of the tests and of the hook are nobody's settings.
+_FOREIGN_PREFIXES = ("TENURE_BENCH_", "TENURE_DEBUG", "TENURE_HOOK", "TENURE_TEST_")
 
 
 def load_settings(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tenure.ports.lines import Lines
-from tenure.ports.scorer import Shelves
+from tenure.ports.scorer import Shelves, base_weights
 from tenure.sidecar.rpc import Server
 from tenure.sidecar.service import SLOW, Service, Setup
 from tenure.world import World
@@ -41,11 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         service.close()
     return 0
-
-
-def base_weights() -> Path:
-    """The weights that come with the package."""
-    return Path(__file__).parent.parent / "data" / "base.sgpt"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

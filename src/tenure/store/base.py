@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.store.candidates import Gathered, Gathering, Trait
+from tenure.store.feedback import FeedbackReads, FeedbackVerbs
 from tenure.store.jobs import JobReads, JobVerbs
 from tenure.store.predictor import PredictorReads, PredictorVerbs
 from tenure.store.sessions import SessionReads, SessionVerbs
@@ -178,7 +179,7 @@ class EmbeddingState:
         return self.embedded_count >= self.memory_count
 
 
-class Transaction(SessionVerbs, JobVerbs, PredictorVerbs, Protocol):
+class Transaction(SessionVerbs, JobVerbs, PredictorVerbs, FeedbackVerbs, Protocol):
     """The verbs of one transaction."""
 
     def get(self, user: str, memory_id: str) -> MemoryRecord:
@@ -241,7 +242,7 @@ class Transaction(SessionVerbs, JobVerbs, PredictorVerbs, Protocol):
         """Notes how many lines of a file have been taken in."""
 
 
-class Store(SessionReads, JobReads, PredictorReads, Protocol):
+class Store(SessionReads, JobReads, PredictorReads, FeedbackReads, Protocol):
     """A place for memories."""
 
     path: Path

@@ -20,8 +20,16 @@ from tenure.store.session_rows import moment
 from tenure.text.imprint import MAX_WORDS, imprint
 from tenure.text.terms import query_terms
 
+LESSONS_KEPT = 256
 _SECONDS_PER_DAY = 86_400.0
 _NONE = -1
+_LESSONS = """SELECT session, started_at, project, embedder, coalesce(context_vector, x''),
+    context, learned FROM sessions"""
+_LEARNED_SINCE = "WHERE user = ? AND learned > ?"
+_THESE = "WHERE session IN (SELECT value FROM json_each(?))"
+_USES = """SELECT u.session, m.row, u.gain FROM uses u
+    JOIN memories m ON m.user = ? AND m.id = u.memory_id
+    WHERE u.session IN (SELECT value FROM json_each(?)) ORDER BY m.row"""
 
 Kind = TypeVar("Kind", bound=np.generic)
 
@@ -37,6 +45,12 @@ class _Lesson:
     rows: NDArray[np.int64]
     gains: NDArray[np.float64]
     words: NDArray[np.uint16]
+
+    @classmethod
+    def nothing(cls, at_days: float) -> _Lesson:
+        """A session of which nothing is left but its moment."""
+        none = np.empty(0, np.int64)
+        return cls(at_days, _NONE, None, b"", none, none.astype(np.float64), imprint(()))
 
     def vector_of(self, embedder: str | None) -> bytes:
         """The context's vector, if it is one of this embedder."""
@@ -121,6 +135,8 @@ class PastIndex:
     def __init__(self, user: str) -> None:
         self._user = user
         self._learned = 0
+        # Of the latest sessions: one that ends late is put in before them. Older ones are read
+        # again in the rare case that they are needed.
         self._lessons: dict[int, _Lesson] = {}
         # By time, with the session's number, which tells apart what began at the same moment.
         self._order: list[tuple[float, int]] = []
@@ -136,15 +152,20 @@ class PastIndex:
     def caught_up(self, connection: sqlite3.Connection, embedder: str | None) -> Past:
         """All that is known by now, with contexts of one embedder."""
         fresh = self._read_on(connection)
+        self._lessons.update(fresh)
         # What began before is as it was: only the sessions since then are put in anew.
         changed = min((self._placed(session) for session in fresh), default=len(self._order))
-        width = max((len(self._vector(session, embedder)) // 4 for session in fresh), default=0)
+        width = max((len(one.vector_of(embedder)) // 4 for one in fresh.values()), default=0)
         if embedder != self._arrays.embedder or width > self._arrays.width:
-            every = (len(self._vector(session, embedder)) // 4 for session in self._lessons)
-            self._arrays = _Arrays(embedder, max(every, default=0))
             changed = 0
         if changed < len(self._order):
-            self._arrays.put(changed, [self._lessons[one] for _, one in self._order[changed:]])
+            lessons = self._from(connection, changed)
+            if changed == 0:
+                every = (len(lesson.vector_of(embedder)) // 4 for lesson in lessons)
+                self._arrays = _Arrays(embedder, max(every))
+            self._arrays.put(changed, lessons)
+            latest = (session for _, session in self._order[-LESSONS_KEPT:])
+            self._lessons = {one: self._lessons[one] for one in latest if one in self._lessons}
         return self._arrays.past()
 
     def _placed(self, session: int) -> int:
@@ -155,31 +176,36 @@ class PastIndex:
             self._order.insert(place, key)
         return place
 
-    def _vector(self, session: int, embedder: str | None) -> bytes:
-        return self._lessons[session].vector_of(embedder)
+    def _from(self, connection: sqlite3.Connection, place: int) -> list[_Lesson]:
+        """The sessions from a place on, those read that are not at hand."""
+        wanted = [session for _, session in self._order[place:]]
+        missing = [session for session in wanted if session not in self._lessons]
+        again = {} if not missing else self._read(connection, _THESE, (as_json(missing),))
+        known = {**again, **self._lessons}
+        # What was purged meanwhile stays in the order, and says nothing.
+        return [known.get(session, _Lesson.nothing(at)) for at, session in self._order[place:]]
 
-    def _read_on(self, connection: sqlite3.Connection) -> list[int]:
-        fresh = connection.execute(
-            """SELECT session, started_at, project, embedder, coalesce(context_vector, x''),
-                context, learned FROM sessions
-                WHERE user = ? AND learned > ? ORDER BY learned""",
-            (self._user, self._learned),
-        ).fetchall()
-        if not fresh:
-            return []
+    def _read_on(self, connection: sqlite3.Connection) -> dict[int, _Lesson]:
+        """What was learned since the last time."""
+        return self._read(connection, _LEARNED_SINCE, (self._user, self._learned))
+
+    def _read(
+        self, connection: sqlite3.Connection, which: str, values: tuple[Any, ...]
+    ) -> dict[int, _Lesson]:
+        rows = connection.execute(f"{_LESSONS} {which} ORDER BY learned", values).fetchall()
+        if not rows:
+            return {}
         uses: dict[int, list[tuple[int, float]]] = {}
         for session, row, gain in connection.execute(
-            """SELECT u.session, m.row, u.gain FROM uses u
-                JOIN memories m ON m.user = ? AND m.id = u.memory_id
-                WHERE u.session IN (SELECT value FROM json_each(?)) ORDER BY m.row""",
-            (self._user, as_json(row[0] for row in fresh)),
+            _USES, (self._user, as_json(row[0] for row in rows))
         ):
             uses.setdefault(session, []).append((row, gain))
+        found: dict[int, _Lesson] = {}
         for left, (session, started_at, project, embedder, vector, context, learned) in zip(
-            range(len(fresh))[::-1], fresh, strict=True
+            range(len(rows))[::-1], rows, strict=True
         ):
             helped = uses.get(session, [])
-            self._lessons[session] = _Lesson(
+            found[session] = _Lesson(
                 moment(started_at).timestamp() / _SECONDS_PER_DAY,
                 self.project_number(project),
                 embedder,
@@ -190,4 +216,4 @@ class PastIndex:
                 imprint(query_terms(context, MAX_WORDS) if left < WORD_SESSIONS else ()),
             )
             self._learned = max(self._learned, learned)
-        return [row[0] for row in fresh]
+        return found

@@ -93,6 +93,16 @@ class TrainingRun:
 
 
 @dataclass(frozen=True, slots=True)
+class EntitySlice:
+    """How the predictor does where something about an entity helped, for show."""
+
+    kind: str
+    name: str
+    session_count: int
+    success_rate: float
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
     """How the predictor does in one project, for show."""
 
@@ -183,6 +193,9 @@ class PredictorReads(Protocol):
 
     def slices(self, user: str, limit: int) -> list[Slice]:
         """Success by project, those with the most sessions first."""
+
+    def entity_slices(self, user: str, limit: int) -> list[EntitySlice]:
+        """Success by entity that what helped was about, those with the most sessions first."""
 
     def training_runs(self, user: str, limit: int) -> list[TrainingRun]:
         """Trainings, latest first."""

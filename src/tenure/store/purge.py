@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 
+from tenure.store.schema_feedback import FEEDBACK_ERASURES
+
 # What stands in the history of others in place of a text that was erased.
 PURGED_TEXT = "[purged]"
 
@@ -53,6 +55,7 @@ def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int
         "UPDATE jobs SET error = NULL WHERE user = :user",
         _FORGET_USED,
         _FORGET_RELEVANCE,
+        *FEEDBACK_ERASURES,
         "DELETE FROM memories WHERE user = :user AND id = :id",
         _ORPHAN_ASPECTS,
     ):

@@ -71,7 +71,7 @@ class SqliteSessionReads:
     def session_of_code(self, user: str, code: str) -> SessionRecord:
         # From the latest on, where the code of whoever asks almost always is: no index is worth it.
         found = self._one(
-            """SELECT s.key FROM injections i JOIN sessions s ON s.session = i.session
+            """SELECT s.key FROM injections i CROSS JOIN sessions s ON s.session = i.session
                 WHERE i.code = ? AND s.user = ? ORDER BY i.session DESC LIMIT 1""",
             (code, user),
         )

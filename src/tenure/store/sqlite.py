@@ -31,6 +31,7 @@ from tenure.store.engine import Engine
 from tenure.store.index import MemoryIndex, Nearest
 from tenure.store.reads import SqliteReads, as_json
 from tenure.store.session_reads import SqliteSessionReads
+from tenure.store.sqlite_feedback import SqliteFeedbackReads
 from tenure.store.sqlite_jobs import SqliteJobReads
 from tenure.store.sqlite_predictor import SqlitePredictorReads
 from tenure.store.sqlite_write import SqliteTransaction
@@ -53,7 +54,7 @@ _LACKING = """SELECT t.row FROM memory_stats t
             (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
 
-class SqliteStore(SqliteSessionReads, SqliteJobReads, SqlitePredictorReads):
+class SqliteStore(SqliteSessionReads, SqliteJobReads, SqlitePredictorReads, SqliteFeedbackReads):
     """The storage contract on one SQLite file."""
 
     def __init__(self, path: Path) -> None:

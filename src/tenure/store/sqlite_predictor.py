@@ -17,6 +17,7 @@ from tenure.store.engine import Engine
 from tenure.store.predictor import (
     Comparison,
     ComparisonQuery,
+    EntitySlice,
     Rated,
     Slice,
     TaughtSession,
@@ -202,6 +203,25 @@ class SqlitePredictorReads:
                 (user, limit),
             ).fetchall()
         return [Slice(*row) for row in rows]
+
+    def entity_slices(self, user: str, limit: int) -> list[EntitySlice]:
+        with self._engine.read() as connection:
+            rows = connection.execute(
+                """WITH helped AS (
+                    SELECT DISTINCT c.session, c.predictor_won, a.entity
+                    FROM predictor_comparisons c
+                    JOIN uses u ON u.session = c.session
+                    JOIN memories m ON m.user = c.user AND m.id = u.memory_id
+                    JOIN attributes t ON t.row = m.row
+                    JOIN aspects a ON a.aspect = t.aspect
+                    WHERE c.user = ? AND c.predictor_won IS NOT NULL)
+                    SELECT e.kind, e.name, count(*), avg(h.predictor_won)
+                    FROM helped h JOIN entities e ON e.entity = h.entity
+                    WHERE e.kind <> 'project' GROUP BY e.entity
+                    ORDER BY count(*) DESC, e.kind, e.name LIMIT ?""",
+                (user, limit),
+            ).fetchall()
+        return [EntitySlice(*row) for row in rows]
 
     def training_runs(self, user: str, limit: int) -> list[TrainingRun]:
         with self._engine.read() as connection:

@@ -17,6 +17,7 @@ from tenure.store import rows as codec
 from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Probe
 from tenure.store.index import Nearest
 from tenure.store.reads import SqliteReads
+from tenure.store.sqlite_feedback import SqliteFeedback
 from tenure.store.sqlite_jobs import SqliteJobs
 from tenure.store.sqlite_predictor import SqlitePredictor
 from tenure.store.sqlite_sessions import SqliteSessions
@@ -43,7 +44,7 @@ _UPDATE = (
 )
 
 
-class SqliteTransaction(SqliteJobs, SqliteReads, SqliteSessions, SqlitePredictor):
+class SqliteTransaction(SqliteJobs, SqliteReads, SqliteSessions, SqlitePredictor, SqliteFeedback):
     """The verbs of one transaction; reads see what was written before them."""
 
     def __init__(

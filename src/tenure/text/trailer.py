@@ -1,9 +1,10 @@
 """Ratings out of an agent's reply, and a reply without them.
 
 Two forms are read: ours, `<!--mf CODE m1=0.8 m3=-0.2-->` (in braces where angle brackets do not
-get through, `{mf CODE m1=0.8}`), and `<memory-feedback>{"id": 0.8}</memory-feedback>`. The last complete one wins. One that names no code counts only as the end of
-the reply: elsewhere it is a reply *about* ratings. Whether a code is live and a name was shown is
-for the caller to say; so is that the text is the assistant's own.
+get through, `{mf CODE m1=0.8}`), and `<memory-feedback>{"id": 0.8}</memory-feedback>`. The last
+complete one wins. One that names no code counts only as the end of the reply: elsewhere it is a
+reply *about* ratings. Whether a code is live and a name was shown is for the caller to say; so is
+that the text is the assistant's own.
 """
 
 from __future__ import annotations

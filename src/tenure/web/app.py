@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -39,6 +39,8 @@ from tenure.web.routes import (
     entities,
     figures,
     hooks,
+    library,
+    mcp,
     memories,
     observing,
     predicting,
@@ -56,6 +58,8 @@ TABLE: tuple[Route, ...] = (
     *predicting.ROUTES,
     *observing.ROUTES,
     *figures.ROUTES,
+    *library.ROUTES,
+    *mcp.ROUTES,
 )
 
 JSON = "application/json"
@@ -168,25 +172,26 @@ class App:
         asked.path = route.path
         if route.access == "health":
             # Answered at once, however much is under way.
-            content, kind = self._worked(route, request, b"")
+            reply = self._worked(route, request, b"")
         else:
             # Before the body is waited for: whoever is refused shall know it at once.
             self._rate.take()
             self.workers.demand()
             _demand_json(request, asked.body)
             raw = await asked.body.read()
-            content, kind = await self.workers.run(partial(self._worked, route, request, raw))
-        return Response(content, media_type=kind, headers=_SAFE_HEADERS)
+            reply = await self.workers.run(partial(self._worked, route, request, raw))
+        return reply
 
-    def _worked(self, route: Route, request: Request, raw: bytes) -> tuple[bytes, str]:
+    def _worked(self, route: Route, request: Request, raw: bytes) -> Response:
         """Everything that takes time, on a thread of its own: decode, do, encode."""
         call = Call(
             self._engine,
             request.path_params,
             decode_query(request.scope["query_string"], route.query),
-            None if route.body is None else decode_body(raw, route.body),
+            _decoded(raw, route),
             request.scope[_STATE_KEY].id,
             request.scope[DOOR_KEY],
+            request.headers,
         )
         if route.operation is None:
             reply = route.handler(call)
@@ -194,8 +199,9 @@ class App:
             with self._engine.observer.timed(route.operation):
                 reply = route.handler(call)
         if isinstance(reply, Text):
-            return reply.content.encode("utf-8"), reply.media_type
-        return msgspec.json.encode(reply), JSON
+            content = reply.content.encode("utf-8")
+            return Response(content, reply.status, _SAFE_HEADERS, reply.media_type)
+        return Response(msgspec.json.encode(reply), headers=_SAFE_HEADERS, media_type=JSON)
 
     def _routed(self, routed: HTTPException, scope: Scope) -> TenureError:
         if routed.status_code != 405:
@@ -246,6 +252,12 @@ def _declared_bytes(scope: Scope) -> int | None:
         if name == b"content-length":
             found = int(value)
     return found
+
+
+def _decoded(raw: bytes, route: Route) -> Any:
+    if route.body is None or route.body is bytes:
+        return raw if route.body else None
+    return decode_body(raw, cast("type[msgspec.Struct]", route.body))
 
 
 def _demand_json(request: Request, body: Body) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from tenure.memory import Memory
 from tenure.settings import Settings
+from tenure.web.echoes import Echoes
 
 
 class Engine:
@@ -20,6 +21,7 @@ class Engine:
         self.settings = settings
         self.world = self._memory.services.world
         self.observer = self._memory.services.observer
+        self.echoes = Echoes(self.world.monotonic_ms)
         self.started_at: datetime = self.world.now()
         self._started_ms = self.world.monotonic_ms()
 

@@ -81,6 +81,15 @@ class ProjectOut(msgspec.Struct):
     success_rate: float
 
 
+class EntityOut(msgspec.Struct):
+    """How the predictor does where something about an entity helped, for show."""
+
+    kind: str
+    name: str
+    session_count: int
+    success_rate: float
+
+
 class SpeedOut(msgspec.Struct):
     """How long scoring took lately, and how long it may."""
 
@@ -127,6 +136,7 @@ class StatusOut(msgspec.Struct, kw_only=True):
     phase: Literal["collecting", "warming", "active", "disabled", "retraining"]
     reason: str | None
     alpha: float
+    earned_alpha: float
     success_rate: float
     scorer: str
     influence: str
@@ -148,11 +158,13 @@ class StatusOut(msgspec.Struct, kw_only=True):
     last_trained_at: str | None
     last_train_loss: float | None
     failures: int
+    fallbacks: int
     drift_resets: int
     is_drifting: bool
     scorer_drift_signal: float | None
     weighings: list[WeighingOut]
     project_success_rates: list[ProjectOut]
+    entity_success_rates: list[EntityOut]
     latency: SpeedOut
     calibration: CalibrationOut
     sidecar: SidecarOut

@@ -21,6 +21,7 @@ import uvicorn
 
 from tenure import __version__
 from tenure.codec import moment_text
+from tenure.flow.predictor import PREDICTOR_STEPS
 from tenure.settings import Settings, prepare_home
 from tenure.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME
 from tenure.web.app import TABLE, App
@@ -106,7 +107,7 @@ def serve(plan: Plan) -> bool:
 
 def _log_event(log: Log, category: str, event: str, told: Mapping[str, object]) -> None:
     """Sessions and what is learned from them; the steps on the way only for who looks into it."""
-    write = log.debug if category == "predictor" else log.info
+    write = log.debug if event in PREDICTOR_STEPS else log.info
     write(category, event, **told)
 
 

@@ -30,13 +30,28 @@ class Hook(Scoped, kw_only=True):
 
     session_key: SessionKey
     harness: str | None = None
+    # Without a project it says which one it is.
     cwd: str | None = None
+    relayed: Annotated[
+        bool,
+        Meta(
+            description="From a hook that cannot mend anything: what comes twice within 2 s is "
+            "answered once, an ended session goes on, a bad transcript_path is passed over"
+        ),
+    ] = False
+    client_home: Annotated[
+        str | None, Meta(description="The harness's own data folder, where it is not the usual one")
+    ] = None
 
 
 class SessionStart(Hook, kw_only=True):
-    """A session begins; `context` is its first prompt or task, when that is known already."""
+    """A session begins; `context` is its first prompt or task, when that is known already.
+
+    `source` is how it begins: after "compact" and "clear" everything may be shown again.
+    """
 
     context: str | None = None
+    source: str | None = None
 
 
 class RatedHook(Hook, kw_only=True):
@@ -46,9 +61,10 @@ class RatedHook(Hook, kw_only=True):
 
 
 class PromptSubmit(RatedHook, kw_only=True):
-    """The user typed something."""
+    """The user typed something; `silent` when the harness shows the agent nothing with it."""
 
     prompt: str
+    silent: bool = False
     transcript: Told | None = None
     transcript_path: str | None = None
 
@@ -102,6 +118,11 @@ class Injected(msgspec.Struct):
     memories: list[ShownOut]
     status_line: str
     recording: str = "on"
+
+    @classmethod
+    def nothing(cls) -> Injected:
+        """Nothing to show."""
+        return cls("", None, [], "")
 
     @classmethod
     def of(cls, served: Served) -> Injected:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -33,10 +33,11 @@ class Scoped(Query, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A reply that is not JSON."""
+    """A reply that is not JSON, or whose status says more than that it was done."""
 
     content: str
     media_type: str = "text/plain; charset=utf-8"
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Call:
     body: Any
     request_id: str
     door: Door = "tcp"
+    # By name in lower case; the first value of a name that is given several times.
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def memory(self) -> Memory:
         """The memory for the scope that the request names in its body, else in its query."""
@@ -68,9 +71,10 @@ class Route:
     handler: Handler
     access: Access
     summary: str
-    # The types of what comes in and goes out; a body of None means that there is none.
+    # The types of what comes in and goes out; a body of None means that there is none, and one of
+    # bytes is handed over as it came.
     query: type[Query] = Query
-    body: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | type[bytes] | None = None
     reply: Any
     # The name under which the observer keeps how long it took.
     operation: str | None = None

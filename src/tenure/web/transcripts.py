@@ -6,14 +6,13 @@ harnesses are known to write, to a regular file of ours without any link on the 
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenure.errors import InputError
+from tenure.web.messages import Message, read_messages
 
 if TYPE_CHECKING:
     from tenure.web.table import Call
@@ -27,29 +26,47 @@ HARNESS_FOLDERS = (
     ".cursor/projects",
     ".openclaw/agents",
     ".local/share/opencode",
+    ".config/Code/User/workspaceStorage",
+    "Library/Application Support/Code/User/workspaceStorage",
 )
-# The end is what counts, and what is read of it is cut further on; a prompt waits for it.
+# The same where somebody moved a harness's own folder elsewhere.
+MOVED_FOLDERS = ("projects", "sessions", ".gemini/tmp", "session-state")
+# The end is what counts, and what is read of it is cut further on.
 TAIL_LIMIT_BYTES = 1 << 20
+# Whoever waits for a prompt waits for this too, and only the last replies are of interest.
+NEAR_LIMIT_BYTES = 1 << 18
 _PATH_LIMIT_CHARS = 4_096
 # A pipe must not be waited for.
 _STEP = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def told(call: Call, transcript: Any, path: str | None) -> Any:
+def told(call: Call, transcript: Any, path: str | None, limit_bytes: int = TAIL_LIMIT_BYTES) -> Any:
     """The transcript itself, or what stands in the file that was named instead."""
     if transcript is not None or path is None:
         return transcript
-    if call.door != "socket":
-        raise InputError(
-            "transcript_path is only followed for callers on the Unix socket",
-            hint="send the transcript itself",
-        )
-    return read_file(path, Path(os.path.expanduser("~")))
+    try:
+        if call.door != "socket":
+            raise InputError(
+                "transcript_path is only followed for callers on the Unix socket",
+                hint="send the transcript itself",
+            )
+        return read_file(path, Path(os.path.expanduser("~")), call.body.client_home, limit_bytes)
+    except InputError:
+        if not call.body.relayed:
+            raise
+        # Who relays cannot send another one, and the rest is worth hearing.
+        call.engine.observer.count("hooks.transcript_refused")
+        return None
 
 
-def read_file(path: str, home: Path) -> list[Any]:
-    """The lines of a harness's transcript, the latest ones if it is long; none before it exists."""
-    folder, names = _placed(path, home)
+def read_file(
+    path: str, home: Path, moved: str | None = None, limit_bytes: int = TAIL_LIMIT_BYTES
+) -> list[Message]:
+    """The messages of a harness's transcript, the latest ones if it is long; none before it exists.
+
+    `moved` is where the harness keeps its own data when that is not in the user's home.
+    """
+    folder, names = _placed(path, home, moved)
     try:
         descriptor = _opened(folder, names)
     except FileNotFoundError:
@@ -59,21 +76,23 @@ def read_file(path: str, home: Path) -> list[Any]:
         raise InputError(f"the transcript cannot be read: {error.strerror}") from error
     with open(descriptor, "rb") as opened:
         about = os.fstat(descriptor)
-        opened.seek(max(0, about.st_size - TAIL_LIMIT_BYTES))
-        raw = opened.read(TAIL_LIMIT_BYTES)
-    # Not splitlines: other line separators may stand inside a JSON text as they are.
-    lines = raw.decode("utf-8", "replace").split("\n")
-    # A cut first line is no whole object any more.
-    return list(_messages(lines[1:] if about.st_size > TAIL_LIMIT_BYTES else lines))
+        opened.seek(max(0, about.st_size - limit_bytes))
+        raw = opened.read(limit_bytes)
+    if about.st_size > limit_bytes:
+        # A cut first line is no whole object any more.
+        raw = raw.partition(b"\n")[2]
+    return read_messages(raw.decode("utf-8", "replace"))
 
 
-def _placed(path: str, home: Path) -> tuple[Path, tuple[str, ...]]:
+def _placed(path: str, home: Path, moved: str | None) -> tuple[Path, tuple[str, ...]]:
     """The harness's folder that a path lies in, and the way from there; nothing is looked at."""
     if not path or "\0" in path or len(path) > _PATH_LIMIT_CHARS:
         raise InputError("transcript_path is no path")
     named = home / path[2:] if path.startswith("~/") else Path(path)
-    for known in HARNESS_FOLDERS:
-        folder = home / known
+    folders = [home / known for known in HARNESS_FOLDERS]
+    if moved and os.path.isabs(moved) and "\0" not in moved:
+        folders += [Path(moved) / known for known in MOVED_FOLDERS]
+    for folder in folders:
         # The folder itself may be kept elsewhere, behind a link of the user's.
         real = Path(os.path.realpath(folder))
         for start in (folder, real):
@@ -99,21 +118,3 @@ def _opened(folder: Path, names: tuple[str, ...]) -> int:
         return step
     os.close(step)
     raise InputError("a transcript is a regular file of one's own, and no link to one")
-
-
-def _messages(lines: list[str]) -> Iterator[Any]:
-    """The messages in JSON lines, out of whatever each harness wraps them in."""
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            # A harness may be writing the last line right now.
-            continue
-        if not isinstance(entry, dict) or entry.get("isSidechain") or entry.get("isMeta"):
-            continue
-        inner = next(
-            (entry[key] for key in ("message", "payload") if isinstance(entry.get(key), dict)),
-            entry,
-        )
-        if any(key in inner for key in ("role", "content", "text", "arguments", "output")):
-            yield inner

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tenure.errors import NotFound
+from tenure.memory import Memory
 from tenure.text.entities import entity_key
+from tenure.types import EntityView
 from tenure.web import replies, wire
 from tenure.web.table import Call, Route, Scoped
 
@@ -14,16 +16,21 @@ def listing(call: Call) -> replies.Entities:
     return replies.Entities([replies.EntityOut.of(e) for e in call.memory().entities(query.limit)])
 
 
-def describe(call: Call) -> replies.EntityPage:
-    """All that is known about an entity, by its id in the list or as a text names it."""
-    memory, key = call.memory(), call.path["key"]
+def described(memory: Memory, key: str) -> EntityView:
+    """What is known about an entity, by its id in the list or as a text names it."""
     kind, colon, name = key.partition(":")
     try:
-        view = memory.describe(key)
+        return memory.describe(key)
     except NotFound:
         if not (colon and name):
             raise
-        view = memory.services.store.describe(memory.scope, entity_key(kind, name))
+        return memory.services.store.describe(memory.scope, entity_key(kind, name))
+
+
+def describe(call: Call) -> replies.EntityPage:
+    """All that is known about an entity."""
+    memory = call.memory()
+    view = described(memory, call.path["key"])
     ids = dict.fromkeys(found for members in view.aspects.values() for found in members)
     return replies.EntityPage.of(view, [memory.get(memory_id) for memory_id in ids])
 

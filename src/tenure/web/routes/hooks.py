@@ -11,56 +11,115 @@ from tenure.flow.drafts import checked_name
 from tenure.flow.prompt import PromptRequest, prompt
 from tenure.flow.start import start
 from tenure.memory import Memory
+from tenure.store.sessions import SessionRecord
+from tenure.text.fence import BLOCK_LIMIT_CHARS, units
 from tenure.text.transcript import read_turns
 from tenure.web import session_wire as wire
+from tenure.web.messages import without_context
+from tenure.web.project import project_of
 from tenure.web.table import Call, Route
-from tenure.web.transcripts import told
+from tenure.web.transcripts import NEAR_LIMIT_BYTES, told
+
+# Ways to begin after which the agent has nothing before its eyes any more.
+FORGETFUL = ("compact", "clear")
+# The way to begin after which it still has all that it had.
+RESUMED = "resume"
 
 
-def _memory(call: Call) -> Memory:
-    """The memory for a hook's scope; one agent does not go on with another's session."""
-    memory, key = call.memory(), call.body.session_key
-    checked_name("session_key", key)
+def _opened(call: Call) -> tuple[Memory, SessionRecord | None]:
+    """The memory for a hook's scope, and its session where it is known.
+
+    One agent does not go on with another's session.
+    """
+    body: wire.Hook = call.body
+    checked_name("session_key", body.session_key)
+    project = project_of(body.cwd) if body.project is None else body.project
+    memory = call.engine.view(body.user, body.agent, project)
     with contextlib.suppress(NotFound):
-        known_session(memory.services, memory.scope, key)
-    return memory
+        return memory, known_session(memory.services, memory.scope, body.session_key)
+    return memory, None
+
+
+def _is_echo(call: Call, *said: str | None) -> bool:
+    """Whether a client told the same a moment ago, from another of its files."""
+    body: wire.Hook = call.body
+    parts = (type(body).__name__, body.user, body.session_key, *said)
+    return body.relayed and call.engine.echoes.is_echo(*(part or "" for part in parts))
 
 
 def session_start(call: Call) -> wire.Injected:
     """A session begins: what it should be shown."""
     body: wire.SessionStart = call.body
-    memory = _memory(call)
-    request = StartRequest(
-        body.session_key, memory.scope, body.context, body.harness, body.cwd, call.request_id
+    memory, known = _opened(call)
+    if _is_echo(call, body.source, body.context):
+        return wire.Injected.nothing()
+    if known is not None and body.source in FORGETFUL:
+        ending.compact(memory.services, ending.EndRequest(known.key, known.user))
+    is_told = known is not None and body.source == RESUMED and _has_before_its_eyes(memory, known)
+    served = wire.Injected.of(start(memory.services, _beginning(call, memory, body.context)))
+    # The session is open again; what the agent has before its eyes is not told twice.
+    return wire.Injected.nothing() if is_told else served
+
+
+def _has_before_its_eyes(memory: Memory, session: SessionRecord) -> bool:
+    shown = memory.services.store.shown(session.user, session.key)
+    return any(one.in_context for one in shown)
+
+
+def _beginning(call: Call, memory: Memory, context: str | None = None) -> StartRequest:
+    body: wire.Hook = call.body
+    return StartRequest(
+        body.session_key, memory.scope, context, body.harness, body.cwd, call.request_id
     )
-    return wire.Injected.of(start(memory.services, request))
 
 
 def user_prompt_submit(call: Call) -> wire.Injected:
     """A prompt: what it calls to mind."""
     body: wire.PromptSubmit = call.body
-    memory = _memory(call)
-    found = told(call, body.transcript, body.transcript_path)
+    memory, known = _opened(call)
+    if _is_echo(call, body.prompt) or (body.silent and known is None):
+        # A session must not begin with memories that nobody sees.
+        return wire.Injected.nothing()
+    before = wire.Injected.nothing()
+    if body.relayed and known is not None and known.state != "open":
+        # It goes on, and its client did not say so.
+        before = wire.Injected.of(start(memory.services, _beginning(call, memory)))
+    found = told(call, body.transcript, body.transcript_path, NEAR_LIMIT_BYTES)
     request = PromptRequest(
         body.session_key,
         memory.scope,
-        body.prompt,
+        without_context(body.prompt) if body.harness == "gemini-cli" else body.prompt,
         body.harness,
         body.cwd,
         body.memory_feedback,
         () if found is None else read_turns(found),
         call.request_id,
+        body.silent,
     )
-    return wire.Injected.of(prompt(memory.services, request))
+    return _joined(before, wire.Injected.of(prompt(memory.services, request)))
+
+
+def _joined(before: wire.Injected, now: wire.Injected) -> wire.Injected:
+    """Two texts as one, if a client takes that much."""
+    if not before.inject:
+        return now
+    whole = "\n".join(text for text in (before.inject, now.inject) if text)
+    if units(whole) > BLOCK_LIMIT_CHARS:
+        return before
+    now.inject, now.injection = whole, now.injection or before.injection
+    now.memories = [*before.memories, *now.memories]
+    return now
 
 
 def stop(call: Call) -> wire.Taken:
     """The agent has replied: the ratings at the end of its text."""
     body: wire.Stop = call.body
-    memory = _memory(call)
+    memory, _ = _opened(call)
+    if body.last_assistant_message and _is_echo(call, body.last_assistant_message):
+        return wire.Taken(0, [])
     reply, path = body.last_assistant_message, body.transcript_path
     # A reply that was handed over need not be looked for.
-    found = told(call, None, path if reply is None else None)
+    found = told(call, None, path if reply is None else None, NEAR_LIMIT_BYTES)
     request = ratings.ReplyCall(
         memory.scope.user,
         body.session_key,
@@ -74,7 +133,7 @@ def stop(call: Call) -> wire.Taken:
 def pre_compact(call: Call) -> wire.Taken:
     """The agent is about to forget: late ratings, then everything may be shown again."""
     body: wire.Compact = call.body
-    memory = _memory(call)
+    memory, _ = _opened(call)
     request = ending.EndRequest(
         body.session_key,
         memory.scope.user,
@@ -87,7 +146,7 @@ def pre_compact(call: Call) -> wire.Taken:
 def session_end(call: Call) -> wire.EndedOut:
     """A session is over: how it went, and one job to learn from it."""
     body: wire.SessionEnd = call.body
-    memory = _memory(call)
+    memory, _ = _opened(call)
     ended = ending.end(
         memory.services,
         ending.EndRequest(
@@ -107,7 +166,10 @@ def session_end(call: Call) -> wire.EndedOut:
 def feedback(call: Call) -> wire.Taken:
     """Ratings of what a session was shown, from the agent's tool."""
     body: wire.Feedback = call.body
-    memory = _memory(call)
+    memory = call.memory()
+    checked_name("session_key", body.session_key)
+    with contextlib.suppress(NotFound):
+        known_session(memory.services, memory.scope, body.session_key)
     request = ratings.RatingCall(
         memory.scope.user, body.session_key, body.ratings, "tool", body.injection
     )

@@ -13,7 +13,7 @@ from tenure.flow.diagnostics import DOMAINS, Domain
 from tenure.flow.liveness import liveness
 from tenure.flow.observe import Latency
 from tenure.flow.pipeline import FLOWS
-from tenure.flow.predictor import state_of
+from tenure.flow.predictor import known_state
 from tenure.memory import Memory
 from tenure.web.session_wire import UserQuery
 from tenure.web.table import Call, Route
@@ -129,7 +129,7 @@ def _predictor(call: Call, memory: Memory, took: Mapping[str, Latency]) -> Worke
         {
             "pid": life.pid,
             "model_ready": life.is_ready,
-            "model_version": state_of(memory.services, memory.scope.user).version,
+            "model_version": known_state(memory.services, memory.scope.user).version,
             "scores_processed": scored.count,
             "trainings_completed": trained.count,
             "last_score_latency_ms": scored.last_ms,

@@ -9,7 +9,7 @@ import msgspec
 from tenure.codec import parse_moment
 from tenure.errors import NotFound
 from tenure.flow import standing, steering
-from tenure.flow.predictor import state_of
+from tenure.flow.predictor import known_state
 from tenure.flow.timeline import timeline
 from tenure.memory import Memory
 from tenure.rank.features import FEATURES
@@ -125,7 +125,7 @@ def calibrate(call: Call) -> wire.Calibration:
     told = [one for one in kept if (one.session_key, one.memory_id) in ratings]
     if not ratings or asked.count is not None:
         told += steering.calibrate_offer(services, user, asked.count or steering.OFFER_MIN)
-    found = standing.calibration(services, user, state_of(services, user))
+    found = standing.calibration(services, user, known_state(services, user))
     return wire.Calibration(msgspec.convert(found, wire.CalibrationOut), _questions(memory, told))
 
 

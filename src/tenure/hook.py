@@ -1,0 +1,400 @@
+"""What agents' clients run at their events: one file for all of them, standard library only.
+
+A client's event comes in as JSON on stdin, is told to the daemon, and what the daemon wants the
+agent to see goes out as JSON on stdout, each in the client's own shape. Whatever happens, the exit
+code is 0 and stderr stays empty: a memory must never be what keeps somebody from working. Run as
+`python -I -S hook.py --harness NAME`; every import here is waited for at every prompt.
+"""
+
+from __future__ import annotations
+
+# The inside of `json`, `signal` and `socket`: loading those takes longer than all the rest.
+import _json
+import _signal as signal  # type: ignore[import-not-found]
+import _socket
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+# Canonical events, by the daemon's names for them; a guard before tools will be one more.
+START, PROMPT, REPLY = "session-start", "user-prompt-submit", "stop"
+COMPACT, END = "pre-compact", "session-end"
+DISPLAY = "display"  # This one is not told to the daemon.
+
+SWITCH, HIDE_SWITCH = "TENURE_HOOK", "TENURE_HOOK_HIDE_RATINGS"
+# Nobody waits longer than this, whatever hangs.
+BUDGET_S = 2.0
+# Claude Code gives all hooks at a session's end 1.5 s together.
+END_BUDGET_S = 1.0
+# A daemon is up after about 0.7 s; only a session's beginning is worth waiting for it.
+START_WAIT_S = 1.0
+LATER_WAIT_S, PAUSE_S = 15.0, 0.02
+# A daemon that could not start is not tried again at every prompt.
+RETRY_AFTER_S = 30.0
+
+INPUT_LIMIT_BYTES, ANSWER_LIMIT_BYTES = 8 << 20, 4 << 20
+# Clients cut at 10,000, counted as JavaScript counts.
+CONTEXT_LIMIT_UNITS = 9_500
+KEY_LIMIT_CHARS, PATH_LIMIT_CHARS, TEXT_LIMIT_CHARS = 256, 4_096, 100_000
+
+_TRAILER = r"(?m)^[ \t]{0,8}<!--[ \t]{0,4}mf[ :][^\n]{0,2000}-->[ \t]{0,8}(?:\n|\Z)"
+
+
+class Harness:
+    """One client.
+
+    `events`: its names for them. `reply`: the field with the agent's reply, if there is one; else
+    the transcript has it. `shows`: the events whose answer the agent gets to see. `home`: the
+    variable by which people move the client's own data elsewhere.
+    """
+
+    shape, reply, home = "nested", "last_assistant_message", ""
+    shows: tuple[str, ...] = (START, PROMPT)
+
+    def __init__(self, events: dict[str, str], **other: Any) -> None:
+        self.events = events
+        self.__dict__.update(other)
+
+
+_EVENTS = (START, PROMPT, REPLY, COMPACT, END)
+_NAMES = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
+_COMMON = dict(zip(_NAMES, _EVENTS, strict=True))
+_NAMES = ("sessionStart", "userPromptSubmitted", "agentStop", "preCompact", "sessionEnd")
+_CAMEL = dict(zip(_NAMES, _EVENTS, strict=True))
+_CURSOR = {"beforeSubmitPrompt": PROMPT, "afterAgentResponse": REPLY, "stop": REPLY}
+# Its PreCompress comes before every request to the model and means nothing.
+_GEMINI = {"SessionStart": START, "BeforeAgent": PROMPT, "AfterAgent": REPLY, "SessionEnd": END}
+_CLAUDE = {**_COMMON, "StopFailure": REPLY, "MessageDisplay": DISPLAY}
+HARNESSES = {
+    "claude-code": Harness(_CLAUDE, home="CLAUDE_CONFIG_DIR"),
+    "codex": Harness(_COMMON, home="CODEX_HOME"),
+    "gemini-cli": Harness(_GEMINI, reply="prompt_response", home="GEMINI_CLI_HOME"),
+    "copilot-cli": Harness(_CAMEL, shape="flat", reply="", home="COPILOT_HOME"),
+    # It runs the hooks in Claude Code's settings as well, under either name.
+    "cursor": Harness({**_COMMON, **_CAMEL, **_CURSOR}, shape="cursor", reply="text"),
+    # What is answered to a prompt is dropped there: only a session's beginning can show memories.
+    "vscode": Harness(_COMMON, reply="", shows=(START,)),
+}
+# Copilot CLI does not say which event it is; what comes with it does.
+_GUESSES = {"prompt": "userPromptSubmitted", "stopReason": "agentStop", "source": "sessionStart"}
+_GUESSES |= {"reason": "sessionEnd", "trigger": "preCompact"}
+# Prompts by people, and by programs that speak for them; others are the client's own.
+_TYPED = ("", "user", "sdk")
+# What says that nobody is where the daemon should be.
+_DOWN = (FileNotFoundError, ConnectionRefusedError)
+_WRONG = (OSError, ValueError, ArithmeticError, RecursionError)
+
+
+# -- what comes in and goes out -------------------------------------------------------------
+
+
+def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
+    """What to print for one event; nothing when there is nothing to say or something is wrong."""
+    flags, switch = _flags(arguments), environ.get(SWITCH, "").strip().lower()
+    try:
+        payload = _decoded(raw)
+    except (ValueError, RecursionError):
+        return b""
+    if switch == "off" or not isinstance(payload, dict) or _text(payload, "agent_id"):
+        # A subagent was shown nothing, so it has nothing to rate.
+        return b""
+    name = _caller(flags.get("--harness", ""), payload)
+    row = HARNESSES.get(name)
+    if row is None:
+        return b""
+    told = _text(payload, "hook_event_name", "hookEventName") or flags.get("--event", "")
+    native = told or next((guess for key, guess in _GUESSES.items() if key in payload), "")
+    event = row.events.get(native, "")
+    if event == DISPLAY:
+        is_wanted = "--hide-ratings" in flags or environ.get(HIDE_SWITCH, "").lower() == "on"
+        return _displayed(payload) if is_wanted else b""
+    body = _body(event, row, payload)
+    if body is None:
+        return b""
+    body |= {"harness": name, "client_home": environ.get(row.home, "")[:PATH_LIMIT_CHARS]}
+    home = _home(flags.get("--home", ""), environ)
+    deadline = time.monotonic() + (END_BUDGET_S if event == END else BUDGET_S - 0.1)
+    try:
+        text = _asked(home, event, body, deadline)
+    except _DOWN:
+        text = "" if switch == "nostart" else _woken(home, event, body, environ)
+    except _WRONG:
+        return b""
+    return _shaped(row, event, native, text)
+
+
+def _flags(arguments: list[str]) -> dict[str, str]:
+    """Options by name; what is not known is passed over."""
+    found: dict[str, str] = {}
+    for place, word in enumerate(arguments):
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            found[name] = value if equals else "".join(arguments[place + 1 : place + 2])
+    return found
+
+
+def _caller(name: str, payload: dict[str, Any]) -> str:
+    """The client that calls: two of them also run hooks that were written for others."""
+    if "cursor_version" in payload:
+        return "cursor"
+    is_vscode = "hookEventName" in payload and name in ("claude-code", "copilot-cli")
+    return "vscode" if is_vscode else name
+
+
+def _text(payload: dict[str, Any], *names: str) -> str:
+    """The first of these fields that is a text with something in it."""
+    found = (payload.get(name) for name in names)
+    return next((value for value in found if isinstance(value, str) and value), "")
+
+
+def _body(event: str, row: Harness, payload: dict[str, Any]) -> dict[str, Any] | None:
+    """What the daemon is told; None when the event is nothing to tell of."""
+    named = _text(payload, "session_id", "sessionId", "conversation_id")[: 2 * KEY_LIMIT_CHARS]
+    key = "".join(character for character in named if character.isprintable())
+    key = key[:KEY_LIMIT_CHARS].strip()
+    if not event or not key:
+        return None
+    body: dict[str, Any] = {"session_key": key, "relayed": True, "cwd": _cwd(payload)}
+    source = _text(payload, "source")[:40]
+    if event == START:
+        # The first prompt, if it is there, is not told as context: it comes again as a prompt,
+        # and what it matches then must not have been chosen by it.
+        return {**body, "source": source}
+    if event == PROMPT:
+        if source not in _TYPED:
+            return None
+        body["prompt"] = _text(payload, "prompt")[:TEXT_LIMIT_CHARS]
+        body["silent"] = PROMPT not in row.shows
+    reply = _text(payload, row.reply) if event == REPLY else ""
+    if reply:
+        return {**body, "last_assistant_message": reply[-TEXT_LIMIT_CHARS:]}
+    path = _text(payload, "transcript_path", "transcriptPath")
+    return {**body, "transcript_path": path} if 0 < len(path) <= PATH_LIMIT_CHARS else body
+
+
+def _cwd(payload: dict[str, Any]) -> str:
+    roots = payload.get("workspace_roots")
+    first = roots[0] if isinstance(roots, list) and roots else ""
+    return (_text(payload, "cwd") or (first if isinstance(first, str) else ""))[:PATH_LIMIT_CHARS]
+
+
+def _shaped(row: Harness, event: str, native: str, text: str) -> bytes:
+    """A text for the agent as its client wants it; one that would be cut is not worth showing."""
+    units = len(text.encode("utf-16-le", "replace")) // 2
+    if event not in row.shows or not 0 < units <= CONTEXT_LIMIT_UNITS:
+        return b""
+    if row.shape == "flat":
+        return _encoded({"additionalContext": text})
+    if row.shape == "cursor":
+        going_on = {"continue": True} if event == PROMPT else {}
+        return _encoded({**going_on, "additional_context": text})
+    return _encoded({"hookSpecificOutput": {"hookEventName": native, "additionalContext": text}})
+
+
+def _displayed(payload: dict[str, Any]) -> bytes:
+    """What is shown of a reply without the line that rates memories; the reply itself keeps it."""
+    import re
+
+    delta = _text(payload, "delta")
+    bare = re.sub(_TRAILER, "", delta) if len(delta) <= TEXT_LIMIT_CHARS else delta
+    shown = {"hookEventName": "MessageDisplay", "displayContent": bare}
+    return _encoded({"hookSpecificOutput": shown}) if bare != delta else b""
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return _written(value).encode("utf-8", "replace")
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{_json.encode_basestring(key)}:{_written(value[key])}" for key in value)
+        return "{" + ",".join(pairs) + "}"
+    return str(value).lower() if isinstance(value, bool) else _json.encode_basestring(value)
+
+
+class _Rules:
+    """How JSON is read, as the scanner wants to be told."""
+
+    strict, object_hook, object_pairs_hook = True, None, None
+    parse_float, parse_int, parse_constant = float, int, float
+
+
+def _decoded(raw: bytes) -> Any:
+    text = raw.decode("utf-8").strip(" \t\r\n\ufeff")
+    try:
+        value, end = _json.make_scanner(_Rules)(text, 0)  # type: ignore[arg-type]
+    except StopIteration:
+        end = -1
+    if end != len(text):
+        raise ValueError("this is no JSON")
+    return value
+
+
+# -- the daemon -----------------------------------------------------------------------------
+
+
+def _home(given: str, environ: Mapping[str, str]) -> str:
+    """The data folder, by the same rule as everywhere."""
+    own = environ.get("HOME") or os.path.expanduser("~")
+    chosen = given or environ.get("TENURE_HOME", "") or os.path.join(own, ".tenure")
+    if chosen == "~" or chosen.startswith("~/"):
+        chosen = os.path.join(own, chosen[2:])
+    return os.path.abspath(chosen)
+
+
+def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> str:
+    """Tells the daemon; what it wants the agent to see, if anything."""
+    connection, host, token = _connected(home, deadline)
+    try:
+        content = _encoded(body)
+        head = (
+            f"POST /api/hooks/{event} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        connection.sendall(head.encode("ascii") + content)
+        raw = b""
+        while len(raw) <= ANSWER_LIMIT_BYTES:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            piece = connection.recv(65_536)
+            raw += piece
+            if not piece or time.monotonic() > deadline:
+                break
+    finally:
+        connection.close()
+    first, _, rest = raw.partition(b"\r\n\r\n")
+    answer = _decoded(rest) if first.startswith(b"HTTP/1.1 200 ") else None
+    return _text(answer, "inject") if isinstance(answer, dict) else ""
+
+
+def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
+    """A connection, the name to call the daemon by, and what its port needs to be shown."""
+    try:
+        with open(os.path.join(home, "daemon.json"), "rb") as file:
+            told = _decoded(file.read(65_536))
+        path, url = told["socket"], told["url"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileNotFoundError from error
+    family, address, host, token = _socket.AF_UNIX, path, "localhost", ""
+    if not isinstance(path, str):
+        host = str(url).partition("://")[2].partition("/")[0]
+        name, _, port = host.rpartition(":")
+        family = _socket.AF_INET6 if name.startswith("[") else _socket.AF_INET
+        address = (name.strip("[]"), int(port))
+        with open(os.path.join(home, "token"), encoding="ascii") as file:
+            token = f"Authorization: Bearer {file.read(1_000).strip()}\r\n"
+    connection = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        connection.connect(address)
+    except _WRONG:
+        connection.close()
+        raise
+    return connection, host, token
+
+
+# -- a daemon that is down ------------------------------------------------------------------
+
+
+def _woken(home: str, event: str, body: dict[str, Any], environ: Mapping[str, str]) -> str:
+    """Starts the daemon; only a session's beginning waits for it, and not for long."""
+    try:
+        _start(home, environ)
+        if event == START:
+            return _patiently(home, event, body, START_WAIT_S)
+        if event != PROMPT:
+            _later(lambda: _patiently(home, event, body, LATER_WAIT_S))
+    except _WRONG:
+        pass
+    return ""
+
+
+def _patiently(home: str, event: str, body: dict[str, Any], wait_s: float) -> str:
+    """Tells the daemon as soon as it is there."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return _asked(home, event, body, deadline + BUDGET_S / 4)
+        except _DOWN:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)
+
+
+def _later(work: Callable[[], object]) -> None:
+    """Does what nobody waits for in a process of its own: a reply or an end shall not be lost."""
+    if os.fork():
+        return
+    try:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        work()
+    finally:
+        os._exit(0)
+
+
+def _start(home: str, environ: Mapping[str, str]) -> None:
+    """Starts one daemon, however many hooks find it down at once."""
+    import fcntl
+
+    os.makedirs(home, 0o700, exist_ok=True)
+    complaint = os.path.join(home, "daemon.err")
+    locks = [os.open(os.path.join(home, "daemon.start"), os.O_RDWR | os.O_CREAT, 0o600)]
+    try:
+        # Held by whoever is at it, and by the daemon itself when it was started from here.
+        fcntl.flock(locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locks.append(os.open(os.path.join(home, "daemon.lock"), os.O_RDWR | os.O_CREAT, 0o600))
+        fcntl.flock(locks[1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+        about = os.stat(complaint) if os.path.exists(complaint) else None
+        if about and about.st_size and abs(time.time() - about.st_mtime) < RETRY_AFTER_S:
+            return
+        os.set_inheritable(locks[0], True)
+        os.close(locks.pop())
+        _spawn(home, complaint, environ)
+    except BlockingIOError:
+        # A daemon runs, or begins to, or ends.
+        return
+    finally:
+        for lock in locks:
+            os.close(lock)
+
+
+def _spawn(home: str, complaint: str, environ: Mapping[str, str]) -> None:
+    """Starts a daemon in a session of its own."""
+    command = [sys.executable, "-P", "-m", "tenure", "--home", home, "up", "--detached"]
+    # What a client tells its own children is not for a process that outlives it.
+    kept = {name: value for name, value in environ.items() if not name.startswith("CLAUDE")}
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, complaint, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+    ]
+    os.posix_spawn(sys.executable, command, kept, file_actions=streams, setsid=True)
+
+
+def run(arguments: list[str]) -> None:
+    """The whole life of the process: reads, tells, prints, and always leaves with 0."""
+    try:
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+        signal.setitimer(signal.ITIMER_REAL, BUDGET_S)
+        raw, piece = b"", b"{"
+        while piece:
+            piece = os.read(0, 1 << 20)
+            # What is too much is still taken in: its sender may not like a closed pipe.
+            raw = raw + piece if len(raw) <= INPUT_LIMIT_BYTES else raw
+        left = main(arguments, raw, os.environ) if len(raw) <= INPUT_LIMIT_BYTES else b""
+        while left:
+            left = left[os.write(1, left) :]
+    finally:
+        # Not even a traceback: nothing is printed about what went wrong, whatever it was.
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

@@ -1,0 +1,120 @@
+"""From the process on stdio to the daemon: found, started when it is down, asked again once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tenure.mcp.protocol import INTERNAL, VERSION_KEY, Fault, Json, Request, failed
+
+if TYPE_CHECKING:
+    from tenure.client import Daemon
+
+# What a client waits at most, with a daemon that has to be started first.
+START_WAIT_MS: Final = 10_000
+ANSWER_WAIT_MS: Final = 20_000
+_OWN_META: Final = VERSION_KEY.rpartition("/")[0] + "/"
+
+
+class Bridge:
+    """The daemon of one data folder, asked on behalf of one client."""
+
+    def __init__(self, home: str | None, caller: Mapping[str, str]) -> None:
+        self._home = home
+        self._caller = dict(caller)
+        self._lock = threading.Lock()
+        self._daemon: Daemon | None = None
+        self._failure: Exception | None = None
+        self._failed_at_s = 0.0
+
+    def warm(self) -> None:
+        """Finds or starts the daemon meanwhile; whoever asks before it is there waits for it."""
+        threading.Thread(target=self._warm, name="tenure-mcp-warm", daemon=True).start()
+
+    def _warm(self) -> None:
+        from tenure.errors import TenureError
+
+        # Whoever asks will hear what is wrong.
+        with contextlib.suppress(TenureError, OSError):
+            self._reached()
+
+    def ask(self, request: Request) -> Json:
+        """What the daemon answers; a tool that cannot be asked fails as a tool, not as a server."""
+        from tenure.errors import TenureError
+
+        try:
+            reply = self._asked(request)
+        except (TenureError, OSError) as error:
+            told = f"memory is out of reach: {error}"
+            if request.method == "tools/call":
+                return failed(f"{told}. Go on without it, and try again later.")
+            raise Fault(INTERNAL, told) from error
+        if isinstance(reply, dict) and isinstance(reply.get("result"), dict):
+            return dict(reply["result"])
+        fault = reply.get("error") if isinstance(reply, dict) else None
+        if isinstance(fault, dict) and isinstance(fault.get("code"), int):
+            raise Fault(fault["code"], str(fault.get("message", "")), fault.get("data"))
+        raise Fault(INTERNAL, "the daemon answered something else than was agreed")
+
+    def _asked(self, request: Request) -> Any:
+        from tenure.client import DaemonDown
+
+        daemon = self._reached()
+        try:
+            return self._sent(daemon, request)
+        except DaemonDown:
+            # It ended since: nothing that a tool does is done twice by being asked twice.
+            self._forget(daemon)
+            return self._sent(self._reached(), request)
+
+    def _sent(self, daemon: Daemon, request: Request) -> Any:
+        from urllib.parse import urlencode
+
+        # Between us and the daemon no era is needed: what belongs to one is added here.
+        meta = {name: value for name, value in request.meta.items() if _is_for_daemon(name)}
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": request.method,
+            "params": {**request.params, "_meta": meta},
+        }
+        path = f"/mcp?{urlencode(self._caller)}" if self._caller else "/mcp"
+        return daemon.request("POST", path, message, ANSWER_WAIT_MS)
+
+    def _reached(self) -> Daemon:
+        from pathlib import Path
+
+        from tenure import client
+        from tenure.errors import TenureError
+        from tenure.settings.home import home_folder
+
+        began_s = time.monotonic()
+        with self._lock:
+            if self._daemon is not None:
+                return self._daemon
+            if self._failure is not None and self._failed_at_s >= began_s:
+                # Whoever waited while another tried in vain need not try for as long again.
+                raise self._failure
+            try:
+                home = Path(self._home).absolute() if self._home else home_folder(os.environ)
+                self._daemon = client.ensure(home, START_WAIT_MS)
+            except (TenureError, OSError) as error:
+                self._failure, self._failed_at_s = error, time.monotonic()
+                raise
+            return self._daemon
+
+    def _forget(self, daemon: Daemon) -> None:
+        with self._lock:
+            if self._daemon is daemon:
+                self._daemon = None
+            # The one that ended may have been started here.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
+
+
+def _is_for_daemon(name: str) -> bool:
+    return not name.startswith(_OWN_META)

@@ -1,0 +1,80 @@
+"""Arguments checked against the schema that a tool tells: as much of JSON Schema as it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Found = str | None
+_SHOWN_CHARS: Final = 40
+_TYPES: Final[Mapping[str, tuple[Any, str]]] = {
+    "string": (str, "text"),
+    "integer": (int, "a whole number"),
+    "boolean": (bool, "true or false"),
+    "array": (list, "a list"),
+    "object": (dict, "an object"),
+}
+
+
+def problem(schema: Mapping[str, Any], value: object, where: str = "arguments") -> Found:
+    """What is wrong with a value, in words that say what would be right; None when nothing is.
+
+    Values of an object with names of its own are for the tool to judge, each by itself.
+    """
+    kind = schema["type"]
+    wanted, words = _TYPES[kind]
+    if not isinstance(value, wanted) or (isinstance(value, bool) and kind != "boolean"):
+        return f"{where} must be {words}"
+    check = _CHECKS.get(kind)
+    return check(schema, value, where) if check else None
+
+
+def _text(schema: Mapping[str, Any], value: str, where: str) -> Found:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return f"{where} holds half a character (a lone surrogate)"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{where} must be one of {', '.join(schema['enum'])}"
+    shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
+    if longest is not None and not shortest <= len(value) <= longest:
+        return f"{where} must have {shortest} to {longest} characters, not {len(value)}"
+    return None
+
+
+def _whole(schema: Mapping[str, Any], value: int, where: str) -> Found:
+    least, most = schema["minimum"], schema["maximum"]
+    return None if least <= value <= most else f"{where} must be from {least} to {most}"
+
+
+def _list(schema: Mapping[str, Any], value: list[Any], where: str) -> Found:
+    if len(value) > schema["maxItems"]:
+        return f"{where} may have at most {schema['maxItems']} entries, not {len(value)}"
+    found = (problem(schema["items"], one, f"{where}[{at}]") for at, one in enumerate(value))
+    return next((told for told in found if told), None)
+
+
+def _object(schema: Mapping[str, Any], value: dict[str, Any], where: str) -> Found:
+    known = schema.get("properties")
+    if known is None:
+        least, most = schema["minProperties"], schema["maxProperties"]
+        count = len(value)
+        return None if least <= count <= most else f"{where} must have {least} to {most} entries"
+    for name in schema["required"]:
+        if name not in value:
+            return f"{where} needs `{name}`"
+    for name, inner in value.items():
+        if name not in known:
+            told = ", ".join(known)
+            return f"there is no argument {name[:_SHOWN_CHARS]!r}; known are {told}"
+        if found := problem(known[name], inner, f"`{name}`"):
+            return found
+    return None
+
+
+_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any], Any, str], Found]]] = {
+    "string": _text,
+    "integer": _whole,
+    "array": _list,
+    "object": _object,
+}

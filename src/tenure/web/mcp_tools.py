@@ -1,0 +1,217 @@
+"""What the tools do: one function for every entry of `tenure.mcp.table.TOOLS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import msgspec
+
+from tenure.errors import Conflict, InputError, TenureError
+from tenure.flow import ratings
+from tenure.flow.context import known_session
+from tenure.flow.drafts import PROPOSED_CONSTRAINT
+from tenure.mcp.protocol import INVALID_PARAMS, Fault, Json, failed
+from tenure.mcp.schema import problem
+from tenure.mcp.table import BY_NAME, SEARCH_LIMIT
+from tenure.memory import Memory
+from tenure.store.sessions import SessionRecord
+from tenure.text.fence import harmless
+from tenure.web.mcp_text import CUT_CHARS, block, entry, harmless_all, line, memory_out
+from tenure.web.routes.entities import described
+
+DESCRIBED_LIMIT_COUNT = 25
+HARNESS = "mcp"
+_ERROR_LIMIT_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls: the memory as they may see it, and what is known about their session."""
+
+    memory: Memory
+    harness: str | None = None
+    # Keys under which the client may know its session, the surest first.
+    session_keys: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> dict[str, str]:
+        """Where something was learned that they store."""
+        found = {"harness": self.harness or HARNESS}
+        if self.session_keys:
+            found["session_key"] = self.session_keys[0]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a tool answers: for programs, and in words."""
+
+    structured: Json
+    text: str
+
+
+def call_tool(caller: Caller, name: str, arguments: Json) -> Json:
+    """Calls a tool; what it cannot do is a result too, with what to do about it."""
+    tool = BY_NAME.get(name)
+    if tool is None:
+        raise Fault(INVALID_PARAMS, f"Unknown tool: {name[:80]!r}")
+    wrong = problem(tool.input_schema, arguments)
+    if wrong is not None:
+        return failed(f"{harmless(wrong)}. Call {tool.name} again with that put right.")
+    try:
+        told = _TOOLS[tool.name](caller, arguments)
+    except TenureError as error:
+        if error.status >= 500:
+            caller.memory.services.observer.failed("mcp", error, None)
+        said = f"{error.message}. {error.hint}." if error.hint else f"{error.message}."
+        return failed(harmless(said)[:_ERROR_LIMIT_CHARS])
+    content = [{"type": "text", "text": told.text}]
+    return {"content": content, "structuredContent": told.structured, "isError": False}
+
+
+# -- the tools ------------------------------------------------------------------------------
+
+
+def memory_search(caller: Caller, given: Json) -> Told:
+    """Finds what answers a query best."""
+    found = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT))
+    results = [{**memory_out(hit.memory, CUT_CHARS), "score": hit.score} for hit in found]
+    text = block(map(entry, results)) if results else "Nothing is remembered about this."
+    return Told({"results": results}, text)
+
+
+def memory_store(caller: Caller, given: Json) -> Told:
+    """Stores a claim as what it is: an agent's, or what an agent read somewhere."""
+    fields: Json = {"origin": "agent", **given, "source": caller.source}
+    if fields.pop("everywhere", False):
+        fields["project"] = None
+    result = caller.memory.remember_many([fields])[0]
+    if result.memory is None:
+        raise result.error or InputError(result.reason or "it was not stored")
+    memory, reason = memory_out(result.memory, CUT_CHARS), harmless(result.reason)
+    text = f"{result.outcome}: {result.memory.id}" + (f" ({reason})" if reason else "")
+    if PROPOSED_CONSTRAINT in result.memory.tags:
+        text += f"\nOnly a person can set a constraint: `tenure confirm {result.memory.id}` does."
+    if result.memory.trust == "untrusted":
+        text += "\nIt is found by search, but not shown unasked until a person confirms it."
+    structured = {
+        "id": result.memory.id,
+        "outcome": result.outcome,
+        "reason": reason,
+        "other_id": result.other_id,
+        "memory": memory,
+    }
+    return Told(structured, text)
+
+
+def memory_get(caller: Caller, given: Json) -> Told:
+    """Shows one memory in full."""
+    record = caller.memory.get(given["id"])
+    until = record.valid_until
+    memory = memory_out(record) | {
+        "confidence": record.confidence,
+        "importance": record.importance,
+        "usefulness": record.usefulness,
+        "pinned": record.pinned,
+        "valid_until": None if until is None else until.isoformat(),
+        "superseded_by": record.superseded_by,
+        "is_forgotten": record.deleted_at is not None,
+    }
+    return Told({"memory": memory}, block([entry(memory)]))
+
+
+def memory_forget(caller: Caller, given: Json) -> Told:
+    """Hides a memory; what a person set can only be taken away by a person."""
+    record = caller.memory.get(given["id"])
+    undo = f"tenure undo {record.id}"
+    if record.deleted_at is None and (record.pinned or record.kind == "constraint"):
+        raise Conflict(
+            f"{record.id} was pinned or set as a constraint by a person",
+            hint=f"ask the user to run `tenure forget {record.id}`",
+        )
+    caller.memory.forget(record.id, why=given.get("why", ""))
+    structured = {"id": record.id, "forgotten": True, "undo": undo}
+    return Told(structured, f"forgotten: {record.id}. `{undo}` brings it back.")
+
+
+def memory_feedback(caller: Caller, given: Json) -> Told:
+    """Takes ratings; the code says of which session, and nobody can guess one."""
+    code = given["injection"].strip().lower()
+    session = _session_of_code(caller, code)
+    call = ratings.RatingCall(session.user, session.key, given["ratings"], "tool", code)
+    found = ratings.rate(caller.memory.services, call)
+    ignored = [{"name": harmless(name), "reason": reason} for name, reason in found.refused]
+    text = f"{len(found.taken)} taken"
+    text += "".join(f"; {one['name']}: {one['reason']}" for one in ignored)
+    if not found.taken and not ignored:
+        text = "ratings are switched off (labels.agent_feedback); no need to send any"
+    return Told({"accepted": len(found.taken), "ignored": ignored}, text)
+
+
+def describe_entity(caller: Caller, given: Json) -> Told:
+    """All that is known about an entity."""
+    view = described(caller.memory, given["entity"])
+    ids = dict.fromkeys(found for members in view.aspects.values() for found in members)
+    known = caller.memory.services.store.memories(caller.memory.scope.user, list(ids))
+    some = [known[memory_id] for memory_id in ids if memory_id in known][:DESCRIBED_LIMIT_COUNT]
+    memories = [memory_out(record, CUT_CHARS) for record in some]
+    structured = harmless_all(
+        {
+            "entity": f"{view.entity.kind}:{view.entity.name}",
+            "aspects": {name: list(members) for name, members in view.aspects.items()},
+            "constraints": list(view.constraints),
+            "depends_on": [f"{other.kind}:{other.name}" for other in view.depends_on],
+        }
+    )
+    lines = [line("entity", structured["entity"])]
+    for label in ("constraints", "depends_on"):
+        if structured[label]:
+            lines.append(line(label, ", ".join(structured[label])))
+    return Told({**structured, "memories": memories}, block([*lines, *map(entry, memories)]))
+
+
+def memory_explain(caller: Caller, given: Json) -> Told:
+    """Every number that put a memory into a session, or kept it out."""
+    session = _session(caller, given.get("injection"), given.get("session"))
+    told = harmless_all(caller.memory.why(given["id"], session.key))
+    # As it is sent: what is no number in JSON is null in both parts.
+    structured = msgspec.json.decode(msgspec.json.encode(told))
+    return Told(structured, msgspec.json.encode(structured).decode())
+
+
+_TOOLS: Mapping[str, Callable[[Caller, Json], Told]] = MappingProxyType(
+    {
+        tool.__name__: tool
+        for tool in (
+            *(memory_search, memory_store, memory_get, memory_forget),
+            *(memory_feedback, describe_entity, memory_explain),
+        )
+    }
+)
+
+
+# -- sessions -------------------------------------------------------------------------------
+
+
+def _session_of_code(caller: Caller, code: str) -> SessionRecord:
+    memory = caller.memory
+    found = memory.services.store.session_of_code(memory.scope.user, code)
+    return known_session(memory.services, memory.scope, found.key)
+
+
+def _session(caller: Caller, code: str | None, key: str | None) -> SessionRecord:
+    """The session that is meant: by a code, by its key, else the caller's own."""
+    if code is not None:
+        return _session_of_code(caller, code.strip().lower())
+    memory = caller.memory
+    for known in (key,) if key is not None else caller.session_keys:
+        try:
+            return known_session(memory.services, memory.scope, known)
+        except TenureError:
+            if key is not None:
+                raise
+    raise InputError(
+        "the session is not known", hint="name it: `injection` with the code beside the notes"
+    )

@@ -1,0 +1,174 @@
+"""The messages in harnesses' transcripts, out of whatever each of them wraps them in.
+
+The formats are nobody's promise and change: what is not known is passed over, never guessed at.
+Left out is all that nobody said: what was put in beside a prompt (our own notes among it), what
+subagents said among themselves, and the client's bookkeeping.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+Message = dict[str, Any]
+
+# Texts that clients send under the user's name.
+INSERTED: Final = (
+    "<environment_context>",
+    "<user_instructions>",
+    "# AGENTS.md instructions",
+    "<turn_aborted>",
+)
+_MADE_UP: Final = ("isSidechain", "isMeta", "isCompactSummary")
+_TELLING: Final = ("role", "content", "text", "arguments", "output")
+_CODEX_TOOLS: Final = {
+    "custom_tool_call": "function_call",
+    "custom_tool_call_output": "function_call_output",
+}
+
+
+def read_messages(text: str) -> list[Message]:
+    """The messages of a transcript: JSON lines, or one JSON document that holds a list of them."""
+    document = _decoded(text) if text.startswith("{\n") else None
+    if isinstance(document, dict) and isinstance(document.get("messages"), list):
+        entries: Iterable[Any] = document["messages"]
+    else:
+        # Not splitlines: other line separators may stand inside a JSON text as they are.
+        entries = map(_decoded, text.split("\n"))
+    known = [entry for entry in entries if isinstance(entry, dict)]
+    return [message for entry in _latest(known) for message in _messages(entry)]
+
+
+def without_context(text: str) -> str:
+    """A prompt without what Gemini CLI was given to show beside it, and hands back with it."""
+    opening, closing = "<hook_context>", "</hook_context>"
+    pieces: list[str] = []
+    end = 0
+    while (start := text.find(opening, end)) >= 0 and (stop := text.find(closing, start)) >= 0:
+        pieces.append(text[end:start])
+        end = stop + len(closing)
+    return "".join((*pieces, text[end:])).strip() if end else text
+
+
+def _decoded(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        # A harness may be writing the last line right now.
+        return None
+
+
+def _latest(entries: Iterable[Message]) -> Iterable[Message]:
+    """The entries; Gemini CLI writes one anew when it grows, and takes some back."""
+    found: dict[object, Message] = {}
+    for place, entry in enumerate(entries):
+        back = entry.get("$rewindTo")
+        if isinstance(back, str):
+            names = list(found)
+            for name in names[names.index(back) :] if back in found else ():
+                del found[name]
+        is_named = entry.get("type") in ("user", "gemini") and isinstance(entry.get("id"), str)
+        found[entry["id"] if is_named and "message" not in entry else place] = entry
+    return found.values()
+
+
+def _messages(entry: Message) -> Iterator[Message]:
+    """What one entry says, as messages with a role."""
+    kind = entry.get("type")
+    data, payload, message = (_inner(entry, name) for name in ("data", "payload", "message"))
+    if any(entry.get(name) for name in _MADE_UP) or kind == "attachment":
+        return
+    if data is not None:
+        yield from _copilot(str(kind), data)
+    elif kind == "gemini":
+        yield from _gemini(entry)
+    elif payload is not None:
+        if kind in (None, "response_item"):
+            yield from _codex(payload)
+    else:
+        yield from _plain(entry, message)
+
+
+def _inner(entry: Mapping[str, Any], name: str) -> Message | None:
+    found = entry.get(name)
+    return found if isinstance(found, dict) else None
+
+
+def _plain(entry: Message, message: Message | None) -> Iterator[Message]:
+    """Claude Code, Cursor, and whoever writes role and text."""
+    found = entry if message is None else message
+    if not any(key in found for key in _TELLING) or _is_inserted(found):
+        return
+    # Cursor has the role outside the message.
+    role = found.get("role") or entry.get("role") or found.get("type")
+    said = {**found, "role": role} if role else {**found}
+    if role == "user" and "content" in said:
+        said["content"] = _asked(said["content"])
+    yield said
+
+
+def _copilot(kind: str, data: Message) -> Iterator[Message]:
+    """Copilot CLI and VS Code: events with data; what was put in has a field of its own."""
+    if data.get("parentToolCallId"):
+        return
+    if kind == "user.message" and data.get("source") in (None, "", "user"):
+        yield {"role": "user", "content": data.get("content")}
+    elif kind == "assistant.message":
+        yield {"role": "assistant", "content": data.get("content")}
+        yield from _calls(data.get("toolRequests"))
+    elif kind == "tool.execution_complete":
+        yield {"type": "tool_result", "content": data.get("result")}
+
+
+def _gemini(entry: Message) -> Iterator[Message]:
+    """Gemini CLI: what the model said, then what it did."""
+    yield {"role": "assistant", "content": entry.get("content")}
+    calls = entry.get("toolCalls")
+    yield from _calls(calls)
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict) and call.get("resultDisplay"):
+            yield {"type": "tool_result", "content": call["resultDisplay"]}
+
+
+def _calls(calls: object) -> Iterator[Message]:
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict):
+            given = call.get("arguments", call.get("args"))
+            yield {"type": "tool_call", "name": call.get("name"), "arguments": given}
+
+
+def _codex(payload: Message) -> Iterator[Message]:
+    """Codex: items of the conversation; what hooks and the client say is a developer's word."""
+    if payload.get("role") in ("developer", "system") or _is_inserted(payload):
+        return
+    kind = payload.get("type")
+    if kind in _CODEX_TOOLS:
+        yield {**payload, "type": _CODEX_TOOLS[str(kind)], "arguments": payload.get("input")}
+    elif any(key in payload for key in _TELLING):
+        yield payload
+
+
+def _is_inserted(message: Message) -> bool:
+    """Whether the client wrote this in the user's name."""
+    content = message.get("content")
+    first = content[0] if isinstance(content, list) and content else content
+    text = first.get("text") if isinstance(first, dict) else first
+    return isinstance(text, str) and text.lstrip().startswith(INSERTED)
+
+
+def _asked(content: Any) -> Any:
+    """What the user asked, of a text in which the client marked it."""
+    if isinstance(content, list):
+        return [
+            {**part, "text": _asked(part["text"])} if _has_text(part) else part for part in content
+        ]
+    if not isinstance(content, str):
+        return content
+    _, opened, rest = content.partition("<user_query>")
+    inside, closed, _ = rest.partition("</user_query>")
+    return without_context(inside.strip() if opened and closed else content)
+
+
+def _has_text(part: object) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str)

@@ -1,0 +1,29 @@
+// Plays a harness: loads a plugin, calls its hooks in the order it is told, prints what came out.
+import { readFileSync } from "node:fs";
+
+const [kind, file, options, steps] = process.argv.slice(2, 6);
+const given = JSON.parse(options);
+const results = [];
+const hooks = {};
+if (kind === "opencode") {
+  const { tenure } = await import(file);
+  const messages = async () => ({ data: given.history ?? [] });
+  Object.assign(hooks, await tenure({ client: { session: { messages } }, directory: given.cwd }, given));
+} else {
+  const plugin = (await import(file)).default;
+  if (plugin.register({ pluginConfig: given, on: (name, hook) => (hooks[name] = hook) }) !== undefined) {
+    throw new Error("register must be synchronous");
+  }
+}
+for (const [name, input, output] of JSON.parse(readFileSync(steps, "utf8"))) {
+  if (name === "sleep") {
+    await new Promise((resolve) => setTimeout(resolve, input));
+    continue;
+  }
+  const began = Date.now();
+  const returned = await hooks[name](input, output);
+  results.push({ name, output, returned, ms: Date.now() - began });
+}
+process.stdout.write(JSON.stringify({ hooks: Object.keys(hooks), results }));
+// A plugin must not keep its harness alive.
+setTimeout(() => process.stderr.write("still alive"), 3_000).unref();

@@ -1,0 +1,313 @@
+"""What the doctor says about agents, and the commands as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from connect_desk import Desk
+
+from tenure.cli.app import APP
+from tenure.cli.connecting import HARNESSES
+from tenure.connect import (
+    HARNESS_NAMES,
+    Finding,
+    claude_code,
+    codex,
+    gemini_cli,
+    harness_checks,
+    openclaw,
+    place_for,
+)
+from tenure.connect import checks as checking
+
+
+def said(desk: Desk, name: str) -> list[Finding]:
+    return [found for found in harness_checks(desk.home, desk.env) if found.name == name]
+
+
+def test_a_machine_without_agents_is_told_nothing(desk: Desk) -> None:
+    assert harness_checks(desk.home, desk.env) == []
+
+
+@pytest.mark.parametrize("name", [name for name in HARNESS_NAMES if name != "codex"])
+def test_present_connected_and_gone_again(name: str, desk: Desk) -> None:
+    desk.connect(name)
+    (found,) = said(desk, name)
+    assert (found.status, "is connected" in found.detail) == ("ok", True)
+    desk.disconnect(name)
+    assert said(desk, name) == []
+
+
+def test_an_agent_that_is_here_and_not_connected_is_named(desk: Desk) -> None:
+    (desk.user_home / ".cursor").mkdir()
+    (found,) = said(desk, "cursor")
+    assert found.status == "ok" and "`tenure connect cursor`" in found.hint
+
+
+@pytest.mark.parametrize("name", [name for name in HARNESS_NAMES if name != "opencode"])
+def test_a_python_that_is_gone_is_a_failure(
+    name: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/gone/bin/python3")
+    desk.connect(name)
+    monkeypatch.undo()
+    (found,) = said(desk, name)
+    assert found.status == "fail" and "/gone/bin/python3" in found.detail
+    desk.connect(name)
+    assert all(found.status != "fail" for found in said(desk, name))
+
+
+def test_a_hook_that_was_taken_out_by_hand_is_missed(desk: Desk) -> None:
+    desk.connect("claude-code")
+    path = desk.documents("claude-code")[0].path
+    value = json.loads(path.read_text())
+    del value["hooks"]["Stop"]
+    desk.put(path, json.dumps(value))
+    (found,) = said(desk, "claude-code")
+    assert found.status == "warn" and str(path) in found.detail
+
+
+def test_settings_that_cannot_be_read_are_a_warning(desk: Desk) -> None:
+    desk.put(desk.user_home / ".claude/settings.json", "{oh")
+    (found,) = said(desk, "claude-code")
+    assert found.status == "warn" and "settings.json" in found.detail
+
+
+def test_codex_waits_for_an_approval(desk: Desk) -> None:
+    path = desk.documents("codex")[0].path
+    foreign = {"hooks": [{"type": "command", "command": "true"}]}
+    desk.put(path, json.dumps({"hooks": {"Stop": [foreign]}}))
+    desk.connect("codex")
+    (found,) = said(desk, "codex")
+    assert found.status == "warn" and "/hooks" in found.hint
+    assert found.detail.endswith(", ".join(sorted(codex.EVENTS, key=_order)))
+    config = desk.documents("codex")[1].path
+    # Their hook is approved, ours at the second place is not.
+    states = [f'[hooks.state."{path}:stop:0:0"]\ntrusted_hash = "sha256:1"\n']
+    desk.put(config, config.read_text() + "".join(states))
+    assert "Stop" in said(desk, "codex")[0].detail
+    places = {"session_start": 0, "user_prompt_submit": 0, "stop": 1, "pre_compact": 0}
+    places["session_end"] = 0
+    states = [
+        f'[hooks.state."{path}:{event}:{place}:0"]\ntrusted_hash = "sha256:1"\n'
+        for event, place in places.items()
+    ]
+    desk.put(config, config.read_text() + "".join(states))
+    (found,) = said(desk, "codex")
+    assert found.status == "ok"
+    # What Codex wrote there is Codex's.
+    desk.disconnect("codex")
+    assert "trusted_hash" in config.read_text() and "mcp_servers" not in config.read_text()
+
+
+def _order(event: str) -> int:
+    return ("Stop", *(one for one in codex.EVENTS if one != "Stop")).index(event)
+
+
+def test_nothing_ever_writes_an_approval(desk: Desk) -> None:
+    desk.connect("codex")
+    assert "trusted" not in str(desk.everything())
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("etc/claude-code/managed-settings.json", '{"disableAllHooks": true}'),
+        ("etc/claude-code/managed-settings.d/10.json", '{"allowManagedHooksOnly": true}'),
+        (
+            "Library/Application Support/ClaudeCode/managed-settings.json",
+            '{"allowManagedHooksOnly": true}',
+        ),
+    ],
+)
+def test_what_an_administrator_forbids_is_told(
+    file: str, content: str, desk: Desk, tmp_path: Path
+) -> None:
+    place = place_for("claude-code", desk.home, desk.env)
+    there = type(place)(place.env, place.user_home, place.commands, tmp_path)
+    assert claude_code.checks(there) == []
+    desk.put(tmp_path / file, content)
+    (found,) = claude_code.checks(there)
+    assert found.status == "warn" and file in found.detail
+    desk.put(tmp_path / file, content.replace("true", "false"))
+    assert claude_code.checks(there) == []
+
+
+def test_switches_of_other_agents_are_told(desk: Desk) -> None:
+    desk.put(desk.user_home / ".codex/config.toml", "[features]\nhooks = false\n")
+    place = place_for("codex", desk.home, desk.env)
+    assert "features.hooks" in codex.checks(place)[0].detail
+    system = desk.user_home / "system.json"
+    desk.put(system, '{"hooksConfig": {"enabled": false, "disabled": ["tenure"]}}')
+    named = Desk(desk.user_home, {"GEMINI_CLI_SYSTEM_SETTINGS_PATH": str(system)})
+    place = place_for("gemini-cli", named.home, named.env)
+    assert len(gemini_cli.checks(place)) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ('"allowConversationAccess": true', '"allowConversationAccess": false', "conversations"),
+        ('"allowConversationAccess": true', '"allowPromptInjection": false', "prompts"),
+        ('"enabled": true', '"enabled": false', "switched off"),
+        ('"plugins": {', '"plugins": {"deny": ["tenure"],', "plugins.deny"),
+    ],
+)
+def test_openclaw_that_keeps_the_plugin_out_is_told(
+    old: str, new: str, word: str, desk: Desk
+) -> None:
+    desk.connect("openclaw")
+    path = desk.documents("openclaw")[0].path
+    text = path.read_text()
+    assert old in text
+    desk.put(path, text.replace(old, new))
+    found = openclaw.checks(place_for("openclaw", desk.home, desk.env))
+    assert word in " ".join(one.detail for one in found)
+
+
+def test_an_allow_list_of_openclaw_is_joined_only_where_there_is_one(desk: Desk) -> None:
+    path = desk.documents("openclaw")[0].path
+    for before, after in (("[]", []), ('["x"]', ["x", "tenure"])):
+        desk.put(path, '{"plugins": {"allow": ' + before + "}}")
+        desk.connect("openclaw")
+        assert json.loads(path.read_text())["plugins"]["allow"] == after
+        desk.disconnect("openclaw")
+
+
+def test_the_plugin_and_the_settings_are_not_used_together(desk: Desk) -> None:
+    settings = desk.user_home / ".claude/settings.json"
+    desk.connect("claude-code")
+    value = json.loads(settings.read_text())
+    desk.put(settings, json.dumps({**value, "enabledPlugins": {"tenure@tenure": True}}))
+    assert "twice" in said(desk, "claude-code")[-1].detail
+    desk.disconnect("claude-code")
+    assert "plugin" in said(desk, "claude-code")[0].detail
+    with pytest.raises(Exception, match="plugin is enabled"):
+        desk.connect("claude-code")
+
+
+def test_our_own_module_that_is_gone_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.connect("opencode")
+    monkeypatch.setattr("tenure.connect.PACKAGE", desk.user_home / "gone")
+    found = said(desk, "opencode")
+    assert found and found[0].status == "fail"
+
+
+# --- the commands -----------------------------------------------------------------------------
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Run:
+    for name in list(os.environ):
+        if name.startswith(("TENURE_", "CLAUDE", "CODEX", "XDG_", "OPENC", "COPILOT", "GEMINI")):
+            monkeypatch.delenv(name)
+    for name, value in desk.env.items():
+        monkeypatch.setenv(name, value)
+
+    def call(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
+        done = CliRunner().invoke(APP, list(arguments), input=stdin)
+        assert "Traceback" not in done.output
+        return done.exit_code, done.stdout, done.stderr
+
+    return call
+
+
+def test_the_names_are_the_same_everywhere() -> None:
+    assert HARNESSES == HARNESS_NAMES
+    assert checking.Finding is Finding
+
+
+def test_a_dry_run_shows_everything_and_changes_nothing(run: Run, desk: Desk) -> None:
+    desk.put(desk.user_home / ".claude/settings.json", '{\n  "theme": "dark"\n}\n')
+    before = desk.everything()
+    code, out, _ = run("connect", "claude-code", "--dry-run")
+    assert code == 0 and desk.everything() == before and not desk.home.exists()
+    assert '+  "hooks": {' in out and "would be connected" in out
+    plain = json.loads(run("connect", "claude-code", "--dry-run", "--json")[1])
+    assert plain["results"][0]["files"][0]["change"] == "changed"
+
+
+def test_nothing_happens_without_a_yes(run: Run, desk: Desk) -> None:
+    code, out, err = run("connect", "claude-code", stdin="n\n")
+    assert code == 1 and '+  "hooks": {' in out and "nothing was done" in err
+    assert run("connect", "claude-code")[0] == 2
+    assert run("connect", "claude-code", "--json")[0] == 2
+    assert desk.everything() == {}
+    code, out, _ = run("connect", "claude-code", stdin="y\n")
+    assert code == 0 and out.count('+  "hooks": {') == 1
+    assert ".claude/settings.json" in desk.everything()
+
+
+def test_connect_again_and_disconnect_again_are_no_news(run: Run, desk: Desk) -> None:
+    run("connect", "codex", "--yes")
+    code, out, _ = run("connect", "codex")
+    assert code == 0 and "nothing to change" in out and "/hooks" in out
+    assert run("disconnect", "codex", "--yes")[0] == 0
+    code, out, _ = run("disconnect", "codex")
+    assert code == 0 and "nothing to change" in out
+    assert desk.everything() == {}
+
+
+def test_all_means_those_that_are_here(run: Run, desk: Desk) -> None:
+    for folder in (".claude", ".codex", ".gemini", ".copilot", ".cursor", ".openclaw"):
+        (desk.user_home / folder).mkdir()
+    desk.put(desk.user_home / ".gemini/settings.json", "{oh")
+    code, out, _ = run("connect", "--all", "--yes", "--json")
+    states = {one["id"]: one["state"] for one in json.loads(out)["results"]}
+    assert code == 1 and states.pop("gemini-cli") == "refused"
+    assert states == dict.fromkeys(
+        ("claude-code", "codex", "copilot-cli", "cursor", "openclaw"), "connected"
+    )
+    (desk.user_home / ".gemini/settings.json").unlink()
+    code, out, _ = run("disconnect", "--all", "--yes", "--json")
+    assert code == 0 and len(json.loads(out)["results"]) == 5
+    assert desk.everything() == {}
+    assert run("disconnect", "--all")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("nothing",), ("codex", "--all"), ("codex", "--plugin"), ("--plugin",)],
+)
+def test_wrong_use_is_refused(words: tuple[str, ...], run: Run) -> None:
+    assert run("connect", *words)[0] == 2
+
+
+def test_the_plugin_says_how_it_is_installed(run: Run) -> None:
+    plain = json.loads(run("connect", "claude-code", "--plugin", "--json")[1])
+    folder = Path(plain["folder"])
+    assert (folder / ".claude-plugin/marketplace.json").is_file()
+    assert plain["commands"][0].endswith(str(folder))
+
+
+def test_the_doctor_reports_agents(run: Run, desk: Desk) -> None:
+    run("connect", "codex", "--yes")
+    code, out, _ = run("doctor", "--json")
+    rows = {one["id"]: one for one in json.loads(out)["results"]}
+    assert code == 0 and rows["codex"]["status"] == "warn"
+
+
+def test_what_connect_writes_can_be_run(desk: Desk) -> None:
+    """The hook's own command line, as a client's shell would run it."""
+    desk.connect("claude-code")
+    value = json.loads((desk.user_home / ".claude/settings.json").read_text())
+    (line,) = {
+        hook["command"]
+        for groups in value["hooks"].values()
+        for group in groups
+        for hook in group["hooks"]
+    }
+    assert sys.executable in line
+    done = subprocess.run(
+        ["/bin/sh", "-c", line], input=b"{}", capture_output=True, timeout=20, env=desk.env
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

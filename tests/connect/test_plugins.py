@@ -1,0 +1,304 @@
+"""The plugins that are shipped: their files fit together, and their hooks work with a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from connect_desk import Desk
+
+from tenure import client
+from tenure.connect import claude_code, plugin_folder
+from tenure.text.trailer import strip_trailers
+
+NODE = shutil.which("node")
+HOST = Path(__file__).with_name("plugin_host.mjs")
+needs_node = pytest.mark.skipif(
+    NODE is None, reason="no node: the JavaScript plugins are NOT tested"
+)
+Play = Callable[..., dict[str, Any]]
+ANSWER = "Use heron.\n\n<!--mf {} m1=0.8-->"
+
+
+def test_both_plugins_have_the_same_way_to_the_daemon() -> None:
+    one, other = (
+        plugin_folder(name, "daemon.js").read_bytes() for name in ("opencode", "openclaw")
+    )
+    assert one == other
+
+
+def test_the_plugin_for_claude_code_says_what_connect_says() -> None:
+    root = plugin_folder("claude-code")
+    market = json.loads((root / ".claude-plugin/marketplace.json").read_text())
+    (entry,) = market["plugins"]
+    folder = root / entry["source"]
+    manifest = json.loads((folder / ".claude-plugin/plugin.json").read_text())
+    assert f"{manifest['name']}@{market['name']}" == claude_code.PLUGIN_ID
+    hooks = json.loads((folder / "hooks/hooks.json").read_text())["hooks"]
+    assert tuple(hooks) == claude_code.EVENTS
+    assert {h["command"] for g in hooks.values() for x in g for h in x["hooks"]} == {
+        "tenure hook --harness claude-code"
+    }
+    server = json.loads((folder / ".mcp.json").read_text())["mcpServers"]["tenure"]
+    assert [server["command"], *server["args"]] == ["tenure", "mcp", "--harness", "claude-code"]
+    assert len((folder / "README.md").read_text().split()) >= 40
+
+
+def test_every_plugin_is_of_this_version() -> None:
+    from tenure import __version__
+
+    manifests = [plugin_folder("claude-code", "plugins/tenure/.claude-plugin/plugin.json")]
+    manifests += [plugin_folder(name, "package.json") for name in ("opencode", "openclaw")]
+    assert {json.loads(path.read_text())["version"] for path in manifests} == {__version__}
+
+
+def test_openclaw_accepts_the_settings_that_connect_writes(desk: Desk) -> None:
+    schema = json.loads(plugin_folder("openclaw", "openclaw.plugin.json").read_text())
+    desk.connect("openclaw")
+    value = json.loads(desk.documents("openclaw")[0].path.read_text())
+    config = value["plugins"]["entries"][schema["id"]]["config"]
+    assert set(config) <= set(schema["configSchema"]["properties"])
+    (path,) = value["plugins"]["load"]["paths"]
+    assert (Path(path) / "index.js").is_file()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data folder with one memory and a daemon."""
+    folder = tmp_path_factory.mktemp("plugins") / "home"
+    client.ensure(folder, wait_ms=60_000, options=("--port", "0"))
+    daemon = client.find(folder)
+    assert daemon is not None
+    body = {"content": "The staging database is called heron", "pinned": True}
+    daemon.request("POST", "/api/memories", body)
+    yield folder
+    client.stop(folder)
+
+
+@pytest.fixture
+def play(tmp_path: Path, home: Path) -> Play:
+    """Plays steps to a plugin in a process of its own."""
+
+    def call(kind: str, steps: list[Any], data: Path = home, **options: Any) -> dict[str, Any]:
+        entry = plugin_folder(kind, "tenure.js" if kind == "opencode" else "index.js")
+        script = tmp_path / "steps.json"
+        script.write_text(json.dumps(steps))
+        given = {"home": str(data), "cwd": str(tmp_path), "daemon": ["false"], **options}
+        done = subprocess.run(
+            [str(NODE), str(HOST), kind, entry.as_uri(), json.dumps(given), str(script)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
+
+    return call
+
+
+def message(key: str, text: str) -> list[Any]:
+    """A prompt, as OpenCode gives it to its plugins."""
+    part = {"id": "prt_1", "sessionID": key, "messageID": "msg_1", "type": "text", "text": text}
+    return ["chat.message", {"sessionID": key}, {"message": {"id": "msg_1"}, "parts": [part]}]
+
+
+def session(home: Path, key: str) -> dict[str, Any]:
+    """A session as the daemon knows it."""
+    daemon = client.find(home)
+    assert daemon is not None
+    found: dict[str, Any] = daemon.request("GET", f"/api/sessions/{key}")
+    return found
+
+
+def ratings(home: Path, key: str) -> list[float]:
+    daemon = client.find(home)
+    assert daemon is not None
+    rows = daemon.request("GET", f"/api/sessions/{key}/memories")["results"]
+    return [row["agent_relevance_score"] for row in rows if row["agent_feedback_count"]]
+
+
+def code_in(text: str) -> str:
+    """The code of an injection, as the agent reads it."""
+    return text.split("<!--mf ")[1].split()[0]
+
+
+@needs_node
+def test_opencode_is_shown_memories_and_its_ratings_arrive(play: Play, home: Path) -> None:
+    key = "oc-1"
+    told = play("opencode", [message(key, "what is the staging database called?")])
+    own, ours = told["results"][0]["output"]["parts"]
+    assert "heron" in ours["text"] and ours["synthetic"] and ours["id"] > own["id"]
+    assert (ours["type"], ours["messageID"]) == ("text", "msg_1")
+    answer = ANSWER.format(code_in(ours["text"]))
+    told = play(
+        "opencode",
+        [
+            message(key, "and again, which staging database?"),
+            ["experimental.text.complete", {"sessionID": key}, {"text": answer}],
+            ["event", {"event": {"type": "session.idle", "properties": {"sessionID": key}}}],
+            ["dispose"],
+        ],
+    )
+    assert told["results"][1]["output"]["text"] == "Use heron."
+    # Shown once already, so not a second time.
+    assert "heron" not in str(told["results"][0]["output"]["parts"][1:])
+    assert ratings(home, key) == [0.8]
+    assert session(home, key)["state"] != "open"
+    assert session(home, key)["harness"] == "opencode"
+
+
+@needs_node
+def test_opencode_goes_on_with_an_ended_session_and_repeats_nothing(play: Play, home: Path) -> None:
+    key, prompt = "oc-3", "what is the staging database called?"
+    told = play("opencode", [message(key, prompt), ["dispose"]])
+    shown = told["results"][0]["output"]["parts"][1]
+    assert "heron" in shown["text"] and session(home, key)["state"] != "open"
+    history = [{"info": {}, "parts": [{"type": "tool"}, shown]}]
+    for past, repeats in ((history, False), ([], True)):
+        # Other words: the same ones, said again at once, would be taken for an echo.
+        steps = [message(key, f"so, staging? {repeats}"), ["dispose"]]
+        told = play("opencode", steps, history=past)
+        assert ("heron" in json.dumps(told["results"][0]["output"]["parts"])) is repeats
+
+
+@needs_node
+def test_opencode_shows_again_after_compaction_and_leaves_helpers_alone(
+    play: Play, home: Path
+) -> None:
+    created = {"type": "session.created", "properties": {"info": {"id": "kid", "parentID": "oc-2"}}}
+    told = play(
+        "opencode",
+        [
+            message("oc-2", "the staging database?"),
+            message("oc-2", "the staging database?"),
+            ["experimental.session.compacting", {"sessionID": "oc-2"}, {"context": []}],
+            message("oc-2", "what was the staging database?"),
+            ["event", {"event": created}],
+            message("kid", "the staging database?"),
+            ["chat.message", {"sessionID": "oc-2"}, {"message": {"id": "m"}, "parts": []}],
+            ["chat.message", {}, None],
+        ],
+    )
+    shown = [
+        "heron" in json.dumps((one.get("output") or {}).get("parts")) for one in told["results"]
+    ]
+    assert shown == [True, False, False, True, False, False, False, False]
+
+
+def typed(key: str, text: str, **more: Any) -> list[Any]:
+    """A prompt, as OpenClaw gives it to its plugins."""
+    ctx = {"sessionId": key, "sessionKey": "agent:main:main", "trigger": "user", **more}
+    return ["before_prompt_build", {"prompt": text, "messages": []}, ctx]
+
+
+@needs_node
+def test_openclaw_is_shown_memories_and_its_ratings_arrive(play: Play, home: Path) -> None:
+    key = "claw-1"
+    told = play("openclaw", [typed(key, "what is the staging database called?")])
+    text = told["results"][0]["returned"]["prependContext"]
+    assert "heron" in text
+    answer = ANSWER.format(code_in(text))
+    told = play(
+        "openclaw",
+        [
+            typed(key, "and the staging database again?"),
+            ["before_agent_finalize", {"sessionId": key, "lastAssistantMessage": answer}, {}],
+            ["message_sending", {"to": "x", "content": answer}, {}],
+            ["message_sending", {"to": "x", "content": "plain"}, {}],
+            ["reply_payload_sending", {"payload": {"text": answer, "media": 1}}, {}],
+            typed(key, "something else entirely"),
+            ["session_end", {"sessionId": key, "reason": "compaction"}, {}],
+            ["session_end", {"sessionId": key, "reason": "reset"}, {"sessionId": key}],
+        ],
+    )
+    returned = [one.get("returned") for one in told["results"]]
+    # OpenClaw keeps none of it among its messages: every prompt has it, once.
+    for place in (0, 5):
+        assert returned[place]["prependContext"].count("is called heron") == 1
+    assert returned[2] == {"content": "Use heron."} and returned[3] is None
+    assert returned[4] == {"payload": {"text": "Use heron.", "media": 1}}
+    assert ratings(home, key) == [0.8]
+    assert session(home, key)["state"] != "open"
+
+
+@needs_node
+@pytest.mark.parametrize("has_gateway", [True, False])
+def test_a_run_of_openclaw_without_a_gateway_is_a_session(
+    has_gateway: bool, play: Play, home: Path
+) -> None:
+    key = f"claw-3-{has_gateway}"
+    steps = [typed(key, "staging database?"), ["agent_end", {"messages": []}, {"sessionId": key}]]
+    play("openclaw", [["gateway_start", {}, {}], *steps] if has_gateway else steps)
+    assert (session(home, key)["state"] == "open") is has_gateway
+
+
+@needs_node
+def test_openclaw_leaves_alone_what_nobody_typed(play: Play) -> None:
+    steps = [
+        typed("claw-2", "staging database?", trigger="cron"),
+        typed("claw-2", "staging database?", trigger="heartbeat"),
+        typed("claw-2", "staging database?", inputProvenance={"kind": "inter_session"}),
+        typed("claw-2", "   "),
+        ["before_prompt_build", {}, None],
+        typed("claw-2", "staging database?", inputProvenance={"kind": "external_user"}),
+    ]
+    told = play("openclaw", steps)
+    shown = [one.get("returned") is not None for one in told["results"]]
+    assert shown == [False] * 5 + [True]
+
+
+@needs_node
+@pytest.mark.parametrize("kind", ["opencode", "openclaw"])
+def test_without_a_daemon_nothing_is_held_up_and_one_is_started(
+    kind: str, play: Play, tmp_path: Path
+) -> None:
+    steps = [message("x", "hello there"), message("x", "hello again")]
+    if kind == "openclaw":
+        steps = [typed("x", "hello there"), typed("x", "hello again")]
+    mark = tmp_path / "started"
+    start = [sys.executable, "-c", f"open({str(mark)!r}, 'a').write('x')"]
+    empty = tmp_path / "empty"
+    told = play(kind, [*steps, ["sleep", 1_500]], data=empty, daemon=start)
+    assert max(one["ms"] for one in told["results"]) < 1_000
+    # However many events there are, it is tried once.
+    assert mark.read_text() == "x"
+    assert play(kind, steps, data=empty, daemon=["/not/there"])["results"]
+
+
+@needs_node
+@pytest.mark.parametrize("kind", ["opencode", "openclaw"])
+def test_a_daemon_that_hangs_is_not_waited_for(kind: str, play: Play, tmp_path: Path) -> None:
+    import socket
+
+    step = message("x", "hello there") if kind == "opencode" else typed("x", "hello there")
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "s"))
+        deaf.listen()
+        (tmp_path / "daemon.json").write_text(json.dumps({"socket": str(tmp_path / "s")}))
+        told = play(kind, [step], data=tmp_path)
+    assert 1_500 < told["results"][0]["ms"] < 4_000
+
+
+@needs_node
+def test_ratings_are_stripped_as_the_daemon_strips_them(play: Play) -> None:
+    texts = [
+        "plain <b>text</b> <!-- a remark --> goes on",
+        "Done.\n<!--mf abcdef12 m1=0.5 m2=-1-->",
+        "Done.\n```\n<!--mf abcdef12 m1=0.5-->\n```",
+        'Done.\n<memory-feedback>{"m1": 0.5}</memory-feedback>',
+        "Done.\n\n<!-- mf abcdef12 m1=0.5 -->\n",
+    ]
+    steps: list[Any] = [["message_sending", {"content": text}, {}] for text in texts]
+    told = play("openclaw", steps)
+    for text, one in zip(texts, told["results"], strict=True):
+        kept = (one.get("returned") or {"content": text})["content"]
+        assert kept.rstrip() == strip_trailers(text).rstrip(), text
