@@ -5,17 +5,33 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import gate, judge, retrieval, sessions, sidecar, speed, streams
+from bench import (
+    feedback,
+    gate,
+    guard,
+    hook,
+    judge,
+    mcp,
+    retrieval,
+    sessions,
+    sidecar,
+    speed,
+    streams,
+)
 
 # Quality first, then speed, when nothing else keeps the machine busy.
 BENCHES = {
     "retrieval": retrieval,
     "gate": gate,
     "judge": judge,
+    "guard": guard,
     "streams": streams,
     "speed": speed,
     "sidecar": sidecar,
     "sessions": sessions,
+    "feedback": feedback,
+    "hook": hook,
+    "mcp": mcp,
 }
 
 

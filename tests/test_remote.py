@@ -22,7 +22,7 @@ import pytest
 
 from tenure import AsyncMemory, Memory, client, errors
 from tenure import memory as memory_module
-from tenure.errors import BadReply, InputError, NotFound, PortTimeout, TenureError
+from tenure.errors import BadReply, Conflict, InputError, NotFound, PortTimeout, TenureError
 from tenure.remote import link as linking
 from tenure.remote import verbs
 from tenure.remote.choice import Address, chosen_daemon, read_url
@@ -266,6 +266,38 @@ class TestContract:
         with pytest.raises(NotFound):
             open_memory("other").get(own.id)
 
+    def test_feedback_is_kept_completed_and_summed_up(self, open_memory: Open) -> None:
+        memory = open_memory(project="shop")
+        told = memory.capture_feedback(
+            "👎",
+            "You pushed to main without asking me first",
+            tags={"git"},
+            last_action={"tool": "Bash"},
+            rubric_scores={"safety": 1},
+            memory_ids=["0000nobody"],
+        )
+        assert (told.accepted, told.status) == (True, "promoted")
+        assert told.memory is not None
+        assert told.memory.project == "shop"
+        assert [issue.field for issue in told.issues] == ["memory_ids"]
+        assert told.event is not None
+        assert memory.feedback_event(told.event.id) == told.event
+        asked = memory.feedback("up", "good")
+        assert asked.missing == ("what_worked",)
+        assert asked.event is not None
+        done = memory.complete_feedback(asked.event.id, what_worked="Rebased before the merge")
+        assert done.accepted
+        assert [one.id for one in memory.feedback_events(signal="up")] == [asked.event.id]
+        summary = memory.feedback_summary()
+        assert (summary.total, summary.accepted, summary.approval.overall.rate) == (2, 2, 0.5)
+        assert memory.feedback_risk(days=7) == []
+        assert memory.feedback_pairs() == []
+        assert memory.contested() == []
+        with pytest.raises(Conflict):
+            memory.complete_feedback(asked.event.id)
+        with pytest.raises(InputError):
+            memory.capture_feedback("up", mood="fine")
+
     def test_a_session_from_start_to_end(self, open_memory: Open) -> None:
         memory = open_memory(project="shop")
         heron = memory.remember("The staging database is called heron")
@@ -370,7 +402,7 @@ def test_no_verb_is_missing_and_all_take_the_same() -> None:
         for name, verb in public(own).items():
             if name in INHERITED or (own is Session and name not in vars(RemoteSession)):
                 continue
-            assert name in vars(far), f"{far.__name__} lacks {name}"
+            assert hasattr(far, name), f"{far.__name__} lacks {name}"
             if callable(verb):
                 expected, got = (
                     list(inspect.signature(one).parameters.values())
@@ -456,6 +488,9 @@ def test_a_daemon_names_the_user_when_nobody_else_does(home: Path) -> None:
         5,
         "/tmp/tenure.sock",
         "http://127.0.0.1:80#x",
+        "http://two words",
+        "http://a\0b",
+        "http://" + "a" * 70 + ":1",
     ],
 )
 def test_a_wrong_url_is_said_to_be_one(url: Any) -> None:
@@ -478,12 +513,21 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
         Own(tmp_path / "x.db", url="http://127.0.0.1:1")
 
 
-def test_the_folders_token_goes_to_this_machine_only(tmp_path: Path) -> None:
+def test_the_folders_token_goes_to_its_daemon_only(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "token").write_text("t0ken\n")
+    assert read_url("http://127.0.0.1:7").token is None
+    (own / "daemon.json").write_text('{"url": "http://127.0.0.1:7", "socket": null}')
     assert read_url("http://127.0.0.1:7").token == "t0ken"
+    assert read_url("http://localhost:7").token == "t0ken"
+    # Whoever listens on another port may be anybody on this machine.
+    assert read_url("http://127.0.0.1:8").token is None
+    assert read_url("http://127.0.0.1").token is None
     assert read_url("http://memory.example:7").token is None
+    for broken in ("[]", "{}", "{", '{"url": 5}', '{"url": "http://x:y"}'):
+        (own / "daemon.json").write_text(broken)
+        assert read_url("http://127.0.0.1:7").token is None
     assert read_url("https://memory.example", "given").token == "given"
     with pytest.raises(InputError):
         read_url("http://localhost:7", "two\nlines")

@@ -21,14 +21,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-# Canonical events, by the daemon's names for them; a guard before tools will be one more.
-START, PROMPT, REPLY = "session-start", "user-prompt-submit", "stop"
-COMPACT, END = "pre-compact", "session-end"
-DISPLAY = "display"  # This one is not told to the daemon.
+    from tenure import hook_shapes as shapes
+else:
+    from _frozen_importlib_external import SourceFileLoader
+
+    shapes = type(sys)("tenure_hook_shapes")
+    try:
+        # By its path, for nothing of ours can be imported here.
+        folder = os.path.dirname(os.path.abspath(__file__))
+        SourceFileLoader(shapes.__name__, folder + "/hook_shapes.py").exec_module(shapes)
+    except BaseException:
+        if __name__ == "__main__":
+            os._exit(0)
+        raise
 
 SWITCH, HIDE_SWITCH = "TENURE_HOOK", "TENURE_HOOK_HIDE_RATINGS"
 # Nobody waits longer than this, whatever hangs.
 BUDGET_S = 2.0
+# A guard that takes longer than this is no guard: the tool is let through.
+GUARD_BUDGET_S = 0.25
 # Claude Code gives all hooks at a session's end 1.5 s together.
 END_BUDGET_S = 1.0
 # A daemon is up after about 0.7 s; only a session's beginning is worth waiting for it.
@@ -38,56 +49,12 @@ LATER_WAIT_S, PAUSE_S = 15.0, 0.02
 RETRY_AFTER_S = 30.0
 
 INPUT_LIMIT_BYTES, ANSWER_LIMIT_BYTES = 8 << 20, 4 << 20
-# Clients cut at 10,000, counted as JavaScript counts.
-CONTEXT_LIMIT_UNITS = 9_500
-KEY_LIMIT_CHARS, PATH_LIMIT_CHARS, TEXT_LIMIT_CHARS = 256, 4_096, 100_000
-
-_TRAILER = r"(?m)^[ \t]{0,8}<!--[ \t]{0,4}mf[ :][^\n]{0,2000}-->[ \t]{0,8}(?:\n|\Z)"
-
-
-class Harness:
-    """One client.
-
-    `events`: its names for them. `reply`: the field with the agent's reply, if there is one; else
-    the transcript has it. `shows`: the events whose answer the agent gets to see. `home`: the
-    variable by which people move the client's own data elsewhere.
-    """
-
-    shape, reply, home = "nested", "last_assistant_message", ""
-    shows: tuple[str, ...] = (START, PROMPT)
-
-    def __init__(self, events: dict[str, str], **other: Any) -> None:
-        self.events = events
-        self.__dict__.update(other)
-
-
-_EVENTS = (START, PROMPT, REPLY, COMPACT, END)
-_NAMES = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
-_COMMON = dict(zip(_NAMES, _EVENTS, strict=True))
-_NAMES = ("sessionStart", "userPromptSubmitted", "agentStop", "preCompact", "sessionEnd")
-_CAMEL = dict(zip(_NAMES, _EVENTS, strict=True))
-_CURSOR = {"beforeSubmitPrompt": PROMPT, "afterAgentResponse": REPLY, "stop": REPLY}
-# Its PreCompress comes before every request to the model and means nothing.
-_GEMINI = {"SessionStart": START, "BeforeAgent": PROMPT, "AfterAgent": REPLY, "SessionEnd": END}
-_CLAUDE = {**_COMMON, "StopFailure": REPLY, "MessageDisplay": DISPLAY}
-HARNESSES = {
-    "claude-code": Harness(_CLAUDE, home="CLAUDE_CONFIG_DIR"),
-    "codex": Harness(_COMMON, home="CODEX_HOME"),
-    "gemini-cli": Harness(_GEMINI, reply="prompt_response", home="GEMINI_CLI_HOME"),
-    "copilot-cli": Harness(_CAMEL, shape="flat", reply="", home="COPILOT_HOME"),
-    # It runs the hooks in Claude Code's settings as well, under either name.
-    "cursor": Harness({**_COMMON, **_CAMEL, **_CURSOR}, shape="cursor", reply="text"),
-    # What is answered to a prompt is dropped there: only a session's beginning can show memories.
-    "vscode": Harness(_COMMON, reply="", shows=(START,)),
-}
-# Copilot CLI does not say which event it is; what comes with it does.
-_GUESSES = {"prompt": "userPromptSubmitted", "stopReason": "agentStop", "source": "sessionStart"}
-_GUESSES |= {"reason": "sessionEnd", "trigger": "preCompact"}
-# Prompts by people, and by programs that speak for them; others are the client's own.
-_TYPED = ("", "user", "sdk")
+CONTEXT_LIMIT_UNITS, PATH_LIMIT_CHARS = shapes.CONTEXT_LIMIT_UNITS, shapes.PATH_LIMIT_CHARS
+HARNESSES = shapes.HARNESSES
 # What says that nobody is where the daemon should be.
 _DOWN = (FileNotFoundError, ConnectionRefusedError)
 _WRONG = (OSError, ValueError, ArithmeticError, RecursionError)
+_BUDGETS_S = {shapes.END: END_BUDGET_S, shapes.TOOL: GUARD_BUDGET_S}
 
 
 # -- what comes in and goes out -------------------------------------------------------------
@@ -100,32 +67,40 @@ def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
         payload = _decoded(raw)
     except (ValueError, RecursionError):
         return b""
-    if switch == "off" or not isinstance(payload, dict) or _text(payload, "agent_id"):
-        # A subagent was shown nothing, so it has nothing to rate.
+    if switch == "off" or not isinstance(payload, dict):
         return b""
-    name = _caller(flags.get("--harness", ""), payload)
+    name = shapes.caller(flags.get("--harness", ""), payload)
     row = HARNESSES.get(name)
     if row is None:
         return b""
-    told = _text(payload, "hook_event_name", "hookEventName") or flags.get("--event", "")
-    native = told or next((guess for key, guess in _GUESSES.items() if key in payload), "")
+    told = shapes.text(payload, "hook_event_name", "hookEventName") or flags.get("--event", "")
+    native = told or next((guess for key, guess in shapes.GUESSES.items() if key in payload), "")
     event = row.events.get(native, "")
-    if event == DISPLAY:
+    if event == shapes.DISPLAY:
         is_wanted = "--hide-ratings" in flags or environ.get(HIDE_SWITCH, "").lower() == "on"
-        return _displayed(payload) if is_wanted else b""
-    body = _body(event, row, payload)
+        is_wanted &= not shapes.text(payload, "agent_id")
+        return _printed(shapes.displayed(payload)) if is_wanted else b""
+    body = shapes.body(event, row, payload)
     if body is None:
         return b""
     body |= {"harness": name, "client_home": environ.get(row.home, "")[:PATH_LIMIT_CHARS]}
     home = _home(flags.get("--home", ""), environ)
-    deadline = time.monotonic() + (END_BUDGET_S if event == END else BUDGET_S - 0.1)
+    if event in row.settles_s:
+        if switch != "nostart" or os.path.exists(os.path.join(home, "daemon.json")):
+            _later(lambda: _settled(home, event, body, environ, row.settles_s[event]))
+        return b""
+    deadline = time.monotonic() + _BUDGETS_S.get(event, BUDGET_S - 0.1)
     try:
-        text = _asked(home, event, body, deadline)
+        answer = _asked(home, event, body, deadline)
     except _DOWN:
-        text = "" if switch == "nostart" else _woken(home, event, body, environ)
+        answer = {} if switch == "nostart" else _woken(home, event, body, environ)
     except _WRONG:
         return b""
-    return _shaped(row, event, native, text)
+    return _printed(shapes.answered(row, event, native, answer))
+
+
+def _printed(answer: dict[str, Any]) -> bytes:
+    return _encoded(answer) if answer else b""
 
 
 def _flags(arguments: list[str]) -> dict[str, str]:
@@ -138,74 +113,6 @@ def _flags(arguments: list[str]) -> dict[str, str]:
     return found
 
 
-def _caller(name: str, payload: dict[str, Any]) -> str:
-    """The client that calls: two of them also run hooks that were written for others."""
-    if "cursor_version" in payload:
-        return "cursor"
-    is_vscode = "hookEventName" in payload and name in ("claude-code", "copilot-cli")
-    return "vscode" if is_vscode else name
-
-
-def _text(payload: dict[str, Any], *names: str) -> str:
-    """The first of these fields that is a text with something in it."""
-    found = (payload.get(name) for name in names)
-    return next((value for value in found if isinstance(value, str) and value), "")
-
-
-def _body(event: str, row: Harness, payload: dict[str, Any]) -> dict[str, Any] | None:
-    """What the daemon is told; None when the event is nothing to tell of."""
-    named = _text(payload, "session_id", "sessionId", "conversation_id")[: 2 * KEY_LIMIT_CHARS]
-    key = "".join(character for character in named if character.isprintable())
-    key = key[:KEY_LIMIT_CHARS].strip()
-    if not event or not key:
-        return None
-    body: dict[str, Any] = {"session_key": key, "relayed": True, "cwd": _cwd(payload)}
-    source = _text(payload, "source")[:40]
-    if event == START:
-        # The first prompt, if it is there, is not told as context: it comes again as a prompt,
-        # and what it matches then must not have been chosen by it.
-        return {**body, "source": source}
-    if event == PROMPT:
-        if source not in _TYPED:
-            return None
-        body["prompt"] = _text(payload, "prompt")[:TEXT_LIMIT_CHARS]
-        body["silent"] = PROMPT not in row.shows
-    reply = _text(payload, row.reply) if event == REPLY else ""
-    if reply:
-        return {**body, "last_assistant_message": reply[-TEXT_LIMIT_CHARS:]}
-    path = _text(payload, "transcript_path", "transcriptPath")
-    return {**body, "transcript_path": path} if 0 < len(path) <= PATH_LIMIT_CHARS else body
-
-
-def _cwd(payload: dict[str, Any]) -> str:
-    roots = payload.get("workspace_roots")
-    first = roots[0] if isinstance(roots, list) and roots else ""
-    return (_text(payload, "cwd") or (first if isinstance(first, str) else ""))[:PATH_LIMIT_CHARS]
-
-
-def _shaped(row: Harness, event: str, native: str, text: str) -> bytes:
-    """A text for the agent as its client wants it; one that would be cut is not worth showing."""
-    units = len(text.encode("utf-16-le", "replace")) // 2
-    if event not in row.shows or not 0 < units <= CONTEXT_LIMIT_UNITS:
-        return b""
-    if row.shape == "flat":
-        return _encoded({"additionalContext": text})
-    if row.shape == "cursor":
-        going_on = {"continue": True} if event == PROMPT else {}
-        return _encoded({**going_on, "additional_context": text})
-    return _encoded({"hookSpecificOutput": {"hookEventName": native, "additionalContext": text}})
-
-
-def _displayed(payload: dict[str, Any]) -> bytes:
-    """What is shown of a reply without the line that rates memories; the reply itself keeps it."""
-    import re
-
-    delta = _text(payload, "delta")
-    bare = re.sub(_TRAILER, "", delta) if len(delta) <= TEXT_LIMIT_CHARS else delta
-    shown = {"hookEventName": "MessageDisplay", "displayContent": bare}
-    return _encoded({"hookSpecificOutput": shown}) if bare != delta else b""
-
-
 def _encoded(value: dict[str, Any]) -> bytes:
     return _written(value).encode("utf-8", "replace")
 
@@ -214,6 +121,8 @@ def _written(value: Any) -> str:
     if isinstance(value, dict):
         pairs = (f"{_json.encode_basestring(key)}:{_written(value[key])}" for key in value)
         return "{" + ",".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else _json.encode_basestring(value)
 
 
@@ -247,8 +156,8 @@ def _home(given: str, environ: Mapping[str, str]) -> str:
     return os.path.abspath(chosen)
 
 
-def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> str:
-    """Tells the daemon; what it wants the agent to see, if anything."""
+def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
+    """Tells the daemon; what it answers, nothing when it does not understand."""
     connection, host, token = _connected(home, deadline)
     try:
         content = _encoded(body)
@@ -268,7 +177,7 @@ def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> str:
         connection.close()
     first, _, rest = raw.partition(b"\r\n\r\n")
     answer = _decoded(rest) if first.startswith(b"HTTP/1.1 200 ") else None
-    return _text(answer, "inject") if isinstance(answer, dict) else ""
+    return answer if isinstance(answer, dict) else {}
 
 
 def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
@@ -279,6 +188,9 @@ def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
         path, url = told["socket"], told["url"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileNotFoundError from error
+    if isinstance(path, str) and os.lstat(path).st_uid != os.geteuid():
+        # Left over from a daemon that is gone; whoever listens there now is somebody else.
+        raise FileNotFoundError(path)
     family, address, host, token = _socket.AF_UNIX, path, "localhost", ""
     if not isinstance(path, str):
         host = str(url).partition("://")[2].partition("/")[0]
@@ -300,20 +212,22 @@ def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
 # -- a daemon that is down ------------------------------------------------------------------
 
 
-def _woken(home: str, event: str, body: dict[str, Any], environ: Mapping[str, str]) -> str:
+def _woken(
+    home: str, event: str, body: dict[str, Any], environ: Mapping[str, str]
+) -> dict[str, Any]:
     """Starts the daemon; only a session's beginning waits for it, and not for long."""
     try:
         _start(home, environ)
-        if event == START:
+        if event == shapes.START:
             return _patiently(home, event, body, START_WAIT_S)
-        if event != PROMPT:
+        if event not in (shapes.PROMPT, shapes.TOOL):
             _later(lambda: _patiently(home, event, body, LATER_WAIT_S))
     except _WRONG:
         pass
-    return ""
+    return {}
 
 
-def _patiently(home: str, event: str, body: dict[str, Any], wait_s: float) -> str:
+def _patiently(home: str, event: str, body: dict[str, Any], wait_s: float) -> dict[str, Any]:
     """Tells the daemon as soon as it is there."""
     deadline = time.monotonic() + wait_s
     while True:
@@ -339,11 +253,27 @@ def _later(work: Callable[[], object]) -> None:
         os._exit(0)
 
 
+def _settled(
+    home: str, event: str, body: dict[str, Any], environ: Mapping[str, str], pause_s: float
+) -> None:
+    """Tells what the transcript has to say once the client has written it."""
+    time.sleep(pause_s)
+    try:
+        _asked(home, event, body, time.monotonic() + LATER_WAIT_S)
+    except _DOWN:
+        if environ.get(SWITCH, "").strip().lower() != "nostart":
+            _start(home, environ)
+            _patiently(home, event, body, LATER_WAIT_S)
+
+
 def _start(home: str, environ: Mapping[str, str]) -> None:
     """Starts one daemon, however many hooks find it down at once."""
     import fcntl
 
     os.makedirs(home, 0o700, exist_ok=True)
+    if not os.listdir(home) and not os.stat(home).st_mode & 0o1000:
+        # As the daemon would, which takes a folder that is open and not empty for another's.
+        os.chmod(home, 0o700)
     complaint = os.path.join(home, "daemon.err")
     locks = [os.open(os.path.join(home, "daemon.start"), os.O_RDWR | os.O_CREAT, 0o600)]
     try:

@@ -39,21 +39,23 @@ ALLOWED: dict[str, set[str]] = {
     "trainer": BELOW_FLOW | {"flow", "opening"},
     "sidecar": BELOW_FLOW,
     "session": BASE | {"flow"},
-    "memory": BELOW_FLOW | {"flow", "settings", "opening", "session", "remote"},
+    "feedback": BELOW_FLOW | {"flow"},
+    "memory": BELOW_FLOW | {"flow", "settings", "opening", "session", "remote", "feedback"},
     "client": {"errors", "settings"},
     # Run for every prompt of an agent, without site-packages: nothing of ours, nothing of others.
-    "hook": set(),
+    "hook": {"hook_shapes"},
+    "hook_shapes": set(),
     "connect": BASE | {"settings", "client"},
     "mcp": {"errors", "client", "settings", "hook", "__init__"},
     # Joined with `memory` there, on first use: the library and its twin know nothing of each other.
-    "remote": BASE | {"codec", "client", "settings", "session", "flow", "text"},
+    "remote": BASE | {"codec", "client", "settings", "session", "flow", "text", "store", "rank"},
     "integrations": BASE | {"__init__", "memory", "session", "async_memory", "text", "flow"},
     "compat": BASE | {"__init__", "memory", "settings"},
     "web": BELOW_FLOW - {"ports"} | {"flow", "settings", "memory", "mcp", "__init__"},
     "demo": BASE | {"memory", "session", "settings", "store", "world"},
     "cli": BELOW_FLOW
     | {"flow", "settings", "memory", "client", "web", "demo", "hook", "mcp", "connect", "__init__"},
-    "async_memory": BASE | {"flow", "memory", "session"},
+    "async_memory": BASE | {"flow", "memory", "session", "store", "rank"},
     "__init__": {"types", "errors", "flow", "memory", "session", "async_memory"},
     "__main__": {"cli"},
 }
@@ -79,6 +81,7 @@ PURE_IMPORTS = {
     "numpy",
     "operator",
     "re",
+    "shlex",
     "string",
     "typing",
     "unicodedata",
@@ -92,6 +95,7 @@ IMPURE_ATTRIBUTES |= {"memmap", "tofile", "loadtxt", "savetxt", "genfromtxt"}
 BROAD = {"Exception", "BaseException"}
 EDGES = {
     "cli": {"main": "turns what is unforeseen into a message and an exit code"},
+    "flow/feedback.py": {"_aside": "what follows from a report never fails it"},
     "flow/jobs.py": {
         "_run": "parks a job that failed in an unforeseen way, with the error",
         "_serve": "outlives every error, for other jobs wait behind it",

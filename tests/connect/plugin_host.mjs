@@ -21,8 +21,15 @@ for (const [name, input, output] of JSON.parse(readFileSync(steps, "utf8"))) {
     continue;
   }
   const began = Date.now();
-  const returned = await hooks[name](input, output);
-  results.push({ name, output, returned, ms: Date.now() - began });
+  let returned, thrown;
+  try {
+    returned = await hooks[name](input, output);
+  } catch (error) {
+    // Only here it means something: the tool is not called.
+    if (name !== "tool.execute.before") throw error;
+    thrown = error.message;
+  }
+  results.push({ name, output, returned, thrown, ms: Date.now() - began });
 }
 process.stdout.write(JSON.stringify({ hooks: Object.keys(hooks), results }));
 // A plugin must not keep its harness alive.

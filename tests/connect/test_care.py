@@ -14,6 +14,7 @@ from connect_desk import NOW, Desk
 from tenure.connect import (
     HARNESS_NAMES,
     files,
+    harness_checks,
     is_connected,
     is_found,
     ledger,
@@ -21,6 +22,7 @@ from tenure.connect import (
     prepare_disconnect,
 )
 from tenure.connect import plan as planning
+from tenure.connect.syntax import read
 from tenure.errors import Conflict, InputError, ReadOnlyStore
 
 BROKEN_JSON = {
@@ -123,8 +125,112 @@ def test_a_protected_file_is_refused(desk: Desk) -> None:
     path = desk.documents("claude-code")[0].path
     desk.put(path, "{}")
     path.chmod(0o444)
-    with pytest.raises(ReadOnlyStore):
+    # What would be put there can be looked at all the same.
+    plan = prepare_connect("claude-code", desk.home, desk.env)
+    assert plan.changes[0].diff()
+    for refuses in (plan.check_writable, lambda: plan.apply(NOW)):
+        with pytest.raises(ReadOnlyStore, match="cannot be written"):
+            refuses()
+    assert path.read_text() == "{}" and not desk.home.exists()
+
+
+def test_only_looking_needs_no_rights(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    plan = prepare_connect("claude-code", desk.home, desk.env)
+    assert plan.changes[0].diff()
+    with pytest.raises(ReadOnlyStore, match="cannot be written"):
+        plan.check_writable()
+    with pytest.raises(ReadOnlyStore, match="cannot be written"):
+        plan.apply(NOW)
+    assert desk.everything() == {} and not desk.home.exists()
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_numbers_beyond_all_bounds_are_no_bug(name: str, desk: Desk) -> None:
+    path = desk.documents(name)[-1].path
+    huge = "9" * 6_000
+    before = desk.put(path, f"huge = {huge}\n" if name == "codex" else f'{{"huge": {huge}}}\n')
+    if name == "codex":
+        with pytest.raises(InputError, match="not valid TOML"):
+            prepare_connect(name, desk.home, desk.env)
+        return
+    desk.connect(name)
+    assert huge in path.read_text()
+    desk.disconnect(name)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("inside", ['{"a": [1, // one\n 2,],}', "0x10", "[" * 150 + "]" * 150])
+def test_what_is_not_looked_into_is_still_read(inside: str, desk: Desk) -> None:
+    before = desk.put(desk.user_home / ".openclaw" / "openclaw.json", f'{{"other": {inside}}}\n')
+    if inside.startswith("[["):
+        assert read(before.decode(), "json5", ()).parts[0].node.kind == "scalar"
+        return
+    desk.connect("openclaw")
+    desk.disconnect("openclaw")
+    assert (desk.user_home / ".openclaw" / "openclaw.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("wrong", ['{"a" 1}', "[1 2]", "{'a': 1}", '"\\x"', "[NaN]"])
+def test_what_is_not_looked_into_must_be_right(wrong: str, desk: Desk) -> None:
+    desk.put(desk.documents("claude-code")[0].path, f'{{"other": {wrong}}}')
+    with pytest.raises(InputError, match="line 1, column"):
         prepare_connect("claude-code", desk.home, desk.env)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"backup": one} for one in (5, {"a": 1}, [], True, "\0", "../../settings.json")]
+    + [{"path": "\0"}, {"path": 5}, {"folders": ["\0"]}, {"folders": 5}, {"created": 5}],
+)
+def test_a_damaged_record_counts_as_lost(damage: dict[str, Any], desk: Desk) -> None:
+    path = desk.documents("claude-code")[0].path
+    desk.put(path, '{"theme": "dark"}')
+    desk.connect("claude-code")
+    (record,) = (desk.home / "connections").glob("claude-code.settings*.json")
+    record.write_text(json.dumps({**json.loads(record.read_bytes()), **damage}))
+    assert is_connected("claude-code", desk.home, desk.env)
+    desk.disconnect("claude-code")
+    assert json.loads(path.read_bytes()) == {"theme": "dark"}
+
+
+def test_a_python_that_does_not_know_itself_is_not_written(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "")
+    with pytest.raises(InputError, match="does not know where it is"):
+        prepare_connect("claude-code", desk.home, desk.env)
+
+
+def test_ratings_are_hidden_by_choice_until_disconnected(desk: Desk) -> None:
+    path = desk.documents("claude-code")[0].path
+    before = desk.put(path, '{"hooks": {"MessageDisplay": [{"hooks": [{"command": "mine"}]}]}}\n')
+
+    def hidden() -> list[str]:
+        groups = json.loads(path.read_bytes())["hooks"]["MessageDisplay"]
+        return [one["command"] for group in groups for one in group["hooks"]][1:]
+
+    desk.connect("claude-code")
+    assert hidden() == []
+    plan = prepare_connect("claude-code", desk.home, desk.env, hides_ratings=True)
+    plan.apply(NOW)
+    (command,) = hidden()
+    assert command.endswith("/hook.py --harness claude-code --hide-ratings")
+    # Neither the doctor nor a later connect takes the choice back.
+    assert [one.status for one in harness_checks(desk.home, desk.env)] == ["ok"]
+    assert not desk.connect("claude-code").is_real
+    desk.disconnect("claude-code")
+    assert path.read_bytes() == before
+
+
+def test_hidden_ratings_are_taken_out_without_a_record(desk: Desk) -> None:
+    path = desk.documents("claude-code")[0].path
+    prepare_connect("claude-code", desk.home, desk.env, hides_ratings=True).apply(NOW)
+    desk.put(path, json.dumps({**json.loads(path.read_bytes()), "theme": "dark"}))
+    for record in (desk.home / "connections").glob("*.json"):
+        record.unlink()
+    desk.disconnect("claude-code")
+    assert json.loads(path.read_bytes()) == {"theme": "dark"}
 
 
 @pytest.mark.parametrize("connects", [True, False])

@@ -94,7 +94,7 @@ def test_codex_waits_for_an_approval(desk: Desk) -> None:
     desk.put(config, config.read_text() + "".join(states))
     assert "Stop" in said(desk, "codex")[0].detail
     places = {"session_start": 0, "user_prompt_submit": 0, "stop": 1, "pre_compact": 0}
-    places["session_end"] = 0
+    places |= {"session_end": 0, "pre_tool_use": 0}
     states = [
         f'[hooks.state."{path}:{event}:{place}:0"]\ntrusted_hash = "sha256:1"\n'
         for event, place in places.items()
@@ -276,10 +276,30 @@ def test_all_means_those_that_are_here(run: Run, desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("nothing",), ("codex", "--all"), ("codex", "--plugin"), ("--plugin",)],
+    [
+        *[(), ("nothing",), ("codex", "--all"), ("codex", "--plugin"), ("--plugin",)],
+        *[("codex", "--hide-ratings"), ("--all", "--hide-ratings")],
+    ],
 )
 def test_wrong_use_is_refused(words: tuple[str, ...], run: Run) -> None:
     assert run("connect", *words)[0] == 2
+
+
+def test_ratings_are_hidden_when_somebody_says_so(run: Run, desk: Desk) -> None:
+    file = desk.user_home / ".claude" / "settings.json"
+    assert run("connect", "claude-code", "--yes")[0] == 0
+    assert "--hide-ratings" not in file.read_text()
+    assert run("connect", "claude-code", "--hide-ratings", "--yes")[0] == 0
+    assert file.read_text().count("--hide-ratings") == 1
+    assert run("disconnect", "claude-code", "--yes")[0] == 0
+    assert desk.everything() == {}
+
+
+def test_a_file_that_is_in_the_way_is_named_once(desk: Desk) -> None:
+    path = desk.documents("claude-code")[0].path
+    path.mkdir(parents=True)
+    (found,) = said(desk, "claude-code")
+    assert found.status == "warn" and found.detail.count(str(path)) == 1
 
 
 def test_the_plugin_says_how_it_is_installed(run: Run) -> None:

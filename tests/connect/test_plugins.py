@@ -194,6 +194,54 @@ def test_opencode_shows_again_after_compaction_and_leaves_helpers_alone(
     assert shown == [True, False, False, True, False, False, False, False]
 
 
+@pytest.fixture(scope="module")
+def ruled(home: Path) -> Path:
+    """The same daemon with a rule that blocks and one that warns."""
+    daemon = client.find(home)
+    assert daemon is not None
+    for trigger, steps in (("shell: terraform destroy", 2), ("shell: dropdb shop", 1)):
+        rule = daemon.request("POST", "/api/rules", {"trigger": trigger, "why": "it was gone"})
+        for _ in range(steps):
+            daemon.request("POST", f"/api/rules/{rule['id']}/approve", {})
+    return home
+
+
+@needs_node
+def test_opencode_asks_the_guard_before_a_tool(play: Play, ruled: Path) -> None:
+    def before(key: str, line: str) -> list[Any]:
+        call = {"tool": "bash", "sessionID": key, "callID": line}
+        return ["tool.execute.before", call, {"args": {"command": line}}]
+
+    after = ["tool.execute.after", {"callID": "dropdb shop"}, {"output": "done"}]
+    told = play(
+        "opencode",
+        [
+            *(before("g", line) for line in ("terraform destroy", "git status", "dropdb shop")),
+            after,
+            ["tool.execute.before", {}, None],
+        ],
+    )
+    thrown = [one.get("thrown") for one in told["results"]]
+    assert "it was gone" in thrown[0] and thrown[1:] == [None] * 4
+    assert "went wrong before" in told["results"][3]["output"]["output"]
+    away = play("opencode", [before("g", "terraform destroy")], ruled.parent / "nobody")
+    assert away["results"][0].get("thrown") is None
+
+
+@needs_node
+def test_openclaw_asks_the_guard_before_a_tool(play: Play, ruled: Path) -> None:
+    def before(line: str) -> list[Any]:
+        event = {"toolName": "exec", "params": {"command": line}}
+        return ["before_tool_call", event, {"sessionId": "g2", "workspaceDir": "/"}]
+
+    told = play("openclaw", [before("terraform destroy"), before("git status")])
+    returned = [one.get("returned") for one in told["results"]]
+    assert returned[0]["block"] and "it was gone" in returned[0]["blockReason"]
+    assert returned[1] is None
+    away = play("openclaw", [before("terraform destroy")], ruled.parent / "nobody")
+    assert away["results"][0].get("returned") is None
+
+
 def typed(key: str, text: str, **more: Any) -> list[Any]:
     """A prompt, as OpenClaw gives it to its plugins."""
     ctx = {"sessionId": key, "sessionKey": "agent:main:main", "trigger": "user", **more}

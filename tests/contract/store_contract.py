@@ -13,11 +13,13 @@ import pytest
 from contract.care import Care
 from contract.embedders import Embedders
 from contract.entities import Entities
+from contract.feedback import Feedback
 from contract.finding import Finding
 from contract.jobs import Jobs
 from contract.learning import Learning
 from contract.purging import Purging
 from contract.roundtrip import RoundTrip
+from contract.rules import Rules
 from contract.scoping import Scoping
 from contract.sessions import Sessions
 from contract.shelf import Shelf
@@ -37,6 +39,8 @@ class StoreContract(
     Jobs,
     Sessions,
     Learning,
+    Feedback,
+    Rules,
 ):
     """The whole contract of `tenure.store.base`."""
 

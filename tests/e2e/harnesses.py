@@ -163,10 +163,13 @@ def _opencode_files(sandbox: Sandbox) -> dict[str, str]:
             }
         },
     }
+    # As it is once OpenCode has installed what it wants: without a registry it would try at every
+    # start, and wait a minute for the lock of one that ended while trying.
+    installed = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
     return {
         ".config/opencode/opencode.json": _pretty(config),
-        # Else it waits, sometimes for more than a minute, for a registry that is not there.
-        ".npmrc": f"fetch-retries=0\nregistry={sandbox.model.url}/\n",
+        ".config/opencode/package-lock.json": _pretty(installed),
+        ".config/opencode/node_modules/.package-lock.json": "{}",
     }
 
 

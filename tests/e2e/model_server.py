@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import fcntl
 import json
+import os
 import re
 import socket
 import struct
@@ -180,12 +181,25 @@ class Handler(BaseHTTPRequestHandler):
         """Says nothing: the log of requests is what counts."""
 
 
-def server(folder: Path) -> ThreadingHTTPServer:
+class Server(ThreadingHTTPServer):
+    """A server that does not outlive whoever started it."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        handler = type("Scripted", (Handler,), {"author": Author(folder)})
+        super().__init__(("127.0.0.1", 0), handler)
+        self._parent = os.getppid()
+
+    def service_actions(self) -> None:
+        """Looked at between requests, and twice a second."""
+        if os.getppid() != self._parent:
+            raise KeyboardInterrupt
+
+
+def server(folder: Path) -> Server:
     """A server on a free port of loopback that follows the script in the folder."""
-    handler = type("Scripted", (Handler,), {"author": Author(folder)})
-    made = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    made.daemon_threads = True
-    return made
+    return Server(folder)
 
 
 def raise_loopback() -> None:

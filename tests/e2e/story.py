@@ -51,6 +51,7 @@ FIND = {
 TRAILER = "{before}mf {code} {handle}=0.75{after}"
 FENCE = re.compile(r"\[tenure notes ([0-9a-f]{32})\](.*?)\[/tenure notes \1\]", re.DOTALL)
 INNER = re.compile(r"(?:m[0-9]+[ a-z]*: |\|(?: |$)|\+ )")
+RATED_WITHIN_S = 10
 JUDGED_WITHIN_S = 30
 BACK_WITHIN_S = 20
 
@@ -115,6 +116,16 @@ def ratings(sandbox: Sandbox) -> list[Rated]:
         " JOIN sessions s USING (session) JOIN memories m ON m.id = r.memory_id ORDER BY event"
     )
     return [Rated(*row) for row in rows]
+
+
+def rated(sandbox: Sandbox, score: float) -> list[tuple[str, str]]:
+    """What was rated with this score, and how, waited for: some replies are read a little later."""
+    until(
+        lambda: any(one.score == score for one in ratings(sandbox)),
+        lambda: f"nothing was rated with {score}: {ratings(sandbox)}",
+        RATED_WITHIN_S,
+    )
+    return [(one.content, one.channel) for one in ratings(sandbox) if one.score == score]
 
 
 def judged(sandbox: Sandbox) -> Judged:

@@ -22,7 +22,7 @@ from story import (
     SHARED,
     Story,
     judged,
-    ratings,
+    rated,
 )
 
 pytestmark = pytest.mark.timeout(600)
@@ -75,8 +75,7 @@ def test_poison_stays_inside_its_fence(story: Story) -> None:
 def test_trailer_becomes_a_rating(story: Story) -> None:
     """The rating at the end of the reply is in the store, under the memory it is about."""
     story.answered(story.first)
-    rated = [one for one in ratings(story.sandbox) if one.score == 0.75]
-    assert [(one.content, one.channel) for one in rated] == [(SHARED, story.harness.channel)]
+    assert rated(story.sandbox, 0.75) == [(SHARED, story.harness.channel)]
     assert not story.harness.strips or "=0.75" not in story.first.ran.out
 
 
@@ -104,8 +103,7 @@ def test_second_turn_repeats_no_memory(story: Story) -> None:
 def test_tool_call_becomes_a_rating(story: Story) -> None:
     """The agent finds the tool, calls it, and the rating is in the store."""
     story.answered(story.tool)
-    rated = [one for one in ratings(story.sandbox) if one.score == -0.5]
-    assert [(one.content, one.channel) for one in rated] == [(SHARED, "tool")]
+    assert rated(story.sandbox, -0.5) == [(SHARED, "tool")]
 
 
 def test_client_answers_when_the_daemon_was_killed(story: Story) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hook_kit import HERON, Running, code_in
+from hook_kit import HERON, Running, code_in, wait_for
 
 from tenure import hook
 
@@ -128,7 +128,8 @@ def test_the_reply_is_looked_for_where_it_is_not(running: Running) -> None:
         name = {"vscode": {"hookEventName": "Stop"}}.get(harness, {"stopReason": "end_turn"})
         path = {"vscode": "transcript_path"}.get(harness, "transcriptPath")
         running.out(harness, event(running, harness, key, **name, **{path: str(file)}))
-        assert running.ratings(key) == {"m1": 0.4}
+        # One of them writes its file only after it has told of the reply.
+        wait_for(lambda: running.ratings(key) == {"m1": 0.4}, harness)  # noqa: B023 - at once
 
 
 def test_a_reply_that_was_never_told_is_caught_up_with_at_the_next_prompt_and_the_end(

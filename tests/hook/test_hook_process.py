@@ -26,7 +26,7 @@ from hook_kit import (
     wait_for,
 )
 
-from tenure import client
+from tenure import client, hook
 from tenure.memory import Memory
 from tenure.settings import load_settings
 
@@ -87,6 +87,15 @@ def test_a_sessions_beginning_starts_the_daemon_and_is_answered(place: Path) -> 
     wait_for(lambda: client.find(home) is not None, "no daemon came up")
     # On a busy machine it may be too late for an answer; the first prompt brings it then.
     assert HERON in (ran.out or run(CLAUDE, sent(PROMPT), clean_environment(place)).out).decode()
+
+
+def test_an_empty_folder_that_is_open_is_closed_and_used(place: Path) -> None:
+    home = place / "tenure"
+    home.mkdir()
+    home.chmod(0o755)
+    assert faults(run(CLAUDE, sent(START), clean_environment(place))) == []
+    wait_for(lambda: client.find(home) is not None, "no daemon came up")
+    assert home.stat().st_mode & 0o777 == 0o700
 
 
 def test_many_at_once_start_one_daemon_and_a_prompt_does_not_wait(place: Path) -> None:
@@ -182,6 +191,24 @@ def test_whoever_listens_and_never_answers_is_not_waited_for(tmp_path: Path) -> 
     assert all(one.took_s < 10 for one in ran)
 
 
+def test_a_socket_of_another_user_is_told_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "tenure"
+    home.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "left.sock"))
+        listener.listen()
+        listener.setblocking(False)
+        told = {"socket": str(tmp_path / "left.sock"), "url": "http://127.0.0.1:1"}
+        (home / "daemon.json").write_text(json.dumps(told))
+        monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+        environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
+        assert hook.main(CLAUDE, sent(PROMPT), environ) == b""
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
 def test_whoever_sends_nothing_or_too_much_is_not_waited_for(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-S", str(SCRIPT), *CLAUDE]
     environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
@@ -237,29 +264,44 @@ def test_odd_arguments_are_no_harm(tmp_path: Path, flags: list[str]) -> None:
     assert (faults(ran), ran.out) == ([], b"")
 
 
+@pytest.mark.parametrize("flags", [[], ["--nothing", "x"], ["y"]])
+def test_the_long_way_ends_well_too(tmp_path: Path, flags: list[str]) -> None:
+    command = [sys.executable, "-m", "tenure", "--home", str(tmp_path), "hook", *flags]
+    environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
+    done = subprocess.run(command, input=sent(START), capture_output=True, env=environ)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 # -- these tests can fail -----------------------------------------------------------------------
 
 
+HALVES = ("hook.py", "hook_shapes.py")
 CRASH = ("    flags, switch = _flags", "    raise KeyError(raw)\n    flags, switch = _flags")
 LAST = "        os._exit(0)\n\n\nif __name__"
+SHOWN = '"hookEventName": native, "additionalContext": shown}}'
 MUTANTS = {
     "crashes": (CRASH, (LAST, "        pass\n\n\nif __name__")),
     "crashes with a code": (CRASH, (LAST, LAST.replace("0", "3"))),
     "misses a module": (("import time\n", "import time\nimport nothing_of_this_name\n"),),
-    "prints half": (('"additionalContext": text}})', '"additionalContext": text}})[:-1]'),),
-    "prints another shape": (('"additionalContext": text}})', '"additional": text}})'),),
+    "prints half": (("return _encoded(answer) if", "return _encoded(answer)[:-1] if"),),
+    "prints another shape": ((SHOWN, SHOWN.replace("additionalContext", "additional")),),
     "complains": (("        left = main(", '        os.write(2, b"x")\n        left = main('),),
-    "prints too much": ((', "additionalContext": text}})', ', "additionalContext": text * 99}})'),),
+    "prints too much": ((SHOWN, SHOWN.replace("shown}}", "shown * 99}}")),),
+    "lacks its other half": (
+        ("/hook_shapes.py", "/hook_shape.py"),
+        ("os._exit(0)\n        ra", "ra"),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_hook_would_be_noticed(running: Running, tmp_path: Path, name: str) -> None:
-    source = SCRIPT.read_text("utf-8")
+    halves = {file: SCRIPT.with_name(file).read_text("utf-8") for file in HALVES}
     for old, new in MUTANTS[name]:
-        assert source.count(old) == 1
-        source = source.replace(old, new)
-    mutant = tmp_path / "hook.py"
-    mutant.write_text(source)
+        assert [source.count(old) for source in halves.values()] in ([1, 0], [0, 1])
+        halves = {file: source.replace(old, new) for file, source in halves.items()}
+    for file, source in halves.items():
+        (tmp_path / file).write_text(source)
+    mutant = tmp_path / HALVES[0]
     event = {**START, "cwd": str(running.home / "shop"), "session_id": name}
     assert faults(run(CLAUDE, sent(event), running.environ, mutant)) != []

@@ -87,10 +87,11 @@ def test_it_introduces_itself_and_its_tools(daemon: Daemon, way: tuple[str, str]
         for name, tool in tools.items():
             hints = tool.annotations
             assert hints is not None
-            reads = name not in ("memory_store", "memory_forget", "memory_feedback")
+            writes = ("memory_store", "memory_forget", "memory_feedback", "capture_feedback")
+            reads = name not in writes
             assert hints.read_only_hint is reads
             assert hints.destructive_hint is (name == "memory_forget")
-            assert hints.idempotent_hint is True
+            assert hints.idempotent_hint is (name != "capture_feedback")
             assert hints.open_world_hint is False
         templates = (await client.list_resource_templates()).resource_templates
         assert [one.uri_template for one in templates] == [

@@ -248,6 +248,19 @@ def test_a_project_sees_its_own_and_what_holds_everywhere(pipe: Pipe) -> None:
     assert "result" in one.ask(request("resources/read", uri))
 
 
+def test_an_explanation_tells_nothing_of_another_project(pipe: Pipe, daemon: Daemon) -> None:
+    started = injected(daemon, "walls-1", "The walls of the shop are blue")
+    memory_id, code = started["memories"][0]["id"], started["injection"]
+    daemon.request(
+        "POST", "/api/hooks/session-start", {"session_key": "walls-2", "project": "other"}
+    )
+    other = pipe("--project", "other")
+    for more in ({"session": "walls-1"}, {"session": "walls-2"}, {"injection": code}):
+        told = other.tool("memory_explain", id=memory_id, **more)
+        assert told["isError"] and "blue" not in json.dumps(told)
+    assert not pipe().tool("memory_explain", id=memory_id, session="walls-1")["isError"]
+
+
 def test_the_session_is_known_from_the_client_and_its_secrets_stay_there(
     pipe: Pipe, daemon: Daemon
 ) -> None:
@@ -395,8 +408,10 @@ def test_a_daemon_that_cannot_be_started_is_an_error_in_time(tmp_path: Path) -> 
         told = server.tool("memory_search", query="x")
         assert told["isError"]
         assert "Go on without it" in told["content"][0]["text"]
-        listed = server.ask(request("resources/list"))
-        assert listed["error"]["code"] == -32603
+        # Clients list before they do anything else: they see none, and do not wait.
+        assert server.ask(request("resources/list"))["result"]["resources"] == []
+        read = server.ask(request("resources/read", {"uri": "tenure://memory/01h"}))
+        assert read["error"]["code"] == -32603
         assert server.ask(request("ping"))["result"] == {}
         assert server.end() == (0, b"", b"")
     assert time.monotonic() - began < 15

@@ -234,7 +234,8 @@ def test_what_a_hook_does_not_know_is_refused(harness: Harness, name: str) -> No
     path = "/api/feedback" if name == "feedback" else f"/api/hooks/{name}"
     for body in (b"", b"{", b"[]", b"null", b'{"session_key": 5}', b'{"session_key": null}'):
         assert harness.daemon.ask("POST", path, body).status in (400, 422)
-    assert harness.daemon.ask("GET", path).status == 405
+    if name != "feedback":
+        assert harness.daemon.ask("GET", path).status == 405
     form = {"content-type": "text/plain"}
     assert harness.daemon.ask("POST", path, b'{"session_key": "x"}', headers=form).status == 415
 

@@ -11,7 +11,7 @@ HARNESSES = ("claude-code", "codex", "gemini-cli", "copilot-cli", "cursor", "vsc
 
 
 @command("hook", "tenure hook --harness claude-code < event.json")
-@click.option("--harness", required=True, metavar="NAME", help=f"One of {', '.join(HARNESSES)}.")
+@click.option("--harness", default="", metavar="NAME", help=f"One of {', '.join(HARNESSES)}.")
 @click.option("--event", metavar="NAME", help="The event, for clients that do not say it.")
 @click.option("--hide-ratings", is_flag=True, help="Take the rating line off the screen.")
 def hook(harness: str, event: str | None, hide_ratings: bool) -> None:
@@ -29,14 +29,24 @@ def hook(harness: str, event: str | None, hide_ratings: bool) -> None:
 
 @command("mcp", "tenure mcp")
 @click.option("--project", metavar="NAME", help="The project, instead of the working directory's.")
+@click.option("--agent", metavar="NAME", help="Only what this agent may see.")
 @click.option("--harness", metavar="NAME", help="The client that runs it.")
-def mcp(project: str | None, harness: str | None) -> int:
+def mcp(project: str | None, agent: str | None, harness: str | None) -> int:
     """Serve the memory tools to an agent over stdio (Model Context Protocol)."""
     from tenure.mcp import stdio
 
-    named = {"--project": project, "--harness": harness, "--user": current_flags().user}
+    named = {"--project": project, "--agent": agent, "--harness": harness}
+    named["--user"] = current_flags().user
     given = [word for name, value in named.items() if value for word in (name, value)]
     return stdio.main([*given, *_home()])
+
+
+# What is not known is passed over, as on the short way: a hook always ends well.
+hook.context_settings.update(ignore_unknown_options=True, allow_extra_args=True)
+for option in (*hook.params, *mcp.params):
+    # Neither of them prints tables.
+    if isinstance(option, click.Option) and option.name == "as_json":
+        option.hidden = True
 
 
 def _home() -> list[str]:

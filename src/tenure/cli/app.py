@@ -72,7 +72,11 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Learning",
         (
+            Entry(
+                "feedback", "feedback:feedback", "Say what was good or bad, and see it summed up."
+            ),
             Entry("predictor", "predictor:predictor", "Show and steer the model that learns."),
+            Entry("rules", "rules:rules", "List the rules that came of reports."),
             Entry("why", "insight:why", "Show every number that put a memory into a session."),
             Entry("backtest", "insight:backtest", "Rank your own past sessions again."),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tenure.connect import Plan
+
+    Prepare = Callable[[str, Path, Mapping[str, str]], Plan]
 
 # As in tenure.connect, which is only loaded when it is needed; a test compares them.
 HARNESSES = (
@@ -43,9 +46,10 @@ HARNESSES = (
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--plugin", is_flag=True, help="Say how to install it as a plugin (claude-code).")
-def connect(
-    harness: str | None, everything: bool, dry_run: bool, yes: bool, plugin: bool
-) -> Answer:
+@click.option(
+    "--hide-ratings", is_flag=True, help="Take the line with ratings off the screen (claude-code)."
+)
+def connect(harness: str | None, everything: bool, dry_run: bool, yes: bool, **own: bool) -> Answer:
     """Put Tenure into an agent's own settings: hooks, and a server of tools.
 
     Shows every change before it is made and keeps a copy of each file. What others put there
@@ -53,11 +57,13 @@ def connect(
     """
     from tenure.connect import is_found, prepare_connect
 
-    if plugin:
-        return _plugin(harness)
+    _refuse_elsewhere(harness, own)
+    if own["plugin"]:
+        return _plugin()
     home, env = current_home(), environment()
     names = _named(harness, everything, lambda name: is_found(name, home, env))
-    plans, refused = _prepared(names, prepare_connect, home, env)
+    prepare = partial(prepare_connect, hides_ratings=own["hide_ratings"])
+    plans, refused = _prepared(names, _writable(prepare, dry_run), home, env)
     return _carry_out(plans, refused, dry_run=dry_run, yes=yes)
 
 
@@ -82,8 +88,30 @@ def disconnect(harness: str | None, everything: bool, dry_run: bool, yes: bool) 
 
     home, env = current_home(), environment()
     names = _named(harness, everything, lambda name: is_connected(name, home, env))
-    plans, refused = _prepared(names, prepare_disconnect, home, env)
+    plans, refused = _prepared(names, _writable(prepare_disconnect, dry_run), home, env)
     return _carry_out(plans, refused, dry_run=dry_run, yes=yes)
+
+
+def _refuse_elsewhere(harness: str | None, own: Mapping[str, bool]) -> None:
+    """Refuses options of Claude Code's for others."""
+    for name, is_given in own.items():
+        if is_given and harness != "claude-code":
+            option = "--" + name.replace("_", "-")
+            raise InputError(
+                f"{option} is for claude-code", hint=f"`tenure connect claude-code {option}`"
+            )
+
+
+def _writable(prepare: Prepare, dry_run: bool) -> Prepare:
+    """The same, but what could not be written is refused, unless it is only to be shown."""
+
+    def checked(name: str, home: Path, env: Mapping[str, str]) -> Plan:
+        plan = prepare(name, home, env)
+        if not dry_run:
+            plan.check_writable()
+        return plan
+
+    return checked
 
 
 def _named(
@@ -98,7 +126,7 @@ def _named(
 
 def _prepared(
     names: tuple[str, ...],
-    prepare: Callable[[str, Path, Mapping[str, str]], Plan],
+    prepare: Prepare,
     home: Path,
     env: Mapping[str, str],
 ) -> tuple[list[Plan], list[tuple[str, TenureError]]]:
@@ -195,16 +223,12 @@ def _told(result: dict[str, Any]) -> list[str]:
     return lines + [f"  {remark}" for remark in result["remarks"]]
 
 
-def _plugin(harness: str | None) -> Answer:
+def _plugin() -> Answer:
     """Where the plugin for Claude Code is, and the commands that install it."""
     import shutil
 
     from tenure.connect import plugin_folder
 
-    if harness != "claude-code":
-        raise InputError(
-            "--plugin is for claude-code", hint="`tenure connect claude-code --plugin`"
-        )
     folder = plugin_folder("claude-code")
     steps = [
         f"claude plugin marketplace add {folder}",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
 from tenure.connect.checks import connection_of, harness_findings
-from tenure.connect.files import read_file
+from tenure.connect.files import check_writable, read_file
 from tenure.connect.ledger import Ledger
 from tenure.connect.ours import Commands
 from tenure.connect.plan import (
@@ -56,8 +56,15 @@ class Plan:
         """Whether any file would change."""
         return any(change.is_real for change in self.changes)
 
+    def check_writable(self) -> None:
+        """Refuses what could not be written, before anybody is asked about it."""
+        for change in self.changes:
+            if change.is_real:
+                check_writable(change.path)
+
     def apply(self, now: datetime) -> dict[Path, Path]:
         """Changes the files; returns where the copies from before are."""
+        self.check_writable()
         ledger = Ledger(self.home)
         if self.disconnects:
             apply_disconnect(self.harness, self.changes, ledger)
@@ -68,10 +75,17 @@ class Plan:
         return {path: copy for path, copy in copies if copy is not None}
 
 
-def prepare_connect(name: str, home: Path, env: Mapping[str, str]) -> Plan:
+def prepare_connect(
+    name: str, home: Path, env: Mapping[str, str], *, hides_ratings: bool = False
+) -> Plan:
     """What connecting a harness would change; refuses what cannot be done."""
+    if not sys.executable:
+        raise InputError(
+            "Python does not know where it is, so no command can be written that runs it",
+            hint="install Tenure with a Python that you may read, and try again",
+        )
     harness, place = _harness(name), place_for(name, home, env)
-    setup = harness.setup(place)
+    setup = harness.setup(replace(place, hides_ratings=hides_ratings))
     for obstacle in setup.obstacles:
         raise Conflict(obstacle.detail, hint=obstacle.hint)
     changes = plan_connect(name, setup.documents, Ledger(home))
@@ -114,7 +128,7 @@ def harness_checks(home: Path, env: Mapping[str, str]) -> list[Finding]:
 
 def place_for(name: str, home: Path, env: Mapping[str, str]) -> Place:
     """Where things are for one harness."""
-    user_home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    user_home = Path(env["HOME"]).absolute() if env.get("HOME") else Path.home()
     own = None if home == user_home / HOME_NAME else home
     commands = Commands(name, sys.executable, PACKAGE, own)
     return Place(env, user_home, commands)

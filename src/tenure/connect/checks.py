@@ -45,7 +45,8 @@ def connection_of(harness: Harness, documents: Sequence[Document]) -> Connection
             if content is None or not is_merged(text, document, harness.NAME):
                 lacking.append(document)
         except TenureError as error:
-            trouble = trouble or f"{document.path}: {error.message}"
+            where = "" if str(document.path) in error.message else f"{document.path}: "
+            trouble = trouble or where + error.message
     return Connection(tuple(commands), tuple(lacking), has_file, trouble)
 
 

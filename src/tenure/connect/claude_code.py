@@ -13,12 +13,16 @@ from tenure.connect.groups import (
     server,
     settings_at,
 )
+from tenure.connect.ours import our_argv
 from tenure.connect.wishes import Document, Finding, Place, Setup, Word
 
 NAME = "claude-code"
 TITLE = "Claude Code"
 PROGRAMS = ("claude",)
-EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
+EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd", "PreToolUse")
+DISPLAY = "MessageDisplay"
+# What changes something, or leaves the machine; nobody waits for a guard before a file is read.
+GUARDED = {"PreToolUse": "Bash|Edit|MultiEdit|Write|NotebookEdit|WebFetch"}
 PLUGIN_ID = "tenure@tenure"
 _SWITCHES = ((("disableAllHooks",), True), (("allowManagedHooksOnly",), True))
 _MANAGED = (
@@ -41,12 +45,23 @@ def setup(place: Place) -> Setup:
     allowed = tuple(
         Word(("permissions", "allow"), f"mcp__tenure__{tool}") for tool in HARMLESS_TOOLS
     )
+    hooks = grouped(EVENTS, handler, GUARDED)
+    if place.hides_ratings or _is_hiding(place):
+        hooks += grouped((DISPLAY,), {**handler, "command": place.commands.hiding_line})
     documents = (
-        Document(folder / "settings.json", wishes=(*grouped(EVENTS, handler), *allowed)),
+        Document(folder / "settings.json", wishes=(*hooks, *allowed)),
         Document(state, wishes=(server(place.commands.mcp, "mcpServers", "tenure", type="stdio"),)),
     )
     notes = ("sessions that are open now go on without; new ones have it",)
     return Setup(documents, notes, _plugin(place))
+
+
+def _is_hiding(place: Place) -> bool:
+    """Whether the user chose so before: it stays until they disconnect."""
+    groups = at(settings_at(root(place) / "settings.json"), "hooks", DISPLAY)
+    handlers = [at(group, "hooks") for group in groups] if isinstance(groups, list) else []
+    inside = [one for found in handlers if isinstance(found, list) for one in found]
+    return any(our_argv(handler, NAME) for handler in inside)
 
 
 def _plugin(place: Place) -> tuple[Finding, ...]:

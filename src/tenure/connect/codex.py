@@ -15,7 +15,7 @@ from tenure.connect.wishes import Document, Finding, Member, Place, Setup
 NAME = "codex"
 TITLE = "Codex"
 PROGRAMS = ("codex",)
-EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
+EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd", "PreToolUse")
 STARTUP_TIMEOUT_S = 20
 TRUST_HINT = "start `codex`, type /hooks and approve Tenure's hooks; until then they do not run"
 _SWITCHES = ((("features", "hooks"), False), (("allow_managed_hooks_only",), True))

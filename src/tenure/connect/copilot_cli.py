@@ -10,7 +10,10 @@ from tenure.connect.wishes import Document, Finding, Mark, Place, Setup
 NAME = "copilot-cli"
 TITLE = "GitHub Copilot CLI"
 PROGRAMS = ("copilot",)
-EVENTS = ("sessionStart", "userPromptSubmitted", "agentStop", "preCompact", "sessionEnd")
+EVENTS = (
+    *("sessionStart", "userPromptSubmitted", "agentStop", "preCompact", "sessionEnd"),
+    "preToolUse",
+)
 _SWITCHES = ((("disableAllHooks",), True),)
 
 

@@ -16,6 +16,7 @@ EVENTS = (
     "afterAgentResponse",
     "preCompact",
     "sessionEnd",
+    "preToolUse",
 )
 
 

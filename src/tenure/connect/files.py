@@ -23,7 +23,8 @@ def read_file(path: Path) -> bytes | None:
         return None
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error.strerror}", hint="check its rights, and try again"
+            f"{path} cannot be read: {error.strerror}",
+            hint="check its rights and where it links to, and try again",
         ) from error
     if not stat.S_ISREG(found.st_mode):
         raise InputError(f"{path} is not a plain file", hint="move it away, and try again")

@@ -11,7 +11,8 @@ NAME = "gemini-cli"
 TITLE = "Gemini CLI"
 PROGRAMS = ("gemini",)
 # Its event before compaction comes with every call of the model, so it is left out.
-EVENTS = ("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd")
+EVENTS = ("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd", "BeforeTool")
+GUARDED = {"BeforeTool": "run_shell_command|replace|write_file|web_fetch"}
 _SWITCHES = ((("hooksConfig", "enabled"), False), (("admin", "hooks", "enabled"), False))
 
 
@@ -29,7 +30,7 @@ def setup(place: Place) -> Setup:
         "timeout": TIMEOUT_S * 1000,
     }
     wishes: tuple[Wish, ...] = (
-        *grouped(EVENTS, handler),
+        *grouped(EVENTS, handler, GUARDED),
         server(place.commands.mcp, "mcpServers", "tenure"),
         # Where servers have to be listed to be let in.
         Word(("mcp", "allowed"), "tenure", if_present=True),

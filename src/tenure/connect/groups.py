@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +21,18 @@ HARMLESS_TOOLS: Final = (
     "memory_explain",
     "describe_entity",
     "memory_feedback",
+    "prevention_rules",
 )
 
 
-def grouped(events: Iterable[str], handler: dict[str, Any]) -> tuple[Item, ...]:
-    """One group with one hook for each event, as Claude Code has it."""
-    return tuple(Item(("hooks", event), {"hooks": [handler]}) for event in events)
+def grouped(
+    events: Iterable[str], handler: dict[str, Any], matchers: Mapping[str, str] | None = None
+) -> tuple[Item, ...]:
+    """One group with one hook for each event, as Claude Code has it; some for certain tools."""
+    named = {event: {"matcher": tools} for event, tools in (matchers or {}).items()}
+    return tuple(
+        Item(("hooks", event), {**named.get(event, {}), "hooks": [handler]}) for event in events
+    )
 
 
 def flat(events: Iterable[str], handler: dict[str, Any]) -> tuple[Item, ...]:
@@ -45,7 +51,7 @@ def settings_at(path: Path) -> dict[str, Any]:
         text = text_of(path, read_file(path)).removeprefix("\ufeff")
         if path.suffix == ".toml":
             return tomllib.loads(text)
-        found = plain(read(text, "json5"))
+        found = plain(read(text, "json5", ()))
     except (TenureError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

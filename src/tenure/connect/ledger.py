@@ -132,11 +132,17 @@ def _read(path: Path) -> Record | None:
         )
         return Record(
             str(told["harness"]),
-            Path(told["path"]),
-            told["backup"],
+            _path(told["path"]),
+            None if told["backup"] is None else _path(told["backup"]).name,
             str(told["after_sha256"]),
             made,
-            tuple(Path(folder) for folder in told["folders"]),
+            tuple(map(_path, told["folders"])),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _path(told: str) -> Path:
+    if "\0" in told:
+        raise ValueError("no path holds a NUL character")
+    return Path(told)

@@ -20,6 +20,7 @@ HOOK_FILE: Final = ("tenure", "hook.py")
 _ISOLATED: Final = ["-I", "-S"]
 _MODULE: Final = ["-P", "-m", "tenure"]
 _OPTIONS: Final = {"--harness", "--home", "--user", "--project"}
+_HIDING: Final = "--hide-ratings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class Commands:
     def hook_line(self) -> str:
         """The same for a shell."""
         return shlex.join(self.hook)
+
+    @property
+    def hiding_line(self) -> str:
+        """The same where it is to take the rating line off the screen."""
+        return shlex.join([*self.hook, _HIDING])
 
     @property
     def mcp(self) -> list[str]:
@@ -108,7 +114,7 @@ def _use(argv: list[str], harness: str) -> Use | None:
     rest = argv[1:]
     use: Use
     if rest[:2] == _ISOLATED and rest[2:] and PurePath(rest[2]).parts[-2:] == HOOK_FILE:
-        use, rest = "hook", rest[3:]
+        use, rest = "hook", [word for word in rest[3:] if word != _HIDING]
     elif rest[:3] == _MODULE and rest[3:4] == ["mcp"]:
         use, rest = "mcp", rest[4:]
     elif rest[:3] == _MODULE and rest[-2:] == ["up", "--detached"]:

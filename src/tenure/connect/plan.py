@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 
 from tenure.connect.files import (
-    check_writable,
     make_folders,
     read_file,
     replace_file,
@@ -78,10 +77,7 @@ def _connecting(harness: str, document: Document, ledger: Ledger) -> Change:
                 hint="put the hooks there by hand; nothing was changed",
             )
     after = _encoded(new.text)
-    change = Change(document.path, content, after, base, new.made, new.conflicts)
-    if change.is_real:
-        check_writable(document.path)
-    return change
+    return Change(document.path, content, after, base, new.made, new.conflicts)
 
 
 def _encoded(text: str) -> bytes:
@@ -114,8 +110,6 @@ def plan_disconnect(harness: str, documents: Sequence[Document], ledger: Ledger)
         content = read_file(document.path)
         with _named(document.path):
             changes.append(_disconnecting(harness, document, ledger, content))
-        if changes[-1].is_real:
-            check_writable(document.path)
     return changes
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 Dialect = Literal["json", "json5"]
 Kind = Literal["object", "array", "scalar"]
 
 DEPTH_LIMIT: Final = 100
+# Longer whole numbers Python does not read; a client takes them for the nearest it knows.
+DIGITS_LIMIT: Final = 4_000
 _TOKENS: Final = frozenset('{}[]",:')
+_BOUNDED: Final = frozenset('{["')
 _BLANK = re.compile(r"[\s\ufeff]*")
 _SKIPPED = re.compile(r"(?:[\s\ufeff]+|//[^\n\r]*|/\*[\s\S]*?\*/)*")
 _COMMENT = re.compile(r"//[^\n\r]*|/\*.*?\*/", re.DOTALL)
@@ -87,9 +90,12 @@ def plain(node: Node) -> Any:
     return node.value
 
 
-def read(text: str, dialect: Dialect = "json") -> Node:
-    """The whole text as one value; raises Unreadable."""
-    reader = _Reader(text, dialect)
+def read(text: str, dialect: Dialect = "json", opened: Container[str] | None = None) -> Node:
+    """The whole text as one value; raises Unreadable.
+
+    Of an object only the members in `opened` are taken apart, all of them when it is None.
+    """
+    reader = _Reader(text, dialect, opened)
     node = reader.value(reader.skip(0), 0)
     rest = reader.skip(node.end)
     if rest != len(text):
@@ -116,9 +122,10 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 class _Reader:
     """Goes through a text once, from its beginning to its end."""
 
-    def __init__(self, text: str, dialect: Dialect) -> None:
+    def __init__(self, text: str, dialect: Dialect, opened: Container[str] | None) -> None:
         self._text = text
         self._loose = dialect == "json5"
+        self._opened = opened
 
     def skip(self, at: int) -> int:
         """The next place that is neither blank nor comment."""
@@ -152,7 +159,7 @@ class _Reader:
                 if self._text[here : here + 1] != ":":
                     raise Unreadable(self._text, here, "a colon is missing")
                 here = self.skip(here + 1)
-            node = self.value(here, depth + 1)
+            node = (None if depth else self._closed(name, here)) or self.value(here, depth + 1)
             here = self.skip(node.end)
             comma = here if self._text[here : here + 1] == "," else None
             parts.append(Part(start, node, name, comma))
@@ -162,6 +169,19 @@ class _Reader:
         if self._text[here : here + 1] != closing:
             raise Unreadable(self._text, here, f"{closing} or a comma is missing")
         return Node(kind, at, here + 1, parts=tuple(parts))
+
+    def _closed(self, name: str | None, at: int) -> Node | None:
+        """A member that nobody looks into, in one go: some files hold megabytes of such."""
+        is_opened = self._opened is None or name is None or name in self._opened
+        # Numbers are left out: a 0 may be the beginning of 0x10.
+        if is_opened or self._text[at : at + 1] not in _BOUNDED:
+            return None
+        try:
+            value, end = _QUICK.raw_decode(self._text, at)
+        except (ValueError, RecursionError):
+            # With remarks and the like, or wrong, which is found out step by step.
+            return None
+        return Node("scalar", at, end, value)
 
     def _name(self, at: int) -> tuple[int, str]:
         found = self._string(at)
@@ -207,4 +227,12 @@ def _number(text: str) -> int | float:
     digits = text.lstrip("+-")
     if digits[:2].lower() == "0x":
         return int(text, 16)
-    return int(text) if digits.isdigit() else float(text.replace("Infinity", "inf"))
+    is_whole = digits.isdigit() and len(digits) <= DIGITS_LIMIT
+    return int(text) if is_whole else float(text.replace("Infinity", "inf"))
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
+
+
+_QUICK: Final = json.JSONDecoder(parse_constant=_no_constant)

@@ -98,7 +98,7 @@ def _without(parsed: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 def _parsed(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.removeprefix(BOM))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"not valid TOML: {error}",
             hint="mend that line, or move the file away, and try again; nothing was changed",

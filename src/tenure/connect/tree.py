@@ -47,7 +47,7 @@ def root_of(text: str, document: Document) -> Node:
     """The object that a file holds; refuses anything else."""
     kind = "JSON5" if document.syntax == "json5" else "JSON"
     try:
-        root = read(text, dialect_of(document))
+        root = read(text, dialect_of(document), {wish.path[0] for wish in document.wishes})
     except Unreadable as error:
         raise InputError(
             f"{document.path} is not valid {kind}: {error}",

@@ -93,4 +93,6 @@ class Remover:
 
     def _is_bare(self, node: Node) -> bool:
         inside = self._text[node.start + 1 : node.end - 1]
-        return node.kind != "scalar" and not node.parts and not inside.strip()
+        # One that was not taken apart, because nothing is wished for there any more.
+        is_container = node.kind != "scalar" or node.value in ({}, [])
+        return is_container and not node.parts and not inside.strip()

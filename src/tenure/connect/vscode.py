@@ -11,7 +11,7 @@ from tenure.connect.wishes import Document, Finding, Mark, Place, Setup
 NAME = "vscode"
 TITLE = "VS Code"
 PROGRAMS = ("code",)
-EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact")
+EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "PreToolUse")
 HOOKS_FILE = "tenure-hooks.json"
 _LOCATIONS = "chat.hookFilesLocations"
 

@@ -73,6 +73,8 @@ class Place:
     commands: Commands
     # Where administrators put their settings.
     system_root: Path = Path("/")
+    # Whether the line with ratings is to be taken off the screen, where a harness can do that.
+    hides_ratings: bool = False
 
     def folder(self, variable: str, *default: str) -> Path:
         """The folder that a variable names, or one in the user's home."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from tenure.errors import TenureError
-from tenure.flow import learn, retrain
+from tenure.flow import learn, retrain, rules
 from tenure.flow.jobs import JobEvent, JobRunner, Worker
 from tenure.flow.predictor import TRAIN_JOB
 from tenure.flow.ratings import LEARN_JOB
@@ -29,7 +29,11 @@ class Background:
         self.runner = JobRunner(
             services.store,
             services.world,
-            {LEARN_JOB: learn.handler(services), TRAIN_JOB: retrain.handler(services)},
+            {
+                LEARN_JOB: learn.handler(services),
+                TRAIN_JOB: retrain.handler(services),
+                rules.RULE_JOB: rules.handler(services),
+            },
             self._observed,
         )
         self._lock = threading.Lock()

@@ -248,6 +248,7 @@ def _feedback(engine: Engine) -> Domain:
     taken, refused = counters.get("feedback.taken", 0), counters.get("feedback.refused", 0)
     is_on = engine.services.policy.session.labels.agent_feedback
     details = {"is_on": is_on, "taken": taken, "refused": refused}
+    details |= {name: counters.get(f"feedback.{name}", 0) for name in ("captured", "promoted")}
     if taken + refused >= _FEW and refused > taken:
         told = "most ratings are refused: they name what was not shown, or an old code"
         return Domain("feedback", _COLD, details, (told,))

@@ -43,26 +43,27 @@ class Trial:
     now: datetime
 
 
-def replay(reads: RuleReads, trial: Trial, after: int = 0) -> Replay:
+def replay(reads: RuleReads, trial: Trial, after: int | None = None) -> Replay:
     """Tries a trigger on recorded harmless actions and on ordinary ones.
 
     Nobody complained about a harmless action while it was fresh; what was done just now may still
-    be complained about, and what was denied was never done. `after` leaves out what was tried on
-    before. Only actions with the trigger's own program or file can fit: the rest is not read.
+    be complained about, and what was denied was never done. `after` is where the replay before
+    ended, to go on from there. Only actions with the trigger's own program or file can fit: the
+    rest is not read.
     """
     query = ActionQuery(
         tool=trial.trigger.tool,
         head=trial.trigger.head,
         since=trial.now - timedelta(days=REPLAY_DAYS),
         until=trial.now - WINDOW,
-        after=after,
+        after=after or 0,
         limit=REPLAY_LIMIT,
     )
     found = reads.actions(trial.user, query)
     alarms = [one.argument for one in found if is_alarm(one, trial.trigger, trial.project)]
-    ordinary = ordinary_actions() if after == 0 else ()
+    ordinary = ordinary_actions() if after is None else ()
     alarms += [one.argument for one in ordinary if fits(trial.trigger, one)]
-    through = max([after, *(one.number for one in found)])
+    through = max([after or 0, *(one.number for one in found)])
     examples = tuple(dict.fromkeys(alarms))[:_EXAMPLE_LIMIT_COUNT]
     return Replay(len(found) + len(ordinary), len(alarms), through, examples)
 

@@ -100,26 +100,31 @@ def store_batch(
     services: Services,
     prepared: PreparedBatch,
     also: Callable[[Transaction], None] = lambda transaction: None,
-    then: Callable[[Transaction, list[WriteResult]], None] = lambda transaction, results: None,
 ) -> list[WriteResult]:
-    """Decides and stores one batch in one transaction, with whatever belongs before and after."""
+    """Decides and stores one batch in one transaction, with whatever else belongs to it."""
 
     def work(transaction: Transaction) -> list[WriteResult]:
         also(transaction)
-        batch = Batch(services, transaction, prepared.now, prepared.gate)
-        batch.look_up([item for item in prepared.items if isinstance(item, Prepared)])
-        results = [
-            batch.decide(item)
-            if isinstance(item, Prepared)
-            else WriteResult("refused", None, item.message, error=item)
-            for item in prepared.items
-        ]
-        for outcome, amount in Counter(result.outcome for result in results).items():
-            transaction.count(services.user, f"write.{outcome}", amount)
-        then(transaction, results)
-        return results
+        return decide_batch(services, transaction, prepared)
 
     return services.store.write(work)
+
+
+def decide_batch(
+    services: Services, transaction: Transaction, prepared: PreparedBatch
+) -> list[WriteResult]:
+    """Decides and stores one batch inside a transaction."""
+    batch = Batch(services, transaction, prepared.now, prepared.gate)
+    batch.look_up([item for item in prepared.items if isinstance(item, Prepared)])
+    results = [
+        batch.decide(item)
+        if isinstance(item, Prepared)
+        else WriteResult("refused", None, item.message, error=item)
+        for item in prepared.items
+    ]
+    for outcome, amount in Counter(result.outcome for result in results).items():
+        transaction.count(services.user, f"write.{outcome}", amount)
+    return results
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -12,11 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from tenure.mcp.protocol import INTERNAL, VERSION_KEY, Fault, Json, Request, failed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tenure.client import Daemon
 
-# What a client waits at most, with a daemon that has to be started first.
-START_WAIT_MS: Final = 10_000
+# What a client waits at most for an answer.
 ANSWER_WAIT_MS: Final = 20_000
+# Some clients list resources before they do anything else: they had better see none than wait.
+LISTING: Final = "resources/list"
+LISTING_WAIT_MS: Final = 2_000
+# A start that was waited for already.
+_SETTLE_MS: Final = 1_000
 _OWN_META: Final = VERSION_KEY.rpartition("/")[0] + "/"
 
 
@@ -46,9 +53,13 @@ class Bridge:
         """What the daemon answers; a tool that cannot be asked fails as a tool, not as a server."""
         from tenure.errors import TenureError
 
+        if request.method == LISTING and not self._is_reached_soon():
+            return {"resources": []}
         try:
             reply = self._asked(request)
         except (TenureError, OSError) as error:
+            if request.method == LISTING:
+                return {"resources": []}
             told = f"memory is out of reach: {error}"
             if request.method == "tools/call":
                 return failed(f"{told}. Go on without it, and try again later.")
@@ -59,6 +70,13 @@ class Bridge:
         if isinstance(fault, dict) and isinstance(fault.get("code"), int):
             raise Fault(fault["code"], str(fault.get("message", "")), fault.get("data"))
         raise Fault(INTERNAL, "the daemon answered something else than was agreed")
+
+    def _is_reached_soon(self) -> bool:
+        """Whether nobody is busy starting the daemon, or not for long."""
+        is_free = self._lock.acquire(timeout=LISTING_WAIT_MS / 1000)
+        if is_free:
+            self._lock.release()
+        return is_free
 
     def _asked(self, request: Request) -> Any:
         from tenure.client import DaemonDown
@@ -83,7 +101,8 @@ class Bridge:
             "params": {**request.params, "_meta": meta},
         }
         path = f"/mcp?{urlencode(self._caller)}" if self._caller else "/mcp"
-        return daemon.request("POST", path, message, ANSWER_WAIT_MS)
+        wait_ms = LISTING_WAIT_MS if request.method == LISTING else ANSWER_WAIT_MS
+        return daemon.request("POST", path, message, wait_ms)
 
     def _reached(self) -> Daemon:
         from pathlib import Path
@@ -101,7 +120,10 @@ class Bridge:
                 raise self._failure
             try:
                 home = Path(self._home).absolute() if self._home else home_folder(os.environ)
-                self._daemon = client.ensure(home, START_WAIT_MS)
+                self._daemon = client.find(home)
+                if self._daemon is None:
+                    _start(home)
+                    self._daemon = client.ensure(home, _SETTLE_MS)
             except (TenureError, OSError) as error:
                 self._failure, self._failed_at_s = error, time.monotonic()
                 raise
@@ -114,6 +136,17 @@ class Bridge:
             # The one that ended may have been started here.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, os.WNOHANG)
+
+
+def _start(home: Path) -> None:
+    """Starts the daemon by way of a process that ends: clients end a server with its children."""
+    words = ["-P", "-m", "tenure", "--home", str(home), "up", "--background"]
+    streams = [(os.POSIX_SPAWN_OPEN, place, os.devnull, os.O_RDWR, 0) for place in range(3)]
+    child = os.posix_spawn(
+        sys.executable, [sys.executable, *words], os.environ, file_actions=streams, setsid=True
+    )
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
 
 
 def _is_for_daemon(name: str) -> bool:

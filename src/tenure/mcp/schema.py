@@ -10,6 +10,7 @@ _SHOWN_CHARS: Final = 40
 _TYPES: Final[Mapping[str, tuple[Any, str]]] = {
     "string": (str, "text"),
     "integer": (int, "a whole number"),
+    "number": ((int, float), "a number"),
     "boolean": (bool, "true or false"),
     "array": (list, "a list"),
     "object": (dict, "an object"),

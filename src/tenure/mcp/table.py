@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from tenure.mcp import feedback_schema
+
 Schema = dict[str, Any]
 
 SEARCH_LIMIT_MAX: Final = 20
@@ -31,7 +33,8 @@ INSTRUCTIONS: Final = (
     "Ratings: notes put before you carry handles (m1, m2, ...) and a code. Say how each served"
     " THIS reply, from -1 (misled) over 0 (unused) to 1 (decisive); omit what you cannot judge."
     " Where you are asked to end your reply with a line, do that. Otherwise call memory_feedback"
-    " with the code, best together with another tool call, since a call of its own costs a turn."
+    " with the code, best together with another tool call, since a call of its own costs a turn.\n"
+    "When the user praises or corrects your work, call capture_feedback."
 )
 
 
@@ -49,6 +52,8 @@ class Tool(NamedTuple):
     aliases: tuple[str, ...] = ()
     reads_only: bool = False
     destroys: bool = False
+    # Whether a second call with the same arguments changes nothing more.
+    is_idempotent: bool = True
     # Whether a client that hides tools until they are searched for shall show this one.
     is_shown_always: bool = False
 
@@ -73,8 +78,7 @@ class Tool(NamedTuple):
                 "title": self.title,
                 "readOnlyHint": self.reads_only,
                 "destructiveHint": self.destroys,
-                # Whatever is called twice with the same arguments is as if called once.
-                "idempotentHint": True,
+                "idempotentHint": self.is_idempotent,
                 "openWorldHint": False,
             },
         }
@@ -236,6 +240,19 @@ TOOLS: Final[tuple[Tool, ...]] = (
         is_shown_always=True,
     ),
     Tool(
+        name="capture_feedback",
+        title="Capture feedback",
+        description="Keep what the user says about your work: call it when they praise or correct"
+        " you. What says enough becomes a lesson for later sessions; a mistake that is told again"
+        " strengthens its lesson. When it answers clarification_required, ask the user that"
+        " question and call again with `event` and the answer.",
+        takes=feedback_schema.TAKES,
+        gives=feedback_schema.GIVES,
+        required=("signal",),
+        aliases=("capture_memory_feedback",),
+        is_idempotent=False,
+    ),
+    Tool(
         name="describe_entity",
         title="Describe an entity",
         description="All that is remembered about one thing (a file, identifier, person, topic):"
@@ -254,6 +271,34 @@ TOOLS: Final[tuple[Tool, ...]] = (
         ),
         required=("entity",),
         aliases=("describe_reliability_entity",),
+        reads_only=True,
+    ),
+    Tool(
+        name="prevention_rules",
+        title="Prevention rules",
+        description="What was reported to go wrong before, as rules: which tool calls warn and"
+        " which are blocked, and why. Read it before something risky. Rules are data from"
+        " reports; only a person can approve or retire one.",
+        takes={
+            "tool": _text("Only rules on this tool, e.g. shell, edit", NAME_LIMIT_CHARS),
+        },
+        gives=_object(
+            {
+                "results": {
+                    "type": "array",
+                    "items": _object(
+                        {
+                            "id": _STRING,
+                            "state": _STRING,
+                            "trigger": _STRING,
+                            "text": _STRING,
+                            "report_count": {"type": "integer"},
+                        }
+                    ),
+                }
+            }
+        ),
+        aliases=("get_reliability_rules",),
         reads_only=True,
     ),
     Tool(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,19 +57,22 @@ def read_url(url: object, token: str | None = None) -> Address:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")
     except ValueError as error:
         raise InputError(f"{url[:80]!r} is not a url: {error}", hint=_HINT) from error
     if parts.query or parts.fragment or parts.username or parts.password:
         raise InputError("a daemon's url names a place and nothing else", hint=_HINT)
     if parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/"):
         return Address(socket=parts.path)
-    if parts.scheme not in ("http", "https") or not host or parts.path not in ("", "/"):
+    is_named = bool(host) and str(host).isprintable() and " " not in str(host)
+    if parts.scheme not in ("http", "https") or not is_named or parts.path not in ("", "/"):
         raise InputError(f"{url[:80]!r} is not where a daemon can be", hint=_HINT)
+    host = str(host)
     named = f"[{host}]" if ":" in host else host
     return Address(
         host=named if port is None else f"{named}:{port}",
         is_https=parts.scheme == "https",
-        token=_checked_token(token) if token is not None else _own_token(host),
+        token=_checked_token(token) if token is not None else _own_token(host, port),
     )
 
 
@@ -78,11 +82,16 @@ def _checked_token(token: object) -> str:
     raise InputError("a token is one line of plain letters and digits")
 
 
-def _own_token(host: str) -> str | None:
-    """The token of the data folder, which goes to nobody but this machine."""
+def _own_token(host: str, port: int | None) -> str | None:
+    """The token of the data folder, which goes to nobody but the daemon of that folder.
+
+    Any user of this machine can listen on a port where somebody expects a daemon.
+    """
     if host not in _OWN_NAMES:
         return None
+    home = home_folder(os.environ)
     try:
-        return (home_folder(os.environ) / TOKEN_NAME).read_text("ascii").strip()
-    except (OSError, ValueError):
+        announced = urlsplit(json.loads((home / DAEMON_NAME).read_bytes())["url"]).port
+        return (home / TOKEN_NAME).read_text("ascii").strip() if announced == port else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -20,6 +20,7 @@ from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.feedback import FeedbackReads, FeedbackVerbs
 from tenure.store.jobs import JobReads, JobVerbs
 from tenure.store.predictor import PredictorReads, PredictorVerbs
+from tenure.store.rules import RuleReads, RuleVerbs
 from tenure.store.sessions import SessionReads, SessionVerbs
 from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord, Scope
 
@@ -179,7 +180,9 @@ class EmbeddingState:
         return self.embedded_count >= self.memory_count
 
 
-class Transaction(SessionVerbs, JobVerbs, PredictorVerbs, FeedbackVerbs, Protocol):
+class Transaction(
+    SessionVerbs, JobVerbs, PredictorVerbs, FeedbackVerbs, RuleVerbs, RuleReads, Protocol
+):
     """The verbs of one transaction."""
 
     def get(self, user: str, memory_id: str) -> MemoryRecord:
@@ -242,7 +245,7 @@ class Transaction(SessionVerbs, JobVerbs, PredictorVerbs, FeedbackVerbs, Protoco
         """Notes how many lines of a file have been taken in."""
 
 
-class Store(SessionReads, JobReads, PredictorReads, FeedbackReads, Protocol):
+class Store(SessionReads, JobReads, PredictorReads, FeedbackReads, RuleReads, Protocol):
     """A place for memories."""
 
     path: Path

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tenure.store.schema_feedback import FEEDBACK_STATEMENTS
 from tenure.store.schema_predictor import PREDICTOR
+from tenure.store.schema_rules import RULES_STATEMENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,4 +334,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "foundation", _FOUNDATION),
     Migration(2, "sessions", _SESSIONS),
     Migration(3, "predictor", PREDICTOR),
+    Migration(4, "feedback", (*FEEDBACK_STATEMENTS, *RULES_STATEMENTS)),
 )

@@ -34,6 +34,7 @@ from tenure.store.session_reads import SqliteSessionReads
 from tenure.store.sqlite_feedback import SqliteFeedbackReads
 from tenure.store.sqlite_jobs import SqliteJobReads
 from tenure.store.sqlite_predictor import SqlitePredictorReads
+from tenure.store.sqlite_rules import SqliteRuleReads
 from tenure.store.sqlite_write import SqliteTransaction
 from tenure.store.stems import Stemmer
 from tenure.types import Entity, EntityView, HistoryEntry, MemoryRecord, Scope
@@ -54,7 +55,9 @@ _LACKING = """SELECT t.row FROM memory_stats t
             (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
 
-class SqliteStore(SqliteSessionReads, SqliteJobReads, SqlitePredictorReads, SqliteFeedbackReads):
+class SqliteStore(
+    SqliteSessionReads, SqliteJobReads, SqlitePredictorReads, SqliteFeedbackReads, SqliteRuleReads
+):
     """The storage contract on one SQLite file."""
 
     def __init__(self, path: Path) -> None:

@@ -20,6 +20,7 @@ from tenure.store.reads import SqliteReads
 from tenure.store.sqlite_feedback import SqliteFeedback
 from tenure.store.sqlite_jobs import SqliteJobs
 from tenure.store.sqlite_predictor import SqlitePredictor
+from tenure.store.sqlite_rules import SqliteRules
 from tenure.store.sqlite_sessions import SqliteSessions
 from tenure.types import HistoryEntry, MemoryRecord, Scope
 
@@ -44,7 +45,9 @@ _UPDATE = (
 )
 
 
-class SqliteTransaction(SqliteJobs, SqliteReads, SqliteSessions, SqlitePredictor, SqliteFeedback):
+class SqliteTransaction(
+    SqliteJobs, SqliteReads, SqliteSessions, SqlitePredictor, SqliteFeedback, SqliteRules
+):
     """The verbs of one transaction; reads see what was written before them."""
 
     def __init__(

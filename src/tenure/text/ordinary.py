@@ -34,7 +34,6 @@ git commit --amend --no-edit
 git push
 git push origin HEAD
 git push -u origin feature
-git push origin main
 git pull
 git pull --rebase
 git fetch --all

@@ -37,6 +37,7 @@ from tenure.web.problems import (
 from tenure.web.routes import (
     daemon,
     entities,
+    feedback,
     figures,
     hooks,
     library,
@@ -44,6 +45,7 @@ from tenure.web.routes import (
     memories,
     observing,
     predicting,
+    rules,
     sessions,
 )
 from tenure.web.table import Call, Route, Text
@@ -54,6 +56,8 @@ TABLE: tuple[Route, ...] = (
     *memories.ROUTES,
     *entities.ROUTES,
     *hooks.ROUTES,
+    *rules.ROUTES,
+    *feedback.ROUTES,
     *sessions.ROUTES,
     *predicting.ROUTES,
     *observing.ROUTES,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import msgspec
 
 from tenure.errors import Conflict, InputError, TenureError
-from tenure.flow import ratings
+from tenure.flow import ratings, rulebook
 from tenure.flow.context import known_session
 from tenure.flow.drafts import PROPOSED_CONSTRAINT
 from tenure.mcp.protocol import INVALID_PARAMS, Fault, Json, failed
@@ -150,6 +150,44 @@ def memory_feedback(caller: Caller, given: Json) -> Told:
     return Told({"accepted": len(found.taken), "ignored": ignored}, text)
 
 
+def capture_feedback(caller: Caller, given: Json) -> Told:
+    """Keeps what the user says about the work, as the agent tells it."""
+    fields = {"origin": "agent", **given}
+    signal, event = fields.pop("signal"), fields.pop("event", None)
+    if caller.session_keys:
+        fields["session_key"] = caller.session_keys[0]
+    if event is None:
+        found = caller.memory.capture_feedback(signal, **fields)
+    else:
+        found = caller.memory.complete_feedback(event, signal, **fields)
+    structured = harmless_all(
+        {
+            "accepted": found.accepted,
+            "status": found.status,
+            "reason": found.reason,
+            "message": found.message,
+            "event": found.event and found.event.id,
+            "memory": found.memory and found.memory.id,
+            "occurrence": found.event.occurrence if found.event else 0,
+            "issues": [{"field": one.field, "message": one.message} for one in found.issues],
+            "questions": [
+                {"field": one.field, "question": one.question, "example": one.example}
+                for one in found.questions
+            ],
+            "missing": list(found.missing),
+        }
+    )
+    lines = [f"{structured['status']}: {structured['message']}"]
+    lines += [f"{one['field']}: {one['message']}" for one in structured["issues"]]
+    lines += [
+        f"Ask: {one['question']} ({one['field']}; e.g. {one['example']})"
+        for one in structured["questions"]
+    ]
+    if structured["questions"]:
+        lines.append(f"Then call again with event={structured['event']} and the answer.")
+    return Told(structured, "\n".join(lines))
+
+
 def describe_entity(caller: Caller, given: Json) -> Told:
     """All that is known about an entity."""
     view = described(caller.memory, given["entity"])
@@ -172,10 +210,38 @@ def describe_entity(caller: Caller, given: Json) -> Told:
     return Told({**structured, "memories": memories}, block([*lines, *map(entry, memories)]))
 
 
+def prevention_rules(caller: Caller, given: Json) -> Told:
+    """The rules that came of reports."""
+    memory = caller.memory
+    wanted = given.get("tool")
+    results: list[Json] = [
+        harmless_all(
+            {
+                "id": view.rule.id,
+                "state": view.rule.state,
+                "trigger": str(view.rule.trigger),
+                "text": view.rule.text,
+                "report_count": view.rule.report_count,
+            }
+        )
+        for view in rulebook.listing(memory.services, memory.scope)
+        if wanted in (None, view.rule.tool)
+    ]
+    lines = [
+        line(f"{one['state']} {one['trigger']} ({one['report_count']} reports)", one["text"])
+        for one in results
+    ]
+    return Told({"results": results}, block(lines) if lines else "There are no rules.")
+
+
 def memory_explain(caller: Caller, given: Json) -> Told:
     """Every number that put a memory into a session, or kept it out."""
     session = _session(caller, given.get("injection"), given.get("session"))
-    told = harmless_all(caller.memory.why(given["id"], session.key))
+    found = caller.memory.why(given["id"], session.key)
+    if found["content"] is not None:
+        # Sessions are the user's, memories a project's: what get refuses is not told here either.
+        caller.memory.get(found["id"])
+    told = harmless_all(found)
     # As it is sent: what is no number in JSON is null in both parts.
     structured = msgspec.json.decode(msgspec.json.encode(told))
     return Told(structured, msgspec.json.encode(structured).decode())
@@ -186,7 +252,8 @@ _TOOLS: Mapping[str, Callable[[Caller, Json], Told]] = MappingProxyType(
         tool.__name__: tool
         for tool in (
             *(memory_search, memory_store, memory_get, memory_forget),
-            *(memory_feedback, describe_entity, memory_explain),
+            *(memory_feedback, capture_feedback, describe_entity, memory_explain),
+            prevention_rules,
         )
     }
 )

@@ -21,6 +21,7 @@ INSERTED: Final = (
     "<turn_aborted>",
 )
 _MADE_UP: Final = ("isSidechain", "isMeta", "isCompactSummary")
+_BOOKKEEPING: Final = ("attachment", "queue-operation")
 _TELLING: Final = ("role", "content", "text", "arguments", "output")
 _CODEX_TOOLS: Final = {
     "custom_tool_call": "function_call",
@@ -77,7 +78,10 @@ def _messages(entry: Message) -> Iterator[Message]:
     """What one entry says, as messages with a role."""
     kind = entry.get("type")
     data, payload, message = (_inner(entry, name) for name in ("data", "payload", "message"))
-    if any(entry.get(name) for name in _MADE_UP) or kind == "attachment":
+    if any(entry.get(name) for name in _MADE_UP) or kind in _BOOKKEEPING:
+        return
+    if message is not None and kind not in (None, "user", "assistant"):
+        # Claude Code keeps its whole requests there too, each as if the user had said it.
         return
     if data is not None:
         yield from _copilot(str(kind), data)

@@ -92,14 +92,6 @@ class SessionEnd(RatedHook, kw_only=True):
     used: Rated | None = None
 
 
-class Feedback(Scoped, kw_only=True):
-    """Ratings of what a session was shown."""
-
-    session_key: SessionKey
-    ratings: Rated
-    injection: str | None = None
-
-
 class ShownOut(msgspec.Struct):
     """A memory in front of the agent."""
 

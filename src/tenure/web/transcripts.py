@@ -42,6 +42,7 @@ _STEP = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 def told(call: Call, transcript: Any, path: str | None, limit_bytes: int = TAIL_LIMIT_BYTES) -> Any:
     """The transcript itself, or what stands in the file that was named instead."""
+    path = path or _usual(call.body)
     if transcript is not None or path is None:
         return transcript
     try:
@@ -57,6 +58,14 @@ def told(call: Call, transcript: Any, path: str | None, limit_bytes: int = TAIL_
         # Who relays cannot send another one, and the rest is worth hearing.
         call.engine.observer.count("hooks.transcript_refused")
         return None
+
+
+def _usual(body: Any) -> str | None:
+    """Where Copilot CLI keeps its transcript, which it names at a reply only."""
+    if body.harness != "copilot-cli" or not body.relayed:
+        return None
+    folder = body.client_home or "~/.copilot"
+    return f"{folder}/session-state/{body.session_key}/events.jsonl"
 
 
 def read_file(

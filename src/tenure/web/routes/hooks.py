@@ -20,6 +20,8 @@ from tenure.web.project import project_of
 from tenure.web.table import Call, Route
 from tenure.web.transcripts import NEAR_LIMIT_BYTES, told
 
+# Clients whose history, once resumed, has lost what a session was shown at its beginning.
+LOSING = ("gemini-cli", "copilot-cli")
 # Ways to begin after which the agent has nothing before its eyes any more.
 FORGETFUL = ("compact", "clear")
 # The way to begin after which it still has all that it had.
@@ -55,7 +57,8 @@ def session_start(call: Call) -> wire.Injected:
         return wire.Injected.nothing()
     if known is not None and body.source in FORGETFUL:
         ending.compact(memory.services, ending.EndRequest(known.key, known.user))
-    is_told = known is not None and body.source == RESUMED and _has_before_its_eyes(memory, known)
+    is_kept = body.source == RESUMED and body.harness not in LOSING
+    is_told = known is not None and is_kept and _has_before_its_eyes(memory, known)
     served = wire.Injected.of(start(memory.services, _beginning(call, memory, body.context)))
     # The session is open again; what the agent has before its eyes is not told twice.
     return wire.Injected.nothing() if is_told else served
@@ -163,19 +166,6 @@ def session_end(call: Call) -> wire.EndedOut:
     return wire.EndedOut(ended.job, ended.is_queued, wire.Taken.of(ended.ratings))
 
 
-def feedback(call: Call) -> wire.Taken:
-    """Ratings of what a session was shown, from the agent's tool."""
-    body: wire.Feedback = call.body
-    memory = call.memory()
-    checked_name("session_key", body.session_key)
-    with contextlib.suppress(NotFound):
-        known_session(memory.services, memory.scope, body.session_key)
-    request = ratings.RatingCall(
-        memory.scope.user, body.session_key, body.ratings, "tool", body.injection
-    )
-    return wire.Taken.of(ratings.rate(memory.services, request))
-
-
 ROUTES = (
     Route(
         method="POST",
@@ -221,14 +211,5 @@ ROUTES = (
         summary="End a session; a job learns from it.",
         body=wire.SessionEnd,
         reply=wire.EndedOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/feedback",
-        handler=feedback,
-        access="hooks",
-        summary="Rate what a session was shown.",
-        body=wire.Feedback,
-        reply=wire.Taken,
     ),
 )

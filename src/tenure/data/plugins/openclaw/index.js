@@ -1,7 +1,7 @@
 // Tenure in OpenClaw: memories go in before the prompt, ratings come out of the reply.
 // It leaves OpenClaw's own memory, and the slot for it, alone.
 
-import { Daemon, Sessions, ended, hasTrailer, stripped } from "./daemon.js";
+import { Daemon, Sessions, ended, hasTrailer, judged, stripped } from "./daemon.js";
 
 // Runs that nobody typed: a schedule, a heartbeat, another session.
 const OWN_TRIGGERS = new Set(["cron", "heartbeat", "memory", "overflow", "inter_session"]);
@@ -95,6 +95,17 @@ export default {
       if (typeof text !== "string" || !hasTrailer(text)) return undefined;
       return { payload: { ...event.payload, text: stripped(text) } };
     });
+
+    on(
+      "before_tool_call",
+      async (event, ctx) => {
+        const key = keyOf(event, ctx);
+        const cwd = folders.get(key) ?? ctx?.workspaceDir;
+        const verdict = await judged(daemon, key, cwd, event.toolName, event.params);
+        return verdict.decision === "deny" ? { block: true, blockReason: verdict.reason } : undefined;
+      },
+      1_000,
+    );
 
     const finish = async (key) => {
       const cwd = folders.get(key);

@@ -2,7 +2,7 @@
 // The same file stands in both plugins, for each is loaded from its own folder.
 
 import { spawn } from "node:child_process";
-import { readFile } from "node:fs/promises";
+import { lstat, readFile } from "node:fs/promises";
 import http from "node:http";
 import os from "node:os";
 import path from "node:path";
@@ -11,6 +11,8 @@ const REPLY_LIMIT_CHARS = 1_000_000;
 const TEXT_LIMIT_CHARS = 200_000;
 const TURNS_LIMIT_COUNT = 200;
 const START_PAUSE_MS = 30_000;
+const GUARD_WAIT_MS = 250;
+const VALUE_LIMIT_CHARS = 8_000;
 const SLOW = new Error("the daemon took too long");
 
 // <!--mf CODE m1=0.8--> and <memory-feedback>{...}</memory-feedback>, with a code fence around it.
@@ -70,7 +72,11 @@ export class Daemon {
 
   async #target(place, method, route, content) {
     const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(content) };
-    if (place.socket) return { method, path: route, headers, socketPath: place.socket };
+    if (place.socket) {
+      // One left over from a daemon that is gone may be somebody else's by now.
+      if ((await lstat(place.socket)).uid !== process.getuid()) throw new Error("another user's socket");
+      return { method, path: route, headers, socketPath: place.socket };
+    }
     // No socket on this machine: whoever asks has to show that they can read the owner's files.
     const url = new URL(place.url);
     const token = await readFile(path.join(this.#home, "token"), "ascii");
@@ -174,4 +180,16 @@ export async function ended(daemon, sessions, key, cwd) {
   const session = sessions.taken(key);
   if (!session?.isBegun) return;
   await daemon.tell("session-end", { session_key: key, cwd, transcript: session.turns }, 1_500);
+}
+
+// Asks whether a tool may be called; a guard that is away or slow lets everything through.
+export async function judged(daemon, key, cwd, tool, args) {
+  if (!key || !tool) return { decision: "allow" };
+  const slim = ([name, value]) => {
+    const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+    return [name, text.slice(0, VALUE_LIMIT_CHARS)];
+  };
+  const given = Object.fromEntries(Object.entries(args ?? {}).map(slim));
+  const body = { session_key: key, cwd, tool_name: tool, tool_input: given };
+  return (await daemon.tell("pre-tool", body, GUARD_WAIT_MS)) ?? { decision: "allow" };
 }

@@ -1,7 +1,7 @@
 // Tenure in OpenCode: memories go in with the user's message, ratings come out of the reply.
 // OpenCode runs it through the small file that `tenure connect opencode` writes.
 
-import { Daemon, Sessions, ended, forgetting, hasTrailer, shownFor, stripped } from "./daemon.js";
+import { Daemon, Sessions, ended, forgetting, hasTrailer, judged, shownFor, stripped } from "./daemon.js";
 
 const IDLE_END_MS = 30 * 60_000;
 const HISTORY_WAIT_MS = 1_000;
@@ -27,7 +27,9 @@ export const tenure = async ({ client, directory, worktree }, options = {}) => {
   const daemon = new Daemon("opencode", options);
   const sessions = new Sessions();
   // Sessions that an agent opened for its own helpers: their prompts are not the user's.
-  const inner = new Set();
+  const inner = new Map();
+  // Warnings for calls that are under way: they are told with what comes back.
+  const warnings = new Map();
   // Sessions whose whole story is known, because they began here or were looked up.
   const known = new Set();
   const timers = new Map();
@@ -56,7 +58,7 @@ export const tenure = async ({ client, directory, worktree }, options = {}) => {
   const onEvent = {
     "session.created": ({ info }) => {
       known.add(info?.id);
-      if (info?.parentID) inner.add(info.id);
+      if (info?.parentID) inner.set(info.id, info.parentID);
     },
     "session.deleted": async ({ info }) => {
       inner.delete(info?.id);
@@ -102,6 +104,20 @@ export const tenure = async ({ client, directory, worktree }, options = {}) => {
       if (!hasTrailer(whole)) return;
       output.text = shown;
       if (session.isBegun) await reply(sessionID, whole);
+    }),
+
+    // The only way to keep a tool from being called is to throw, so this one is not quiet.
+    "tool.execute.before": async ({ tool, sessionID, callID }, output) => {
+      const key = inner.get(sessionID) ?? sessionID;
+      const verdict = await judged(daemon, key, cwd, tool, output?.args).catch(() => ({}));
+      if (verdict.decision === "deny") throw new Error(verdict.reason);
+      if (verdict.decision === "warn" && callID) warnings.set(callID, verdict.reason);
+    },
+
+    "tool.execute.after": quietly(async ({ callID }, output) => {
+      const warning = warnings.get(callID);
+      warnings.delete(callID);
+      if (warning && typeof output?.output === "string") output.output += `\n\n${warning}`;
     }),
 
     "experimental.session.compacting": quietly(({ sessionID }) => forgetting(daemon, sessions, sessionID, cwd)),

@@ -1,0 +1,1 @@
+"""Feedback as numbers: rubrics, quality, risk, approval and pairs."""

@@ -1,0 +1,1 @@
+"""Feedback as words: what was signalled, what it is about, whether it says enough, and why."""

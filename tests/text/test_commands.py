@@ -1,0 +1,104 @@
+"""Shell lines taken apart: what is a command, what only looks like one, and how risky it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure.text.actions import RISKY, read_action, stems
+from tenure.text.commands import read_commands
+
+
+def deeds(line: str) -> list[str]:
+    return [command.deed for command in read_commands(line)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("git push --force origin main", ["git push"]),
+        ("cd repo && git push", ["cd", "git push"]),
+        ("git -C repo -c a=b push", ["git push"]),
+        ("sudo -u ann rm -rf x; ls | wc -l", ["rm", "ls", "wc"]),
+        ("A=1 B=2 env C=3 timeout 30 npm test", ["npm test"]),
+        ("bash -lc 'git reset --hard && ls'", ["git reset", "ls"]),
+        ("echo $(git rev-parse HEAD)", ["echo", "git rev-parse"]),
+        ("/usr/bin/git status > out.txt 2>&1", ["git status"]),
+        ("if [ -f x ]; then rm x; fi", ["[", "rm"]),
+        ("make test # rm -rf /", ["make"]),
+        ("git commit -m 'rm -rf / && git push --force'", ["git commit"]),
+        ("cat > x.sh <<'EOF'\nrm -rf /\nEOF\ngit status", ["cat", "git status"]),
+        ("xargs -n 1 rm < list", ["rm"]),
+        ("", []),
+        ("'unterminated", ["'unterminated"]),
+    ],
+)
+def test_a_line_is_taken_apart_as_a_shell_would(line: str, expected: list[str]) -> None:
+    assert deeds(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("rm -rf x", "rm -r --force x"),
+        ("rm -fr x", "rm --recursive -f x"),
+        ("git push -f", "git push --force"),
+        ("git commit -n -m x", "git commit --no-verify -m x"),
+    ],
+)
+def test_options_have_one_spelling(one: str, other: str) -> None:
+    (first,), (second,) = read_commands(one), read_commands(other)
+    whole = first.options & second.options
+    assert {word for word in first.options if len(word) == 2 or word[1] == "-"} <= whole | {"-m"}
+
+
+@given(st.text(max_size=300))
+def test_no_line_is_too_odd(line: str) -> None:
+    for command in read_commands(line):
+        assert command.program or command.named or command.options or line
+
+
+@pytest.mark.parametrize(
+    ("line", "is_risky"),
+    [
+        ("rm -rf src", True),
+        ("git push --force", True),
+        ("git push --force-with-lease", False),
+        ("git reset --hard", True),
+        ("git reset --soft HEAD~1", False),
+        ("psql -c 'drop table x'", True),
+        ("psql -c 'select 1'", False),
+        ("echo 'drop table x'", False),
+        ("git status", False),
+        ("docker compose down", False),
+        ("docker compose down -v", True),
+    ],
+)
+def test_risk_follows_from_the_words(line: str, is_risky: bool) -> None:
+    assert (read_action("Bash", {"command": line}).risk >= RISKY) is is_risky
+
+
+@pytest.mark.parametrize(
+    ("name", "given_", "tool", "argument"),
+    [
+        ("Bash", {"command": "ls"}, "shell", "ls"),
+        ("shell", {"command": ["bash", "-lc", "ls -l"]}, "shell", "ls -l"),
+        ("run_shell_command", {"command": "ls"}, "shell", "ls"),
+        ("bash", '{"command": "ls"}', "shell", "ls"),
+        ("Write", {"file_path": "/a/b.py", "content": "x" * 9_000}, "edit", "/a/b.py"),
+        ("apply_patch", {"input": "*** Begin\n*** Update File: a/b.py\n+x"}, "edit", "a/b.py"),
+        ("Read", {"file_path": "/a"}, "read", "/a"),
+        ("WebFetch", {"url": "https://example.org"}, "web", "https://example.org"),
+        ("mcp__db__query", {"sql": "select 1", "n": 2}, "mcp__db__query", "n=2\nsql=select 1"),
+        ("Bash", None, "shell", ""),
+        ("Bash", "{broken", "shell", "{broken"),
+    ],
+)
+def test_tools_of_all_clients_are_read(name: str, given_: object, tool: str, argument: str) -> None:
+    action = read_action(name, given_)
+    assert (action.tool, action.argument) == (tool, argument)
+
+
+def test_words_are_compared_by_their_stems() -> None:
+    assert stems("You force-pushed, deleting commits") == stems("push force delete committed")
