@@ -264,14 +264,6 @@ def test_odd_arguments_are_no_harm(tmp_path: Path, flags: list[str]) -> None:
     assert (faults(ran), ran.out) == ([], b"")
 
 
-@pytest.mark.parametrize("flags", [[], ["--nothing", "x"], ["y"]])
-def test_the_long_way_ends_well_too(tmp_path: Path, flags: list[str]) -> None:
-    command = [sys.executable, "-m", "tenure", "--home", str(tmp_path), "hook", *flags]
-    environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
-    done = subprocess.run(command, input=sent(START), capture_output=True, env=environ)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
 # -- these tests can fail -----------------------------------------------------------------------
 
 

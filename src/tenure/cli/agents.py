@@ -11,7 +11,7 @@ HARNESSES = ("claude-code", "codex", "gemini-cli", "copilot-cli", "cursor", "vsc
 
 
 @command("hook", "tenure hook --harness claude-code < event.json")
-@click.option("--harness", default="", metavar="NAME", help=f"One of {', '.join(HARNESSES)}.")
+@click.option("--harness", required=True, metavar="NAME", help=f"One of {', '.join(HARNESSES)}.")
 @click.option("--event", metavar="NAME", help="The event, for clients that do not say it.")
 @click.option("--hide-ratings", is_flag=True, help="Take the rating line off the screen.")
 def hook(harness: str, event: str | None, hide_ratings: bool) -> None:
@@ -41,8 +41,6 @@ def mcp(project: str | None, agent: str | None, harness: str | None) -> int:
     return stdio.main([*given, *_home()])
 
 
-# What is not known is passed over, as on the short way: a hook always ends well.
-hook.context_settings.update(ignore_unknown_options=True, allow_extra_args=True)
 for option in (*hook.params, *mcp.params):
     # Neither of them prints tables.
     if isinstance(option, click.Option) and option.name == "as_json":
