@@ -73,7 +73,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         "Learning",
         (
             Entry(
-                "feedback", "feedback:feedback", "Say what was good or bad, and see it summed up."
+                "feedback", "feedback:feedback", "Say what was good or bad about an agent's work."
             ),
             Entry("predictor", "predictor:predictor", "Show and steer the model that learns."),
             Entry("rules", "rules:rules", "List the rules that came of reports."),

@@ -54,7 +54,9 @@ class Thumbs(click.Group):
 )
 @click.pass_context
 def feedback(ctx: click.Context) -> None:
-    """Say what was good or bad about an agent's work, and see what all of it says.
+    """Say what was good or bad about an agent's work.
+
+    What all of it says is summed up by `summary`, `risk` and `list`.
 
     Every report is kept. What says enough becomes a lesson that later sessions are shown; a
     mistake that is told again strengthens its lesson. 👍, good, thumbs-up and the like are `up`.
