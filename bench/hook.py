@@ -134,7 +134,7 @@ def rows_of(times: Times, plan: Plan) -> list[Row]:
         ("prompt through the hook, p50 ms", float(np.percentile(times.whole, 50)), None, daemon),
         ("prompt through the hook, p95 ms", float(np.percentile(times.whole, 95)), None, ""),
         ("the hook's own time, p50 ms", float(np.percentile(times.own, 50)), plan.own_ms, ""),
-        ("the hook's own time, p95 ms", float(np.percentile(times.own, 95)), None, ""),
+        ("the hook's own time, p95 ms", float(np.percentile(times.own, 95)), plan.own_ms, ""),
     ]
 
 
