@@ -276,7 +276,7 @@ class Verdict:
 class Candidate(NamedTuple):
     """A memory that was considered in a session, with every number as it was served.
 
-    Some 150 of them are made at every start, which as tuples takes a quarter of the time.
+    A tuple, because some 150 of them are made at every start.
     """
 
     memory_id: str

@@ -104,6 +104,23 @@ class Embedders:
         assert found(store, vector_search(DEFAULT, 1, 0, 0, 0)) == []
         assert store.get("default", memory_id(1)).embedder is None
 
+    def test_stored_vectors_are_told_by_id_user_and_embedder(self, store: Store) -> None:
+        store.register_embedder(EMBEDDER)
+        insert(
+            store,
+            indexed(record(1), vectors={EMBEDDER.name: unit(0, 3, 4, 0)}),
+            indexed(record(2), vectors={EMBEDDER.name: unit(0, 0, 0, 0)}),
+            record(3),
+        )
+        asked = [memory_id(number) for number in (1, 2, 3, 4)]
+        told = store.vectors("default", EMBEDDER.name, asked)
+        # A text without a vector, one that is yet to get its own, and nobody.
+        assert list(told) == asked[:1]
+        assert told[asked[0]].tolist() == pytest.approx([0.0, 0.6, 0.8, 0.0])
+        assert store.vectors("anna", EMBEDDER.name, asked) == {}
+        assert store.vectors("default", OTHER_EMBEDDER.name, asked) == {}
+        assert store.vectors("default", EMBEDDER.name, []) == {}
+
     def test_what_lacks_a_vector_is_told_in_a_fixed_order(self, store: Store) -> None:
         store.register_embedder(EMBEDDER)
         insert(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from dataclasses import fields
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from contract.builders import EMBEDDER, NOW, OTHER_EMBEDDER, insert, memory_id, record, unit
 from contract.sessions import USER, begin
 from tenure.rank.history import Past
-from tenure.store.past import PastIndex
+from tenure.store.past import LESSONS_KEPT, PastIndex
 from tenure.store.sqlite import SqliteStore
 
 SESSIONS, STEPS, MEMORIES = 12, 60, 9
@@ -33,7 +36,11 @@ def teach(store: SqliteStore, draw: random.Random, key: str) -> None:
     store.write(lambda t: t.put_labels(USER, key, [], uses))
 
 
-def test_the_past_that_grew_is_the_past_read_at_once(store: SqliteStore) -> None:
+@pytest.mark.parametrize("kept", [LESSONS_KEPT, 2])
+def test_the_past_that_grew_is_the_past_read_at_once(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr("tenure.store.past.LESSONS_KEPT", kept)
     draw = random.Random(11)
     insert(store, *(record(number) for number in range(1, MEMORIES + 1)))
     for number in range(SESSIONS):
@@ -69,3 +76,33 @@ def test_the_past_that_grew_is_the_past_read_at_once(store: SqliteStore) -> None
         assert all(np.array_equal(now, then[name]) for name, now in columns(past).items())
     assert len(handed_out[-1][0].times_days) == SESSIONS
     assert handed_out[-3][0].contexts.shape == (SESSIONS, EMBEDDER.dimension)
+
+
+def test_what_is_learned_between_two_looks_is_not_missed(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.store.past.LESSONS_KEPT", 1)
+    draw = random.Random(3)
+    insert(store, *(record(number) for number in range(1, MEMORIES + 1)))
+    for number in range(4):
+        begin(store, key=f"s{number}", started_at=NOW + timedelta(hours=number))
+
+    class Overtaken(PastIndex):
+        """Others learn right after it has looked, and before it reads old ones again."""
+
+        def _read_on(self, connection: sqlite3.Connection) -> dict[int, Any]:
+            fresh = super()._read_on(connection)
+            for key in later.pop(0) if later else ():
+                teach(store, draw, key)
+            return fresh
+
+    later: list[tuple[str, ...]] = [(), ("s3", "s1")]
+    index = Overtaken(USER)
+    for key in ("s1", "s2"):
+        teach(store, draw, key)
+    with store._engine.read() as connection:
+        index.caught_up(connection, None)
+        teach(store, draw, "s0")
+        index.caught_up(connection, None)
+        assert not later
+        assert same(index.caught_up(connection, None), PastIndex(USER).caught_up(connection, None))

@@ -45,6 +45,8 @@ class _Lesson:
     rows: NDArray[np.int64]
     gains: NDArray[np.float64]
     words: NDArray[np.uint16]
+    # Counts what was learned, of whichever session.
+    learned: int = 0
 
     @classmethod
     def nothing(cls, at_days: float) -> _Lesson:
@@ -187,7 +189,10 @@ class PastIndex:
 
     def _read_on(self, connection: sqlite3.Connection) -> dict[int, _Lesson]:
         """What was learned since the last time."""
-        return self._read(connection, _LEARNED_SINCE, (self._user, self._learned))
+        fresh = self._read(connection, _LEARNED_SINCE, (self._user, self._learned))
+        # Not by what is read again: others may have learned in between.
+        self._learned = max((one.learned for one in fresh.values()), default=self._learned)
+        return fresh
 
     def _read(
         self, connection: sqlite3.Connection, which: str, values: tuple[Any, ...]
@@ -214,6 +219,6 @@ class PastIndex:
                 np.array([gain for _, gain in helped], np.float64),
                 # Older words are not looked at, so they are not read either.
                 imprint(query_terms(context, MAX_WORDS) if left < WORD_SESSIONS else ()),
+                learned,
             )
-            self._learned = max(self._learned, learned)
         return found
