@@ -256,13 +256,15 @@ def _spawn(home: Path, options: Sequence[str]) -> int:
     """Starts `tenure up` as a process of its own session, which outlives its parent."""
     # -P: a folder named tenure where somebody happens to stand must not be run.
     command = [sys.executable, "-P", "-m", "tenure", "--home", str(home), "up", "--detached"]
+    # What a client tells its own children is not for a process that outlives it.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CLAUDE")}
     complaint = os.open(home / _COMPLAINT_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         streams = [(os.POSIX_SPAWN_DUP2, nothing, 0), (os.POSIX_SPAWN_DUP2, nothing, 1)]
         streams.append((os.POSIX_SPAWN_DUP2, complaint, 2))
         return os.posix_spawn(
-            sys.executable, [*command, *options], os.environ, file_actions=streams, setsid=True
+            sys.executable, [*command, *options], kept, file_actions=streams, setsid=True
         )
     finally:
         os.close(nothing)

@@ -96,6 +96,7 @@ BROAD = {"Exception", "BaseException"}
 EDGES = {
     "cli": {"main": "turns what is unforeseen into a message and an exit code"},
     "flow/feedback.py": {"_aside": "what follows from a report never fails it"},
+    "flow/guard.py": {"check": "an agent is never held up by its guard's own trouble"},
     "flow/jobs.py": {
         "_run": "parks a job that failed in an unforeseen way, with the error",
         "_serve": "outlives every error, for other jobs wait behind it",

@@ -37,6 +37,10 @@ from tenure.text.prohibitions import (
         ("don't commit the .env file", []),
         ("the local database only has two rows", []),
         ("push it", []),
+        ("The agent said done but there was no commit", []),
+        ("It failed because there was no network", []),
+        ("It worked with no internet", []),
+        ("There is no release yet", []),
     ],
 )
 def test_constraints_are_read_out_of_a_text(text: str, expected: list[tuple[str, str]]) -> None:
@@ -79,6 +83,8 @@ def test_every_kind_can_be_said_as_a_claim() -> None:
 def test_a_constraint_is_taken_back_in_words() -> None:
     assert lifted_kinds("ok, you may push now") == ("no_push", "local_only")
     assert lifted_kinds("can you push?") == ()
+    assert lifted_kinds("I never said you can push to main") == ()
+    assert lifted_kinds("who told you that you can push now") == ()
 
 
 @pytest.mark.parametrize(

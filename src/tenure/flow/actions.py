@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from tenure.flow.context import storable
 from tenure.rank.rules.attribution import WINDOW_S, Match, Seen, attribute
 from tenure.store.base import Store
 from tenure.store.feedback import EventFacts
@@ -44,7 +45,9 @@ def recorded(
     call: ToolCall, at: datetime, decision: Decision = "allow", rule_id: str | None = None
 ) -> RecordedAction:
     """A call as it is kept, without secrets."""
-    action = call.action
+    whole = call.action
+    # What is derived from the argument must not tell more than it does.
+    action = replace(whole, argument=storable(redact(whole.argument)))
     return RecordedAction(
         session_key=call.session_key,
         at=at,
@@ -52,9 +55,9 @@ def recorded(
         harness=call.harness,
         tool=action.tool,
         tool_name=action.name,
-        argument=redact(action.argument),
+        argument=action.argument,
         heads=action.heads,
-        risk=action.risk,
+        risk=whole.risk,
         decision=decision,
         rule_id=rule_id,
     )

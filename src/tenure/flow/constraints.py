@@ -9,7 +9,7 @@ from tenure.store.base import Transaction
 from tenure.store.feedback import EventFacts
 from tenure.store.rules import SessionConstraint
 from tenure.store.sessions import Event
-from tenure.text.prohibitions import claim, lifted_kinds, stated_constraints
+from tenure.text.prohibitions import Constraint, claim, lifted_kinds, stated_constraints
 from tenure.types import Draft, Scope, Source
 
 
@@ -19,13 +19,26 @@ def learn(services: Services, scope: Scope, facts: EventFacts) -> tuple[SessionC
     Each is offered as a memory as well; a person can make it one that always holds.
     """
     text = "\n".join(facts.texts)
-    lifted, stated = lifted_kinds(text), stated_constraints(text)
+    # Only a person takes back what a person said; agents may bind themselves.
+    lifted = lifted_kinds(text) if facts.origin == "user" else ()
+    stated = stated_constraints(text)
     if not lifted and not stated:
         return ()
+    kept = _kept(services, scope, facts, (lifted, stated))
     offered = [_offer(scope, claim(one.kind, one.argument), facts) for one in stated]
     if offered:
         write(services, offered)
-    key = facts.session_key
+    return kept
+
+
+def _kept(
+    services: Services,
+    scope: Scope,
+    facts: EventFacts,
+    said: tuple[tuple[str, ...], tuple[Constraint, ...]],
+) -> tuple[SessionConstraint, ...]:
+    """What the session must keep to from now on, written down."""
+    (lifted, stated), key = said, facts.session_key
     if key is None:
         return ()
     kept = tuple(
@@ -54,7 +67,8 @@ def lift(services: Services, user: str, session_key: str, kind: str | None = Non
 
 
 def _tell(transaction: Transaction, user: str, one: SessionConstraint) -> None:
-    details = {"kind": one.kind, "argument": one.argument, "said": one.said}
+    # Without the words, which a purge could not find here.
+    details = {"kind": one.kind, "argument": one.argument}
     transaction.count(user, "rules.constrained")
     told = Event(
         at=one.at,

@@ -174,7 +174,8 @@ def _finish(services: Services, reading: Reading, report: Report) -> Captured:
         _aside(services, "belief", lambda: _rated(services, event))
     if event.polarity:
         _aside(services, "rules", lambda: _teach(services, event))
-    known = services.store.memories(event.user, [event.memory_id]) if event.memory_id else {}
+    named = [event.memory_id] if event.memory_id else []
+    known = _aside(services, "reading", lambda: services.store.memories(event.user, named)) or {}
     return Captured(
         event.status == "promoted",
         event.status,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from tenure.errors import TenureError
 from tenure.flow.actions import ToolCall, recorded
 from tenure.flow.rules import settled, stepped
 from tenure.flow.services import Services
@@ -46,7 +45,7 @@ def check(services: Services, call: ToolCall) -> Verdict:
     try:
         with services.observer.timed(GUARD):
             return _checked(services, call)
-    except TenureError as error:
+    except Exception as error:
         services.observer.failed(GUARD, error, call.request_id)
         return Verdict()
 

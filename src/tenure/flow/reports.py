@@ -199,16 +199,20 @@ class _Reader:
         """What was scored, and the verdict; nothing when it cannot be read."""
         try:
             scores = read_scores(self._judgement("rubric_scores"))
-            guardrails = read_guardrails(self._judgement("guardrails"))
+            told = read_guardrails(self._judgement("guardrails"))
+            guardrails = {storable(name): held for name, held in told.items()}
         except InputError as error:
             self.note(_RUBRIC, str(error))
             return None, None
         verdict = evaluate(scores, guardrails)
         if verdict is None:
             return None, None
-        kept = [asdict(one) | {"evidence": storable(one.evidence)} for one in scores]
-        told = asdict(verdict) | {"reasons": verdict.reasons, "is_eligible": verdict.is_eligible}
-        return {"scores": kept, "guardrails": guardrails, **_as_read(told)}, verdict
+        kept = [
+            asdict(one) | {"evidence": storable(one.evidence), "judge": storable(one.judge)}
+            for one in scores
+        ]
+        seen = asdict(verdict) | {"reasons": verdict.reasons, "is_eligible": verdict.is_eligible}
+        return {"scores": kept, "guardrails": guardrails, **_as_read(seen)}, verdict
 
 
 def _written_out(value: object) -> str:
@@ -244,7 +248,8 @@ def read(report: Report, scope: Scope, event_id: str, now: datetime) -> Reading:
     event = FeedbackEvent(
         id=event_id,
         at=now,
-        signal=redact(storable(str(report.signal)[:SIGNAL_LIMIT_CHARS])),
+        # Cut afterwards: half a secret is not known for one.
+        signal=redact(storable(str(report.signal)))[:SIGNAL_LIMIT_CHARS],
         polarity=polarity,
         status="rejected",
         user=scope.user,

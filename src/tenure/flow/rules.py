@@ -80,7 +80,7 @@ def standing_of(rule: Rule, now: datetime, unheeded_count: int = 0) -> Standing:
     return Standing(
         state=rule.state,
         weight=ladder.faded(rule.weight, rule.weighed_at, now),
-        reach="blocks" if rule.is_approved else reach,
+        reach=reach,
         is_clear=rule.replay_count > 0 and rule.alarm_count == 0,
         is_approved=rule.is_approved,
         is_held=rule.held_count >= rule.report_count,
@@ -154,7 +154,9 @@ def put(transaction: Transaction, user: str, rule: Rule, change: Change) -> Rule
     )
     transaction.put_rule(user, kept, event)
     transaction.count(user, f"rules.{change.kind}")
-    details = {"rule": rule.id, "state": kept.state, "reason": change.reason}
+    # A report's own words are told by its id alone: a purge could not find them here.
+    why = {"reason": change.reason} if facts is None else {"report": facts.event_id}
+    details = {"rule": rule.id, "state": kept.state, **why}
     told = Event(
         at=change.at,
         category="rules",

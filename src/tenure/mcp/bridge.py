@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tenure.mcp.protocol import INTERNAL, VERSION_KEY, Fault, Json, Request, failed
+from tenure.mcp.table import BY_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +39,11 @@ class Bridge:
         self._failure: Exception | None = None
         self._failed_at_s = 0.0
 
-    def warm(self) -> None:
+    def warm(self) -> threading.Thread:
         """Finds or starts the daemon meanwhile; whoever asks before it is there waits for it."""
-        threading.Thread(target=self._warm, name="tenure-mcp-warm", daemon=True).start()
+        thread = threading.Thread(target=self._warm, name="tenure-mcp-warm", daemon=True)
+        thread.start()
+        return thread
 
     def _warm(self) -> None:
         from tenure.errors import TenureError
@@ -72,11 +75,10 @@ class Bridge:
         raise Fault(INTERNAL, "the daemon answered something else than was agreed")
 
     def _is_reached_soon(self) -> bool:
-        """Whether nobody is busy starting the daemon, or not for long."""
-        is_free = self._lock.acquire(timeout=LISTING_WAIT_MS / 1000)
-        if is_free:
-            self._lock.release()
-        return is_free
+        """Whether the daemon is there, or will be before long."""
+        if self._daemon is None:
+            self.warm().join(LISTING_WAIT_MS / 1000)
+        return self._daemon is not None
 
     def _asked(self, request: Request) -> Any:
         from tenure.client import DaemonDown
@@ -84,9 +86,12 @@ class Bridge:
         daemon = self._reached()
         try:
             return self._sent(daemon, request)
-        except DaemonDown:
-            # It ended since: nothing that a tool does is done twice by being asked twice.
+        except DaemonDown as error:
+            # It ended since.
             self._forget(daemon)
+            was_heard = not isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError)
+            if was_heard and not _may_repeat(request):
+                raise
             return self._sent(self._reached(), request)
 
     def _sent(self, daemon: Daemon, request: Request) -> Any:
@@ -105,11 +110,9 @@ class Bridge:
         return daemon.request("POST", path, message, wait_ms)
 
     def _reached(self) -> Daemon:
-        from pathlib import Path
-
         from tenure import client
         from tenure.errors import TenureError
-        from tenure.settings.home import home_folder
+        from tenure.settings.home import HOME_VARIABLE, home_folder
 
         began_s = time.monotonic()
         with self._lock:
@@ -119,7 +122,8 @@ class Bridge:
                 # Whoever waited while another tried in vain need not try for as long again.
                 raise self._failure
             try:
-                home = Path(self._home).absolute() if self._home else home_folder(os.environ)
+                named = {HOME_VARIABLE: self._home} if self._home else {}
+                home = home_folder({**os.environ, **named})
                 self._daemon = client.find(home)
                 if self._daemon is None:
                     _start(home)
@@ -147,6 +151,12 @@ def _start(home: Path) -> None:
     )
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)
+
+
+def _may_repeat(request: Request) -> bool:
+    """Whether asking twice does what asking once does."""
+    tool = BY_NAME.get(str(request.params.get("name"))) if request.method == "tools/call" else None
+    return tool is None or tool.is_idempotent
 
 
 def _is_for_daemon(name: str) -> bool:

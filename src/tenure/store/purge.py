@@ -6,6 +6,7 @@ import json
 import sqlite3
 
 from tenure.store.schema_feedback import FEEDBACK_ERASURES
+from tenure.store.schema_rules import RULES_ERASURES
 
 # What stands in the history of others in place of a text that was erased.
 PURGED_TEXT = "[purged]"
@@ -55,6 +56,7 @@ def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int
         "UPDATE jobs SET error = NULL WHERE user = :user",
         _FORGET_USED,
         _FORGET_RELEVANCE,
+        *RULES_ERASURES,
         *FEEDBACK_ERASURES,
         "DELETE FROM memories WHERE user = :user AND id = :id",
         _ORPHAN_ASPECTS,

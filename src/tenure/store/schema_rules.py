@@ -89,3 +89,15 @@ RULES_STATEMENTS = (
         PRIMARY KEY (user, session_key, kind, argument)
     ) STRICT, WITHOUT ROWID""",
 )
+
+_ITS_RULES = "(SELECT id FROM rules WHERE user = :user AND memory_id = :id)"
+_ITS_REPORTS = "(SELECT id FROM feedback_events WHERE user = :user AND memory_id = :id)"
+# What goes with a memory that is erased: its rules, and the words of its reports. Before the
+# reports themselves are erased.
+RULES_ERASURES = (
+    f"DELETE FROM rule_events WHERE user = :user AND rule_id IN {_ITS_RULES}",  # noqa: S608 - ours
+    "DELETE FROM rules WHERE user = :user AND memory_id = :id",
+    f"UPDATE rule_events SET reason = '' WHERE user = :user AND feedback_id IN {_ITS_REPORTS}",  # noqa: S608
+    f"DELETE FROM action_feedback WHERE user = :user AND feedback_id IN {_ITS_REPORTS}",  # noqa: S608
+    f"UPDATE session_constraints SET said = '' WHERE user = :user AND feedback_id IN {_ITS_REPORTS}",  # noqa: S608, E501
+)

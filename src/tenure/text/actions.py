@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -136,6 +137,7 @@ _RISKY_FILE: Final = re.compile(
 )
 _FILE_RISK: Final = 7
 _BASE_RISKS: Final[dict[str, int]] = {"shell": 2, "edit": 2, "web": 2, "read": 1}
+_SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
 
 
 @dataclass(frozen=True)
@@ -214,11 +216,19 @@ def _decoded(text: str) -> Any:
         return text
 
 
+def _line(words: list[str]) -> str:
+    """A command given as words, without the shell that only reads it."""
+    is_read = len(words) > 2 and words[0].rpartition("/")[2] in _SHELLS
+    if is_read and re.fullmatch(r"-[a-z]*c", words[1]):
+        return words[2]
+    return shlex.join(words)
+
+
 def _first(given: Mapping[Any, Any], keys: tuple[str, ...]) -> str:
     for key in keys:
         value = given.get(key)
         if isinstance(value, list):
-            return " ".join(map(str, value[2:] if value[:1] == ["bash"] else value))
+            return _line([str(word) for word in value])
         if isinstance(value, str) and value:
             return value
     return ""

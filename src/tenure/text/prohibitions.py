@@ -21,7 +21,15 @@ _FORBIDDING: Final = re.compile(
 )
 # Telling what happened, or asking, forbids nothing.
 _TELLING: Final = re.compile(
-    r"\b(?:why|you|i|we|they|it|did|does) (?:do not|don'?t|did not|didn'?t)\b|\?\s*$", re.IGNORECASE
+    r"\b(?:why|you|i|we|they|it|did|does) (?:do not|don'?t|did not|didn'?t)\b"
+    r"|\b(?:is|are|was|were|had|has|have|got|with|made|being) no\b|\?\s*$",
+    re.IGNORECASE,
+)
+# What is denied, asked or told of others gives no leave.
+_NO_LEAVE: Final = re.compile(
+    r"\b(?:not|never|nobody|no one|didn'?t|don'?t|if|once|after|until|when|unless|told|said|says"
+    r"|thought?)\b",
+    re.IGNORECASE,
 )
 _NOT: Final = (
     r"(?:do not|don'?t|dont|never|must not|mustn'?t|should not|shouldn'?t|may not|not to|no)"
@@ -143,7 +151,12 @@ def stated_constraints(text: str) -> tuple[Constraint, ...]:
 
 def lifted_kinds(text: str) -> tuple[str, ...]:
     """The kinds of constraints that a text takes back."""
-    verbs = [match["verb"].lower() for match in _LIFTED.finditer(text[:_TEXT_LIMIT_CHARS])]
+    verbs = [
+        match["verb"].lower()
+        for sentence in _sentences(text)
+        for match in _LIFTED.finditer(sentence)
+        if not _NO_LEAVE.search(sentence[: match.start()])
+    ]
     return tuple(dict.fromkeys(kind for verb in verbs for kind in _LIFTS[verb]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -93,11 +94,12 @@ def _session_text(memory: Memory, key: str) -> str:
         line("state", f"{session.state}, began {moment_text(session.started_at)}{ended}"),
         line("about", harmless(session.context[:CUT_CHARS])),
     ]
-    shown = store.shown(user, key)
-    known = store.memories(user, [one.memory_id for one in shown])
-    for one in shown:
-        if one.memory_id in known:
-            lines.append(entry(memory_out(known[one.memory_id], CUT_CHARS)))
+    for one in store.shown(user, key):
+        # Of what was shown, what the caller may see and nobody took away.
+        with contextlib.suppress(NotFound):
+            record = memory.get(one.memory_id)
+            if record.deleted_at is None:
+                lines.append(entry(memory_out(record, CUT_CHARS)))
     return block(lines)
 
 

@@ -37,6 +37,10 @@ def memory_out(record: MemoryRecord, longest: int | None = None) -> Json:
     }
     if len(content) < len(record.content):
         told["cut"] = True
+    if record.deleted_at is not None:
+        told["is_forgotten"] = True
+    if record.superseded_by is not None:
+        told["superseded_by"] = record.superseded_by
     return told
 
 
