@@ -632,6 +632,18 @@ def test_only_what_may_be_repeated_is_repeated(
     assert len(wire.asked) == count
 
 
+def test_erasing_is_not_repeated(tmp_path: Path) -> None:
+    scope = b'{"user": "default", "agent": null, "project": null}'
+    met = b'{"scope": %b, "default_user": "default"}' % scope
+    wire = Wire(tmp_path / "s", [[answer(met), None]])
+    memory = Memory(url=wire.url)
+    with pytest.raises(client.DaemonDown, match="not known"):
+        memory.forget("0123456789abcdef", purge=True)
+    memory.close()
+    wire.close()
+    assert len(wire.asked) == 2
+
+
 def test_nothing_is_repeated_twice(tmp_path: Path) -> None:
     wire = Wire(tmp_path / "s", [[answer(b"1"), None], [None]])
     with pytest.raises(client.DaemonDown, match="reached"):

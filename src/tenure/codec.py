@@ -1,14 +1,17 @@
-"""Memories as plain JSON values and back, exactly: for history, export and `--json`."""
+"""Memories as plain JSON values and back, exactly: for history, export and `--json`.
+
+And what a daemon and the library of another process tell each other besides.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
 from tenure.errors import InputError
-from tenure.types import MemoryRecord, Source
+from tenure.types import MemoryRecord, Outcome, Scope, Source
 
 _MOMENTS = (
     "valid_from",
@@ -71,3 +74,33 @@ def record_from_dict(plain: Mapping[str, Any]) -> MemoryRecord:
     values["tags"] = tuple(values.get("tags", ()))
     values["sources"] = tuple(Source(**source) for source in values.get("sources", ()))
     return MemoryRecord(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error, as much of it as is needed to raise it again."""
+
+    code: str
+    status: int
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a daemon made of one text."""
+
+    outcome: Outcome
+    memory: MemoryRecord | None
+    reason: str
+    other_id: str | None
+    cosine: float | None
+    error: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The scope that was asked for, and the user it is when none is named."""
+
+    scope: Scope
+    default_user: str

@@ -217,20 +217,24 @@ def _woken(
 ) -> dict[str, Any]:
     """Starts the daemon; only a session's beginning waits for it, and not for long."""
     try:
-        _start(home, environ)
         if event == shapes.START:
-            return _patiently(home, event, body, START_WAIT_S)
-        if event not in (shapes.PROMPT, shapes.TOOL):
-            _later(lambda: _patiently(home, event, body, LATER_WAIT_S))
+            return _patiently(home, event, body, environ, START_WAIT_S)
+        if event in (shapes.PROMPT, shapes.TOOL):
+            _start(home, environ)
+        else:
+            _later(lambda: _patiently(home, event, body, environ, LATER_WAIT_S))
     except _WRONG:
         pass
     return {}
 
 
-def _patiently(home: str, event: str, body: dict[str, Any], wait_s: float) -> dict[str, Any]:
-    """Tells the daemon as soon as it is there."""
-    deadline = time.monotonic() + wait_s
+def _patiently(
+    home: str, event: str, body: dict[str, Any], environ: Mapping[str, str], wait_s: float
+) -> dict[str, Any]:
+    """Starts the daemon, once another that ends is gone, and tells it as soon as it is there."""
+    deadline, is_started = time.monotonic() + wait_s, False
     while True:
+        is_started = is_started or _start(home, environ)
         try:
             return _asked(home, event, body, deadline + BUDGET_S / 4)
         except _DOWN:
@@ -262,12 +266,11 @@ def _settled(
         _asked(home, event, body, time.monotonic() + LATER_WAIT_S)
     except _DOWN:
         if environ.get(SWITCH, "").strip().lower() != "nostart":
-            _start(home, environ)
-            _patiently(home, event, body, LATER_WAIT_S)
+            _patiently(home, event, body, environ, LATER_WAIT_S)
 
 
-def _start(home: str, environ: Mapping[str, str]) -> None:
-    """Starts one daemon, however many hooks find it down at once."""
+def _start(home: str, environ: Mapping[str, str]) -> bool:
+    """Starts one daemon, however many hooks find it down at once; False to try again later."""
     import fcntl
 
     os.makedirs(home, 0o700, exist_ok=True)
@@ -283,13 +286,14 @@ def _start(home: str, environ: Mapping[str, str]) -> None:
         fcntl.flock(locks[1], fcntl.LOCK_SH | fcntl.LOCK_NB)
         about = os.stat(complaint) if os.path.exists(complaint) else None
         if about and about.st_size and abs(time.time() - about.st_mtime) < RETRY_AFTER_S:
-            return
+            return True
         os.set_inheritable(locks[0], True)
         os.close(locks.pop())
         _spawn(home, complaint, environ)
+        return True
     except BlockingIOError:
         # A daemon runs, or begins to, or ends.
-        return
+        return False
     finally:
         for lock in locks:
             os.close(lock)

@@ -321,6 +321,43 @@ def test_a_failure_at_the_second_file_takes_the_first_one_back(
     with pytest.raises(OSError, match="No space"):
         desk.connect("claude-code")
     assert desk.everything() == before
+    assert [path.name for path in (desk.home / "connections").iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("name", HARNESS_NAMES)
+def test_a_failure_leaves_neither_folders_nor_records(
+    name: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for owner, what in ((planning, "replace_file"), (ledger, "_write")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, what, fail)
+            with pytest.raises(OSError, match="No space"):
+                desk.connect(name)
+        assert (desk.everything(), desk.folders()) == ({}, set())
+        assert [path.name for path in (desk.home / "connections").iterdir()] == ["lock"]
+
+
+def test_a_failure_keeps_the_record_of_before(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = desk.documents("claude-code")[0].path
+    original = desk.put(path, '{"theme": "dark"}')
+    desk.connect("claude-code")
+    records = {file: file.read_bytes() for file in (desk.home / "connections").iterdir()}
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    plan = prepare_connect("claude-code", desk.home, desk.env, hides_ratings=True)
+    assert plan.is_real
+    with monkeypatch.context() as patch:
+        patch.setattr(planning, "replace_file", fail)
+        with pytest.raises(OSError, match="No space"):
+            plan.apply(NOW.replace(hour=13))
+    assert {file: file.read_bytes() for file in (desk.home / "connections").iterdir()} == records
+    desk.disconnect("claude-code")
+    assert path.read_bytes() == original
 
 
 def test_the_copy_from_before_is_kept_and_private(desk: Desk) -> None:

@@ -11,7 +11,7 @@ from guard_kit import FORCE, OVERWRITTEN, Bench, Clock
 
 from tenure.errors import StorageError
 from tenure.flow import constraints
-from tenure.flow.actions import ToolCall
+from tenure.flow.actions import RECENT_LIMIT_COUNT, ToolCall
 from tenure.flow.drafts import PROPOSED_CONSTRAINT
 from tenure.flow.guard import check
 from tenure.flow.rules import Learned, learn_from
@@ -91,6 +91,28 @@ def test_secrets_are_not_kept(bench: Bench) -> None:
     assert token not in kept.argument and kept.heads == ("curl",)
 
 
+def test_a_secret_at_the_end_of_what_is_kept_is_not_kept_by_half(bench: Bench) -> None:
+    token = "ghp_" + "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW2xY4"
+    bench.call("echo a; " * 497 + f"curl -u {token} https://example.org")
+    (kept,) = bench.memory.services.store.actions("default", ActionQuery())
+    assert "curl -u" in kept.argument and "ghp_" not in kept.argument
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo one two three\n" * 700 + FORCE,
+        "cat > notes.md <<'EOF'\n" + "some words\n" * 50_000 + f"EOF\n{FORCE}",
+        f"eval '{FORCE}'",
+        f'bash -c "eval {FORCE}"',
+    ],
+    ids=["far back", "behind a document", "eval", "eval in a shell"],
+)
+def test_a_rule_finds_what_it_blocks_wherever_it_stands(bench: Bench, line: str) -> None:
+    list(bench.cases())
+    assert bench.call(line).decision == "deny"
+
+
 def test_a_report_is_linked_to_what_it_is_about(bench: Bench) -> None:
     bench.call("git status")
     bench.call(FORCE)
@@ -116,6 +138,18 @@ def test_a_report_that_comes_late_is_about_nothing(bench: Bench) -> None:
     bench.clock.skip(minutes=21)
     bench.down(OVERWRITTEN)
     assert bench.rules() == []
+
+
+def test_a_report_that_is_completed_later_is_about_what_came_before_it(bench: Bench) -> None:
+    bench.call(FORCE)
+    bench.down("that was bad")
+    (event,) = bench.memory.feedback_events()
+    for number in range(RECENT_LIMIT_COUNT + 1):
+        bench.call(f"git push --force origin main-{number}")
+    bench.memory.complete_feedback(event.id, what_went_wrong=OVERWRITTEN)
+    assert bench.rule.pattern == "git push main --force"
+    links = bench.memory.services.store.action_reports("default", event.id)
+    assert [one.action for one in links] == [1]
 
 
 def test_what_comes_twice_is_kept_once(bench: Bench) -> None:

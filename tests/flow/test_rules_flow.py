@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,9 @@ from tenure.errors import Conflict, NotFound
 from tenure.flow import rulebook
 from tenure.flow.rules import RULE_TAG
 from tenure.memory import Memory
-from tenure.rank.rules.ladder import LIFE
+from tenure.rank.rules.ladder import ACTIVE, BLOCK_WEIGHT, LIFE, State
+from tenure.store.rules import ActionQuery, Rule
+from tenure.store.sqlite_rules import SqliteRuleRows
 
 
 @pytest.fixture
@@ -75,6 +77,57 @@ def test_five_complaints_about_one_action_are_one_case(bench: Bench) -> None:
     for _ in range(5):
         bench.down(OVERWRITTEN)
     assert (bench.rule.report_count, bench.rule.state) == (1, "proposed")
+
+
+def test_a_vague_complaint_does_not_use_up_the_action_it_stands_near(bench: Bench) -> None:
+    bench.call(FORCE)
+    bench.down(OVERWRITTEN)
+    bench.call(FORCE)
+    bench.down("that was bad")
+    store = bench.memory.services.store
+    assert [one.blame_count for one in store.actions("default", ActionQuery())] == [1, 1]
+    assert bench.rule.report_count == 1
+    for _ in range(2):
+        bench.down("You force-pushed to main once more, over what others had committed")
+    assert bench.rule.report_count == 2
+
+
+def test_vague_praise_does_not_use_up_the_action_either(bench: Bench) -> None:
+    bench.call(FORCE)
+    bench.down(OVERWRITTEN)
+    bench.call(FORCE)
+    bench.up("great")
+    weight = bench.rule.weight
+    for _ in range(2):
+        bench.up("the force push to main was exactly what I wanted this time")
+    events = bench.memory.services.store.rule_events("default", bench.rule.id, 50)
+    assert (weight, bench.rule.weight) == (1.0, 0.0)
+    assert [one.kind for one in events].count("praised") == 1
+
+
+def test_former_rules_are_read_only_when_no_active_one_fits(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(bench.cases("git reset --hard", "git reset --hard threw my changes away", count=2))
+    rulebook.retire(bench.memory.services, "default", bench.rule.id)
+    bench.call(FORCE)
+    bench.down(OVERWRITTEN)
+    bench.call(FORCE)
+    asked: list[tuple[str, ...]] = []
+    real = SqliteRuleRows.rules
+
+    def noted(rows: SqliteRuleRows, user: str, states: Collection[State]) -> list[Rule]:
+        asked.append(tuple(states))
+        return real(rows, user, states)
+
+    monkeypatch.setattr(SqliteRuleRows, "rules", noted)
+    bench.down("You force-pushed to main once more, over what others had committed")
+    assert asked == [ACTIVE]
+    asked.clear()
+    bench.call("rm -rf build")
+    asked.clear()
+    bench.down("you deleted the build folder with rm -rf")
+    assert asked == [ACTIVE, ("expired", "retired")]
 
 
 def test_what_nobody_minded_keeps_a_rule_from_rising(bench: Bench) -> None:
@@ -167,6 +220,35 @@ def test_a_person_proposes_and_approves_step_by_step(bench: Bench) -> None:
     assert bench.call("make deploy prod", "later").decision == "deny"
     bench.clock.skip(days=60)
     assert bench.call("make deploy prod", "much later").decision == "allow"
+
+
+def test_approving_a_warning_permits_no_block(bench: Bench) -> None:
+    def answers(count: int) -> list[str]:
+        found = []
+        for _ in range(count):
+            found.append(bench.call("/p/src/app.py", tool="Edit").decision)
+            bench.down("your edit of app.py broke the login, the tests fail now")
+        return found
+
+    services = bench.memory.services
+    assert answers(3) == ["allow"] * 3
+    view = rulebook.show(services, "default", bench.rule.id)
+    assert (view.rule.state, view.reach) == ("proposed", "proposed")
+    assert rulebook.approve(services, "default", bench.rule.id).state == "warns"
+    assert answers(5) == ["warn"] * 5 and bench.rule.weight > BLOCK_WEIGHT
+    # Only another word of a person's makes it block.
+    assert rulebook.approve(services, "default", bench.rule.id).state == "blocks"
+    assert bench.call("/p/src/app.py", tool="Edit").decision == "deny"
+
+
+def test_approving_lifts_a_rule_that_had_ended_by_one_step(bench: Bench) -> None:
+    list(bench.cases())
+    services = bench.memory.services
+    rulebook.retire(services, "default", bench.rule.id)
+    assert rulebook.approve(services, "default", bench.rule.id).state == "warns"
+    bench.clock.skip(days=100)
+    assert rulebook.show(services, "default", bench.rule.id).rule.state == "expired"
+    assert rulebook.approve(services, "default", bench.rule.id).state == "warns"
 
 
 def test_the_same_trigger_is_proposed_once(bench: Bench) -> None:

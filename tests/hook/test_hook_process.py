@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -141,6 +143,20 @@ def test_a_reply_that_found_no_daemon_is_told_later(place: Path) -> None:
         return found and found.request("GET", "/api/sessions/s")["state"]
 
     wait_for(lambda: state() not in (None, "open"), "the end was lost")
+
+
+def test_a_daemon_is_started_once_another_has_ended(place: Path) -> None:
+    home = place / "tenure"
+    home.mkdir(mode=0o700)
+    end = {"session_id": "s", "hook_event_name": "SessionEnd", "reason": "other"}
+    with (home / "daemon.lock").open("wb") as lock:
+        # As one that ends does: it takes no more connections, and is still there.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert faults(run(CLAUDE, sent(end), clean_environment(place))) == []
+        time.sleep(0.1)
+        assert started(home) == 0
+    wait_for(lambda: client.find(home) is not None, "no daemon came up")
+    assert started(home) == 1
 
 
 def test_a_daemon_that_cannot_start_is_not_tried_all_the_time(place: Path) -> None:

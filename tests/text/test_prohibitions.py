@@ -41,6 +41,28 @@ from tenure.text.prohibitions import (
         ("It failed because there was no network", []),
         ("It worked with no internet", []),
         ("There is no release yet", []),
+        ("never commit without running the tests first", []),
+        ("never commit anything without running the tests first", []),
+        ("never commit, push or deploy without running the tests", []),
+        ("do not push before running the linter", []),
+        ("don't push it before the tests pass", []),
+        ("do not push until all tests pass", []),
+        ("Without running the tests, never commit", []),
+        ("if the tests fail, do not push", []),
+        ("do not push to main before the tests pass", []),
+        ("do not touch src/gen/api.ts without running the generator", []),
+        ("never push before I have looked at it", [("no_push", "")]),
+        ("never commit without my approval", [("no_commit", "")]),
+        ("do not push without being asked", [("no_push", "")]),
+        ("never deploy without asking me", [("no_publish", "")]),
+        ("do not push to main without my permission", [("no_push", "main")]),
+        ("do not push until tomorrow", [("no_push", "")]),
+        ("do not push, and run the tests before lunch", [("no_push", "")]),
+        ("no install and no tests were run", []),
+        ("no commit or push was made", []),
+        ("no push or commit is allowed", [("no_push", "")]),
+        ("no push and no commit please", [("no_push", ""), ("no_commit", "")]),
+        ("no push until it is reviewed", [("no_push", "")]),
     ],
 )
 def test_constraints_are_read_out_of_a_text(text: str, expected: list[tuple[str, str]]) -> None:
@@ -66,10 +88,26 @@ def test_a_constraint_rules_out_what_it_names(kind: str, line: str, expected: bo
     assert is_ruled_out(kind, "", read_action("Bash", {"command": line})) is expected
 
 
-def test_a_branch_and_a_path_are_kept_to() -> None:
-    assert is_ruled_out("no_push", "main", read_action("Bash", {"command": "git push origin main"}))
-    other = read_action("Bash", {"command": "git push origin topic"})
-    assert not is_ruled_out("no_push", "main", other)
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("git push origin main", True),
+        ("git push origin +main", True),
+        ("git push origin HEAD:main", True),
+        ("git push origin topic:refs/heads/main", True),
+        ("git push origin :main", True),
+        ("git push origin topic", False),
+        ("git push origin domain", False),
+        ("git push origin HEAD:domain", False),
+        ("git push origin main-menu", False),
+        ("git push origin main:topic", False),
+    ],
+)
+def test_a_branch_is_kept_to(line: str, expected: bool) -> None:
+    assert is_ruled_out("no_push", "main", read_action("Bash", {"command": line})) is expected
+
+
+def test_a_path_is_kept_to() -> None:
     for path, expected in (("/p/src/gen/a.ts", True), ("/p/src/general.ts", False)):
         assert (
             is_ruled_out("no_edit", "src/gen", read_action("Edit", {"file_path": path})) is expected
@@ -94,6 +132,8 @@ def test_a_constraint_is_taken_back_in_words() -> None:
         ("you edited the generated files and they are wrong", False),
         ("why don't you edit the generated files?", False),
         ("never mind", False),
+        ("Never edit the generated files without running the tests", False),
+        ("never edit the generated files without asking me", True),
     ],
 )
 def test_forbidding_is_more_than_complaining(text: str, expected: bool) -> None:

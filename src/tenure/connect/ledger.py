@@ -77,19 +77,32 @@ class Ledger:
         kept = Record(
             record.harness, record.path, backup, record.after_sha256, record.made, record.folders
         )
-        plain = {
-            "harness": kept.harness,
-            "path": str(kept.path),
-            "backup": backup,
-            "after_sha256": kept.after_sha256,
-            "created": kept.made.created,
-            "added": kept.made.added,
-            "chunk": kept.made.chunk,
-            "folders": [str(folder) for folder in kept.folders],
-        }
-        _write(self._file(kept.harness, kept.path), json.dumps(plain, indent=1).encode())
+        self._put(kept)
         self._thin_out(kept)
         return kept
+
+    def _put(self, record: Record) -> None:
+        plain = {
+            "harness": record.harness,
+            "path": str(record.path),
+            "backup": record.backup,
+            "after_sha256": record.after_sha256,
+            "created": record.made.created,
+            "added": record.made.added,
+            "chunk": record.made.chunk,
+            "folders": [str(folder) for folder in record.folders],
+        }
+        _write(self._file(record.harness, record.path), json.dumps(plain, indent=1).encode())
+
+    def take_back(self, record: Record, known: Record | None) -> None:
+        """Forgets a record that nothing came of, with its copy; the one before it holds again."""
+        copy = self.copy_path(record)
+        if copy is not None and (known is None or known.backup != record.backup):
+            copy.unlink(missing_ok=True)
+        if known is None:
+            self.drop(record)
+        else:
+            self._put(known)
 
     def drop(self, record: Record) -> None:
         """Forgets a record; the copies stay."""

@@ -150,21 +150,31 @@ def apply_connect(
     harness: str, changes: Sequence[Change], ledger: Ledger, now: datetime
 ) -> list[Record]:
     """Writes the changes, each after its copy and its record; all of them or none."""
-    done: list[Change] = []
-    records = []
+    begun: list[_Begun] = []
     with ledger.held():
         try:
             for change in changes:
                 if change.is_real:
-                    records.append(_write(harness, change, ledger, now))
-                    done.append(change)
+                    begun.append(_begin(harness, change, ledger, now))
+                    replace_file(change.path, change.before, change.after)
         except (OSError, TenureError):
-            _take_back(done)
+            for one in reversed(begun):
+                _undo(one, ledger)
             raise
-    return records
+    return [one.record for one in begun]
 
 
-def _write(harness: str, change: Change, ledger: Ledger, now: datetime) -> Record:
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A change that is on record, the record before it, and the folders made for it."""
+
+    change: Change
+    record: Record
+    known: Record | None
+    folders: Sequence[Path]
+
+
+def _begin(harness: str, change: Change, ledger: Ledger, now: datetime) -> _Begun:
     known = ledger.record(harness, change.path)
     folders = make_folders(Path(change.path).resolve().parent)
     record = Record(
@@ -175,9 +185,28 @@ def _write(harness: str, change: Change, ledger: Ledger, now: datetime) -> Recor
         change.made,
         tuple(folders) or (known.folders if known else ()),
     )
-    kept = ledger.keep(record, change.base, now)
-    replace_file(change.path, change.before, change.after)
-    return kept
+    try:
+        return _Begun(change, ledger.keep(record, change.base, now), known, folders)
+    except OSError:
+        _remove(folders)
+        raise
+
+
+def _undo(begun: _Begun, ledger: Ledger) -> None:
+    """Leaves nothing behind of a change; what cannot be put back stays on record."""
+    change = begun.change
+    with contextlib.suppress(OSError, TenureError):
+        # What is not as we would have left it was not written, or has a newer owner.
+        if read_file(change.path) == change.after:
+            replace_file(change.path, change.after, change.before)
+        ledger.take_back(begun.record, begun.known)
+        _remove(begun.folders)
+
+
+def _remove(folders: Sequence[Path]) -> None:
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def apply_disconnect(harness: str, changes: Sequence[Change], ledger: Ledger) -> None:
@@ -195,9 +224,7 @@ def apply_disconnect(harness: str, changes: Sequence[Change], ledger: Ledger) ->
         for change in changes:
             record = ledger.record(harness, change.path)
             if record is not None:
-                for folder in reversed(record.folders):
-                    with contextlib.suppress(OSError):
-                        folder.rmdir()
+                _remove(record.folders)
                 ledger.drop(record)
 
 

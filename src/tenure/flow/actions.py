@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Final
 
 from tenure.flow.context import storable
 from tenure.rank.rules.attribution import WINDOW_S, Match, Seen, attribute
 from tenure.store.base import Store
 from tenure.store.feedback import EventFacts
-from tenure.store.rules import ActionQuery, ActionReport, Decision, RecordedAction
-from tenure.text.actions import ToolAction, read_action, stems
-from tenure.text.secrets import redact
+from tenure.store.rules import ActionQuery, ActionReport, RecordedAction
+from tenure.text.actions import ToolAction, kept_argument, read_action, stems
 from tenure.types import Scope
 
 RECENT_LIMIT_COUNT: Final = 80
@@ -22,7 +22,7 @@ _QUOTED_CHARS_MIN: Final = 6
 _FILE_CHARS_MIN: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolCall:
     """A tool that an agent is about to call, as its client tells it."""
 
@@ -35,19 +35,17 @@ class ToolCall:
     # Told a moment ago already, by another file of the same client.
     is_echo: bool = False
 
-    @property
+    @cached_property
     def action(self) -> ToolAction:
         """What it would do."""
         return read_action(self.tool_name[:_NAME_LIMIT_CHARS], self.tool_input)
 
 
-def recorded(
-    call: ToolCall, at: datetime, decision: Decision = "allow", rule_id: str | None = None
-) -> RecordedAction:
-    """A call as it is kept, without secrets."""
+def recorded(call: ToolCall, at: datetime) -> RecordedAction:
+    """A call as it is kept, without secrets, before anything was said to it."""
     whole = call.action
     # What is derived from the argument must not tell more than it does.
-    action = replace(whole, argument=storable(redact(whole.argument)))
+    action = replace(whole, argument=storable(kept_argument(whole.argument)))
     return RecordedAction(
         session_key=call.session_key,
         at=at,
@@ -58,8 +56,7 @@ def recorded(
         argument=action.argument,
         heads=action.heads,
         risk=whole.risk,
-        decision=decision,
-        rule_id=rule_id,
+        decision="allow",
     )
 
 
@@ -93,6 +90,8 @@ def attributed(store: Store, scope: Scope, facts: EventFacts) -> Attribution:
     query = ActionQuery(
         session_key=facts.session_key,
         since=facts.at - timedelta(seconds=WINDOW_S),
+        # A report that is completed later is still about what came before it.
+        until=facts.at + timedelta.resolution,
         limit=RECENT_LIMIT_COUNT,
     )
     found = [one for one in store.actions(scope.user, query) if _may_be(one, scope, facts)]

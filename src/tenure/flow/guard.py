@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -63,14 +63,17 @@ def _checked(services: Services, call: ToolCall) -> Verdict:
         said = [_said(rule) for rule in rules]
         return _constrained(broken) if broken else max(said, key=_weight, default=Verdict())
 
+    # Before the store is held: reading a long command takes its time.
+    row = recorded(call, now)
+
     def work(transaction: Transaction) -> Verdict:
         if broken is not None:
             verdict = _constrained(broken)
         else:
             verdicts = [_ruled(transaction, user, rule, now) for rule in rules]
             verdict = max(verdicts, key=_weight, default=Verdict())
-        row = recorded(call, now, verdict.decision, verdict.rule_id)
-        number = transaction.add_action(user, row)
+        done = replace(row, decision=verdict.decision, rule_id=verdict.rule_id)
+        number = transaction.add_action(user, done)
         if verdict.decision != "allow":
             _note(transaction, call, verdict, number, now)
         return Verdict(

@@ -6,6 +6,7 @@ it makes or strengthens has an explicit trigger; each step up needs a replay wit
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -18,7 +19,7 @@ from tenure.flow.replay import WINDOW, Trial, replay, tried
 from tenure.flow.services import Services
 from tenure.flow.write import write
 from tenure.rank.rules import ladder
-from tenure.rank.rules.ladder import ACTIVE, LIFE, STATES, Standing, State
+from tenure.rank.rules.ladder import ACTIVE, LIFE, Standing, State
 from tenure.store.base import Transaction
 from tenure.store.feedback import EventFacts
 from tenure.store.jobs import Job
@@ -42,6 +43,9 @@ LEARNER: Final = "reports"
 RULE_TAG: Final = "prevention-rule"
 RULES_LIMIT_COUNT: Final = 200
 TEXT_LIMIT_CHARS: Final = 300
+_FORMER: Final[tuple[State, ...]] = ("expired", "retired")
+# Of a rule: far more than happens to one while an action can still be reported on.
+_EVENTS_LIMIT_COUNT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,8 @@ class Change:
     state: State | None = None
     actor: str = LEARNER
     facts: EventFacts | None = None
+    # The number of the action that it is about.
+    action: int | None = None
     # The rule as it was, where that is not what is handed over.
     before: Rule | None = None
 
@@ -149,6 +155,7 @@ def put(transaction: Transaction, user: str, rule: Rule, change: Change) -> Rule
         reason=change.reason,
         actor=change.actor,
         session_key=facts.session_key if facts else None,
+        action=change.action,
         feedback_id=facts.event_id if facts else None,
         before=change.before or rule,
     )
@@ -190,37 +197,39 @@ class _Learner:
             return None
         if self._facts.polarity > 0:
             return self._praised(transaction, action)
+        active = transaction.rules(self._user, ACTIVE)
+        rule = _fitting(active, action)
+        if rule is None:
+            # What somebody ended, or what ended by itself, is known again.
+            rule = _fitting(transaction.rules(self._user, _FORMER), action)
+        if rule is None:
+            rule = self._widened(transaction, active, action)
+        if rule is None:
+            return self._proposed(transaction, active, action)
         # Several complaints about one and the same action are one case.
-        is_new = action.blame_count == 0
-        rule = self._fitting(transaction, action) or self._widened(transaction, action)
-        if rule is not None:
-            rule = self._reported(transaction, rule, action) if is_new else rule
-        else:
-            rule = self._proposed(transaction, action)
-        return rule
+        is_counted = self._is_counted(transaction, rule, action, ("proposed", "reported"))
+        return rule if is_counted else self._reported(transaction, rule, action)
 
-    def _rules(self, transaction: Transaction, action: RecordedAction) -> list[Rule]:
-        rules = [
-            rule
-            for rule in transaction.rules(self._user, STATES)
-            if rule.tool == action.tool and rule.project in (None, action.project)
-        ]
-        # Those at work come first, and of them those that say the most.
-        rules.sort(key=lambda rule: (rule.state not in ACTIVE, -len(rule.trigger.words)))
-        return rules
+    def _is_counted(
+        self,
+        transaction: Transaction,
+        rule: Rule,
+        action: RecordedAction,
+        kinds: Collection[str],
+    ) -> bool:
+        """Whether an action was held for or against a rule before, by a report that spoke of it."""
+        events = transaction.rule_events(self._user, rule.id, _EVENTS_LIMIT_COUNT)
+        return any(one.action == action.number and one.kind in kinds for one in events)
 
-    def _fitting(self, transaction: Transaction, action: RecordedAction) -> Rule | None:
-        done = action.action
-        rules = self._rules(transaction, action)
-        return next((rule for rule in rules if triggers.fits(rule.trigger, done)), None)
-
-    def _widened(self, transaction: Transaction, action: RecordedAction) -> Rule | None:
+    def _widened(
+        self, transaction: Transaction, active: Sequence[Rule], action: RecordedAction
+    ) -> Rule | None:
         """A rule for the same mistake on other arguments, if it can do without them."""
         done, now = action.action, self._facts.at
         if triggers.derive(done, stems(self._text)) is None:
             return None
-        for rule in self._rules(transaction, action):
-            wider = triggers.widened(rule.trigger, done) if rule.state in ACTIVE else None
+        for rule in _about(active, action):
+            wider = triggers.widened(rule.trigger, done)
             if wider is None or triggers.trigger_risk(wider) < rule.risk:
                 continue
             found = replay(transaction, Trial(self._user, wider, rule.project, now))
@@ -231,12 +240,14 @@ class _Learner:
                 return put(transaction, self._user, wide, change)
         return None
 
-    def _proposed(self, transaction: Transaction, action: RecordedAction) -> Rule | None:
+    def _proposed(
+        self, transaction: Transaction, active: Sequence[Rule], action: RecordedAction
+    ) -> Rule | None:
         facts, done = self._facts, action.action
         trigger = triggers.derive(done, stems(self._text))
         if trigger is None:
             return None
-        self._make_room(transaction)
+        self._make_room(transaction, active)
         rule = Rule(
             id=self._services.world.new_id(),
             project=action.project,
@@ -256,7 +267,8 @@ class _Learner:
             reported_at=facts.at,
         )
         rule = self._tried(transaction, rule)
-        return put(transaction, self._user, rule, Change("proposed", "", facts.at, facts=facts))
+        change = Change("proposed", "", facts.at, facts=facts, action=action.number)
+        return put(transaction, self._user, rule, change)
 
     def _reported(self, transaction: Transaction, rule: Rule, action: RecordedAction) -> Rule:
         """One more case of a mistake that has a rule."""
@@ -276,18 +288,18 @@ class _Learner:
             memory_id=rule.memory_id or facts.memory_id,
         )
         more = self._tried(transaction, more)
-        change = Change("reported", self._told(action), facts.at, facts=facts, before=rule)
+        change = self._case("reported", rule, action)
         more = put(transaction, self._user, more, change)
         return stepped(transaction, self._user, more, 0, facts.at)
 
     def _praised(self, transaction: Transaction, action: RecordedAction) -> Rule | None:
         """Something that a rule is about was right for once: the rule weighs less."""
-        rule, facts = self._fitting(transaction, action), self._facts
-        if rule is None or rule.state not in ACTIVE or action.praise_count > 0:
+        rule, facts = _fitting(transaction.rules(self._user, ACTIVE), action), self._facts
+        if rule is None or self._is_counted(transaction, rule, action, ("praised",)):
             return None
         weight = max(0.0, ladder.faded(rule.weight, rule.weighed_at, facts.at) - 1.0)
         less = replace(rule, weight=weight, weighed_at=max(facts.at, rule.weighed_at))
-        change = Change("praised", self._told(action), facts.at, facts=facts, before=rule)
+        change = self._case("praised", rule, action)
         return settled(
             transaction, self._user, put(transaction, self._user, less, change), facts.at
         )
@@ -296,20 +308,40 @@ class _Learner:
         trial = Trial(self._user, rule.trigger, rule.project, self._facts.at)
         return tried(rule, replay(transaction, trial), anew=True)
 
+    def _case(self, kind: RuleEventKind, rule: Rule, action: RecordedAction) -> Change:
+        """What a report says for or against a rule, as it was before."""
+        told, facts = self._told(action), self._facts
+        return Change(kind, told, facts.at, facts=facts, action=action.number, before=rule)
+
     def _told(self, action: RecordedAction) -> str:
         """The text of the report that says the most about the action."""
         words = action.action.words
         best = max(self._facts.texts, key=lambda text: len(stems(text) & words), default="")
         return " ".join(best.split())[:TEXT_LIMIT_CHARS]
 
-    def _make_room(self, transaction: Transaction) -> None:
+    def _make_room(self, transaction: Transaction, active: Sequence[Rule]) -> None:
         """A proposal that nobody confirmed gives way before there are too many rules."""
-        active = transaction.rules(self._user, ACTIVE)
         if len(active) < RULES_LIMIT_COUNT:
             return
         oldest = min(active, key=lambda rule: (rule.state != "proposed", rule.updated_at))
         change = Change("expired", "too many rules", self._facts.at, state="expired")
         put(transaction, self._user, oldest, change)
+
+
+def _about(rules: Iterable[Rule], action: RecordedAction) -> list[Rule]:
+    """The rules for an action's tool and project, those that say the most first."""
+    found = [
+        rule
+        for rule in rules
+        if rule.tool == action.tool and rule.project in (None, action.project)
+    ]
+    return sorted(found, key=lambda rule: -len(rule.trigger.words))
+
+
+def _fitting(rules: Iterable[Rule], action: RecordedAction) -> Rule | None:
+    done = action.action
+    found = (rule for rule in _about(rules, action) if triggers.fits(rule.trigger, done))
+    return next(found, None)
 
 
 # -- rules as memories ----------------------------------------------------------------------

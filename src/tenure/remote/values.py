@@ -11,42 +11,22 @@ from typing import Any
 import msgspec
 
 from tenure.client import refusal
-from tenure.codec import source_to_dict
+from tenure.codec import Written, source_to_dict
 from tenure.errors import BadReply, InputError
-from tenure.types import MemoryRecord, Outcome, Source, Turn, WriteResult
+from tenure.types import Source, Turn, WriteResult
 
 _WHOLE_LIMIT = 2**63
 
 
-class Fault(msgspec.Struct):
-    """An error that the daemon met with one of many."""
-
-    code: str
-    status: int
-    message: str
-    hint: str | None = None
-
-
-class Written(msgspec.Struct):
-    """What the daemon made of one text."""
-
-    outcome: Outcome
-    memory: MemoryRecord | None
-    reason: str
-    other_id: str | None
-    cosine: float | None
-    error: Fault | None = None
-
-    def result(self) -> WriteResult:
-        """The result as the library has it, with an error that can be raised."""
-        fault = self.error
-        error = None
-        if fault is not None:
-            told = {"code": fault.code, "detail": fault.message, "hint": fault.hint}
-            error = refusal(fault.status, told)
-        return WriteResult(
-            self.outcome, self.memory, self.reason, self.other_id, self.cosine, error
-        )
+def result_of(written: Written) -> WriteResult:
+    """The result as the library has it, with an error that can be raised."""
+    fault, error = written.error, None
+    if fault is not None:
+        told = {"code": fault.code, "detail": fault.message, "hint": fault.hint}
+        error = refusal(fault.status, told)
+    return WriteResult(
+        written.outcome, written.memory, written.reason, written.other_id, written.cosine, error
+    )
 
 
 def plain(value: object) -> Any:

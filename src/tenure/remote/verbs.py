@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 import msgspec
 
+from tenure.codec import Greeting, Written
 from tenure.errors import InputError, TenureError, TooLarge
 from tenure.flow.context import StartRequest
 from tenure.flow.drafts import checked_name
@@ -19,7 +20,7 @@ from tenure.remote.choice import Address
 from tenure.remote.feedback import RemoteFeedback
 from tenure.remote.link import LONG_TIMEOUT_MS, REQUEST_TIMEOUT_MS, Link
 from tenure.remote.session import RemoteSession
-from tenure.remote.values import Written, plain, read
+from tenure.remote.values import plain, read, result_of
 from tenure.session import Session
 from tenure.settings import Settings, home_folder, load_settings
 from tenure.types import (
@@ -39,18 +40,11 @@ PAGE_LIMIT = 1_000
 LISTING_LIMIT_MAX = 10_000
 # Doing these twice is not the same as doing them once.
 _NOT_REPEATABLE = frozenset(
-    {"remember-many", "update", "undo", "split", "backup", "session/prompt", "session/rate"}
-    | {"capture-feedback", "complete-feedback"}
+    {"remember-many", "update", "undo", "split", "purge", "backup"}
+    | {"session/prompt", "session/rate", "capture-feedback", "complete-feedback"}
 )
 _LONG = frozenset({"drain", "reembed", "backup"})
 Progress = Callable[[int, int], None]
-
-
-class Greeting(msgspec.Struct):
-    """The scope that was asked for, and the user it is when none is named."""
-
-    scope: Scope
-    default_user: str
 
 
 class _Names(NamedTuple):
@@ -162,7 +156,7 @@ class RemoteVerbs(RemoteFeedback):
         if batch:
             raw = self._ask("remember-many", self.scope, {"items": batch})
             found = read(raw, list[Written])
-        results = [one.result() for one in found]
+        results = [result_of(one) for one in found]
         for place, error in sorted(refused.items()):
             results.insert(place, WriteResult("refused", None, error.message, error=error))
         return results

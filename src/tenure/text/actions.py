@@ -15,10 +15,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from tenure.text.commands import Command, read_commands
+from tenure.text.commands import COMMAND_LIMIT_CHARS, Command, read_commands, readable
+from tenure.text.secrets import find_secrets
 from tenure.text.stopwords import words
 
+# What is kept of an argument; what is read of it is far more.
 ARGUMENT_LIMIT_CHARS: Final = 4_000
+# Longer than any secret that is no block: one that begins in what is kept ends in what is read.
+_SECRET_LIMIT_CHARS: Final = 8_000
 RISKY: Final = 6
 _WORDS_LIMIT_COUNT: Final = 60
 _PATHS_LIMIT_COUNT: Final = 32
@@ -154,6 +158,14 @@ class ToolAction:
         return read_commands(self.argument) if self.tool == "shell" else ()
 
     @cached_property
+    def by_program(self) -> dict[str, list[Command]]:
+        """The commands of each program."""
+        found: dict[str, list[Command]] = {}
+        for command in self.commands:
+            found.setdefault(command.program, []).append(command)
+        return found
+
+    @cached_property
     def values(self) -> tuple[str, ...]:
         """Paths, the address, or what else was handed over, one by one."""
         return () if self.tool == "shell" else tuple(self.argument.split("\n"))
@@ -162,7 +174,7 @@ class ToolAction:
     def heads(self) -> tuple[str, ...]:
         """By what it can be found: programs, or the last parts of paths."""
         if self.tool == "shell":
-            return tuple(dict.fromkeys(command.program for command in self.commands))
+            return tuple(self.by_program)
         return tuple(dict.fromkeys(value.rpartition("/")[2] for value in self.values))
 
     @cached_property
@@ -186,7 +198,21 @@ def read_action(tool_name: str, given: Any) -> ToolAction:
     """A tool's name and arguments, in the client's own form, as an action."""
     short = tool_name.rpartition("__")[2] if tool_name.startswith("mcp__") else tool_name
     tool = _FAMILIES.get(short.lower(), tool_name.lower())
-    return ToolAction(tool, tool_name, _argument(tool, given)[:ARGUMENT_LIMIT_CHARS])
+    argument = _argument(tool, given)
+    readable_part = readable(argument) if tool == "shell" else argument[:COMMAND_LIMIT_CHARS]
+    return ToolAction(tool, tool_name, readable_part)
+
+
+def kept_argument(argument: str) -> str:
+    """The beginning of an argument without secrets; none of them is cut in two and so missed."""
+    read, limit = argument[: ARGUMENT_LIMIT_CHARS + _SECRET_LIMIT_CHARS], ARGUMENT_LIMIT_CHARS
+    pieces: list[str] = []
+    end = 0
+    for secret in find_secrets(read):
+        if secret.start < limit:
+            pieces += (read[end : secret.start], f"[redacted:{secret.kind}]")
+            end = secret.end
+    return "".join((*pieces, read[end:limit]))[:limit]
 
 
 def _argument(tool: str, given: Any) -> str:

@@ -10,10 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
-COMMAND_LIMIT_CHARS: Final = 8_000
-_COMMANDS_LIMIT_COUNT: Final = 64
+# What is read of a line, here-documents apart, and how far those are looked for in a longer one.
+COMMAND_LIMIT_CHARS: Final = 16_000
+DOCUMENTS_LIMIT_CHARS: Final = 1_000_000
+_DOCUMENTS_LIMIT_COUNT: Final = 200
+_COMMANDS_LIMIT_COUNT: Final = 2_000
 _DEPTH_LIMIT: Final = 2
 
 # Whose first word says what is done, and which of their options take the word behind them.
@@ -56,11 +60,13 @@ _SHELLS: Final = ("bash", "sh", "zsh", "dash")
 _KEYWORDS: Final = ("then", "do", "else", "if", "while", "until", "elif", "!", "{", "}", "fi")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?[smhd]?")
-_HEREDOC: Final = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+# Neither `<<<`, which hands over a word, nor a shift by a number.
+_HEREDOC: Final = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
 # In this order: quotes, an escape, a comment, an end of a command, a redirection, space, the rest.
+# A quote that does not end goes on to the end of the line, for which a shell would wait.
 _PIECE: Final = re.compile(
-    r"""'(?P<single>[^']*)'
-    |"(?P<double>(?:[^"\\]|\\.)*)"
+    r"""'(?P<single>[^']*)(?:'|\Z)
+    |"(?P<double>(?:[^"\\]++|\\.)*+)(?:"|\Z)
     |\\(?P<escaped>.)
     |(?P<comment>(?<!\S)\#[^\n]*)
     |(?P<end>\n|;|&&|\|\||\||&(?![>\d])|\$?\(|\)|`)
@@ -91,36 +97,48 @@ class Command:
 
 
 def read_commands(line: str) -> tuple[Command, ...]:
-    """Every command of a line, each once, in order."""
-    found = dict.fromkeys(_commands(line[:COMMAND_LIMIT_CHARS], 0))
-    return tuple(found)[:_COMMANDS_LIMIT_COUNT]
+    """Every command of a line, each once, in order, up to a bound."""
+    found = _commands(_without_documents(readable(line)), 0)
+    return tuple(dict.fromkeys(islice(found, _COMMANDS_LIMIT_COUNT)))
+
+
+def readable(line: str) -> str:
+    """As much of a line as is read; a long one is without its here-documents, which are data."""
+    if len(line) <= COMMAND_LIMIT_CHARS:
+        return line
+    return _without_documents(line[:DOCUMENTS_LIMIT_CHARS])[:COMMAND_LIMIT_CHARS]
 
 
 def _commands(line: str, depth: int) -> Iterator[Command]:
-    for words in _split(_without_documents(line)):
+    for words in _split(line):
         words = _carried(words)
         if not words:
             continue
         program = words[0].rpartition("/")[2]
         inner = _inner(program, words)
         if inner is not None and depth < _DEPTH_LIMIT:
-            yield from _commands(inner, depth + 1)
+            yield from _commands(_without_documents(inner), depth + 1)
         else:
             yield _command(program, words[1:])
 
 
 def _without_documents(line: str) -> str:
-    """The line without its here-documents, which are data."""
+    """The line without its here-documents."""
     kept: list[str] = []
-    ending: str | None = None
-    for part in line.split("\n"):
-        if ending is not None:
-            ending = None if part.strip() == ending else ending
-            continue
-        kept.append(_HEREDOC.sub("", part))
-        opened = _HEREDOC.search(part)
-        ending = opened[2] if opened else None
-    return "\n".join(kept)
+    place = 0
+    for _ in range(_DOCUMENTS_LIMIT_COUNT if "<<" in line else 0):
+        opened = _HEREDOC.search(line, place)
+        if opened is None:
+            break
+        over = line.find("\n", opened.end())
+        over = len(line) if over < 0 else over
+        kept.append(_HEREDOC.sub("", line[place:over]))
+        place = over
+        for one in _HEREDOC.finditer(line, opened.start(), over):
+            ending = re.compile(rf"\n[^\S\n]*{one[2]}[^\S\n]*(?=\n|\Z)").search(line, place)
+            # One that does not end goes on to the end of all.
+            place = ending.end() if ending else len(line)
+    return "".join((*kept, line[place:]))
 
 
 def _split(line: str) -> Iterator[list[str]]:
@@ -148,29 +166,30 @@ def _split(line: str) -> Iterator[list[str]]:
 
 def _carried(words: Sequence[str]) -> list[str]:
     """The words from the program on that really does something."""
-    left = list(words)
-    while left:
-        first = left[0].rpartition("/")[2]
-        if left[0] in _KEYWORDS or _ASSIGNMENT.match(left[0]):
-            del left[0]
+    place = 0
+    while place < len(words):
+        first = words[place].rpartition("/")[2]
+        if words[place] in _KEYWORDS or _ASSIGNMENT.match(words[place]):
+            place += 1
         elif first in _CARRIERS:
-            left = _after_options(left[1:], _CARRIERS[first])
-            if first == "timeout" and left and _NUMBER.fullmatch(left[0]):
-                del left[0]
+            place = _after_options(words, place + 1, _CARRIERS[first])
+            if first == "timeout" and _NUMBER.fullmatch("".join(words[place : place + 1])):
+                place += 1
         else:
             break
-    return left
+    return list(words[place:])
 
 
-def _after_options(words: list[str], taking: Sequence[str]) -> list[str]:
-    place = 0
+def _after_options(words: Sequence[str], place: int, taking: Sequence[str]) -> int:
     while place < len(words) and words[place].startswith("-"):
         place += 2 if words[place] in taking else 1
-    return words[place:]
+    return place
 
 
 def _inner(program: str, words: Sequence[str]) -> str | None:
     """The line that a shell is handed to run."""
+    if program == "eval":
+        return " ".join(words[1:]).removeprefix("-- ")
     if program not in _SHELLS:
         return None
     for place, word in enumerate(words[1:-1], 1):

@@ -22,9 +22,26 @@ _FORBIDDING: Final = re.compile(
 # Telling what happened, or asking, forbids nothing.
 _TELLING: Final = re.compile(
     r"\b(?:why|you|i|we|they|it|did|does) (?:do not|don'?t|did not|didn'?t)\b"
-    r"|\b(?:is|are|was|were|had|has|have|got|with|made|being) no\b|\?\s*$",
+    r"|\b(?:is|are|was|were|had|has|have|got|with|made|being|did|saw|found) no\b|\?\s*$",
     re.IGNORECASE,
 )
+# What "no ..." goes on with when it tells what was not done; until there it is one clause.
+_TOLD_OF: Final = re.compile(
+    r"(?:(?!\b(?:until|unless|before|without|because|since|as|if|when)\b)[^,:])*?"
+    r"\b(?:is|are|was|were|has|have|had|did|been|ran)\b(?! (?:allowed|permitted|wanted)\b)",
+    re.IGNORECASE,
+)
+# What whoever is told so can see to themselves; leave to do it is only a person's to give.
+_CONDITION: Final = re.compile(
+    r"\b(?:if(?! possible\b)"
+    r"|before(?! (?:i|we|my|asking|being asked)\b)"
+    r"|without(?! (?:(?:my|our|being|any|explicit|prior) )*(?:asking|permission|approval|asked)\b)"
+    r"|(?:until|unless)(?=.*\b(?:tests?|tested|checks?|ci|lint|builds?|pass(?:es|ed)?|green|fixed"
+    r"|works?)\b)(?!.*\b(?:i|we)\b))\b",
+    re.IGNORECASE,
+)
+_CLAUSE_END: Final = re.compile(r"[,:]")
+_LIST: Final = re.compile(r"\b(?:or|nor)\b", re.IGNORECASE)
 # What is denied, asked or told of others gives no leave.
 _NO_LEAVE: Final = re.compile(
     r"\b(?:not|never|nobody|no one|didn'?t|don'?t|if|once|after|until|when|unless|told|said|says"
@@ -71,14 +88,15 @@ _STATED: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
 )
 _NO_EDIT: Final = re.compile(
     rf"\b{_NOT} (?:ever )?(?:edit|touch|change|modify)(?:ing)? [`'\"]?"
-    r"(?P<path>[\w.*-]*[./][\w./*-]*\w)",
+    r"(?P<name>[\w.*-]*[./][\w./*-]*\w)",
     re.IGNORECASE,
 )
 _NO_PUSH_TO: Final = re.compile(
     rf"\b{_NOT} (?:ever )?push(?:ing)? (?:directly |straight )?(?:to|on|onto) (?:the )?"
-    r"(?P<branch>main|master|develop|production|release[\w./-]*)\b",
+    r"(?P<name>main|master|develop|production|release[\w./-]*)\b",
     re.IGNORECASE,
 )
+_NAMED: Final = (("no_edit", _NO_EDIT), ("no_push", _NO_PUSH_TO))
 _LIFTED: Final = re.compile(
     r"\byou (?:may|can) (?:now )?(?P<verb>push|commit|publish|deploy|delete|install)\b", re.I
 )
@@ -138,15 +156,26 @@ def stated_constraints(text: str) -> tuple[Constraint, ...]:
     found: dict[tuple[str, str], Constraint] = {}
     for sentence in _sentences(text):
         for kind, pattern in _STATED:
-            if pattern.search(sentence):
+            if any(_is_whole(sentence, match) for match in pattern.finditer(sentence)):
                 one = Constraint(kind, sentence[:SAID_LIMIT_CHARS])
                 found.setdefault((one.kind, ""), one)
-        named = [("no_edit", path["path"]) for path in _NO_EDIT.finditer(sentence)]
-        named += [("no_push", place["branch"]) for place in _NO_PUSH_TO.finditer(sentence)]
-        for kind, argument in named:
-            one = Constraint(kind, sentence[:SAID_LIMIT_CHARS], argument)
-            found.setdefault((kind, argument), one)
+        for kind, pattern in _NAMED:
+            for match in pattern.finditer(sentence):
+                if _is_whole(sentence, match):
+                    one = Constraint(kind, sentence[:SAID_LIMIT_CHARS], match["name"])
+                    found.setdefault((kind, one.argument), one)
     return tuple(found.values())
+
+
+def _is_whole(sentence: str, match: re.Match[str]) -> bool:
+    """Whether a sentence forbids something altogether, and not only under a condition."""
+    rest = sentence[match.end() : match.end() + SAID_LIMIT_CHARS]
+    if match[0].lower().startswith("no ") and _TOLD_OF.match(rest):
+        return False
+    if not _LIST.search(rest):
+        # In a list the condition at its end is that of all; otherwise a comma ends it.
+        rest = _CLAUSE_END.split(rest, 1)[0]
+    return not (_CONDITION.search(rest) or _CONDITION.match(sentence))
 
 
 def lifted_kinds(text: str) -> tuple[str, ...]:
@@ -174,7 +203,8 @@ def is_ruled_out(kind: str, argument: str, action: ToolAction) -> bool:
         paths = (argument, f"*/{argument}", f"{argument}/*", f"*/{argument}/*")
         return any(fits(Trigger("edit", (path,)), action) for path in paths)
     if argument:
-        return fits(Trigger("shell", ("git", "push", f"*{argument}")), action)
+        places = (argument, f"+{argument}", f"*:{argument}", f"*/{argument}")
+        return any(fits(Trigger("shell", ("git", "push", place)), action) for place in places)
     return any(fits(trigger, action) for trigger in _RULED_OUT.get(kind, ()))
 
 
@@ -188,6 +218,7 @@ def claim(kind: str, argument: str) -> str:
 def forbids(text: str, words: Collection[str]) -> bool:
     """Whether a text forbids what an action with these stems does, in so many words."""
     return any(
-        _FORBIDDING.search(sentence) and len(stems(sentence) & set(words)) >= 2
+        any(_is_whole(sentence, match) for match in _FORBIDDING.finditer(sentence))
+        and len(stems(sentence) & set(words)) >= 2
         for sentence in _sentences(text)
     )

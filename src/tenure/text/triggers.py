@@ -126,7 +126,9 @@ def fits(trigger: Trigger, action: ToolAction) -> bool:
     if trigger.tool == "shell":
         # Taking a line apart takes time, and most have not even the words.
         is_likely = all(_bare(word) in action.argument for word in trigger.words if _is_plain(word))
-        return is_likely and any(_fits_command(trigger.words, one) for one in action.commands)
+        return is_likely and any(
+            _fits_command(trigger.words, one) for one in action.by_program.get(trigger.words[0], ())
+        )
     if trigger.tool in _FILE_TOOLS:
         return any(glob(trigger.words[0], value) for value in action.values)
     return all(any(glob(word, value) for value in action.values) for word in trigger.words)

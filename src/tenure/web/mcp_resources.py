@@ -80,7 +80,10 @@ def _session_listed(session: SessionRecord) -> Json:
 
 
 def _memory_text(memory: Memory, memory_id: str) -> str:
-    return block([entry(memory_out(memory.get(memory_id)))])
+    record = memory.get(memory_id)
+    if record.deleted_at is not None:
+        raise NotFound("it was forgotten")
+    return block([entry(memory_out(record))])
 
 
 def _session_text(memory: Memory, key: str) -> str:

@@ -42,7 +42,7 @@ def _opened(call: Call) -> tuple[Memory, SessionRecord | None]:
     return memory, None
 
 
-def _is_echo(call: Call, *said: str | None) -> bool:
+def is_echo(call: Call, *said: str | None) -> bool:
     """Whether a client told the same a moment ago, from another of its files."""
     body: wire.Hook = call.body
     parts = (type(body).__name__, body.user, body.session_key, *said)
@@ -53,7 +53,7 @@ def session_start(call: Call) -> wire.Injected:
     """A session begins: what it should be shown."""
     body: wire.SessionStart = call.body
     memory, known = _opened(call)
-    if _is_echo(call, body.source, body.context):
+    if is_echo(call, body.source, body.context):
         return wire.Injected.nothing()
     if known is not None and body.source in FORGETFUL:
         ending.compact(memory.services, ending.EndRequest(known.key, known.user))
@@ -80,7 +80,7 @@ def user_prompt_submit(call: Call) -> wire.Injected:
     """A prompt: what it calls to mind."""
     body: wire.PromptSubmit = call.body
     memory, known = _opened(call)
-    if _is_echo(call, body.prompt) or (body.silent and known is None):
+    if is_echo(call, body.prompt) or (body.silent and known is None):
         # A session must not begin with memories that nobody sees.
         return wire.Injected.nothing()
     before = wire.Injected.nothing()
@@ -118,7 +118,7 @@ def stop(call: Call) -> wire.Taken:
     """The agent has replied: the ratings at the end of its text."""
     body: wire.Stop = call.body
     memory, _ = _opened(call)
-    if body.last_assistant_message and _is_echo(call, body.last_assistant_message):
+    if body.last_assistant_message and is_echo(call, body.last_assistant_message):
         return wire.Taken(0, [])
     reply, path = body.last_assistant_message, body.transcript_path
     # A reply that was handed over need not be looked for.

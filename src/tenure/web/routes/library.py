@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
+from tenure.codec import Fault, Greeting, Written
 from tenure.errors import InputError, TenureError
 from tenure.flow import ending, prompt, ratings
 from tenure.flow.drafts import checked_name
 from tenure.flow.ratings import RatingsTaken
 from tenure.flow.showing import Served
 from tenure.memory import Memory
-from tenure.types import MemoryRecord, Outcome, Scope, WriteResult
+from tenure.types import WriteResult
 from tenure.web.table import Access, Call, Handler, Route
 
 PREFIX = "/api/library/"
@@ -34,44 +35,6 @@ class Verb(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     # Whether ids may name memories of all the user's projects and agents.
     everywhere: bool = False
     arguments: dict[str, Any] = {}
-
-
-class Fault(msgspec.Struct):
-    """An error, as much of it as is needed to raise it again."""
-
-    code: str
-    status: int
-    message: str
-    hint: str | None = None
-
-
-class WriteOut(msgspec.Struct):
-    """What became of one text."""
-
-    outcome: Outcome
-    memory: MemoryRecord | None
-    reason: str
-    other_id: str | None
-    cosine: float | None
-    error: Fault | None = None
-
-    @classmethod
-    def of(cls, result: WriteResult) -> WriteOut:
-        """A result for the wire."""
-        told = result.error
-        fault = None
-        if isinstance(told, TenureError):
-            fault = Fault(told.code, told.status, told.message, told.hint)
-        return cls(
-            result.outcome, result.memory, result.reason, result.other_id, result.cosine, fault
-        )
-
-
-class Greeting(msgspec.Struct):
-    """The scope that was asked for, and the user it is when none is named."""
-
-    scope: Scope
-    default_user: str
 
 
 def _memory(call: Call) -> Memory:
@@ -101,10 +64,20 @@ def scope(call: Call) -> Greeting:
     return Greeting(memory.scope, memory.settings.user)
 
 
-def remember_many(call: Call) -> list[WriteOut]:
+def remember_many(call: Call) -> list[Written]:
     """Stores many texts at once."""
     results = _called(_memory(call).remember_many, call.body.arguments)
-    return [WriteOut.of(result) for result in results]
+    return [_written(result) for result in results]
+
+
+def _written(result: WriteResult) -> Written:
+    told = result.error
+    fault = None
+    if isinstance(told, TenureError):
+        fault = Fault(told.code, told.status, told.message, told.hint)
+    return Written(
+        result.outcome, result.memory, result.reason, result.other_id, result.cosine, fault
+    )
 
 
 def forget(call: Call) -> None:

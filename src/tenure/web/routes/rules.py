@@ -7,11 +7,11 @@ import msgspec
 from tenure.flow import constraints, guard, rulebook
 from tenure.flow.actions import ToolCall
 from tenure.flow.drafts import checked_name
-from tenure.flow.guard import GUARD
 from tenure.memory import Memory
 from tenure.store.rules import Rule
 from tenure.web import rules_wire as wire
 from tenure.web.project import project_of
+from tenure.web.routes.hooks import is_echo
 from tenure.web.table import Call, Route, Scoped
 
 
@@ -28,21 +28,13 @@ def pre_tool(call: Call) -> wire.VerdictOut:
         body.tool_input,
         body.harness,
         call.request_id,
-        _is_echo(call),
+        is_echo(call, body.tool_name, msgspec.json.encode(body.tool_input).decode()),
     )
     verdict = guard.check(memory.services, asked)
     if verdict.decision != "allow":
         # A rule that has just begun to warn is yet to be remembered.
         memory.work_meanwhile()
     return wire.VerdictOut.of(verdict)
-
-
-def _is_echo(call: Call) -> bool:
-    """Whether a client told the same a moment ago, from another of its files."""
-    body: wire.PreTool = call.body
-    given = msgspec.json.encode(body.tool_input).decode()
-    parts = (GUARD, body.user or "", body.session_key, body.tool_name, given)
-    return body.relayed and call.engine.echoes.is_echo(*parts)
 
 
 def listing(call: Call) -> wire.RulesOut:
