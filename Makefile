@@ -34,6 +34,7 @@ check: setup ## lint, format and types
 	@$(BIN)/mypy
 
 test: check ## everything that must hold
+	@$(BIN)/python tools/browser.py || true
 	@$(BIN)/python -m pytest
 
 e2e: setup ## every real client against a scripted model, with a table of what came of it

@@ -6,6 +6,8 @@ import argparse
 import sys
 
 from bench import (
+    dashboard,
+    extraction,
     feedback,
     gate,
     guard,
@@ -24,6 +26,7 @@ BENCHES = {
     "retrieval": retrieval,
     "gate": gate,
     "judge": judge,
+    "extraction": extraction,
     "guard": guard,
     "streams": streams,
     "speed": speed,
@@ -32,6 +35,7 @@ BENCHES = {
     "feedback": feedback,
     "hook": hook,
     "mcp": mcp,
+    "dashboard": dashboard,
 }
 
 

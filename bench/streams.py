@@ -34,7 +34,7 @@ from tenure.rank.metrics import bootstrap_interval, paired_bootstrap
 SEED = 20261115
 SEEDS = 3
 REPORTED = ("agent_specstory", "agent_calibrate", "git_datasette_2h", "git_simonw3_2h")
-# Trained on the agents' streams; the shipped base knows the git history, so it cannot judge itself.
+# Trained on the agents' streams; the shipped base knows one git history, and is not judged by it.
 AGENTS_BASE = Path(__file__).parent / "results" / "base-agents.sgpt"
 WORKERS = 2
 
@@ -77,10 +77,12 @@ def _harmed(job: tuple[str, Run]) -> tuple[float, bool]:
     """
     name, run = job
     heard = replay(load(name), run)
+    if heard.first_influence is None:
+        return 0.0, False
     alone = replay(load(name), replace(run, settings={"predictor.enabled": False}))
     margins = np.array(alone.ndcg[SERVED]) - np.array(heard.ndcg[SERVED])
     margins[np.array(heard.alpha) >= 1.0] = 0.0
-    return float(np.nanmean(margins)), heard.first_influence is not None
+    return float(np.nanmean(margins)), True
 
 
 # -- what is printed and kept ---------------------------------------------------------------

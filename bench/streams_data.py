@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from bench.datasets import ADVERSARIAL, Corpus, _checked, data_root, load_locomo
+from bench.datasets import (
+    ADVERSARIAL,
+    Corpus,
+    Doc,
+    Query,
+    _checked,
+    _longmemeval_turns,
+    data_root,
+    load_locomo,
+)
 
 STREAMS = (
     "agent_specstory",
@@ -22,7 +31,12 @@ STREAMS = (
 )
 # LoCoMo's conversations, whose questions have no order of their own: one a day, after the talk.
 LOCOMO_STREAMS = tuple(f"locomo_{number}" for number in range(10))
+# LongMemEval's questions in the same way: to learn base weights from, nobody is judged by them. Its
+# licence (MIT) allows that; LoCoMo's (CC BY-NC) is for judging alone.
+QUESTION_STREAM = "longmemeval"
 _ORDER_SEED = 7
+# Every second question: what people said behind all of them is more than one store would hold.
+_QUESTION_STEP = 2
 # What a session used without saying how: all of it alike.
 PLAIN_GAIN = 2.0
 
@@ -81,6 +95,8 @@ def load(name: str, root: Path | None = None) -> Stream:
     if name in LOCOMO_STREAMS:
         corpora = load_locomo(root or data_root())
         return guarded(_questions(name, corpora[LOCOMO_STREAMS.index(name)]))
+    if name == QUESTION_STREAM:
+        return guarded(_questions(name, _longmemeval(root or data_root())))
     folder = (root or data_root()) / "streams" / name
     sessions = [_session(row) for row in _rows(folder / "sessions.jsonl")]
     projects = {session.project for session in sessions}
@@ -125,6 +141,27 @@ def _questions(name: str, corpus: Corpus) -> Stream:
         for day, place in enumerate(order.tolist(), start=1)
     ]
     return Stream(name, tuple(memories), tuple(sessions))
+
+
+def _longmemeval(root: Path) -> Corpus:
+    """What users said in the talks behind some questions, and which of it answers each."""
+    items = json.loads(_checked(root / "longmemeval" / "longmemeval_oracle.json"))
+    asked = [item for item in items if not item["question_id"].endswith("_abs")]
+    docs: dict[str, Doc] = {}
+    queries = []
+    for item in asked[::_QUESTION_STEP]:
+        answers = set()
+        columns = (item["haystack_session_ids"], item["haystack_sessions"], item["haystack_dates"])
+        for key, turns, date in zip(*columns, strict=True):
+            for doc, turn in zip(_longmemeval_turns(key, turns, date), turns, strict=True):
+                if doc.role != "user":
+                    continue
+                docs.setdefault(doc.id, doc)
+                if turn.get("has_answer"):
+                    answers.add(doc.id)
+        if answers:
+            queries.append(Query(item["question"], frozenset(answers), item["question_type"]))
+    return Corpus(QUESTION_STREAM, list(docs.values()), queries)
 
 
 def _session(row: dict[str, Any]) -> StreamSession:

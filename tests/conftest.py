@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,9 @@ from hypothesis import HealthCheck, settings
 from tenure.memory import Memory
 from tenure.store.sqlite import SqliteStore
 from tenure.world import SeededWorld
+
+if TYPE_CHECKING:
+    from postgres_kit import Server
 
 pytest.register_assert_rewrite("contract", "crash")
 settings.register_profile(
@@ -25,6 +29,16 @@ def world() -> SeededWorld:
     """A world whose clock goes on by a second at every look, with the same ids every time."""
     moments = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=n) for n in range(10**9))
     return SeededWorld(7, lambda: next(moments))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A throw-away PostgreSQL for the whole run; what needs it is skipped where there is none."""
+    # Imported here: only some tests need a database server, and its driver.
+    from postgres_kit import running_server
+
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture

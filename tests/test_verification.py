@@ -310,7 +310,7 @@ def test_scoring_and_training_are_among_the_latencies(opened: Open, clock: Clock
 def test_the_worker_that_scores_is_in_the_pipelines_status(tmp_path: Path) -> None:
     # Its process is waited for, however busy the machine is.
     patient = {"TENURE_PREDICTOR_SCORE_TIMEOUT_MS": "60000"}
-    with closing(Engine(load_settings(tmp_path / "home", patient))) as engine:
+    with closing(Engine(load_settings(tmp_path / "home", patient), "http://127.0.0.1:1")) as engine:
         memory = engine.view(None, None, None)
         noted(memory)
         memory.session("run", context="fix the alpha service")

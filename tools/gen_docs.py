@@ -172,7 +172,8 @@ with every field, as OpenAPI. Bodies and replies are JSON, lists are under `resu
 
 **Who may.** On the Unix socket: the user who started the daemon. Over TCP: whoever sends
 `Authorization: Bearer TOKEN`, the token being in the file `token` of the data folder; `health`
-needs none.
+needs none. A browser that came in by a [one-time link](../operations/dashboard.md) has a cookie
+instead, for reads, writes and what its pages offer; `login` is that link.
 
 **Scope.** `user`, `agent` and `project` stand in the body of a POST, else in the query string. A
 request that names neither agent nor project may name any memory of the user by its id; one that

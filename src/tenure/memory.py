@@ -188,7 +188,10 @@ class Memory(FeedbackVerbs):
     def recall(self, query: str, limit: int | None = None, explain: bool = False) -> list[Recalled]:
         """The memories that answer a query best; `explain` adds every number behind the score."""
         wanted = self.settings.recall.limit if limit is None else limit
-        return recalling.recall(self._services, self.scope, query, wanted, explain=explain)
+        found = recalling.recall(self._services, self.scope, query, wanted, explain=explain)
+        if self._services.counter is not None:
+            self._services.counter.counted(self.scope.user, [hit.memory.id for hit in found])
+        return found
 
     def get(self, memory_id: str) -> MemoryRecord:
         """The memory with this id, or the only one whose id starts so."""
@@ -332,6 +335,8 @@ class Memory(FeedbackVerbs):
         self._works.stop()
         if self._services.scorer is not None:
             self._services.scorer.close()
+        if self._services.counter is not None:
+            self._services.counter.close()
         self._keep_failures()
         self._services.store.close()
         # Last: what it would have written down is done again by whoever opens the store next.

@@ -9,16 +9,24 @@ from functools import partial
 from pathlib import Path
 
 from tenure.errors import InputError
+from tenure.flow.counting import Counter
 from tenure.flow.embedding import Embedding
 from tenure.flow.ledger import StoreLedger
 from tenure.flow.observe import Observer
-from tenure.flow.services import Policy, Services, SessionPolicy
+from tenure.flow.services import (
+    JanitorPolicy,
+    Policy,
+    RetentionPolicy,
+    Services,
+    SessionPolicy,
+)
 from tenure.model.shelf import models_beside
 from tenure.ports.budget import Budget, Meter
 from tenure.ports.embedder import EmbedderSpec
+from tenure.ports.extractor import Extractor, open_extractor
 from tenure.ports.judge import Judge, RulesJudge
 from tenure.ports.judge_llm import LlmJudge
-from tenure.ports.llm import LlmSpec, open_llm
+from tenure.ports.llm import Llm, LlmSpec, open_llm
 from tenure.ports.scorer import LocalScorer, RandomScorer, Scorer, Shelves, base_weights
 from tenure.ports.sidecar import SidecarScorer, SidecarSpec
 from tenure.ports.trainer import SpawnedTrainer, Trainer
@@ -26,6 +34,7 @@ from tenure.rank.hybrid import HybridWeights
 from tenure.rank.labels import LabelWeights
 from tenure.rank.scores import SourceWeights
 from tenure.settings import Settings, prepare_home
+from tenure.settings.home import TELEMETRY_NAME
 from tenure.store.base import Store
 from tenure.store.sqlite import SqliteStore
 from tenure.world import World
@@ -47,6 +56,7 @@ def open_services(
 def _services(
     store: Store, settings: Settings, world: World, actor: str, scorer: Scorer | None
 ) -> Services:
+    observer = Observer(world)
     return Services(
         store=store,
         embedding=Embedding(store, embedder_spec(settings), world),
@@ -54,11 +64,14 @@ def _services(
         policy=_policy(settings),
         actor=actor,
         user=settings.user,
-        observer=Observer(world),
+        observer=observer,
         judge=_judge(store, settings, world),
+        extractor=_extractor(store, settings, world),
         scorer=scorer,
         trainer=_trainer(store, settings),
         shelves=shelves(store, settings),
+        telemetry_file=settings.home / TELEMETRY_NAME,
+        counter=Counter(store, world, observer, settings.janitor.flush_interval_ms),
     )
 
 
@@ -101,11 +114,25 @@ def _judge(store: Store, settings: Settings, world: World) -> Judge | None:
         return None
     if settings.judge.kind == "rules":
         return RulesJudge()
+    return LlmJudge(_llm(store, settings, world, "judge"), world)
+
+
+def _extractor(store: Store, settings: Settings, world: World) -> Extractor | None:
+    """The extractor that the settings name; a model's calls share the judge's budget."""
+    kind = settings.extraction.kind
+    if kind == "none":
+        return None
+    llm = _llm(store, settings, world, "extract") if kind == "llm" else None
+    return open_extractor(kind, llm, world)
+
+
+def _llm(store: Store, settings: Settings, world: World, purpose: str) -> Llm:
+    """The model of the settings, its calls written down in the store under their purpose."""
     chosen = settings.llm
     spec = LlmSpec(**{item.name: getattr(chosen, item.name) for item in fields(LlmSpec)})
     budget = Budget(**{item.name: getattr(chosen, item.name) for item in fields(Budget)})
-    ledger = StoreLedger(store, settings.user, purpose="judge")
-    return LlmJudge(open_llm(spec, Meter(budget, ledger, world.now)), world)
+    ledger = StoreLedger(store, settings.user, purpose=purpose)
+    return open_llm(spec, Meter(budget, ledger, world.now))
 
 
 def store_file(path: str | os.PathLike[str] | None, settings: Settings) -> Path:
@@ -147,6 +174,13 @@ def _policy(settings: Settings) -> Policy:
             ranking.confidence_slope,
         ),
         session=_session_policy(settings),
+        summaries=settings.extraction.summaries,
+        janitor=JanitorPolicy(
+            **{one.name: getattr(settings.janitor, one.name) for one in fields(JanitorPolicy)}
+        ),
+        retention=RetentionPolicy(
+            **{one.name: getattr(settings.retention, one.name) for one in fields(RetentionPolicy)}
+        ),
     )
 
 

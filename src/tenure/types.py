@@ -52,13 +52,22 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class EveryScope(Scope):
+    """All that a user has, whatever project or agent it is of: for people's tools, no agent's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """Where a memory was learned: harness, session, turn and the hash of the quoted text."""
+    """Where a memory was learned: harness, session, turn, the hash of the quoted text, and by whom.
+
+    The extractor is named with its version, and by code alone; others leave it out.
+    """
 
     harness: str | None = None
     session_key: str | None = None
     turn: str | None = None
     quote_hash: str | None = None
+    extractor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.base_weights import SHIPPED_STREAMS, _evenly
 from bench.datasets import MissingData, WrongData
-from bench.streams import summary
+from bench.streams import REPORTED, _options, _run, summary
 from bench.streams_ablate import LEFT_OUT, ablations
 from bench.streams_bars import MIX, Figures, missed, missed_shuffled, quarter_bounds
 from bench.streams_data import (
+    LOCOMO_STREAMS,
+    QUESTION_STREAM,
     STREAMS,
     Stream,
     StreamMemory,
@@ -225,6 +228,55 @@ def test_wrong_and_missing_files_are_refused(tmp_path: Path) -> None:
     write_stream(tmp_path, honest=False)
     with pytest.raises(WrongData):
         load("tiny", tmp_path)
+
+
+def asked(number: str, *turns: dict[str, object]) -> dict[str, object]:
+    return {
+        "question_id": f"q{number}",
+        "question_type": "plain",
+        "question": f"what about {number}?",
+        "haystack_session_ids": [f"talk{number}"],
+        "haystack_dates": ["2026/01/05 (Mon) 09:00"],
+        "haystack_sessions": [list(turns)],
+    }
+
+
+def test_questions_are_answered_by_what_users_said(tmp_path: Path) -> None:
+    told: dict[str, object] = {"role": "user", "content": "my cat is Tom", "has_answer": True}
+    small: dict[str, object] = {"role": "user", "content": "hello"}
+    reply: dict[str, object] = {"role": "assistant", "content": "a cat!", "has_answer": True}
+    # Of those that can be answered every second one is taken: the first and the fourth.
+    items = [asked("1", small, reply, told), asked("2_abs", told), asked("3", told)]
+    items += [asked("4", small, reply)]
+    folder = tmp_path / "longmemeval"
+    folder.mkdir()
+    body = json.dumps(items).encode()
+    (folder / "longmemeval_oracle.json").write_bytes(body)
+    digest = hashlib.sha256(body).hexdigest()
+    (folder / "SHA256SUMS").write_text(f"{digest}  longmemeval_oracle.json\n")
+
+    stream = load(QUESTION_STREAM, tmp_path)
+    assert [one.id for one in stream.memories] == ["talk1/0", "talk1/2", "talk4/0"]
+    # What only the assistant said answers nothing here.
+    assert [(one.context, dict(one.gains)) for one in stream.sessions] == [
+        ("what about 1?", {"talk1/2": 2.0})
+    ]
+    assert stream.sessions[0].at > max(one.created_at for one in stream.memories)
+
+
+def test_work_has_two_voices_to_the_one_of_questions(honest: Outcome) -> None:
+    many = honest.kept * 50
+    work, questions = _evenly("git_datasette_2h", many), _evenly(QUESTION_STREAM, many)
+    assert (len(work), len(questions)) == (400, 200)
+    assert len(_evenly(QUESTION_STREAM, honest.kept)) == len(honest.kept)
+
+
+def test_no_stream_is_judged_with_a_base_that_saw_it() -> None:
+    for name in (*REPORTED, *LOCOMO_STREAMS):
+        chosen = _run(name, 0, _options([])).settings.get("predictor.base_weights")
+        # Where none is chosen, the shipped one serves; the other one is made from the agents'.
+        assert chosen is not None or name not in SHIPPED_STREAMS
+        assert chosen is None or not name.startswith("agent_")
 
 
 def test_no_target_of_the_real_streams_is_lost_or_leaked() -> None:

@@ -74,6 +74,8 @@ CALIBRATION = {
     "sessions_since": "int",
     "is_due": "bool",
 }
+AUDITED = {"total": "int", "wrong": "int", "rate": "float?", "low": "float", "high": "float"}
+UPKEEP_JOB = {"key": "str", "state": "str", "finished_at": "str?", "error": "str?"}
 SHAPES: dict[str, dict[str, Any]] = {
     "remember new-claim": {
         "id": "str",
@@ -86,7 +88,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "recall claim": {"results": [{**MEMORY, "score": "float"}]},
     "recall claim --explain": {"results": [{**MEMORY, "score": "float", "parts": PARTS}]},
     "list": {"results": [MEMORY], "next": "str?"},
-    "show ID": {"id": "str", "memory": MEMORY},
+    "show ID": {
+        "id": "str",
+        "memory": MEMORY,
+        "retrieval_count": "int",
+        "last_retrieved": "str?",
+    },
     "edit ID --pin": {"id": "str", "changes": "dict", "memory": MEMORY},
     "confirm ID": {"id": "str", "memory": MEMORY},
     "forget ID": {"results": [{"id": "str", "purged": "bool"}]},
@@ -115,8 +122,39 @@ SHAPES: dict[str, dict[str, Any]] = {
         "write": "dict",
         "sessions": "dict",
         "feedback": "dict",
+        "quality": "dict",
         "other": "dict",
     },
+    "gate metrics": {
+        "trigger_rate": "float?",
+        "writes": "int",
+        "outcomes": "dict",
+        "split": "int",
+        "audited": AUDITED,
+        "results": [{"week": "str", "outcome": "str", "count": "int"}],
+    },
+    "gate audit": {
+        "results": [
+            {
+                **{name: "str" for name in ("id", "at", "why", "before", "other", "after")},
+                "entry": "int",
+                "is_split": "bool",
+                "verdict": "str?",
+            }
+        ],
+        "notes": "list",
+    },
+    "janitor": {
+        "enabled": "bool",
+        "cull": "bool",
+        "janitor": UPKEEP_JOB,
+        "retention": UPKEEP_JOB,
+        "demoted": "int",
+        "forgotten": "int",
+        "erased": "dict",
+        "notes": "list",
+    },
+    "janitor run": {"demoted": "int", "forgotten": "int", "erased": "dict"},
     "predictor status": {
         "phase": "str",
         "reason": "str?",
@@ -183,11 +221,26 @@ SHAPES: dict[str, dict[str, Any]] = {
     "export FILE": {"file": "str", "memory_count": "int"},
     "import IN": {
         "file": "str",
+        "format": "str",
+        "recognised": "str",
+        "dry_run": "bool",
+        "project": "str?",
         "line_count": "int",
         "resumed_at": "int",
         "outcomes": "dict",
         "problems": [{"line": "int", "reason": "str"}],
     },
+    "telemetry show": {
+        "training_data_opt_in": "bool?",
+        "install_date": "str?",
+        "last_prompted_at": "str?",
+        "file": "str",
+        "line_count": "int",
+        "size_bytes": "int",
+        "example": "str",
+    },
+    "telemetry on": {"training_data_opt_in": "bool"},
+    "telemetry off": {"training_data_opt_in": "bool", "erased": "int"},
     "backup FILE": {"file": "str", "size_bytes": "int", "models": "int"},
     "restore BACKUP --yes": {
         "file": "str",

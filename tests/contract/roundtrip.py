@@ -65,7 +65,9 @@ moments = st.one_of(
         ]
     ),
 )
-sources = st.builds(Source, harness=names, session_key=names, turn=names, quote_hash=names)
+sources = st.builds(
+    Source, harness=names, session_key=names, turn=names, quote_hash=names, extractor=names
+)
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "id": ids,
     "content": contents,
@@ -142,6 +144,7 @@ class RoundTrip:
             "session_key",
             "turn",
             "quote_hash",
+            "extractor",
         }
         assert set(ORIGINS) >= UNTRUSTED_ORIGINS
 

@@ -11,18 +11,23 @@ from pathlib import Path
 import pytest
 
 from contract.care import Care
+from contract.carrying import Carrying
+from contract.consent import Consents
 from contract.embedders import Embedders
 from contract.entities import Entities
 from contract.feedback import Feedback
 from contract.finding import Finding
+from contract.glance import Glance
 from contract.jobs import Jobs
 from contract.learning import Learning
 from contract.purging import Purging
+from contract.refusals import Refusals
 from contract.roundtrip import RoundTrip
 from contract.rules import Rules
 from contract.scoping import Scoping
 from contract.sessions import Sessions
 from contract.shelf import Shelf
+from contract.upkeep import Upkeep
 from contract.writing import Writing
 from tenure.store.base import Store
 
@@ -41,6 +46,11 @@ class StoreContract(
     Learning,
     Feedback,
     Rules,
+    Upkeep,
+    Glance,
+    Refusals,
+    Consents,
+    Carrying,
 ):
     """The whole contract of `tenure.store.base`."""
 

@@ -335,9 +335,11 @@ def test_every_stage_in_the_tables_runs_and_no_other(desks: Callable[..., Desk])
     session.prompt(ABOUT_STRIPE)
     session.prompt("and again: " + ABOUT_STRIPE)
     ran("prompt")
-    session.end(talk("stripe?", "I went by the signature header of the webhooks."))
+    asked = "Always check the signature of stripe webhooks."
+    session.end(talk(asked, "I went by the signature header of the webhooks."))
     ran("end")
     desk.memory.drain()
+    expected.update(f"extract.{stage.name}" for stage in FLOWS["extract"])
     ran("learn")
     now = desk.clock.now
     desk.store.write(lambda transaction: order(transaction, "default", "asked", now))

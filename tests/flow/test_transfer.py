@@ -18,10 +18,12 @@ from tenure import InputError, Memory
 from tenure.codec import record_to_dict
 from tenure.errors import Conflict
 from tenure.flow import export, transfer
+from tenure.flow.importing import lines as import_lines
+from tenure.flow.importing.report import ImportReport
 from tenure.settings import load_settings
 
 
-def bring_in(memory: Memory, path: Path, **options: object) -> transfer.ImportReport:
+def bring_in(memory: Memory, path: Path, **options: object) -> ImportReport:
     return transfer.import_file(memory.services, memory.scope, path, **options)  # type: ignore[arg-type]
 
 
@@ -162,7 +164,7 @@ def test_bad_lines_are_named_and_the_rest_comes_in(memory: Memory, tmp_path: Pat
 def test_an_import_goes_on_where_it_was_interrupted(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "BATCH_LIMIT", 10)
+    monkeypatch.setattr(import_lines, "BATCH_LIMIT", 10)
     path = write_lines(
         tmp_path / "in.jsonl", [{"content": f"fact number {n} of {n * 37}"} for n in range(45)]
     )
@@ -331,7 +333,7 @@ def test_counters_of_two_lines_are_not_added_up(memory: Memory, tmp_path: Path) 
 def test_a_finished_import_is_forgotten_an_interrupted_one_is_not(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "BATCH_LIMIT", 2)
+    monkeypatch.setattr(import_lines, "BATCH_LIMIT", 2)
     path = write_lines(tmp_path / "in.jsonl", [f"claim {n} of {n * 37}" for n in range(4)])
 
     def stop(done: int, total: int) -> None:
@@ -352,7 +354,7 @@ def test_a_long_history_comes_back(memory: Memory, tmp_path: Path) -> None:
     line = memory_line(memory)
     line["history"] *= 1 + 2_100_000 // len(json.dumps(line["history"]))
     path = write_lines(tmp_path / "in.jsonl", [{"tenure_export": 1}, line])
-    assert path.stat().st_size > transfer.LINE_LIMIT_BYTES
+    assert path.stat().st_size > import_lines.LINE_LIMIT_BYTES
     with Memory(tmp_path / "copy.db") as copy:
         assert dict(bring_in(copy, path).outcomes) == {"stored": 1}
         (again,) = (held for held in exported(copy) if "memory" in held)
@@ -362,7 +364,7 @@ def test_a_long_history_comes_back(memory: Memory, tmp_path: Path) -> None:
 def test_even_a_line_of_an_export_has_a_limit(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "EXPORT_LINE_LIMIT_BYTES", 5_000)
+    monkeypatch.setattr(import_lines, "EXPORT_LINE_LIMIT_BYTES", 5_000)
     line = memory_line(memory)
     path = write_lines(
         tmp_path / "in.jsonl", [{"tenure_export": 1}, {**line, "more": "x" * 20_000}, line]
@@ -377,7 +379,7 @@ def test_long_lines_make_small_batches(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is held in memory at a time is limited in bytes, not only in lines."""
-    monkeypatch.setattr(transfer, "BATCH_LIMIT_BYTES", 3_000)
+    monkeypatch.setattr(import_lines, "BATCH_LIMIT_BYTES", 3_000)
     path = write_lines(tmp_path / "in.jsonl", [f"{n} " * 400 for n in range(1, 9)])
     seen: list[int] = []
     bring_in(memory, path, progress=lambda done, total: seen.append(done))
@@ -400,7 +402,7 @@ def test_the_report_is_changed_by_one_thread(
             threads.add(threading.get_ident())
             super().update(*args, **more)
 
-    made = transfer.ImportReport
+    made = ImportReport
     monkeypatch.setattr(transfer, "ImportReport", lambda: made(outcomes=Watched()))
     threads.clear()
     bring_in(memory, write_lines(tmp_path / "in.jsonl", ["a badger", 5]))

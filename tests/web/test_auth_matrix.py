@@ -17,6 +17,7 @@ from tenure.web.auth import WRONG_TOKENS_PER_MINUTE
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PATHS = tuple(dict.fromkeys(route.path for route in TABLE))
 HEALTH = {route.path for route in TABLE if route.access == "health"}
+LOGIN = {route.path for route in TABLE if route.access == "login"}
 PLACES = (*PATHS, "/", "/nothing")
 CELLS = [(path, method) for path in PLACES for method in METHODS]
 ALL_CELLS = CELLS + [(path, method) for path in PLACES for method in ("HEAD", "OPTIONS")]
@@ -43,11 +44,15 @@ def let_through(status: int, path: str, method: str) -> bool:
     """Whether an answer is one of the route itself, or of the router."""
     if path not in PATHS:
         return status == 404
+    if path in LOGIN and known(path, method):
+        # Nobody is let in without a code, whoever asks.
+        return status == 401
     return status not in REFUSED | {405, 429} if known(path, method) else status == 405
 
 
 def test_the_table_has_what_the_matrix_is_about() -> None:
     assert {"/health"} == HEALTH
+    assert {"/dashboard/enter"} == LOGIN
     assert len(CELLS) >= 80
     assert {route.access for route in TABLE} >= {"health", "read", "write", "admin"}
 
@@ -61,10 +66,10 @@ def test_the_owner_comes_in_by_token_and_by_socket(daemon: Served) -> None:
             assert let_through(status, path, method), (path, method, status)
 
 
-def test_without_a_token_only_health_answers(daemon: Served) -> None:
+def test_without_a_token_only_health_and_the_login_answer(daemon: Served) -> None:
     for path, method in ALL_CELLS:
         reply = daemon.ask(method, real(path), tcp=True)
-        if path in HEALTH:
+        if path in HEALTH | LOGIN:
             assert let_through(reply.status, path, method)
         else:
             assert reply.status == 401, (path, method)
@@ -96,14 +101,17 @@ def test_a_token_in_the_address_is_refused_everywhere(daemon: Served) -> None:
 def test_wrong_tokens_are_refused_alike_and_then_told_to_wait(daemon: Served) -> None:
     seen: list[int] = []
     nobody = daemon.ask("GET", "/api/stats", tcp=True)
+    browser = daemon.ask("GET", "/dashboard/", tcp=True)
     wrong = ["Bearer " + "0" * 64, "Bearer", f"Basic {daemon.token}", daemon.token, "Bearer é"]
     wrong += [f"Bearer {daemon.token[:-1]}", f"Bearer {daemon.token}0"]
-    cells = [cell for cell in CELLS if cell[0] not in HEALTH]
+    cells = [cell for cell in CELLS if cell[0] not in HEALTH | LOGIN]
     for number, (path, method) in enumerate(cells):
         headers = {"authorization": wrong[number % len(wrong)]}
         reply = daemon.ask(method, real(path), tcp=True, headers=headers)
         seen.append(reply.status)
-        if reply.status == 401 and method != "HEAD":
+        if reply.status == 401 and path.startswith("/dashboard"):
+            assert reply.content == browser.content
+        elif reply.status == 401:
             told, other = reply.json, nobody.json
             assert {**told, "request_id": ""} == {**other, "request_id": ""}
     assert seen[:WRONG_TOKENS_PER_MINUTE] == [401] * WRONG_TOKENS_PER_MINUTE

@@ -180,9 +180,10 @@ def test_the_pipeline_tells_its_stages_its_workers_and_its_queue(serve: Serve) -
     told = served.ask("GET", "/api/pipeline/status").json
     listed = [(flow, stage.name) for flow, stages in FLOWS.items() for stage in stages]
     assert [(one["flow"], one["stage"]) for one in told["stages"]] == listed
-    # One session is far from enough to be trained on.
-    assert [one["count"] for one in told["stages"] if one["flow"] == "train"] == [0]
-    for one in (one for one in told["stages"] if one["flow"] != "train"):
+    # One session is far from enough to be trained on, and nothing in it was said to be kept.
+    idle = [one["count"] for one in told["stages"] if one["flow"] in ("train", "extract")]
+    assert not any(idle)
+    for one in (one for one in told["stages"] if one["flow"] not in ("train", "extract")):
         assert one["count"] >= 1, one
         assert 0 <= one["p50_ms"] <= one["p95_ms"]
         assert one["budget_ms"] > 0

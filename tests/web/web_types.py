@@ -96,9 +96,19 @@ class Served:
                 connection.putheader(name, value)
             connection.endheaders(content)
             found = connection.getresponse()
-            return Reply(found.status, {k.lower(): v for k, v in found.getheaders()}, found.read())
+            told = {name.lower(): value for name, value in found.getheaders()}
+            # A stream has no end that one could wait for.
+            is_stream = told.get("content-type", "").startswith("text/event-stream")
+            return Reply(found.status, told, b"" if is_stream else found.read())
         finally:
             connection.close()
+
+    def enter(self) -> dict[str, str]:
+        """The cookie of a browser that was let in just now, as headers."""
+        link = self.ask("POST", "/api/dashboard/links").json["url"]
+        reply = self.ask("GET", link.removeprefix(self.url), tcp=True)
+        assert reply.status == 303
+        return {"cookie": reply.headers["set-cookie"].partition(";")[0]}
 
     def raw(self, sent: bytes, *, tcp: bool = False) -> socket.socket:
         """A connection on which some bytes were sent."""

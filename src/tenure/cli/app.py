@@ -77,8 +77,21 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             ),
             Entry("predictor", "predictor:predictor", "Show and steer the model that learns."),
             Entry("rules", "rules:rules", "List the rules that came of reports."),
+            Entry(
+                "extraction",
+                "extraction:extraction",
+                "List what was not kept of finished sessions.",
+            ),
             Entry("why", "insight:why", "Show every number that put a memory into a session."),
             Entry("backtest", "insight:backtest", "Rank your own past sessions again."),
+            Entry("eval", "eval:evaluate", "Measure how well memories are found, on a copy."),
+        ),
+    ),
+    (
+        "Quality",
+        (
+            Entry("gate", "gate:gate", "Show what the similarity gate does."),
+            Entry("janitor", "janitor:janitor", "Show the upkeep."),
         ),
     ),
     (
@@ -100,6 +113,8 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("up", "daemon:up", "Start the daemon."),
             Entry("down", "daemon:down", "Stop the daemon."),
             Entry("status", "daemon:status", "Show whether the daemon runs, and where."),
+            Entry("dashboard", "dashboard:dashboard", "Open the dashboard in a browser."),
+            Entry("top", "top:top", "Watch the daemon at a glance."),
             Entry("api", "daemon:api", "Ask the daemon, starting it when it is down."),
             Entry("jobs", "jobs:jobs", "List the work that is done after sessions."),
         ),
@@ -108,11 +123,16 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         "Moving and care",
         (
             Entry("export", "transfer:export", "Write everything as JSON lines."),
-            Entry("import", "transfer:import_lines", "Take in a file of JSON lines."),
+            Entry("import", "transfer:import_lines", "Take in what was kept elsewhere."),
             Entry("backup", "care:backup", "Copy the store while it stays in use."),
             Entry("restore", "care:restore", "Put a backup in the store's place."),
             Entry("reembed", "care:reembed", "Make the vectors that are missing."),
             Entry("doctor", "care:doctor", "Check that everything is in order."),
+            Entry(
+                "telemetry",
+                "telemetry:telemetry",
+                "Show or change whether numbers about sessions are kept.",
+            ),
             Entry("config", "config:config", "Show the settings and where they come from."),
             Entry("completion", "config:completion", "Print the completion script of a shell."),
         ),

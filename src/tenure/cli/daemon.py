@@ -63,9 +63,7 @@ def up(
         from tenure import client
 
         running = client.find(settings.home)
-        daemon = running or client.ensure(
-            settings.home, options=_passed_on(port, host, allow_hosts)
-        )
+        daemon = running or client.ensure(settings.home, options=passed_on(port, host, allow_hosts))
         for told in daemon.notes:
             note(told)
         word = "the daemon runs already" if running else "the daemon is up"
@@ -98,7 +96,8 @@ def _ready(doors: Doors, stop: Callable[[], None]) -> None:
     sys.stdout.flush()
 
 
-def _passed_on(port: int | None, host: str | None, allow_hosts: Sequence[str]) -> list[str]:
+def passed_on(port: int | None, host: str | None, allow_hosts: Sequence[str]) -> list[str]:
+    """The options of this call that a daemon it starts has to be given too."""
     flags = current_flags()
     given: list[tuple[str, Any]] = [("--user", flags.user), ("--port", port), ("--host", host)]
     if flags.store:
@@ -184,7 +183,7 @@ def api(path: str, method: str | None, data: str | None) -> Answer:
     from tenure import client
 
     body = None if data is None else _parsed(data)
-    daemon = client.ensure(current_home(), options=_passed_on(None, None, ()))
+    daemon = client.ensure(current_home(), options=passed_on(None, None, ()))
     chosen = method or ("GET" if data is None else "POST")
     reply = daemon.request(chosen.upper(), path, body)
     if isinstance(reply, str):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tenure.cli.answer import Answer, Block, Column, Table
+from tenure.cli.answer import Answer, Block, Column, Fields, Table
 from tenure.cli.frame import handles, note, opened
 from tenure.cli.options import command, scope_options
-from tenure.cli.records import ID_COLUMN, memory_fields, memory_table
-from tenure.codec import record_to_dict
+from tenure.cli.records import ID_COLUMN, clock_text, memory_fields, memory_table
+from tenure.codec import moment_text, record_to_dict
 from tenure.types import KINDS
 
 if TYPE_CHECKING:
@@ -144,4 +144,12 @@ def show(memory_id: str) -> Answer:
     """
     with opened() as memory:
         record = memory.get(memory_id)
-    return Answer({"id": record.id, "memory": record_to_dict(record)}, [memory_fields(record)])
+        found = memory.services.store.retrievals(record.user, [record.id]).get(record.id)
+    plain: dict[str, Any] = {"id": record.id, "memory": record_to_dict(record)}
+    plain["retrieval_count"] = found.count if found else 0
+    plain["last_retrieved"] = moment_text(found.last_at) if found else None
+    fields = memory_fields(record)
+    if found is not None:
+        told = f"by {found.count} searches, last {clock_text(found.last_at)}"
+        fields = Fields([*fields.pairs, ("found", told)])
+    return Answer(plain, [fields])

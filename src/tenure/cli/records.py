@@ -39,6 +39,7 @@ def marks(record: MemoryRecord) -> str:
         for name, holds in (
             ("pinned", record.pinned),
             ("untrusted", record.trust == "untrusted"),
+            ("demoted", record.demotion > 0),
             ("superseded", record.superseded_by is not None),
             ("forgotten", record.deleted_at is not None),
         )

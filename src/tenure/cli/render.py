@@ -9,13 +9,16 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from tenure.cli.answer import Answer, Block, Fields, Lines, Table
 from tenure.cli.frame import Flags, is_terminal
 from tenure.text.normal import shown
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 # Below this a table has no room to wrap; plain lines are left to the terminal.
 NARROWEST_TABLE = 60
@@ -96,35 +99,43 @@ class _Terminal(_Plain):
             color_system=None if plain else "auto",
         )
 
-    def cell(self, text: str) -> str:
-        """A cell, cut where nobody would read on; `show` has the whole text."""
-        whole = flat(text)
-        return whole if len(whole) <= BRIEF_LIMIT_CHARS else whole[:BRIEF_LIMIT_CHARS] + "…"
-
     def block(self, block: Block) -> None:
         if isinstance(block, Lines) or self._console.width < NARROWEST_TABLE:
             super().block(block)
             return
-        from rich.table import Table as RichTable
-        from rich.text import Text
+        self._console.print(rich_table(block))
 
-        made = RichTable(
-            box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=isinstance(block, Table)
-        )
-        if isinstance(block, Fields):
-            made.add_column(no_wrap=True, style="dim")
-            made.add_column(overflow="fold")
-            for name, value in block.pairs:
-                made.add_row(Text(name), Text(shown(value)))
-        else:
-            for column in block.columns:
-                made.add_column(column.name, no_wrap=not column.wraps, overflow="fold")
-            for row in block.rows:
-                cells = zip(row, block.columns, strict=True)
-                made.add_row(
-                    *(Text(self.cell(c), style=_STATES.get(c, col.style)) for c, col in cells)
-                )
-        self._console.print(made)
+    def cell(self, text: str) -> str:
+        """A cell, cut where nobody would read on; `show` has the whole text."""
+        return brief(text)
+
+
+def brief(text: str) -> str:
+    """A text on one line, cut where nobody would read on."""
+    whole = flat(text)
+    return whole if len(whole) <= BRIEF_LIMIT_CHARS else whole[:BRIEF_LIMIT_CHARS] + "…"
+
+
+def rich_table(block: Table | Fields) -> RichTable:
+    """A block as a table that fits the window."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    made = RichTable(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=isinstance(block, Table)
+    )
+    if isinstance(block, Fields):
+        made.add_column(no_wrap=True, style="dim")
+        made.add_column(overflow="fold")
+        for name, value in block.pairs:
+            made.add_row(Text(name), Text(shown(value)))
+        return made
+    for column in block.columns:
+        made.add_column(column.name, no_wrap=not column.wraps, overflow="fold")
+    for row in block.rows:
+        cells = zip(row, block.columns, strict=True)
+        made.add_row(*(Text(brief(c), style=_STATES.get(c, col.style)) for c, col in cells))
+    return made
 
 
 def _hanging(value: str, width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from tenure.cli.answer import Answer, Block, Column, Fields, Lines, Table
 from tenure.cli.finding import elsewhere
 from tenure.cli.frame import handles, note, opened
 from tenure.cli.options import command, scope_options
+from tenure.cli.quality_views import quality_pairs
 from tenure.cli.records import memory_table
 from tenure.codec import record_to_dict
 from tenure.errors import NotFound
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tenure.types import Entity, EntityView
 
 ENTITIES_LIMIT, ENTITIES_LIMIT_MAX = 50, 10_000
+QUALITY_SAMPLE = 100
 _STATES = ("live", "deleted", "superseded", "history", "entities")
 _GROUPS = ("kind", "provenance", "trust", "write", "sessions", "feedback")
 # How the kinds of entities are written in a text.
@@ -115,11 +118,15 @@ def stats() -> Answer:
     """Count memories, writes, sessions and fallbacks.
 
     Writes are counted by what became of them: stored, duplicate, merged, superseded, kept both,
-    floored or refused.
+    floored or refused. The figures of quality are of what was shown and judged lately, with no
+    weight applied, and of a sample where they say so.
     """
+    from tenure.flow import quality
+
     with opened() as memory:
         figures = memory.stats()
         user = memory.scope.user
+        found = quality.figures(memory.services, user, QUALITY_SAMPLE)
     plain: dict[str, Any] = {"user": user, **{name: figures.pop(name, 0) for name in _STATES}}
     for group in _GROUPS:
         lead = group + "."
@@ -130,7 +137,9 @@ def stats() -> Answer:
         plain[group] = known | {name[len(lead) :]: amount for name, amount in own.items()}
     # What is left counts special events: splits, undone changes, purges and every fallback.
     plain["other"] = figures
-    return Answer(plain, [Fields(_stats_pairs(plain))])
+    plain["quality"] = asdict(found)
+    blocks: list[Block] = [Fields(_stats_pairs(plain)), Lines(["", "Quality"])]
+    return Answer(plain, [*blocks, Fields(quality_pairs(found))])
 
 
 def _stats_pairs(plain: dict[str, Any]) -> list[tuple[str, str]]:

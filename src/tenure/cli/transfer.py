@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +16,38 @@ from tenure.cli.frame import current_flags, is_terminal, note, opened, resumable
 from tenure.cli.options import command
 from tenure.cli.progress import bar
 from tenure.errors import InputError
+from tenure.text.normal import shown
 
 if TYPE_CHECKING:
-    from tenure.flow.transfer import ImportReport
+    from tenure.flow.importing.entries import Found
+    from tenure.flow.importing.report import How, ImportReport
     from tenure.memory import Memory
 
 PROBLEMS_SHOWN = 10
+SAMPLE_CHARS = 120
+# As `flow.importing.entries.FORMS`, which is only loaded when something is imported.
+FORMS = ("tenure", "jsonl", "mem0", "claude-mem", "basic-memory", "markdown")
 
 
 @command("export", "tenure export memories.jsonl")
 @click.argument("file")
-def export(file: str) -> Answer | None:
+@click.option(
+    "--format",
+    "form",
+    default="jsonl",
+    show_default=True,
+    type=click.Choice(("jsonl", "markdown")),
+    help="JSON lines for programs, or a folder of notes for people.",
+)
+def export(file: str, form: str) -> Answer | None:
     """Write everything as JSON lines.
 
     FILE must not exist yet; - writes to stdout. All memories of the user in all projects, with
-    their history: `tenure import` brings them back exactly.
+    their history: `tenure import` brings them back exactly. With --format markdown FILE is a new
+    folder that gets one note a project with what is live, to be read and not to be imported.
     """
+    if form == "markdown":
+        return _export_notes(Path(file))
     if file == "-":
         _export_to_stdout()
         return None
@@ -43,6 +61,16 @@ def export(file: str) -> Answer | None:
         note(left_out)
     line = f"exported {count} memories to {target}"
     return Answer({"file": str(target.absolute()), "memory_count": count}, [Lines([line])])
+
+
+def _export_notes(folder: Path) -> Answer:
+    from tenure.flow.export_notes import write_notes
+
+    with opened() as memory:
+        count, file_count = write_notes(memory.services, memory.scope.user, folder)
+    line = f"exported {count} memories to {file_count} files in {folder}"
+    plain = {"file": str(folder.absolute()), "memory_count": count, "file_count": file_count}
+    return Answer(plain, [Lines([line])])
 
 
 def _export_to_stdout() -> None:
@@ -77,60 +105,128 @@ def _left_out(memory: Memory) -> str | None:
     return f"{told} left out; `tenure doctor --deep` names what is wrong"
 
 
-@command("import", "tenure import memories.jsonl --project heron")
-@click.argument("file")
-@click.option("--project", metavar="NAME", help="The project for lines that name none.")
-@click.option("--agent", metavar="NAME", help="The agent for lines that name none.")
+@command(
+    "import",
+    """tenure import memories.jsonl --project heron
+    tenure import CLAUDE.md --dry-run
+    tenure import ~/.claude-mem/claude-mem.db""",
+)
+@click.argument("path")
+@click.option(
+    "--from",
+    "form",
+    default="auto",
+    show_default=True,
+    type=click.Choice(("auto", *FORMS)),
+    help="The format, where it is not recognised.",
+)
+@click.option("--project", metavar="NAME", help="The project for what names none.")
+@click.option("--agent", metavar="NAME", help="The agent for what names none.")
+@click.option("--only-user", metavar="NAME", help="Of several people's memories, whose.")
 @click.option("--keep", is_flag=True, help="Store all as they are, even beside similar ones.")
-def import_lines(file: str, project: str | None, agent: str | None, keep: bool) -> Answer:
-    """Take in a file of JSON lines.
+@click.option("--dry-run", is_flag=True, help="Only look: store nothing.")
+def import_lines(
+    path: str,
+    form: str,
+    project: str | None,
+    agent: str | None,
+    only_user: str | None,
+    keep: bool,
+    dry_run: bool,
+) -> Answer:
+    """Take in what was kept elsewhere.
 
-    FILE is an export, or has one object per line with a "content" and any fields of `remember`,
-    or one text per line in JSON quotes. When it was interrupted, the same command goes on where
-    it stopped; after the end it goes through all lines again and finds what is stored
-    already (with --keep it does nothing). Ends with 1 when a line was refused.
+    PATH is an export, a file of JSON lines, what mem0's get_all returned or its local database,
+    the database of claude-mem, a folder of basic-memory, or Markdown: CLAUDE.md, AGENTS.md,
+    MEMORY.md and their like, or a folder that holds them. Nothing of it is changed.
+
+    When it was interrupted, the same command goes on where it stopped; after the end it goes
+    through all again and finds what is stored already (with --keep it does nothing). Ends with 1
+    when something was refused.
     """
-    from tenure.flow.transfer import import_file
+    from tenure.flow.importing.recognise import recognise
+    from tenure.flow.importing.report import How
+    from tenure.flow.transfer import import_found
 
-    if file == "-":
+    if path == "-":
         raise InputError(
             "import reads a file, so that it can go on where it stopped",
             hint="save stdin to a file first",
         )
-    with resumable(), opened(project, agent) as memory, bar("importing") as progress:
-        report = import_file(
-            memory.services,
-            memory.scope,
-            Path(file),
-            on_similar="keep" if keep else "gate",
-            progress=progress,
-        )
-    refused = report.outcomes["refused"]
+    found = replace(recognise(Path(path), form), only_user=only_user)
+    if form == "auto" and found.form not in ("tenure", "jsonl"):
+        note(f"recognised {found.form}: {found.why}")
+    for remark in found.remarks:
+        note(remark)
+    how = How("keep" if keep else "gate", dry_run)
+    chosen = project or _project_of(found)
+    with resumable(), opened(chosen, agent) as memory, bar("importing") as progress:
+        report = import_found(memory.services, memory.scope, found, how, progress)
     if report.resumed_at and not report.line_count:
-        note("this file was taken in before with --keep; without it all lines are looked at again")
-    return Answer(_report_plain(report, file), _report_blocks(report), 1 if refused else 0)
+        note("this was taken in before with --keep; without it all is looked at again")
+    plain = _report_plain(report, found, how) | {"project": chosen}
+    return Answer(plain, _report_blocks(report, found), 1 if report.outcomes["refused"] else 0)
 
 
-def _report_plain(report: ImportReport, file: str) -> dict[str, Any]:
-    return {
-        "file": str(Path(file).absolute()),
+def _project_of(found: Found) -> str | None:
+    """The project whose instructions these are: that of their folder, as for an agent's session."""
+    from tenure.web.project import project_of
+
+    if found.form != "markdown":
+        return None
+    folder = found.path.absolute()
+    folder = folder if folder.is_dir() else folder.parent
+    while folder.name.startswith("."):
+        folder = folder.parent
+    name = project_of(str(folder))
+    if name is not None:
+        note(f"its project is {name}; --project names another")
+    return name
+
+
+def _report_plain(report: ImportReport, found: Found, how: How) -> dict[str, Any]:
+    plain = {
+        "file": str(found.path.absolute()),
+        "format": found.form,
+        "recognised": found.why,
+        "dry_run": how.is_dry,
         "line_count": report.line_count,
         "resumed_at": report.resumed_at,
         "outcomes": dict(report.outcomes),
         "problems": [{"line": line, "reason": reason} for line, reason in report.problems],
     }
+    if how.is_dry:
+        plain["kinds"] = dict(report.kinds)
+        plain["samples"] = [
+            {"content": one.content, "kind": one.kind, "project": one.project}
+            for one in report.samples
+        ]
+    return plain
 
 
-def _report_blocks(report: ImportReport) -> list[Block]:
+def _report_blocks(report: ImportReport, found: Found) -> list[Block]:
+    has_lines = found.form in ("tenure", "jsonl")
+    what = "lines" if has_lines else "entries"
     lines = []
     if report.resumed_at and report.line_count:
-        lines.append(f"went on after line {report.resumed_at}, where it was interrupted")
-    told = ", ".join(
-        f"{many} {outcome.replace('_', ' ')}" for outcome, many in report.outcomes.items()
-    )
-    lines.append(f"read {report.line_count} lines: {told or 'nothing new'}")
-    lines += [f"  line {line}: {reason}" for line, reason in report.problems[:PROBLEMS_SHOWN]]
-    more = report.outcomes["refused"] - PROBLEMS_SHOWN
+        one = "line" if has_lines else "entry"
+        lines.append(f"went on after {one} {report.resumed_at}, where it was interrupted")
+    lines.append(f"read {report.line_count} {what}: {_counted(report.outcomes) or 'nothing new'}")
+    if report.kinds:
+        lines.append(f"it would bring {_counted(report.kinds)}; for instance:")
+        lines += [f"  {one.kind}: {_brief(one.content)}" for one in report.samples]
+    for number, reason in report.problems[:PROBLEMS_SHOWN]:
+        lines.append(f"  line {number}: {reason}" if has_lines else f"  {reason}")
+    more = report.outcomes["refused"] + report.outcomes["skipped"] - PROBLEMS_SHOWN
     if more > 0:
         lines.append(f"  and {more} more; --json lists up to 100")
     return [Lines(lines)]
+
+
+def _brief(text: str) -> str:
+    line = shown(" ".join(text.split()), one_line=True)
+    return line if len(line) <= SAMPLE_CHARS else f"{line[:SAMPLE_CHARS]}..."
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{many} {name.replace('_', ' ')}" for name, many in counts.items())

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable
 
 from tenure.errors import TenureError
-from tenure.flow import learn, retrain, rules
-from tenure.flow.jobs import JobEvent, JobRunner, Worker
+from tenure.flow import extraction, janitor, learn, retention, retrain, rules, telemetry
+from tenure.flow.calendar import Calendar
+from tenure.flow.jobs import JobEvent, JobRunner, Worker, nothing
 from tenure.flow.predictor import TRAIN_JOB
 from tenure.flow.ratings import LEARN_JOB
 from tenure.flow.recall import recall
@@ -18,6 +19,9 @@ from tenure.types import Scope
 STOP_WAIT_S = 5.0
 # Usually a fifth of this: the first session is to find the model there.
 SCORER_WAIT_S = 1.0
+_BY_CALENDAR = (janitor.JANITOR_JOB, retention.RETENTION_JOB)
+# Under which flow of the pipeline the stages of a job are listed.
+_FLOW_OF = {TRAIN_JOB: "train", extraction.EXTRACT_JOB: "extract"}
 Progress = Callable[[int, int], None]
 
 
@@ -33,6 +37,9 @@ class Background:
                 LEARN_JOB: learn.handler(services),
                 TRAIN_JOB: retrain.handler(services),
                 rules.RULE_JOB: rules.handler(services),
+                extraction.EXTRACT_JOB: extraction.handler(services),
+                janitor.JANITOR_JOB: janitor.handler(services),
+                retention.RETENTION_JOB: retention.handler(services),
             },
             self._observed,
         )
@@ -41,6 +48,11 @@ class Background:
         self._reembedding: threading.Thread | None = None
         self._warming: threading.Thread | None = None
         self.worker: Worker | None = None
+        self._calendar: Calendar | None = None
+
+    def keep_house(self) -> None:
+        """Lets the worker queue what falls due by the calendar; before it begins to work."""
+        self._calendar = Calendar(self._services)
 
     def has_waiting(self) -> bool:
         """Whether jobs of ours are queued, by us or by somebody who is gone."""
@@ -61,17 +73,24 @@ class Background:
             if self._stopping.is_set():
                 return
             if self.worker is None:
-                self.worker = Worker(self.runner)
+                calendar = self._calendar
+                before = calendar.look if calendar is not None else nothing
+                self.worker = Worker(self.runner, before=before)
                 self.worker.start()
         self.worker.wake()
 
     def _observed(self, event: JobEvent) -> None:
         observer = self._services.observer
         if event.outcome == "stage":
-            flow = "train" if event.job.kind == TRAIN_JOB else "learn"
-            observer.stages(flow, {event.job.stage: event.duration_ms})
+            # What the calendar brings is no part of any session's pipeline.
+            if event.job.kind not in _BY_CALENDAR:
+                flow = _FLOW_OF.get(event.job.kind, "learn")
+                observer.stages(flow, {event.job.stage: event.duration_ms})
             return
         observer.took("jobs", event.duration_ms)
+        if event.outcome == "done" and event.job.kind == LEARN_JOB:
+            # After the commit: what is kept for others is never in the way of learning.
+            telemetry.keep(self._services, event.job)
         # A spent budget and a job that another process took over are nobody's failure.
         if event.error is not None and event.outcome in ("retry", "parked"):
             observer.failed(f"job_{event.job.kind}", event.error)

@@ -230,6 +230,8 @@ class _Reversal:
             changed = [self._restore(transaction, entry)]
         if entry.action == "merge" and entry.other is not None:
             changed.append(self._bring_back(transaction, entry.other))
+            # Whoever takes a merge apart has said what they think of it.
+            transaction.put_merge_audit(self._user, entry.entry, "wrong", self._now)
         transaction.mark_undone(self._user, [entry.entry])
         transaction.count(self._user, "split" if entry.action == "merge" else "undone")
         return changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
@@ -15,7 +16,10 @@ from tenure.flow.drafts import (
     checked_share,
     checked_source,
 )
+from tenure.flow.importing.keepsakes import NAMES, Keepsake, checked_keepsake
 from tenure.store.base import Attribute
+from tenure.store.carrying import CarriedAudit
+from tenure.store.upkeep import MergeVerdict, Retrieval
 from tenure.text.entities import entity_key
 from tenure.text.normal import check_text
 from tenure.types import Action, HistoryEntry, MemoryRecord
@@ -36,6 +40,9 @@ class ExportedMemory:
     record: MemoryRecord
     about: tuple[Attribute, ...]
     history: tuple[HistoryEntry, ...]
+    # What people said about merges, by the place of the entry in the history.
+    audits: tuple[tuple[int, CarriedAudit], ...] = ()
+    retrieved: Retrieval | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +52,15 @@ class ExportedLine:
     memory: ExportedMemory | None = None
     dependency: tuple[Attribute, Attribute] | None = None
     counters: dict[str, int] = field(default_factory=dict)
+    keepsake: Keepsake | None = None
 
 
 def checked_line(plain: Any, user: str) -> ExportedLine:
     """A line of an export, given to the user who imports it; what is left cannot fail later."""
     if isinstance(plain, dict) and "memory" in plain:
         return ExportedLine(memory=_checked_memory(plain, user))
+    if isinstance(plain, dict) and plain.keys() & set(NAMES):
+        return ExportedLine(keepsake=checked_keepsake(plain, user))
     if not isinstance(plain, dict) or not plain or plain.keys() - {"dependency", "counters"}:
         raise InputError("neither a memory, a dependency nor counters")
     pair = plain.get("dependency")
@@ -69,6 +79,30 @@ def _checked_memory(plain: dict[str, Any], user: str) -> ExportedMemory:
         record,
         tuple(_checked_link(link) for link in about),
         tuple(checked_entry(entry, record.id, user) for entry in entries),
+        tuple(_checked_audits(entries)),
+        _checked_retrieval(plain.get("retrieved")),
+    )
+
+
+def _checked_audits(entries: list[Any]) -> Iterator[tuple[int, CarriedAudit]]:
+    for place, entry in enumerate(entries):
+        said = entry.get("audit")
+        if said is None:
+            continue
+        if not isinstance(said, dict) or said.keys() != {"at", "verdict"}:
+            raise InputError("an audit must have a time and a verdict")
+        verdict = checked_choice("verdict", said["verdict"], get_args(MergeVerdict))
+        at = parse_moment(said["at"], "at")
+        yield place, CarriedAudit(entry=0, at=at, verdict=verdict)  # type: ignore[arg-type]
+
+
+def _checked_retrieval(plain: Any) -> Retrieval | None:
+    if plain is None:
+        return None
+    if not isinstance(plain, dict) or plain.keys() != {"count", "last_at"}:
+        raise InputError("retrieved must have a count and a time")
+    return Retrieval(
+        _checked_count("count", plain["count"]), parse_moment(plain["last_at"], "last_at")
     )
 
 

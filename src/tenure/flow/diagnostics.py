@@ -13,6 +13,7 @@ from tenure.codec import moment_text
 from tenure.errors import Corrupt, DiskFull, PortError, ReadOnlyStore, SchemaTooNew, StorageError
 from tenure.flow.background import Background
 from tenure.flow.health import DISK_FAIL_BYTES, DISK_WARN_BYTES, WAL_WARN_BYTES
+from tenure.flow.quality import figures
 from tenure.flow.services import Services
 from tenure.flow.standing import predictor_status
 
@@ -22,6 +23,8 @@ DEGRADED_SCORE = 0.5
 STUCK_AFTER = timedelta(minutes=10)
 # Of judged sessions, so many too unclear to count, that the judge is of little use.
 EXCLUDED_SHARE_WARN = 0.5
+# Of audited merges, surely so many wrong.
+WRONG_MERGES_WARN = 0.05
 _FEW = 10
 _STORAGE_CODES = frozenset(
     kind.code for kind in (StorageError, DiskFull, ReadOnlyStore, Corrupt, SchemaTooNew)
@@ -256,10 +259,25 @@ def _feedback(engine: Engine) -> Domain:
 
 
 def _quality(engine: Engine) -> Domain:
-    """What became of writes; the figures of the gate and the janitor join these."""
-    counters = engine.services.store.counters(engine.user)
-    writes = {name: many for name, many in counters.items() if name.startswith("write.")}
-    return Domain("quality", _WELL, dict(writes))
+    """What becomes of writes, what the gate got wrong, and what memories are worth where shown."""
+    found = figures(engine.services, engine.user)
+    wrong = found.false_merges
+    details: dict[str, Any] = {
+        **{f"write.{name}": many for name, many in found.outcomes.items()},
+        "gate_trigger_rate": found.gate_trigger.rate,
+        "false_merge_rate": wrong.rate,
+        "audited": wrong.total,
+        "redundant_additions_per_week": found.redundant.per_week,
+        "below_floor_per_turn": found.below_floor.per_turn,
+        "helped": {one.name: one.helped.rate for one in found.by_provenance},
+        "refusals": found.refusals,
+        "retrievals": found.retrievals,
+    }
+    # The lower end, and not of splits alone: one merge that somebody took apart is no illness.
+    if wrong.total >= _FEW and wrong.low > WRONG_MERGES_WARN:
+        told = "merges are often wrong: split them and raise gate.threshold"
+        return Domain("quality", _COLD, details, (told,))
+    return Domain("quality", _WELL, details)
 
 
 def _connectors(engine: Engine) -> Domain:

@@ -147,6 +147,11 @@ class Embedding:
         serving = self.serving()
         return None if serving is None else serving.name
 
+    def stored_name(self) -> str | None:
+        """The name of the embedder whose vectors are searched, whether it can be reached or not."""
+        info = None if self.is_off else self._store.serving_embedder()
+        return None if info is None else info.name
+
     def is_complete(self) -> bool:
         """Whether the wanted embedder serves; if not, `reembed` has work to do."""
         if self.is_off:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tenure.errors import InputError, NotFound
-from tenure.flow import ratings
+from tenure.flow import extraction, ratings
 from tenure.flow.pipeline import Stopwatch
 from tenure.flow.services import Services
 from tenure.flow.telling import tell
@@ -65,7 +65,9 @@ def end(services: Services, request: EndRequest) -> Ended:
     watch = Stopwatch(services.world)
     with watch.stage("transcript"):
         raw = read_turns(request.transcript) if request.transcript is not None else ()
-        told = shorten(redacted(stripped(shorten(raw, _READ_LIMIT_CHARS))))
+        told = _kept(raw)
+        prompt_count = sum(turn.role == "user" for turn in told)
+        is_worth_reading = extraction.is_due(services, told)
         used = checked_used(services, session, request.used)
         found = _late_ratings(services, session, request, raw)
     now = services.world.now()
@@ -83,6 +85,11 @@ def end(services: Services, request: EndRequest) -> Ended:
         if used is not None:
             transaction.put_used(session.user, session.key, used)
         _queue(transaction, session, now + LEARN_GRACE if request.learns_at_once else now)
+        if prompt_count:
+            # What extraction brings is held against this.
+            transaction.count(session.user, "turns.user", prompt_count)
+        if is_worth_reading:
+            extraction.queue(transaction, session, now)
         transaction.log_events(session.user, [event])
         return True
 
@@ -92,6 +99,21 @@ def end(services: Services, request: EndRequest) -> Ended:
         tell(services, [event])
     services.observer.stages("end", watch.took_ms)
     return Ended(_job(session), is_queued, found if is_queued else ratings.RatingsTaken())
+
+
+def _kept(raw: Sequence[Turn]) -> tuple[Turn, ...]:
+    """What is stored of a transcript: its end, and earlier turns that say something to be kept."""
+    end = shorten(_clean(raw))
+    if len(end) >= len(raw):
+        return end
+    earlier = extraction.earlier_words(_clean([turn for turn in raw if turn.role == "user"]), end)
+    if not earlier:
+        return end
+    return (*earlier, *shorten(end, TRANSCRIPT_LIMIT_CHARS - len(as_text(earlier)) - 1))
+
+
+def _clean(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    return redacted(stripped(shorten(turns, _READ_LIMIT_CHARS)))
 
 
 def compact(services: Services, request: EndRequest) -> ratings.RatingsTaken:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tenure.codec import moment_text, record_to_dict
 from tenure.errors import InputError
+from tenure.flow.importing.keepsakes import keepsakes
 from tenure.flow.services import Services
+from tenure.store.carrying import CarriedAudit
 from tenure.types import HistoryEntry
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# Formats that an import reads.
+READABLE_VERSIONS = (1, 2)
 _PROGRESS_STEP = 512
 _MEMORY_START = '{"memory":'
 
@@ -26,16 +30,20 @@ def export_lines(services: Services, user: str) -> Iterator[str]:
     store = services.store
     yield json_line({"tenure_export": FORMAT_VERSION, "at": moment_text(services.world.now())})
     stated = store.stated_attributes(user)
+    audits = {audit.entry: audit for audit in store.carried(user, CarriedAudit)}
     for record in store.walk(user):
-        yield json_line(
-            {
-                "memory": record_to_dict(record),
-                "about": [asdict(attribute) for attribute in stated.get(record.id, ())],
-                "history": [_entry_plain(entry) for entry in store.history(user, record.id)],
-            }
-        )
+        line: dict[str, Any] = {
+            "memory": record_to_dict(record),
+            "about": [asdict(attribute) for attribute in stated.get(record.id, ())],
+            "history": [_entry_plain(one, audits) for one in store.history(user, record.id)],
+        }
+        if found := store.retrievals(user, [record.id]).get(record.id):
+            line["retrieved"] = {"count": found.count, "last_at": moment_text(found.last_at)}
+        yield json_line(line)
     for pair in store.dependencies(user):
         yield json_line({"dependency": [asdict(attribute) for attribute in pair]})
+    for kept in keepsakes(services, user):
+        yield json_line(kept)
     yield json_line({"counters": store.counters(user)})
 
 
@@ -71,9 +79,12 @@ def unreadable_count(services: Services) -> int:
     return len(getattr(services.store, "damaged", ()))
 
 
-def _entry_plain(entry: HistoryEntry) -> dict[str, Any]:
+def _entry_plain(entry: HistoryEntry, audits: Mapping[int, CarriedAudit]) -> dict[str, Any]:
     """A history entry; `after` is left out, it is the next one's `before`."""
+    audit = audits.get(entry.entry)
+    said = None if audit is None else {"at": moment_text(audit.at), "verdict": audit.verdict}
     return {
+        **({} if said is None else {"audit": said}),
         "entry": entry.entry,
         "operation": entry.operation,
         "at": moment_text(entry.at),

@@ -69,6 +69,10 @@ def _never() -> bool:
     return False
 
 
+def nothing() -> object:
+    """Nothing is to be queued by the calendar."""
+
+
 class JobRunner:
     """Takes jobs of the kinds it has handlers for and runs them to their end."""
 
@@ -214,8 +218,15 @@ class JobRunner:
 class Worker:
     """A thread that runs jobs as they fall due; no error ends it."""
 
-    def __init__(self, runner: JobRunner, poll_s: float = POLL_S) -> None:
+    def __init__(
+        self,
+        runner: JobRunner,
+        poll_s: float = POLL_S,
+        before: Callable[[], object] = nothing,
+    ) -> None:
+        """`before` is called at every look for jobs, and may queue some."""
         self._runner = runner
+        self._before = before
         self._poll_s = poll_s
         self._woken = threading.Event()
         self._stopping = threading.Event()
@@ -256,6 +267,7 @@ class Worker:
             if self._stopping.is_set():
                 return
             try:
+                self._before()
                 while not self._stopping.is_set() and self._runner.run_one(self._stopping.is_set):
                     pass
                 wait_s = self._runner.wait_s(self._poll_s)

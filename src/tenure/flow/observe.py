@@ -25,6 +25,7 @@ OPERATIONS = (
 Listener = Callable[[str, str, Mapping[str, object]], None]
 LATENCY_RING_COUNT = 1_000
 ERROR_RING_COUNT = 500
+RECENT_COUNT = 60
 _MESSAGE_LIMIT_CHARS = 500
 # What goes wrong there is told as an event of its own, such as predictor.timeout.
 _PREDICTOR = "predictor_"
@@ -41,6 +42,8 @@ class Latency:
     p50_ms: float | None
     p95_ms: float | None
     p99_ms: float | None
+    # The latest, oldest first, as far as a small picture needs them.
+    recent_ms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +161,9 @@ def _latency(operation: str, count: int, total_ms: float, recent: list[float]) -
     if not recent:
         return Latency(operation, count, total_ms, None, None, None, None)
     ordered = sorted(recent)
-    shares = [round(_at_share(ordered, share), 3) for share in (0.5, 0.95, 0.99)]
-    return Latency(operation, count, round(total_ms, 3), round(recent[-1], 3), *shares)
+    p50, p95, p99 = (round(_at_share(ordered, share), 3) for share in (0.5, 0.95, 0.99))
+    latest = tuple(round(one, 3) for one in recent[-RECENT_COUNT:])
+    return Latency(operation, count, round(total_ms, 3), latest[-1], p50, p95, p99, latest)
 
 
 def _at_share(ordered: list[float], share: float) -> float:

@@ -46,8 +46,20 @@ LEARN = (
     Stage("label", "ratings, hits and verdict into one label each; belief, usefulness", 50.0),
     Stage("compare", "both rankings against what helped; what the predictor has earned", 50.0),
 )
+EXTRACT = (
+    Stage("rules", "what the user said outright, through the one write path", 50.0),
+    Stage("model", "what a model adds, each quote checked; nothing without one", 60_000.0),
+    Stage("summary", "the session as one memory, where that is wanted", 50.0),
+)
 TRAIN = (Stage("train", "a challenger in its own process, its gates, its replay", 30_000.0),)
-FLOWS = {"start": START, "prompt": PROMPT, "end": END, "learn": LEARN, "train": TRAIN}
+FLOWS = {
+    "start": START,
+    "prompt": PROMPT,
+    "end": END,
+    "learn": LEARN,
+    "extract": EXTRACT,
+    "train": TRAIN,
+}
 
 
 class Stopwatch:

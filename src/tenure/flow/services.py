@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+from tenure.flow.counting import Counter
 from tenure.flow.embedding import Embedding
 from tenure.flow.observe import Observer
+from tenure.ports.extractor import Extractor, RulesExtractor
 from tenure.ports.judge import Judge, RulesJudge
 from tenure.ports.scorer import Scorer, Shelves
 from tenure.ports.trainer import Trainer
@@ -54,6 +57,28 @@ class SessionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class JanitorPolicy:
+    """After how many active months without being shown a memory is demoted, and what then."""
+
+    enabled: bool = True
+    user_stated_months: int = 12
+    episode_summary_months: int = 6
+    assistant_derived_months: int = 3
+    cull: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """For how many days what was recorded beside memories is kept; 0 is for ever."""
+
+    transcript_days: int = 90
+    event_days: int = 90
+    action_days: int = 90
+    refusal_days: int = 365
+    feedback_days: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Choices a user may make; surfaces read the settings and fill this in."""
 
@@ -65,6 +90,10 @@ class Policy:
     hybrid: HybridWeights = field(default_factory=HybridWeights)
     sources: SourceWeights = field(default_factory=SourceWeights)
     session: SessionPolicy = field(default_factory=SessionPolicy)
+    # Whether a finished session is kept as a memory as well.
+    summaries: bool = False
+    janitor: JanitorPolicy = field(default_factory=JanitorPolicy)
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +108,12 @@ class Services:
     user: str
     observer: Observer
     judge: Judge | None = field(default_factory=RulesJudge)
+    extractor: Extractor | None = field(default_factory=RulesExtractor)
     scorer: Scorer | None = None
     trainer: Trainer | None = None
     # Where the trained models are; None when there is no place for any.
     shelves: Shelves | None = None
+    # Counts what searches by others found; without one nothing is counted.
+    counter: Counter | None = None
+    # Where numbers are kept if the user agreed; None when there is no place for any.
+    telemetry_file: Path | None = None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from tenure.errors import Busy, NotFound, StorageError
+from tenure.flow.consent import with_question
 from tenure.flow.context import StartRequest, known_session, storable, understand
 from tenure.flow.pipeline import Stopwatch
 from tenure.flow.ranking import Ranked, rank
@@ -57,6 +58,7 @@ def begin(services: Services, request: StartRequest, prompt_count: int = 0) -> S
     with watch.stage("packing"):
         line = standing_line(services, session.user, ranked.state)
         packed, text, shown, injection = compose(services, session, ranked, line)
+        text = with_question(services, session, text)
     served = Served(
         key=session.key,
         inject=text,

@@ -1,91 +1,37 @@
-"""Import of JSON lines: our own export exactly, anybody else's through the write path."""
+"""Import: our own export exactly, everything else through the write path."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
-import os
-import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any
 
 from tenure.errors import Conflict, InputError, TenureError
-from tenure.flow.checked import ExportedLine, ExportedMemory, checked_line
-from tenure.flow.drafts import make_draft
-from tenure.flow.export import FORMAT_VERSION, json_line
+from tenure.flow.drafts import make_draft, screened_draft
+from tenure.flow.export import READABLE_VERSIONS, json_line
+from tenure.flow.importing.entries import (
+    HARNESS_START,
+    Form,
+    Found,
+    Skipped,
+    digest_of,
+    open_regular,
+)
+from tenure.flow.importing.lines import Batch, Line, batches, entry_lines, is_header, json_lines
+from tenure.flow.importing.recognise import READERS
+from tenure.flow.importing.report import How, ImportReport, Note, Store, Taken, checked
+from tenure.flow.importing.restore import Restore
 from tenure.flow.services import Services
-from tenure.flow.write import BATCH_LIMIT, indexed, prepare_batch, store_batch
-from tenure.ports.embedder import Vectors
-from tenure.store.base import Indexed, Transaction
+from tenure.flow.write import prepare_batch, store_batch
+from tenure.store.base import Transaction
+from tenure.text.normal import content_hash
 from tenure.types import Draft, OnSimilar, Scope
 
-LINE_LIMIT_BYTES = 2_000_000
-# A memory of ours brings its whole history along.
-EXPORT_LINE_LIMIT_BYTES = 64_000_000
-# A batch ends before its lines grow beyond this together; only a single line may be longer.
-BATCH_LIMIT_BYTES = 8_000_000
-PROBLEM_LIMIT = 100
-REASON_LIMIT_CHARS = 300
-_SKIP_BYTES = 1 << 20
-
-T = TypeVar("T")
 Progress = Callable[[int, int], None]
-
-
-@dataclass(slots=True)
-class ImportReport:
-    """What an import did: lines read, outcomes, and the first problems with their line numbers."""
-
-    line_count: int = 0
-    resumed_at: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    problems: list[tuple[int, str]] = field(default_factory=list)
-
-    def add(self, taken: _Taken) -> None:
-        """Adds what became of one batch."""
-        self.line_count = taken.line_count
-        self.outcomes.update(taken.outcomes)
-        room = PROBLEM_LIMIT - len(self.problems)
-        self.problems += [(n, reason[:REASON_LIMIT_CHARS]) for n, reason in taken.problems[:room]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    number: int
-    size_bytes: int
-    end_bytes: int
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Lines for one transaction; the one with the file's end is the last."""
-
-    lines: list[_Line]
-    is_last: bool
-
-    @property
-    def numbers(self) -> list[int]:
-        return [line.number for line in self.lines]
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """What became of one batch, and how far into the file it reached."""
-
-    line_count: int
-    outcomes: Counter[str]
-    problems: list[tuple[int, str]]
-
-
-# Runs in the writer's thread; the report is only changed where the lines are read.
-Store = Callable[[], _Taken]
-Note = Callable[[Transaction], None]
 
 
 def import_file(
@@ -96,32 +42,32 @@ def import_file(
     on_similar: OnSimilar = "gate",
     progress: Progress = lambda done, total: None,
 ) -> ImportReport:
-    """Takes in a file of JSON lines in batches; after an interruption it goes on where it stopped.
+    """Takes in a file of JSON lines: an export of ours, or any other."""
+    found = Found("jsonl", path, (path,), "")
+    return import_found(services, scope, found, How(on_similar), progress)
 
-    Once a file was taken in to its end this is forgotten: the next run goes through all its lines
+
+def import_found(
+    services: Services, scope: Scope, found: Found, how: How, progress: Progress
+) -> ImportReport:
+    """Takes in what was recognised, in batches; after an interruption it goes on where it stopped.
+
+    Once something was taken in to its end this is forgotten: the next run goes through all of it
     and finds what is stored already. Lines kept as they are would double, so they come in once.
     """
     report = ImportReport()
-    with open_regular(path) as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        digest = _digest(file, scope, on_similar)
+    named = [scope.user, scope.agent, scope.project, how.on_similar, found.only_user]
+    digest = digest_of(found.files, json_line([found.form, *named]).encode())
+    if not how.is_dry:
         report.resumed_at = services.store.import_progress(scope.user, digest)
-        lines = _lines(file)
-        first = next(lines, None)
-        if first is None:
-            raise InputError(f"{path} holds no lines", hint="expected one JSON object per line")
-        is_export = _is_header(first.value)
-        if is_export:
-            _check_version(first.value)
-        take = _Restore(services, scope) if is_export else _Write(services, scope, on_similar)
-        rest = lines if is_export else itertools.chain([first], lines)
-        wanted = (line for line in rest if line.number > report.resumed_at)
+    with _opened(services, scope, found, how) as (take, lines, size_bytes):
+        wanted = (line for line in lines if line.number > report.resumed_at)
         # While one batch is being written, the next one is read, screened and embedded.
         with ThreadPoolExecutor(1, "tenure-import") as writer:
-            writing: Future[_Taken] | None = None
+            writing: Future[Taken] | None = None
             end_bytes = 0
-            for batch in _batches(wanted):
-                reached = 0 if batch.is_last and take.is_repeatable else batch.numbers[-1]
+            for batch in batches(wanted):
+                reached = 0 if batch.is_last and take.is_repeatable else batch.last_number
                 store = take.prepare(batch, _progress_note(services, scope, digest, reached))
                 if writing is not None:
                     report.add(writing.result())
@@ -133,138 +79,123 @@ def import_file(
     return report
 
 
-def open_regular(path: Path) -> IO[bytes]:
-    """Opens a plain file for reading; devices, pipes and folders are refused."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path} cannot be read: {reason}", hint="check the path") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise InputError(f"{path} is not a plain file", hint="give the path of a JSONL file")
-    return open(descriptor, "rb")
-
-
-def _digest(file: IO[bytes], scope: Scope, on_similar: OnSimilar) -> str:
-    """What names this import: the file's bytes, where they go and how."""
-    named = [scope.user, scope.agent, scope.project, on_similar]
-    whole = hashlib.sha256(json_line(named).encode())
-    for chunk in iter(lambda: file.read(1 << 20), b""):
-        whole.update(chunk)
-    file.seek(0)
-    return whole.hexdigest()
-
-
-def _lines(file: IO[bytes]) -> Iterator[_Line]:
-    """The parsed lines that are not blank; a bad one has the reason as its value."""
-    at_bytes, limit, is_first = 0, LINE_LIMIT_BYTES, True
-    for number in itertools.count(1):
-        raw = file.readline(limit)
-        if not raw:
-            return
-        start_bytes, at_bytes = at_bytes, at_bytes + len(raw)
-        if len(raw) == limit and not raw.endswith(b"\n"):
-            at_bytes += _skip_line(file)
-            value: Any = InputError(f"longer than {limit} bytes")
-        elif raw.strip():
-            value = _parsed(raw)
+@contextmanager
+def _opened(
+    services: Services, scope: Scope, found: Found, how: How
+) -> Iterator[tuple[_Write | Restore, Iterator[Line], int]]:
+    """What takes the lines in, the lines, and how many bytes there are."""
+    size_bytes = sum(path.stat().st_size for path in found.files)
+    if found.form in READERS:
+        write = _Write(services, scope, how, _known_texts(services, scope.user, found.form))
+        yield write, entry_lines(READERS[found.form](found), size_bytes), size_bytes
+        return
+    with open_regular(found.path) as file:
+        lines = json_lines(file)
+        first = next(lines, None)
+        if first is None:
+            raise InputError(f"{found.path} holds no lines", hint="expected one JSON object a line")
+        if is_header(first.value):
+            _check_version(first.value)
+            yield Restore(services, scope, how), lines, size_bytes
         else:
-            continue
-        if is_first and _is_header(value):
-            limit = EXPORT_LINE_LIMIT_BYTES
-        is_first = False
-        yield _Line(number, at_bytes - start_bytes, at_bytes, value)
+            write = _Write(services, scope, how, frozenset())
+            yield write, itertools.chain([first], lines), size_bytes
 
 
-def _skip_line(file: IO[bytes]) -> int:
-    skipped = 0
-    while raw := file.readline(_SKIP_BYTES):
-        skipped += len(raw)
-        if raw.endswith(b"\n"):
-            break
-    return skipped
-
-
-def _parsed(raw: bytes) -> Any:
-    try:
-        return json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
-    except RecursionError:
-        return InputError("nested too deeply")
-    except ValueError as error:
-        return InputError(f"not a line of JSON in UTF-8: {str(error)[:80]}")
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")
-
-
-def _batches(lines: Iterable[_Line]) -> Iterator[_Batch]:
-    """Lines by the batch, limited in number and in bytes."""
-    batch: list[_Line] = []
-    size_bytes = 0
-    for line in lines:
-        if batch and (
-            len(batch) >= BATCH_LIMIT or size_bytes + line.size_bytes > BATCH_LIMIT_BYTES
-        ):
-            yield _Batch(batch, is_last=False)
-            batch, size_bytes = [], 0
-        batch.append(line)
-        size_bytes += line.size_bytes
-    if batch:
-        yield _Batch(batch, is_last=True)
-
-
-def _is_header(value: Any) -> bool:
-    return isinstance(value, dict) and "tenure_export" in value
+def _known_texts(services: Services, user: str, form: Form) -> frozenset[tuple[Scope, str]]:
+    """What earlier imports of this format brought, whatever became of it since."""
+    return frozenset(
+        (record.scope, source.quote_hash)
+        for record in services.store.walk(user)
+        for source in record.sources
+        if source.harness == f"{HARNESS_START}{form}" and source.quote_hash is not None
+    )
 
 
 def _check_version(header: dict[str, Any]) -> None:
     version = header["tenure_export"]
-    if version != FORMAT_VERSION:
+    if version not in READABLE_VERSIONS or isinstance(version, bool):
         raise Conflict(
-            f"this export has format {str(version)[:40]}, this Tenure reads {FORMAT_VERSION}",
+            f"this export has format {str(version)[:40]}, this Tenure reads {READABLE_VERSIONS}",
             hint="upgrade Tenure",
         )
-
-
-def _checked(check: Callable[[Any], T], value: Any) -> T | TenureError:
-    """What a line holds, or why it cannot be taken in: one bad line must not stop the others."""
-    if isinstance(value, TenureError):
-        return value
-    try:
-        return check(value)
-    except TenureError as error:
-        return error
-    except (OverflowError, RecursionError):
-        return InputError("a number is too large, or the line is nested too deeply")
 
 
 class _Write:
     """Foreign lines go through the write path like any other memory."""
 
-    def __init__(self, services: Services, scope: Scope, on_similar: OnSimilar) -> None:
+    def __init__(
+        self, services: Services, scope: Scope, how: How, known: frozenset[tuple[Scope, str]]
+    ) -> None:
         self._services = services
         self._scope = scope
-        self._on_similar = on_similar
-        self.is_repeatable = on_similar == "gate"
+        self._how = how
+        self._known = known
+        self.is_repeatable = how.on_similar == "gate"
 
-    def prepare(self, batch: _Batch, note: Note) -> Store:
+    def prepare(self, batch: Batch, note: Note) -> Store:
         """Screens and embeds a batch; returns what writes it and notes how far it got."""
-        drafts = [_checked(self._draft, line.value) for line in batch.lines]
-        prepared = prepare_batch(self._services, drafts)
-        numbers = batch.numbers
+        outcomes: Counter[str] = Counter()
+        problems: list[tuple[int, str]] = []
+        kept: list[tuple[Line, Draft | TenureError]] = []
+        for line in batch.lines:
+            draft = checked(self._draft, line.value)
+            if isinstance(draft, Skipped):
+                outcomes["skipped"] += 1
+                problems.append(line.problem(str(draft)))
+            elif isinstance(draft, Draft) and self._is_known(draft):
+                outcomes["duplicate"] += 1
+            else:
+                kept.append((line, draft))
+        taken = Taken(batch.last_number, outcomes, problems)
+        return self._looking(taken, kept) if self._how.is_dry else self._writing(taken, kept, note)
 
-        def store() -> _Taken:
+    def _is_known(self, draft: Draft) -> bool:
+        told = draft.source.quote_hash if draft.source else None
+        return told is not None and (draft.scope, told) in self._known
+
+    def _writing(
+        self, taken: Taken, kept: list[tuple[Line, Draft | TenureError]], note: Note
+    ) -> Store:
+        prepared = prepare_batch(self._services, [draft for _, draft in kept])
+
+        def store() -> Taken:
             results = store_batch(self._services, prepared, note)
-            problems = [
-                (number, str(result.error))
-                for number, result in zip(numbers, results, strict=True)
-                if result.error is not None
-            ]
-            return _Taken(numbers[-1], Counter(result.outcome for result in results), problems)
+            taken.outcomes.update(result.outcome for result in results)
+            for (line, _), result in zip(kept, results, strict=True):
+                if result.error is not None:
+                    taken.problems.append(line.problem(str(result.error)))
+            return taken
 
         return store
+
+    def _looking(self, taken: Taken, kept: list[tuple[Line, Draft | TenureError]]) -> Store:
+        """What a write would meet, without the gate: that needs vectors, which take time."""
+        sound: list[Draft] = []
+        for line, draft in kept:
+            screened = checked(self._screened, draft)
+            if isinstance(screened, Draft):
+                sound.append(screened)
+            else:
+                taken.outcomes["refused"] += 1
+                taken.problems.append(line.problem(str(screened)))
+
+        def look(transaction: Transaction) -> None:
+            for draft in sound:
+                digest = content_hash(draft.content)
+                is_there = bool(transaction.live_by_hash(draft.scope, [digest]))
+                taken.outcomes["duplicate" if is_there else "new"] += 1
+                if not is_there:
+                    taken.seen.append(draft)
+
+        def store() -> Taken:
+            self._services.store.write(look)
+            return taken
+
+        return store
+
+    def _screened(self, draft: Draft) -> Draft:
+        return screened_draft(draft, self._services.policy.secrets)
 
     def _draft(self, value: Any) -> Draft:
         if isinstance(value, str):
@@ -280,72 +211,7 @@ class _Write:
             # No file is a person: what it pins or forbids stays a proposal.
             fields["origin"] = "import"
         content = fields.pop("content", None)
-        return make_draft(content, self._scope, {**fields, "on_similar": self._on_similar})
-
-
-class _Restore:
-    """Lines of our own export come back exactly: ids, times, history, links."""
-
-    is_repeatable = True
-
-    def __init__(self, services: Services, scope: Scope) -> None:
-        self._services = services
-        self._user = scope.user
-
-    def prepare(self, batch: _Batch, note: Note) -> Store:
-        """Checks and embeds a batch; returns what restores it and notes how far it got."""
-        checked = [_checked(self._line, line.value) for line in batch.lines]
-        numbers = batch.numbers
-        problems = [
-            (number, str(found))
-            for number, found in zip(numbers, checked, strict=True)
-            if isinstance(found, TenureError)
-        ]
-        sound = [found for found in checked if isinstance(found, ExportedLine)]
-        memories = [line.memory for line in sound if line.memory is not None]
-        vectors = self._services.embedding.documents([item.record.content for item in memories])
-        ready = [(item, _indexed(item, made)) for item, made in zip(memories, vectors, strict=True)]
-
-        def work(transaction: Transaction) -> Counter[str]:
-            note(transaction)
-            outcomes = Counter(self._put(transaction, item, memory) for item, memory in ready)
-            self._put_others(transaction, sound)
-            return outcomes
-
-        def store() -> _Taken:
-            outcomes = self._services.store.write(work)
-            if problems:
-                outcomes["refused"] = len(problems)
-            return _Taken(numbers[-1], outcomes, problems)
-
-        return store
-
-    def _line(self, value: Any) -> ExportedLine:
-        return checked_line(value, self._user)
-
-    def _put(self, transaction: Transaction, item: ExportedMemory, memory: Indexed) -> str:
-        if transaction.has(self._user, item.record.id):
-            return "duplicate"
-        transaction.insert(memory, None)
-        transaction.put_history(self._user, item.history)
-        return "stored"
-
-    def _put_others(self, transaction: Transaction, lines: list[ExportedLine]) -> None:
-        pairs = [line.dependency for line in lines if line.dependency is not None]
-        transaction.put_dependencies(self._user, pairs)
-        wanted: dict[str, int] = {}
-        for line in lines:
-            for name, amount in line.counters.items():
-                wanted[name] = max(amount, wanted.get(name, 0))
-        known = self._services.store.counters(self._user) if wanted else {}
-        for name, amount in wanted.items():
-            # Only what is missing: importing an export twice must not count twice.
-            transaction.count(self._user, name, max(0, amount - known.get(name, 0)))
-
-
-def _indexed(item: ExportedMemory, vectors: dict[str, Vectors]) -> Indexed:
-    memory = indexed(item.record, vectors)
-    return replace(memory, attributes=(*item.about, *memory.attributes))
+        return make_draft(content, self._scope, {**fields, "on_similar": self._how.on_similar})
 
 
 def _progress_note(services: Services, scope: Scope, digest: str, line_count: int) -> Note:

@@ -93,7 +93,7 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | TenureError]) -> 
     now = services.world.now()
     serving = services.embedding.serving_name()
     items = _prepare(services, drafts, serving, now)
-    return PreparedBatch(items, _gate(services, serving), now)
+    return PreparedBatch(items, gate_in_use(services, serving), now)
 
 
 def store_batch(
@@ -140,7 +140,8 @@ class Gate:
         return self.change_floor if says_change(record.content) else self.floor
 
 
-def _gate(services: Services, serving: str | None) -> Gate | None:
+def gate_in_use(services: Services, serving: str | None) -> Gate | None:
+    """The gate as it is set; None where it is off or has no vectors to go by."""
     if serving is None or not services.policy.gate_enabled:
         return None
     chosen = services.policy.gate_threshold

@@ -20,6 +20,8 @@ LOCK_NAME = "daemon.lock"
 SOCKET_NAME = "tenure.sock"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
 LOG_NAME = "daemon.log"
+# Numbers for others, once the user agreed to that.
+TELEMETRY_NAME = "telemetry.jsonl"
 HOME_MODE = 0o700
 _OTHERS = 0o077
 _CHOOSE = f"set {HOME_VARIABLE} to a folder of its own"

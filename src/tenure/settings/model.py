@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tenure.errors import SettingsError
+from tenure.settings.field import setting as _setting
 from tenure.settings.home import STORE_NAME
+from tenure.settings.upkeep import ExtractionSettings, JanitorSettings, RetentionSettings
 from tenure.settings.value import Setting, Value, show, suggestion
 from tenure.types import DEFAULT_USER, NAME_LIMIT_CHARS
 
 _TEXT_LIMIT_CHARS = 1_024
-T = TypeVar("T")
-
-
-def _setting(default: T, help: str, **details: Any) -> T:
-    """A field of the model with its documentation and bounds."""
-    metadata = {"setting": {"help": help, **details}}
-    made: T = field(default=default, repr=not details.get("secret"), metadata=metadata)
-    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +229,7 @@ class JudgeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmSettings:
-    """The language model of the judge, and what may be spent on it."""
+    """The language model of judge and extractor, and what may be spent on it."""
 
     provider: Literal["openai", "anthropic"] = _setting(
         "openai", "Whose way of speaking; openai is also Ollama, llama.cpp and vLLM."
@@ -280,7 +274,10 @@ class Settings:
     session: SessionSettings = SessionSettings()
     predictor: PredictorSettings = PredictorSettings()
     judge: JudgeSettings = JudgeSettings()
+    extraction: ExtractionSettings = ExtractionSettings()
     llm: LlmSettings = LlmSettings()
+    janitor: JanitorSettings = JanitorSettings()
+    retention: RetentionSettings = RetentionSettings()
     daemon: DaemonSettings = DaemonSettings()
 
     @property

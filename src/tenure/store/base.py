@@ -17,11 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.store.candidates import Gathered, Gathering, Trait
+from tenure.store.carrying import CarryReads, CarryVerbs
+from tenure.store.consent import ConsentReads, ConsentVerbs
 from tenure.store.feedback import FeedbackReads, FeedbackVerbs
+from tenure.store.gate_reads import GateReads
+from tenure.store.glance import GlanceReads
 from tenure.store.jobs import JobReads, JobVerbs
 from tenure.store.predictor import PredictorReads, PredictorVerbs
+from tenure.store.refusals import RefusalReads, RefusalVerbs
 from tenure.store.rules import RuleReads, RuleVerbs
 from tenure.store.sessions import SessionReads, SessionVerbs
+from tenure.store.upkeep import UpkeepReads, UpkeepVerbs
 from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord, Scope
 
 T = TypeVar("T")
@@ -156,6 +162,11 @@ class Listing:
     include_gone: bool = False
     after: str | None = None
     limit: int = 100
+    provenance: str | None = None
+    trust: str | None = None
+    # live, superseded or forgotten; and of exactly this project, of none when it is empty.
+    state: str | None = None
+    of_project: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +192,20 @@ class EmbeddingState:
 
 
 class Transaction(
-    SessionVerbs, JobVerbs, PredictorVerbs, FeedbackVerbs, RuleVerbs, RuleReads, Protocol
+    SessionVerbs,
+    JobVerbs,
+    PredictorVerbs,
+    FeedbackVerbs,
+    RuleVerbs,
+    RuleReads,
+    RefusalVerbs,
+    RefusalReads,
+    UpkeepVerbs,
+    UpkeepReads,
+    ConsentVerbs,
+    CarryVerbs,
+    ConsentReads,
+    Protocol,
 ):
     """The verbs of one transaction."""
 
@@ -245,7 +269,20 @@ class Transaction(
         """Notes how many lines of a file have been taken in."""
 
 
-class Store(SessionReads, JobReads, PredictorReads, FeedbackReads, RuleReads, Protocol):
+class Store(
+    SessionReads,
+    JobReads,
+    PredictorReads,
+    FeedbackReads,
+    RuleReads,
+    RefusalReads,
+    UpkeepReads,
+    GateReads,
+    GlanceReads,
+    ConsentReads,
+    CarryReads,
+    Protocol,
+):
     """A place for memories."""
 
     path: Path

@@ -233,6 +233,9 @@ class Engine:
             finally:
                 self._give_back(connection)
 
+    # In a file of one's own there is no wall between users.
+    read_across = read
+
     def _give_back(self, connection: sqlite3.Connection) -> None:
         if self._closed:
             connection.close()
@@ -254,6 +257,8 @@ class Engine:
             except queue.Full:
                 raise Busy("too many writes are waiting", hint="try again in a moment") from None
         return future.result()
+
+    write_across = write
 
     def _ensure_thread(self) -> None:
         if self._thread is None:
@@ -355,11 +360,11 @@ class Engine:
         due = purge.due(own)
         try:
             # Asked before the rewriting, too: that would only make a log grow that must stay.
-            is_blocked = _is_log_in_use(own)
+            is_blocked = purge.is_log_in_use(own)
             if not is_blocked:
                 # When rows move between pages, copies of them stay behind in the old ones.
                 own.execute("VACUUM")
-                is_blocked = _is_log_in_use(own)
+                is_blocked = purge.is_log_in_use(own)
         except sqlite3.OperationalError as error:
             if not isinstance(translate(error, self.path), Busy):
                 raise
@@ -392,9 +397,3 @@ class Engine:
             while True:
                 self._readers.pop().close()
         self._writer.close()
-
-
-def _is_log_in_use(connection: sqlite3.Connection) -> bool:
-    """Empties the log, unless another connection is in its way."""
-    (is_blocked, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    return bool(is_blocked)

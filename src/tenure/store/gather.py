@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,10 +11,9 @@ import numpy as np
 from tenure.codec import moment_text
 from tenure.store.base import IntArray
 from tenure.store.candidates import Gathered, Gathering, Trait
-from tenure.store.index import MemoryIndex
 from tenure.store.reads import as_json
-from tenure.store.search import EPOCH_JULIAN_DAY, both_legs, numbers, open_view, united
-from tenure.store.stems import Stemmer
+from tenure.store.search import EPOCH_JULIAN_DAY, Ground, both_legs, numbers, united
+from tenure.store.sql import Connection
 from tenure.store.view import View, top
 
 # What a memory is, without what may change while it stays the same. The plus keeps SQLite from
@@ -31,18 +29,11 @@ _COUNTED = """SELECT row, access_count, usefulness FROM memory_stats
 TRAITS_LIMIT = 20_000
 
 
-def gather(
-    connection: sqlite3.Connection,
-    stemmer: Stemmer,
-    index: MemoryIndex,
-    gathering: Gathering,
-    scopes: list[int],
-) -> Gathered:
+def gather(ground: Ground, gathering: Gathering) -> Gathered:
     """Every side's best, with both legs' scores for all of them."""
-    search = gathering.search
-    view = open_view(index, search, scopes)
-    legs = both_legs(connection, stemmer, view, search, scopes)
-    row_of_id = _rows_of(connection, view, search.scope.user, gathering.ids)
+    search, view = gathering.search, ground.view
+    legs = both_legs(ground, search)
+    row_of_id = _rows_of(ground.connection, view, search.scope.user, gathering.ids)
     wanted = np.concatenate([gathering.rows, np.array(list(row_of_id.values()), np.int64)])
     extra = view.open_slots_of(wanted)
     # Not centred: what all memories share lies in the contexts as well (ADR 0010).
@@ -51,6 +42,7 @@ def gather(
     slots = united(view, legs.hits, near, standing, extra)
     # By row, so that the same store gives the same order in every process.
     slots = slots[np.argsort(view.rows(slots))]
+    ground.vectors.complete(legs.raw, legs.cosines, slots)
     text = np.zeros(view.count, np.float32)
     text[legs.hits] = legs.text_scores
     return Gathered(
@@ -61,7 +53,7 @@ def gather(
         provenance=view.provenances(slots),
         confidence=view.confidences(slots),
         demotion=view.demotions(slots),
-        vectors=view.vectors(slots),
+        vectors=ground.vectors.vectors(slots),
         by_effective=view.rows(standing),
         by_cosine=view.rows(near),
         by_text=view.rows(legs.hits),
@@ -69,9 +61,7 @@ def gather(
     )
 
 
-def _rows_of(
-    connection: sqlite3.Connection, view: View, user: str, ids: Sequence[str]
-) -> dict[str, int]:
+def _rows_of(connection: Connection, view: View, user: str, ids: Sequence[str]) -> dict[str, int]:
     """By id the rows that are open; an id from outside says nothing about who may see it."""
     if not ids:
         return {}
@@ -102,7 +92,7 @@ class Traits:
         self._lasting: dict[int, tuple[str | None, tuple[Any, ...]]] = {}
 
     def of(
-        self, connection: sqlite3.Connection, rows: IntArray, scopes: Sequence[int], now: datetime
+        self, connection: Connection, rows: IntArray, scopes: Sequence[int], now: datetime
     ) -> dict[int, Trait]:
         """The traits of the live, trusted, valid memories behind row numbers."""
         wanted, moment = rows.tolist(), moment_text(now)
@@ -117,9 +107,9 @@ class Traits:
                     found[row] = Trait._make((*lasting, access_count, usefulness))
         return found
 
-    def _catch_up(self, connection: sqlite3.Connection) -> None:
+    def _catch_up(self, connection: Connection) -> None:
         """Forgets what was changed since; what is learned later may be newer, never older."""
-        change = numbers(connection)["change"]
+        change = self._last_change(connection)
         if len(self._lasting) > TRAITS_LIMIT:
             self._lasting.clear()
         if self._lasting and change != self._change:
@@ -130,7 +120,10 @@ class Traits:
                 self._lasting.pop(row, None)
         self._change = change
 
-    def _learn(self, connection: sqlite3.Connection, rows: Sequence[int]) -> None:
+    def _last_change(self, connection: Connection) -> int:
+        return numbers(connection)["change"]
+
+    def _learn(self, connection: Connection, rows: Sequence[int]) -> None:
         if rows:
             values = {"user": self._user, "rows": as_json(rows), "epoch": EPOCH_JULIAN_DAY}
             for row, until, *told in connection.execute(_LASTING, values):

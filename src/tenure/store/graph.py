@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +10,7 @@ from tenure.codec import moment_text
 from tenure.errors import NotFound
 from tenure.store.base import Attribute
 from tenure.store.reads import SqliteReads, as_json
+from tenure.store.sql import Connection
 from tenure.types import Entity, EntityView, Scope
 
 _LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
@@ -33,7 +33,7 @@ _CONSTRAINTS = f"""{_IN_PLAY} SELECT m.id FROM memories m
     WHERE m.user = :user AND m.kind = 'constraint' AND {_LIVE} AND {_HOLDS}
         AND m.scope IN (SELECT value FROM json_each(:scopes))
         AND EXISTS (SELECT 1 FROM attributes a JOIN aspects p ON p.aspect = a.aspect
-            WHERE a.row = m.row AND p.entity IN in_play)"""  # noqa: S608 - constants
+            WHERE a.row = m.row AND p.entity IN (SELECT entity FROM in_play))"""  # noqa: S608 - constants
 # However many memories are about an entity, only the latest are looked at.
 ASPECT_LIMIT = 256
 ROWS_PER_ASPECT = 400
@@ -47,7 +47,7 @@ def entities(reads: SqliteReads, scope: Scope, limit: int) -> list[Entity]:
             JOIN attributes a ON a.aspect = p.aspect
             JOIN memories m ON m.row = a.row AND {_LIVE}
             WHERE n.user = ? AND m.scope IN (SELECT value FROM json_each(?))
-            GROUP BY n.entity ORDER BY many DESC, n.key LIMIT ?""",  # noqa: S608
+            GROUP BY n.entity, n.kind, n.name, n.key ORDER BY many DESC, n.key LIMIT ?""",  # noqa: S608
         (scope.user, as_json(reads.visible_scopes(scope)), limit),
     )
     return [Entity(kind, name, many) for kind, name, many in found]
@@ -89,23 +89,21 @@ def describe(reads: SqliteReads, scope: Scope, key: str) -> EntityView:
     )
 
 
-def stated_attributes(
-    connection: sqlite3.Connection, user: str
-) -> dict[str, tuple[Attribute, ...]]:
+def stated_attributes(connection: Connection, user: str) -> dict[str, tuple[Attribute, ...]]:
     """By memory id, the entities that somebody said outright it is about."""
     found: dict[str, tuple[Attribute, ...]] = {}
     for memory_id, key, kind, name, aspect in connection.execute(
         """SELECT m.id, n.key, n.kind, n.name, p.name FROM attributes a
             JOIN aspects p ON p.aspect = a.aspect JOIN entities n ON n.entity = p.entity
             JOIN memories m ON m.row = a.row
-            WHERE m.user = ? AND a.is_stated ORDER BY m.row, n.key, p.name""",
+            WHERE m.user = ? AND a.is_stated = 1 ORDER BY m.row, n.key, p.name""",
         (user,),
     ):
         found[memory_id] = (*found.get(memory_id, ()), Attribute(key, kind, name, aspect, True))
     return found
 
 
-def dependencies(connection: sqlite3.Connection, user: str) -> list[tuple[Attribute, Attribute]]:
+def dependencies(connection: Connection, user: str) -> list[tuple[Attribute, Attribute]]:
     """Every dependency between entities, in a fixed order."""
     found = connection.execute(
         """SELECT a.key, a.kind, a.name, b.key, b.kind, b.name FROM dependencies d
@@ -166,26 +164,21 @@ def required(reads: SqliteReads, asked: InPlay) -> list[str]:
     return sorted({memory_id for (memory_id,) in (*pinned, *constraints)})
 
 
-def totals(connection: sqlite3.Connection, user: str) -> dict[str, int]:
+def totals(
+    connection: Connection, user: str, facets: Mapping[str, Mapping[str, int]]
+) -> dict[str, int]:
     """Counts of memories by state, kind, provenance and trust, of history and of entities."""
-    figures = {}
+    states = facets["state"]
+    figures = {
+        "live": states.get("live", 0),
+        "deleted": states.get("forgotten", 0),
+        "superseded": states.get("superseded", 0),
+    }
     for name, statement in (
-        ("live", f"SELECT count(*) FROM memories m WHERE m.user = ? AND {_LIVE}"),  # noqa: S608
-        ("deleted", "SELECT count(*) FROM memories WHERE user = ? AND deleted_at IS NOT NULL"),
-        (
-            "superseded",
-            "SELECT count(*) FROM memories"
-            " WHERE user = ? AND deleted_at IS NULL AND superseded_by IS NOT NULL",
-        ),
         ("history", "SELECT count(*) FROM memory_history WHERE user = ?"),
         ("entities", "SELECT count(*) FROM entities WHERE user = ?"),
     ):
         (figures[name],) = connection.execute(statement, (user,)).fetchone()
     for column in ("kind", "provenance", "trust"):
-        grouped = connection.execute(
-            f"SELECT {column}, count(*) FROM memories m"  # noqa: S608 - names of ours
-            f" WHERE m.user = ? AND {_LIVE} GROUP BY {column} ORDER BY {column}",
-            (user,),
-        )
-        figures |= {f"{column}.{value}": many for value, many in grouped}
+        figures |= {f"{column}.{value}": many for value, many in facets[column].items()}
     return figures

@@ -5,7 +5,6 @@ The database stays the truth; this is a copy that catches up when sessions were 
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from tenure.rank.history import WORD_SESSIONS, Past
 from tenure.store.reads import as_json
 from tenure.store.session_rows import moment
+from tenure.store.sql import Connection
 from tenure.text.imprint import MAX_WORDS, imprint
 from tenure.text.terms import query_terms
 
@@ -151,7 +151,7 @@ class PastIndex:
             return _NONE
         return self._projects.setdefault(project, len(self._projects))
 
-    def caught_up(self, connection: sqlite3.Connection, embedder: str | None) -> Past:
+    def caught_up(self, connection: Connection, embedder: str | None) -> Past:
         """All that is known by now, with contexts of one embedder."""
         fresh = self._read_on(connection)
         self._lessons.update(fresh)
@@ -178,7 +178,7 @@ class PastIndex:
             self._order.insert(place, key)
         return place
 
-    def _from(self, connection: sqlite3.Connection, place: int) -> list[_Lesson]:
+    def _from(self, connection: Connection, place: int) -> list[_Lesson]:
         """The sessions from a place on, those read that are not at hand."""
         wanted = [session for _, session in self._order[place:]]
         missing = [session for session in wanted if session not in self._lessons]
@@ -187,7 +187,7 @@ class PastIndex:
         # What was purged meanwhile stays in the order, and says nothing.
         return [known.get(session, _Lesson.nothing(at)) for at, session in self._order[place:]]
 
-    def _read_on(self, connection: sqlite3.Connection) -> dict[int, _Lesson]:
+    def _read_on(self, connection: Connection) -> dict[int, _Lesson]:
         """What was learned since the last time."""
         fresh = self._read(connection, _LEARNED_SINCE, (self._user, self._learned))
         # Not by what is read again: others may have learned in between.
@@ -195,7 +195,7 @@ class PastIndex:
         return fresh
 
     def _read(
-        self, connection: sqlite3.Connection, which: str, values: tuple[Any, ...]
+        self, connection: Connection, which: str, values: tuple[Any, ...]
     ) -> dict[int, _Lesson]:
         rows = connection.execute(f"{_LESSONS} {which} ORDER BY learned", values).fetchall()
         if not rows:

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
-import sqlite3
+from collections.abc import Mapping
+from typing import Any
 
 from tenure.store.schema_feedback import FEEDBACK_ERASURES
+from tenure.store.schema_quality import QUALITY_ERASURES
 from tenure.store.schema_rules import RULES_ERASURES
+from tenure.store.sql import Connection
 
 # What stands in the history of others in place of a text that was erased.
 PURGED_TEXT = "[purged]"
 
-_TEXTS = """SELECT content FROM memories WHERE user = :user AND id = :id
-    UNION SELECT json_extract(before, '$.content') FROM memory_history
-        WHERE user = :user AND memory_id = :id AND before IS NOT NULL"""
+_TEXT = "SELECT content FROM memories WHERE user = :user AND id = :id"
+_STATES = """SELECT before FROM memory_history
+    WHERE user = :user AND memory_id = :id AND before IS NOT NULL"""
 # After a merge was split again, the survivor's history still holds the state in which it wore
 # the other's words. What is redacted counts as undone: nothing may ever bring it back.
-_REDACT = """UPDATE memory_history
-    SET before = json_set(before, '$.content', :purged, '$.tags', json('[]')), undone = 1
-    WHERE user = :user AND memory_id <> :id AND json_extract(before, '$.content') IN
-            (SELECT value FROM json_each(:texts))
+_WORN = """SELECT entry, before FROM memory_history
+    WHERE user = :user AND memory_id <> :id AND before IS NOT NULL
         AND memory_id IN
             (SELECT memory_id FROM memory_history WHERE user = :user AND other_id = :id)
         AND memory_id NOT IN (SELECT id FROM memories WHERE user = :user
             AND content IN (SELECT value FROM json_each(:texts)))"""
+_REDACT = """UPDATE memory_history SET before = :before, undone = 1
+    WHERE user = :user AND entry = :entry"""
 # Labels, ratings and uses of a memory go with it.
 _SESSION_TABLES = ("session_memories", "rating_events", "uses", "predictor_calibration")
 _FORGET_RELEVANCE = """UPDATE predictor_comparisons
@@ -39,11 +42,10 @@ _ORPHAN_ENTITIES = """DELETE FROM entities WHERE user = :user
     AND NOT EXISTS (SELECT 1 FROM dependencies d WHERE d.on_entity = entities.entity)"""
 
 
-def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int) -> None:
-    """Erases one memory; `change` tells indexes in memory that something is gone."""
+def erase(connection: Connection, user: str, memory_id: str) -> None:
+    """Erases one memory and all that is told of it."""
     names = {"user": user, "id": memory_id}
-    texts = json.dumps([text for (text,) in connection.execute(_TEXTS, names)])
-    connection.execute(_REDACT, {**names, "texts": texts, "purged": PURGED_TEXT})
+    _redact(connection, names)
     for statement in (
         "UPDATE memory_history SET other = NULL, why = '' WHERE user = :user AND other_id = :id",
         "DELETE FROM memory_history WHERE user = :user AND memory_id = :id",
@@ -58,6 +60,7 @@ def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int
         _FORGET_RELEVANCE,
         *RULES_ERASURES,
         *FEEDBACK_ERASURES,
+        *QUALITY_ERASURES,
         "DELETE FROM memories WHERE user = :user AND id = :id",
         _ORPHAN_ASPECTS,
     ):
@@ -66,6 +69,32 @@ def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int
     # held only by a dependency of the first: hence again until nothing more goes.
     while connection.execute(_ORPHAN_ENTITIES, names).rowcount:
         pass
+
+
+def _redact(connection: Connection, names: Mapping[str, str]) -> None:
+    """Takes the memory's words out of the history of those it was merged with."""
+    texts = {text for (text,) in connection.execute(_TEXT, names)}
+    texts |= {_state(before).get("content") for (before,) in connection.execute(_STATES, names)}
+    told = {**names, "texts": json.dumps([text for text in texts if text is not None])}
+    for entry, before in connection.execute(_WORN, told).fetchall():
+        state = _state(before)
+        if state.get("content") in texts:
+            state |= {"content": PURGED_TEXT, "tags": []}
+            redacted = json.dumps(state, ensure_ascii=False)
+            connection.execute(_REDACT, {**names, "entry": entry, "before": redacted})
+
+
+def _state(text: str) -> dict[str, Any]:
+    """A memory as it was; nothing at all where that cannot be read any more."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def note(connection: Connection, change: int) -> None:
+    """Tells indexes in memory that something is gone, by the number of the change."""
     # FTS5 keeps deleted words in old segments until they are merged away.
     connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('optimize')")
     # The first tells indexes in memory; the second goes when the traces are gone from the files.
@@ -76,12 +105,18 @@ def erase(connection: sqlite3.Connection, user: str, memory_id: str, change: int
     )
 
 
-def due(connection: sqlite3.Connection) -> str | None:
+def due(connection: Connection) -> str | None:
     """The number of the last purge whose traces were not erased from the files yet."""
     found = connection.execute("SELECT value FROM meta WHERE key = 'purge_due'").fetchone()
     return None if found is None else str(found[0])
 
 
-def settle(connection: sqlite3.Connection, number: str) -> None:
+def settle(connection: Connection, number: str) -> None:
     """Notes that the traces are gone, unless another purge came in between."""
     connection.execute("DELETE FROM meta WHERE key = 'purge_due' AND value = ?", (number,))
+
+
+def is_log_in_use(connection: Connection) -> bool:
+    """Empties the log, unless another connection is in its way."""
+    (is_blocked, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return bool(is_blocked)

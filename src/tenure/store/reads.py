@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from tenure.codec import parse_moment, record_from_dict
-from tenure.errors import Corrupt, InputError
+from tenure.errors import Corrupt, InputError, NotFound
 from tenure.store import rows as codec
-from tenure.types import HistoryEntry, MemoryRecord, Scope
+from tenure.store.sql import Connection
+from tenure.types import EveryScope, HistoryEntry, MemoryRecord, Scope
 
 _HISTORY = """SELECT entry, memory_id, operation, at, actor, action, why, before, other, other_id,
     undone FROM memory_history """
@@ -23,7 +24,7 @@ _NEXT_BEFORE = """SELECT before FROM memory_history
 class SqliteReads:
     """Records and history out of one connection."""
 
-    def __init__(self, connection: sqlite3.Connection, damaged: set[int] | None = None) -> None:
+    def __init__(self, connection: Connection, damaged: set[int] | None = None) -> None:
         self.connection = connection
         self._damaged = set() if damaged is None else damaged
 
@@ -52,15 +53,16 @@ class SqliteReads:
         try:
             return self.connection.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
-            if "decode to UTF-8" not in str(error):
+            own = self.connection
+            if "decode to UTF-8" not in str(error) or not isinstance(own, sqlite3.Connection):
                 raise
         # A text that is no text any more ends the whole query: read anew, in a way that makes
         # something of every byte. Its hash will not fit.
-        plain, self.connection.text_factory = self.connection.text_factory, _any_text
+        plain, own.text_factory = own.text_factory, _any_text
         try:
-            return self.connection.execute(statement, values).fetchall()
+            return own.execute(statement, values).fetchall()
         finally:
-            self.connection.text_factory = plain
+            own.text_factory = plain
 
     def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
         """All changes of a memory, oldest first."""
@@ -83,10 +85,31 @@ class SqliteReads:
             limit=(limit,),
         )
 
-    def damaged_history(self) -> Iterator[str]:
-        """What is wrong with the history entries of all users."""
+    def merge_entry(self, user: str, entry: int) -> HistoryEntry:
+        """One merge by its history entry; NotFound otherwise."""
+        found = self._entries(
+            user, "WHERE user = ? AND entry = ? AND action = 'merge'", (user, entry)
+        )
+        if not found:
+            raise NotFound(f"there is no merge {entry}", hint="`tenure merges` lists them")
+        return found[0]
+
+    def merges_before(self, user: str, before: int, limit: int) -> list[HistoryEntry]:
+        """The latest merges of a user before an entry, newest first."""
+        return self._entries(
+            user,
+            "WHERE user = ? AND action = 'merge' AND entry < ?",
+            (user, before),
+            order="ORDER BY entry DESC LIMIT ?",
+            limit=(limit,),
+        )
+
+    def damaged_history(self, user: str | None = None) -> Iterator[str]:
+        """What is wrong with the history entries, of one user or of all."""
+        every = "SELECT at, before, other FROM memory_history"
         for at, before, other in self.connection.execute(
-            "SELECT at, before, other FROM memory_history"
+            every if user is None else f"{every} WHERE user = ?",
+            () if user is None else (user,),
         ):
             try:
                 _moment(at), _record(before), _record(other)
@@ -129,12 +152,15 @@ class SqliteReads:
         return now[0] if now else None
 
     def visible_scopes(self, scope: Scope) -> list[int]:
-        """The scopes a query may see: its own project's and agent's, and those of none."""
+        """The scopes a query may see: its own project's and agent's, and those of none.
+
+        One that asks for everything of a user sees all of them.
+        """
         found = self.connection.execute(
-            """SELECT scope FROM scopes WHERE user = ?
-                AND (agent IS NULL OR agent = ?) AND (project IS NULL OR project = ?)
+            """SELECT scope FROM scopes WHERE user = ? AND (? = 1
+                OR (agent IS NULL OR agent = ?) AND (project IS NULL OR project = ?))
                 ORDER BY scope""",
-            (scope.user, scope.agent, scope.project),
+            (scope.user, int(isinstance(scope, EveryScope)), scope.agent, scope.project),
         )
         return [number for (number,) in found]
 

@@ -8,6 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tenure.codec import moment_text, parse_moment, source_to_dict
 from tenure.errors import Corrupt, InputError
 from tenure.types import MemoryRecord, Source
@@ -35,6 +38,16 @@ DURABLE = (
     "updated_at",
     "superseded_by",
     "deleted_at",
+)
+MEMORY_COLUMNS = (
+    *(name for name in DURABLE if name not in ("agent", "project")),
+    "scope",
+    "words",
+    "content_hash",
+    "session_key",
+    "turn",
+    "change",
+    "row_hash",
 )
 SELECT_RECORD = """
     SELECT m.row, m.id, m.content, m.kind, m.user, s.agent, s.project, m.provenance, m.origin,
@@ -116,3 +129,10 @@ def decode(row: Sequence[Any]) -> MemoryRecord:
         dimension=dimension,
         **fields,
     )
+
+
+def vector_blob(vector: NDArray[np.float32], dimension: int) -> bytes:
+    """A unit vector as bytes; nothing at all for the zero vector, which means there is none."""
+    if vector.shape != (dimension,) or not np.isfinite(vector).all():
+        raise InputError(f"a vector must have {dimension} finite numbers")
+    return np.ascontiguousarray(vector, np.float32).tobytes() if np.any(vector) else b""

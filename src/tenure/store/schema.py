@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tenure.store.schema_feedback import FEEDBACK_STATEMENTS
 from tenure.store.schema_predictor import PREDICTOR
+from tenure.store.schema_quality import QUALITY_STATEMENTS
 from tenure.store.schema_rules import RULES_STATEMENTS
 
 
@@ -335,4 +336,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(2, "sessions", _SESSIONS),
     Migration(3, "predictor", PREDICTOR),
     Migration(4, "feedback", (*FEEDBACK_STATEMENTS, *RULES_STATEMENTS)),
+    Migration(5, "quality", QUALITY_STATEMENTS),
 )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,9 +15,10 @@ from tenure.rank.hybrid import match_sessions
 from tenure.rank.scores import PROVENANCE_LADDER, standing
 from tenure.store.base import BoolArray, FloatArray, IntArray, Pool, Search
 from tenure.store.index import Entry, MemoryIndex
+from tenure.store.sql import Connection
 from tenure.store.stems import Stemmer
 from tenure.store.view import View, top
-from tenure.text.terms import choose_terms, fts_query
+from tenure.text.terms import choose_terms
 
 # What stands in identifiers' parts and tags counts half of what stands in the text itself.
 WORDS_COLUMN_WEIGHT = 0.5
@@ -29,60 +28,68 @@ RARE_SHARE = 0.02
 RARE_ROWS = 3
 RARE_WORDS_MIN = 2
 _LOAD_ROWS = 4_096
-# What one step of merging may write; others may write between two of them.
-MERGE_PAGES = 64
 _WIDENING = 4
 _SECONDS_PER_DAY = 86_400.0
 EPOCH_JULIAN_DAY = 2_440_587.5
 _ENTRY_COLUMNS = tuple(item.name for item in fields(Entry))[:9]
 
 
-def document_frequencies(
-    connection: sqlite3.Connection, stems: Mapping[str, tuple[str, ...]]
-) -> dict[str, int]:
-    """In how many memories each term occurs; a term of several words as often as its rarest."""
-    wanted = sorted({stem for tokens in stems.values() for stem in tokens})
-    found = dict(
-        connection.execute(
-            "SELECT term, doc FROM memories_vocabulary"
-            " WHERE term IN (SELECT value FROM json_each(?))",
-            (json.dumps(wanted),),
-        ).fetchall()
-    )
+class Words(Protocol):
+    """The full-text index of a store."""
+
+    def frequencies(self, stems: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+        """In how many memories each term occurs; one of several words as often as its rarest."""
+
+    def hits(
+        self, terms: Sequence[str], scopes: Sequence[int], limit: int
+    ) -> tuple[IntArray, FloatArray]:
+        """Rows of the best hits for any of the terms in these scopes with their BM25 scores."""
+
+    def rows(self, term: str) -> IntArray:
+        """The rows that have a term, ascending; asked for once in a search."""
+
+
+class Vectors(Protocol):
+    """The vectors of what is open to a search."""
+
+    def cosines(self, query: FloatArray, limit: int) -> tuple[FloatArray, FloatArray]:
+        """By slot raw and centred cosines, of at least the best `limit`; NaN where unknown."""
+
+    def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
+        """Fills in what is missing of these slots."""
+
+    def mean_cosine(self, centred: FloatArray) -> float:
+        """The mean centred cosine of all that is open."""
+
+    def vectors(self, slots: IntArray) -> FloatArray:
+        """The vectors of slots, zero where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What is searched: the look at the index, and the two ways to find something in it."""
+
+    connection: Connection
+    stemmer: Stemmer
+    view: View
+    scopes: list[int]
+    words: Words
+    vectors: Vectors
+
+
+def rarest(stems: Mapping[str, tuple[str, ...]], found: Mapping[str, int]) -> dict[str, int]:
+    """By term the count of the rarest of its stems."""
     return {
         term: min(found.get(stem, 0) for stem in tokens) for term, tokens in stems.items() if tokens
     }
 
 
-def text_leg(
-    connection: sqlite3.Connection, search: Search, scopes: Sequence[int], terms: Sequence[str]
-) -> tuple[IntArray, FloatArray]:
-    """The best full-text hits in these scopes with their BM25 scores, best first."""
-    if not terms or not scopes:
-        return np.empty(0, np.int64), np.empty(0, np.float32)
-    found = connection.execute(
-        f"""SELECT f.rowid, -bm25(memories_fts, 1.0, {WORDS_COLUMN_WEIGHT}) AS score
-            FROM memories_fts f CROSS JOIN memory_stats t ON t.row = f.rowid
-            WHERE memories_fts MATCH ? AND t.scope IN (SELECT value FROM json_each(?))
-            ORDER BY score DESC, f.rowid LIMIT ?""",  # noqa: S608 - a constant of ours
-        (fts_query(terms), json.dumps(list(scopes)), search.text_limit),
-    ).fetchall()
-    rows, scores = zip(*found, strict=True) if found else ((), ())
-    return np.array(rows, np.int64), np.maximum(np.array(scores, np.float32), np.float32(0.0))
-
-
-def open_hits(
-    connection: sqlite3.Connection,
-    search: Search,
-    scopes: Sequence[int],
-    view: View,
-    terms: Sequence[str],
-) -> tuple[IntArray, FloatArray]:
+def open_hits(ground: Ground, search: Search, terms: Sequence[str]) -> tuple[IntArray, FloatArray]:
     """The slots and scores of the best open hits; what is not open takes nobody's place."""
     limit = search.text_limit
     while True:
-        rows, found = text_leg(connection, replace(search, text_limit=limit), scopes, terms)
-        slots = view.open_slots_of(rows)
+        rows, found = ground.words.hits(terms, ground.scopes, limit)
+        slots = ground.view.open_slots_of(rows)
         is_open = slots >= 0
         if len(rows) < limit or np.count_nonzero(is_open) >= search.text_limit:
             return slots[is_open][: search.text_limit], found[is_open][: search.text_limit]
@@ -114,26 +121,7 @@ class Sessions:
         return found
 
 
-class Postings:
-    """The rows of every memory that has a term, asked for once in a search."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._known: dict[str, IntArray] = {}
-
-    def rows(self, term: str) -> IntArray:
-        """The rows that have a term, ascending."""
-        if term not in self._known:
-            # One long text comes over three times as fast as thousands of small rows.
-            (found,) = self._connection.execute(
-                "SELECT group_concat(rowid) FROM memories_fts WHERE memories_fts MATCH ?",
-                (fts_query((term,)),),
-            ).fetchone()
-            self._known[term] = np.fromstring(found or "", np.int64, sep=",")
-        return self._known[term]
-
-
-def session_leg(postings: Postings, view: View, terms: Sequence[str]) -> Sessions:
+def session_leg(words: Words, view: View, terms: Sequence[str]) -> Sessions:
     """How well every session matches as one text, made of what its strongest source said.
 
     Words spread over a session add up here, without a second index. What an assistant says at
@@ -156,10 +144,10 @@ def session_leg(postings: Postings, view: View, terms: Sequence[str]) -> Session
     length = lengths[np.arange(len(lengths)), strongest]
     hits = []
     for term in terms:
-        found = view.open_slots_of(postings.rows(term))
+        found = view.open_slots_of(words.rows(term))
         hits.append(view.sessions(found[(found >= 0) & leads[found]]))
-    words = match_sessions(hits, length).astype(np.float32)
-    return Sessions(words, leads, int(np.count_nonzero(length)))
+    found_words = match_sessions(hits, length).astype(np.float32)
+    return Sessions(found_words, leads, int(np.count_nonzero(length)))
 
 
 def _ladder_steps(view: View, slots: IntArray) -> IntArray:
@@ -178,45 +166,32 @@ class Legs:
     raw: FloatArray
     cosines: FloatArray
     rare_hits: tuple[int, ...]
-    postings: Postings
 
 
-def merge(pages: int, connection: sqlite3.Connection) -> bool:
-    """Merges some pieces of the full-text index, for many make searches slow; False when done."""
-    before = connection.total_changes
-    connection.execute(
-        "INSERT INTO memories_fts (memories_fts, rank) VALUES ('merge', ?)", (pages,)
-    )
-    # One change is the command itself.
-    return connection.total_changes - before > 1
-
-
-def both_legs(
-    connection: sqlite3.Connection, stemmer: Stemmer, view: View, search: Search, scopes: list[int]
-) -> Legs:
+def both_legs(ground: Ground, search: Search) -> Legs:
     """Runs both searches over what is open."""
+    view, words = ground.view, ground.words
     # Words and phrases together: each question to the tokenizer costs as much as its answer.
-    stems = stemmer.tokens_of((*search.terms, *search.phrases))
-    frequencies = document_frequencies(connection, {term: stems[term] for term in search.terms})
+    stems = ground.stemmer.tokens_of((*search.terms, *search.phrases))
+    frequencies = words.frequencies({term: stems[term] for term in search.terms})
     terms = choose_terms(frequencies, view.count, search.posting_budget)
     kept = {token for term in terms for token in stems[term]}
     phrases = [text for text in search.phrases if kept.issuperset(stems[text])]
-    hits, text_scores = open_hits(connection, search, scopes, view, (*terms, *phrases))
-    best = view.rows(hits[: search.hit_limit])
-    postings, rare = Postings(connection), []
+    hits, text_scores = open_hits(ground, search, (*terms, *phrases))
+    best, rare = view.rows(hits[: search.hit_limit]), []
     if len(best):
         single = {term: rows for term, rows in frequencies.items() if len(stems[term]) == 1}
         # Words of one stem are one word.
-        found = rare_terms(postings, view, single, terms)
+        found = rare_terms(words, view, single, terms)
         rare = list({stems[term]: term for term in found}.values())
     vector = search.vector if search.vector is not None else np.empty(0, np.float32)
-    raw, cosines = view.cosines(vector)
-    shared = rare_hits(postings, best, rare)
-    return Legs(terms, hits, text_scores, raw, cosines, shared, postings)
+    raw, cosines = ground.vectors.cosines(vector, search.vector_limit)
+    shared = rare_hits(words, best, rare)
+    return Legs(terms, hits, text_scores, raw, cosines, shared)
 
 
 def rare_terms(
-    postings: Postings, view: View, frequencies: dict[str, int], terms: Sequence[str]
+    words: Words, view: View, frequencies: dict[str, int], terms: Sequence[str]
 ) -> list[str]:
     """The words that are in so few of the open memories that sharing them says something.
 
@@ -225,7 +200,7 @@ def rare_terms(
     limit = max(RARE_ROWS, RARE_SHARE * int(np.count_nonzero(view.open)))
 
     def open_count(term: str) -> int:
-        return int(np.count_nonzero(view.open_slots_of(postings.rows(term)) >= 0))
+        return int(np.count_nonzero(view.open_slots_of(words.rows(term)) >= 0))
 
     return [
         term
@@ -234,13 +209,13 @@ def rare_terms(
     ]
 
 
-def rare_hits(postings: Postings, rows: IntArray, terms: Sequence[str]) -> tuple[int, ...]:
+def rare_hits(words: Words, rows: IntArray, terms: Sequence[str]) -> tuple[int, ...]:
     """Those of the rows that have at least two of the terms."""
     if len(terms) < RARE_WORDS_MIN or not len(rows):
         return ()
     found = np.zeros(len(rows), np.int64)
     for term in terms:
-        having = postings.rows(term)
+        having = words.rows(term)
         if not len(having):
             continue
         at = np.minimum(np.searchsorted(having, rows), len(having) - 1)
@@ -248,26 +223,21 @@ def rare_hits(postings: Postings, rows: IntArray, terms: Sequence[str]) -> tuple
     return tuple(rows[found >= RARE_WORDS_MIN].tolist())
 
 
-def run(
-    connection: sqlite3.Connection,
-    stemmer: Stemmer,
-    index: MemoryIndex,
-    search: Search,
-    scopes: list[int],
-) -> Pool:
+def run(ground: Ground, search: Search) -> Pool:
     """Both legs, joined, with the turns up to two steps beside every hit."""
-    view = open_view(index, search, scopes)
-    legs = both_legs(connection, stemmer, view, search, scopes)
+    view = ground.view
+    legs = both_legs(ground, search)
     found = united(view, legs.hits, top(legs.cosines, search.vector_limit))
-    return joined(view, legs, with_neighbours(view, found))
+    return joined(ground, legs, with_neighbours(view, found))
 
 
-def joined(view: View, legs: Legs, slots: IntArray) -> Pool:
+def joined(ground: Ground, legs: Legs, slots: IntArray) -> Pool:
     """What is known about slots, which are sorted and hold all text hits."""
+    view, cosines = ground.view, legs.cosines
     text = np.zeros(len(slots), np.float32)
     text[np.searchsorted(slots, legs.hits)] = legs.text_scores
-    cosines = legs.cosines
-    sessions = session_leg(legs.postings, view, legs.terms)
+    ground.vectors.complete(legs.raw, cosines, slots)
+    sessions = session_leg(ground.words, view, legs.terms)
     return Pool(
         rows=view.rows(slots),
         text=text,
@@ -283,7 +253,7 @@ def joined(view: View, legs: Legs, slots: IntArray) -> Pool:
         leads=sessions.leads[slots],
         session_words=sessions.words_of(view.sessions(slots)),
         session_count=sessions.count,
-        mean_cosine=float(np.nanmean(cosines)) if np.isfinite(cosines).any() else 0.0,
+        mean_cosine=ground.vectors.mean_cosine(cosines),
         mean_length_chars=view.mean_length_chars(),
         rare_hits=legs.rare_hits,
     )
@@ -311,7 +281,7 @@ def _positions(slots: IntArray, wanted: IntArray) -> IntArray:
     return np.where((wanted >= 0) & (slots[at] == wanted), at, -1)
 
 
-def numbers(connection: sqlite3.Connection) -> dict[str, int]:
+def numbers(connection: Connection) -> dict[str, int]:
     """The numbers by which copies in memory know that the store has changed."""
     noted = dict(
         connection.execute("SELECT key, CAST(value AS INTEGER) FROM meta WHERE key <> 'serving'")
@@ -322,7 +292,7 @@ def numbers(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def synchronise(
-    connection: sqlite3.Connection, index: MemoryIndex, user: str, embedder: int | None
+    connection: Connection, index: MemoryIndex, user: str, embedder: int | None
 ) -> None:
     """Takes over what was committed since the index last looked, by us or another process."""
     noted = numbers(connection)
@@ -347,11 +317,12 @@ def synchronise(
         )
         while batch := cursor.fetchmany(_LOAD_ROWS):
             index.remove([row[0] for row in batch if not row[-1]])
-            _take_in(index, [_entry(row) for row in batch if row[-1]])
+            take_in(index, [entry_of(row) for row in batch if row[-1]])
         index.change = noted["change"]
 
 
-def _entry(row: Sequence[Any]) -> Entry:
+def entry_of(row: Sequence[Any]) -> Entry:
+    """One memory out of the columns that `synchronise` reads."""
     importance, created_day, is_trusted, until_day = row[9:13]
     known = dict(zip(_ENTRY_COLUMNS, row[:9], strict=True))
     return Entry(
@@ -362,7 +333,7 @@ def _entry(row: Sequence[Any]) -> Entry:
     )
 
 
-def _take_in(index: MemoryIndex, entries: Sequence[Entry]) -> None:
+def take_in(index: MemoryIndex, entries: Sequence[Entry]) -> None:
     """Adds entries; a damaged row that holds nonsense must not take the others from a search."""
     nonsense = (TypeError, ValueError, OverflowError)
     try:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from tenure.codec import moment_text
 from tenure.errors import Corrupt, NotFound
 from tenure.rank.history import Past
-from tenure.store.engine import Engine
 from tenure.store.past import PastIndex
 from tenure.store.session_rows import (
     SELECT_CANDIDATE,
@@ -38,6 +37,7 @@ from tenure.store.sessions import (
     ShownRow,
     Spending,
 )
+from tenure.store.sql import Reader
 from tenure.store.sqlite_sessions import no_session
 from tenure.store.taught import stored_vectors
 from tenure.types import Scope, SessionMemory, Turn
@@ -51,14 +51,14 @@ _OF_SESSION = "session = (SELECT session FROM sessions WHERE user = ? AND key = 
 class SqliteSessionReads:
     """Sessions, what they were shown and what they taught."""
 
-    _engine: Engine
+    _engine: Reader
 
     def __init__(self) -> None:
         self._pasts: dict[str, PastIndex] = {}
         self._past_lock = threading.Lock()
         self._secret: bytes | None = None
         # By user the state of learning for which the counts were made.
-        self._judged: dict[str, tuple[str | None, tuple[int, int]]] = {}
+        self._judged: dict[str, tuple[int | None, tuple[int, int]]] = {}
 
     # -- sessions -------------------------------------------------------------------------
 
@@ -192,8 +192,9 @@ class SqliteSessionReads:
         found: dict[str, list[Proof]] = {}
         for memory_id in memory_ids:
             rows = self._all(
-                """SELECT s.key, s.started_at, json_extract(c.label_parts, '$.agent'), c.label,
-                        json_extract(c.label_parts, '$.rule') = 'known'
+                """SELECT s.key, s.started_at,
+                        CAST(json_extract(c.label_parts, '$.agent') AS DOUBLE PRECISION),
+                        c.label, json_extract(c.label_parts, '$.rule') = 'known'
                     FROM session_memories c JOIN sessions s ON s.session = c.session
                     WHERE c.memory_id = ? AND c.was_injected = 1 AND c.label IS NOT NULL
                         AND s.user = ?
@@ -265,8 +266,7 @@ class SqliteSessionReads:
         return [(name, many, moment(last)) for name, many, last in rows]
 
     def judged_counts(self, user: str) -> tuple[int, int]:
-        found = self._one("SELECT value FROM meta WHERE key = 'learned'", ())
-        learned = found[0] if found else None
+        learned = self._last_lesson(user)
         known = self._judged.get(user)
         if known is None or known[0] != learned:
             counts = self._one(
@@ -277,6 +277,11 @@ class SqliteSessionReads:
             total, excluded = counts or (0, 0)
             known = self._judged[user] = (learned, (total - excluded, excluded))
         return known[1]
+
+    def _last_lesson(self, user: str) -> int | None:
+        """The number of what was learned last."""
+        found = self._one("SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'learned'", ())
+        return int(found[0]) if found else None
 
     def secret(self) -> bytes:
         if self._secret is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 
 from tenure.codec import moment_text
 from tenure.store.sessions import Event, Spending
+from tenure.store.sql import Connection
 
 EVENT_LIMIT = 50_000
 
@@ -15,25 +15,15 @@ EVENT_LIMIT = 50_000
 class SqliteEvents:
     """What a transaction writes down for people to see."""
 
-    connection: sqlite3.Connection
+    connection: Connection
 
     def log_events(self, user: str, events: Sequence[Event]) -> None:
+        if not events:
+            return
         self.connection.executemany(
             """INSERT INTO events (user, at, category, name, session_key, memory_id, request_id,
                 details) VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
-            [
-                (
-                    user,
-                    moment_text(event.at),
-                    event.category,
-                    event.name,
-                    event.session_key,
-                    event.memory_id,
-                    event.request_id,
-                    json.dumps(dict(event.details), ensure_ascii=False, default=str),
-                )
-                for event in events
-            ],
+            event_rows(user, events),
         )
         self.connection.execute(
             "DELETE FROM events WHERE event <= (SELECT max(event) FROM events) - ?",
@@ -54,3 +44,20 @@ class SqliteEvents:
                 spending.cost,
             ),
         )
+
+
+def event_rows(user: str, events: Sequence[Event]) -> list[tuple[str | None, ...]]:
+    """Events as their table has them, but for the number."""
+    return [
+        (
+            user,
+            moment_text(event.at),
+            event.category,
+            event.name,
+            event.session_key,
+            event.memory_id,
+            event.request_id,
+            json.dumps(dict(event.details), ensure_ascii=False, default=str),
+        )
+        for event in events
+    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -13,7 +12,6 @@ from tenure.codec import moment_text
 from tenure.errors import Corrupt, InputError, NotFound
 from tenure.rank.belief import Belief
 from tenure.rank.feedback.risk import Tally
-from tenure.store.engine import Engine
 from tenure.store.feedback import (
     TEXTS,
     Contested,
@@ -26,12 +24,15 @@ from tenure.store.feedback import (
 )
 from tenure.store.reads import SqliteReads, as_json
 from tenure.store.session_rows import moment
+from tenure.store.sql import Connection, Reader
 from tenure.types import Scope
 from tenure.world import ID_LENGTH
 
 # As with sessions: what was said longer ago than this has faded anyway.
 TESTIMONY_PER_MEMORY = 100
 PREFIX_LENGTH_MIN = 4
+# A limit that limits nothing.
+EVERYTHING = 2**62
 _PLAIN = (
     *("user", "id", "project", "agent", "session_key", "origin", "signal", "polarity"),
     *("status", "reason", "domain", "quality", "memory_id", "occurrence"),
@@ -49,14 +50,14 @@ _REPLACE = (
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM feedback_events WHERE user = :user"  # noqa: S608
 _SAID = """SELECT at, witness, value, session_key FROM feedback_evidence
     WHERE user = ? AND memory_id = ? ORDER BY feedback_id DESC LIMIT ?"""
-_SIDES = "sum(polarity > 0), sum(polarity < 0)"
+_SIDES = "count(*) FILTER (WHERE polarity > 0), count(*) FILTER (WHERE polarity < 0)"
 _SINCE = "polarity <> 0 AND (:since IS NULL OR at >= :since)"
 
 
 class SqliteFeedback:
     """What a transaction can do with feedback."""
 
-    connection: sqlite3.Connection
+    connection: Connection
 
     def add_feedback(self, event: FeedbackEvent) -> None:
         self.connection.execute(_INSERT, _values(event))
@@ -67,7 +68,8 @@ class SqliteFeedback:
     def put_wording(self, scope: Scope, fingerprint: str, memory_id: str) -> None:
         self.connection.execute(
             """INSERT INTO feedback_wordings VALUES (?, ?, ?, ?, ?)
-                ON CONFLICT DO UPDATE SET memory_id = excluded.memory_id""",
+                ON CONFLICT (user, agent, project, fingerprint)
+                DO UPDATE SET memory_id = excluded.memory_id""",
             (*_place(scope), fingerprint, memory_id),
         )
 
@@ -75,7 +77,8 @@ class SqliteFeedback:
         now = moment_text(at)
         (count,) = self.connection.execute(
             """INSERT INTO feedback_lessons VALUES (?, ?, ?, 1, ?, ?)
-                ON CONFLICT DO UPDATE SET report_count = report_count + 1,
+                ON CONFLICT (user, memory_id) DO UPDATE SET
+                    report_count = feedback_lessons.report_count + 1,
                     last_at = excluded.last_at
                 RETURNING report_count""",
             (user, memory_id, polarity, now, now),
@@ -86,7 +89,10 @@ class SqliteFeedback:
         self, user: str, feedback_id: str, said: Mapping[str, Testimony]
     ) -> dict[str, list[Testimony]]:
         self.connection.executemany(
-            "INSERT OR REPLACE INTO feedback_evidence VALUES (?, ?, ?, ?, ?, ?, ?)",
+            """INSERT INTO feedback_evidence VALUES (?, ?, ?, ?, ?, ?, ?)
+                ON CONFLICT (user, memory_id, feedback_id) DO UPDATE SET at = excluded.at,
+                    witness = excluded.witness, value = excluded.value,
+                    session_key = excluded.session_key""",
             [
                 (
                     user,
@@ -104,7 +110,10 @@ class SqliteFeedback:
 
     def put_beliefs(self, user: str, beliefs: Mapping[str, Belief]) -> None:
         self.connection.executemany(
-            "INSERT OR REPLACE INTO memory_beliefs VALUES (?, ?, ?, ?, ?, ?, ?)",
+            """INSERT INTO memory_beliefs VALUES (?, ?, ?, ?, ?, ?, ?)
+                ON CONFLICT (user, memory_id) DO UPDATE SET support = excluded.support,
+                    doubt = excluded.doubt, undecided = excluded.undecided,
+                    as_of_day = excluded.as_of_day, is_contested = excluded.is_contested""",
             [
                 (
                     user,
@@ -123,7 +132,7 @@ class SqliteFeedback:
 class SqliteFeedbackReads:
     """What can be asked about feedback."""
 
-    _engine: Engine
+    _engine: Reader
     damaged: set[int]
 
     def feedback_event(self, user: str, prefix: str) -> FeedbackEvent:
@@ -180,11 +189,11 @@ class SqliteFeedbackReads:
     ) -> tuple[int, int]:
         ((positive, negative),) = self._rows(
             f"""SELECT {_SIDES} FROM (SELECT polarity FROM feedback_events
-                WHERE user = :user AND {_SINCE} ORDER BY at DESC LIMIT :limit)""",  # noqa: S608
+                WHERE user = :user AND {_SINCE} ORDER BY at DESC LIMIT :limit) AS latest""",  # noqa: S608
             {
                 "user": user,
                 "since": None if since is None else moment_text(since),
-                "limit": -1 if limit is None else limit,
+                "limit": EVERYTHING if limit is None else limit,
             },
         )
         return positive or 0, negative or 0
@@ -254,7 +263,7 @@ def _place(scope: Scope) -> tuple[str, str, str]:
     return scope.user, scope.agent or "", scope.project or ""
 
 
-def _testimony(connection: sqlite3.Connection, user: str, memory_id: str) -> list[Testimony]:
+def _testimony(connection: Connection, user: str, memory_id: str) -> list[Testimony]:
     rows = connection.execute(_SAID, (user, memory_id, TESTIMONY_PER_MEMORY))
     return [Testimony(moment(at), witness, value, key) for at, witness, value, key in rows]
 

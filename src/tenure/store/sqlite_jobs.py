@@ -13,7 +13,6 @@ from typing import Any
 
 from tenure.codec import moment_text, parse_moment
 from tenure.errors import Conflict, InputError, NotFound
-from tenure.store.engine import Engine
 from tenure.store.jobs import (
     JOB_STATES,
     LEASE_LENGTH_MAX,
@@ -24,6 +23,7 @@ from tenure.store.jobs import (
     Lease,
 )
 from tenure.store.reads import SqliteReads, as_json
+from tenure.store.sql import Reader
 
 _COLUMNS = tuple(field.name for field in fields(Job))
 _MOMENTS = ("due_at", "created_at", "leased_until", "finished_at")
@@ -37,9 +37,16 @@ _ABANDONED = """state = 'running'
 # Each condition walks its part of the index `jobs_by_due` in order and stops at the first job.
 _FIRST = f"""{_OF_KINDS} AND job NOT IN (SELECT value FROM json_each(:skip))
     ORDER BY due_at, job LIMIT 1"""  # noqa: S608 - ours
+_TO_PARK = f"{_ABANDONED} AND {_OF_KINDS} AND attempt_count >= :attempt_max"
 _PARK = f"""UPDATE jobs SET state = 'parked', lease = NULL, leased_until = NULL,
         error = 'whoever ran it died or took too long, ' || attempt_count || ' times'
-    WHERE {_ABANDONED} AND {_OF_KINDS} AND attempt_count >= :attempt_max"""  # noqa: S608 - ours
+    WHERE {_TO_PARK}"""  # noqa: S608 - ours
+# The same where several may ask at once: what others hold at this moment is not waited for.
+SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
+PARK_UNLOCKED = _PARK.replace(
+    _TO_PARK,
+    f"job IN (SELECT job FROM jobs WHERE {_TO_PARK}{SKIP_LOCKED})",  # noqa: S608 - ours
+)
 _KEEP = """UPDATE jobs SET stage = :stage, state = :state, attempt_count = :attempt_count,
         due_at = :due_at, lease = :lease, leased_until = :leased_until, error = :error,
         finished_at = :finished_at
@@ -51,7 +58,7 @@ _NEXT = f"""SELECT min(at) FROM (
         WHERE state = 'queued' AND {_OF_KINDS}
     UNION ALL
     SELECT CASE WHEN leased_until <= :lease_max THEN leased_until ELSE :now END FROM jobs
-        WHERE state = 'running' AND {_OF_KINDS})"""  # noqa: S608 - ours
+        WHERE state = 'running' AND {_OF_KINDS}) AS moments"""  # noqa: S608 - ours
 
 
 class SqliteJobRows(SqliteReads):
@@ -71,6 +78,12 @@ class SqliteJobRows(SqliteReads):
 
 class SqliteJobs(SqliteJobRows):
     """The verbs of the job queue, for one transaction."""
+
+    # By its number alone: whatever got damaged in its row, a job can be changed.
+    _KEEP = _KEEP
+    _PARK = _PARK
+    # What follows the question for the first job.
+    _LOCKED = ""
 
     def put_job(self, user: str, kind: str, key: str, due_at: datetime) -> bool:
         at = moment_text(due_at)
@@ -105,11 +118,11 @@ class SqliteJobs(SqliteJobRows):
             "skip": as_json(skip),
             "attempt_max": PARK_AFTER_ATTEMPTS,
         }
-        self.connection.execute(_PARK, values)
+        self.connection.execute(self._PARK, values)
         found = [
             job
             for condition in (_DUE, _ABANDONED)
-            for job in self.find_jobs(f"{condition} AND {_FIRST}", values)
+            for job in self.find_jobs(f"{condition} AND {_FIRST}{self._LOCKED}", values)
         ]
         if not found:
             return None
@@ -148,7 +161,7 @@ class SqliteJobs(SqliteJobRows):
     def _keep_held(self, job: Job, **changes: Any) -> Job:
         changed = replace(job, **changes)
         known = {"known_lease": job.lease, "known_stage": job.stage}
-        kept = self.connection.execute(_KEEP + _AS_KNOWN, {**_values(changed), **known})
+        kept = self.connection.execute(self._KEEP + _AS_KNOWN, {**_values(changed), **known})
         if kept.rowcount != 1:
             raise Conflict(
                 f"the job {job.kind} {job.key!r} is in other hands by now",
@@ -159,14 +172,14 @@ class SqliteJobs(SqliteJobRows):
     def _keep(self, job: Job, **changes: Any) -> Job:
         """Changes a job that was read in this transaction."""
         changed = replace(job, **changes)
-        self.connection.execute(_KEEP, _values(changed))
+        self.connection.execute(self._KEEP, _values(changed))
         return changed
 
 
 class SqliteJobReads:
     """What can be asked of an SQLite store about jobs."""
 
-    _engine: Engine
+    _engine: Reader
 
     def jobs(self, user: str | None, state: JobState | None, limit: int) -> list[Job]:
         conditions = [
@@ -174,7 +187,8 @@ class SqliteJobReads:
             *([] if user is None else ["user = :user"]),
             *([] if state is None else ["state = :state"]),
         ]
-        with self._engine.read() as connection:
+        engine = self._engine
+        with engine.read_across() if user is None else engine.read() as connection:
             return SqliteJobRows(connection).find_jobs(
                 f"{' AND '.join(conditions)} ORDER BY job DESC LIMIT :limit",
                 {"user": user, "state": state, "limit": limit},
@@ -185,12 +199,12 @@ class SqliteJobReads:
             return SqliteJobRows(connection).named_job(user, kind, key)
 
     def job_counts(self) -> dict[JobState, int]:
-        with self._engine.read() as connection:
+        with self._engine.read_across() as connection:
             found = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state"))
         return {state: found.get(state, 0) for state in JOB_STATES}
 
     def oldest_due(self, now: datetime) -> datetime | None:
-        with self._engine.read() as connection:
+        with self._engine.read_across() as connection:
             (at,) = connection.execute(
                 f"SELECT min(due_at) FROM jobs WHERE ({_DUE}) OR ({_ABANDONED})",  # noqa: S608
                 _limits(now),
@@ -198,7 +212,7 @@ class SqliteJobReads:
         return None if at is None else min(_moment(at), now)
 
     def next_job_at(self, now: datetime, kinds: Collection[str]) -> datetime | None:
-        with self._engine.read() as connection:
+        with self._engine.read_across() as connection:
             (at,) = connection.execute(_NEXT, {**_limits(now), "kinds": as_json(kinds)}).fetchone()
         return None if at is None else max(_moment(at), now)
 

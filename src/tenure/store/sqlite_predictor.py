@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 from tenure.codec import moment_text
 from tenure.errors import NotFound
 from tenure.rank.influence import ALPHAS, Margins
-from tenure.store.engine import Engine
 from tenure.store.predictor import (
     Comparison,
     ComparisonQuery,
@@ -24,6 +22,7 @@ from tenure.store.predictor import (
     TrainingRun,
 )
 from tenure.store.session_rows import moment
+from tenure.store.sql import Connection, Reader
 from tenure.store.taught import taught_sessions
 
 _SESSION = "(SELECT session FROM sessions WHERE user = :user AND key = :session_key)"
@@ -57,7 +56,7 @@ _WINNERS = {
 class SqlitePredictor:
     """What a transaction can do with the predictor's records."""
 
-    connection: sqlite3.Connection
+    connection: Connection
 
     def set_predictor_state(self, user: str, state: str) -> None:
         self.connection.execute(
@@ -88,15 +87,16 @@ class SqlitePredictor:
     def choose_canary(self, user: str, key: str, at: datetime, limit: int) -> None:
         names = {"user": user, "session_key": key, "at": moment_text(at), "limit": limit}
         self.connection.execute(
-            """INSERT OR IGNORE INTO predictor_canary
+            """INSERT INTO predictor_canary
                 SELECT session, user, :at, NULL FROM sessions
-                WHERE user = :user AND key = :session_key""",
+                WHERE user = :user AND key = :session_key
+                ON CONFLICT (session) DO NOTHING""",
             names,
         )
         self.connection.execute(
             """UPDATE predictor_canary SET retired_at = :at WHERE session IN (
                 SELECT session FROM predictor_canary WHERE user = :user AND retired_at IS NULL
-                ORDER BY chosen_at DESC, session DESC LIMIT -1 OFFSET :limit)""",
+                ORDER BY chosen_at DESC, session DESC LIMIT 1000000 OFFSET :limit)""",
             names,
         )
 
@@ -109,8 +109,10 @@ class SqlitePredictor:
 
     def offer_calibration(self, user: str, items: Sequence[Rated]) -> None:
         self.connection.executemany(
-            f"INSERT OR IGNORE INTO predictor_calibration VALUES ({_SESSION}, :memory_id, :user,"  # noqa: S608
-            " :judge_label, :offered_at, NULL, NULL)",
+            """INSERT INTO predictor_calibration
+                SELECT session, :memory_id, :user, :judge_label, :offered_at, NULL, NULL
+                FROM sessions WHERE user = :user AND key = :session_key
+                ON CONFLICT (session, memory_id) DO NOTHING""",
             [
                 {
                     "user": user,
@@ -145,7 +147,7 @@ class SqlitePredictor:
 class SqlitePredictorReads:
     """What can be asked about the predictor."""
 
-    _engine: Engine
+    _engine: Reader
 
     def predictor_state(self, user: str) -> str | None:
         with self._engine.read() as connection:
@@ -217,7 +219,7 @@ class SqlitePredictorReads:
                     WHERE c.user = ? AND c.predictor_won IS NOT NULL)
                     SELECT e.kind, e.name, count(*), avg(h.predictor_won)
                     FROM helped h JOIN entities e ON e.entity = h.entity
-                    WHERE e.kind <> 'project' GROUP BY e.entity
+                    WHERE e.kind <> 'project' GROUP BY e.entity, e.kind, e.name
                     ORDER BY count(*) DESC, e.kind, e.name LIMIT ?""",
                 (user, limit),
             ).fetchall()
@@ -261,7 +263,7 @@ class SqlitePredictorReads:
         ]
 
 
-def _state(connection: sqlite3.Connection, user: str) -> str | None:
+def _state(connection: Connection, user: str) -> str | None:
     found = connection.execute(
         "SELECT state FROM predictor_state WHERE user = ?", (user,)
     ).fetchone()

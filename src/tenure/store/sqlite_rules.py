@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import fields
 from datetime import datetime
@@ -12,7 +11,6 @@ from typing import Any
 from tenure.codec import moment_text
 from tenure.errors import Corrupt, InputError, NotFound
 from tenure.rank.rules.ladder import State
-from tenure.store.engine import Engine
 from tenure.store.reads import as_json
 from tenure.store.rules import (
     ActionQuery,
@@ -23,6 +21,7 @@ from tenure.store.rules import (
     SessionConstraint,
 )
 from tenure.store.session_rows import moment
+from tenure.store.sql import Connection, Reader
 
 # Of all users together, about 0.4 kB each: 20 MB at most.
 ACTION_LIMIT = 50_000
@@ -42,16 +41,22 @@ _ADD_ACTION = (  # names of ours alone, here and below
     f"INSERT INTO actions (user, {', '.join(_ACTION_COLUMNS)})"  # noqa: S608
     f" VALUES (:user, {', '.join(':' + name for name in _ACTION_COLUMNS)}) RETURNING action"
 )
+ADD_NUMBERED_ACTION = (
+    f"INSERT INTO actions (action, user, {', '.join(_ACTION_COLUMNS)})"  # noqa: S608
+    f" VALUES (:number, :user, {', '.join(':' + name for name in _ACTION_COLUMNS)})"
+)
 _PUT_RULE = (
-    f"INSERT OR REPLACE INTO rules (user, {', '.join(_RULE_COLUMNS)})"  # noqa: S608
+    f"INSERT INTO rules (user, {', '.join(_RULE_COLUMNS)})"  # noqa: S608
     f" VALUES (:user, {', '.join(':' + name for name in _RULE_COLUMNS)})"
+    " ON CONFLICT (user, id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _RULE_COLUMNS)
 )
 _SELECT_ACTIONS = f"SELECT action, {', '.join(_ACTION_COLUMNS)} FROM actions WHERE user = :user"  # noqa: S608
 _SELECT_RULES = f"SELECT {', '.join(_RULE_COLUMNS)} FROM rules WHERE user = :user"  # noqa: S608
 _QUERY = {
     "session_key": "session_key = :session_key",
     "tool": "tool = :tool",
-    "head": "instr(char(10) || heads || char(10), char(10) || :head || char(10)) > 0",
+    "head": "instr('\n' || heads || '\n', '\n' || :head || '\n') > 0",
     "rule_id": "rule_id = :rule_id",
     "since": "at > :since",
     "until": "at < :until",
@@ -61,7 +66,7 @@ _QUERY = {
 class SqliteRuleRows:
     """Actions, rules and constraints out of one connection."""
 
-    connection: sqlite3.Connection
+    connection: Connection
 
     def actions(self, user: str, query: ActionQuery) -> list[RecordedAction]:
         given = {name: getattr(query, name) for name in _QUERY}
@@ -136,8 +141,7 @@ class SqliteRules(SqliteRuleRows):
     """What a transaction can do with actions, rules and constraints."""
 
     def add_action(self, user: str, action: RecordedAction) -> int:
-        values = {name: getattr(action, name) for name in _ACTION_COLUMNS}
-        values |= {"user": user, "at": moment_text(action.at), "heads": "\n".join(action.heads)}
+        values = action_values(user, action)
         # All of it is read: otherwise the statement would still be under way at the commit.
         ((number,),) = self.connection.execute(_ADD_ACTION, values).fetchall()
         # By number alone: looked for by user it would read all of them every time.
@@ -147,7 +151,7 @@ class SqliteRules(SqliteRuleRows):
     def add_action_reports(self, user: str, reports: Sequence[ActionReport]) -> None:
         for one in reports:
             made = self.connection.execute(
-                "INSERT OR IGNORE INTO action_feedback VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO action_feedback VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (
                     user,
                     one.feedback_id,
@@ -191,7 +195,7 @@ class SqliteRules(SqliteRuleRows):
                 ON CONFLICT (user, session_key, kind, argument) DO UPDATE SET
                     said = excluded.said, feedback_id = excluded.feedback_id, at = excluded.at,
                     lifted_at = NULL
-                WHERE lifted_at IS NOT NULL""",
+                WHERE session_constraints.lifted_at IS NOT NULL""",
             (
                 user,
                 constraint.session_key,
@@ -218,7 +222,7 @@ class SqliteRules(SqliteRuleRows):
 class SqliteRuleReads:
     """What can be asked of an SQLite store about actions, rules and constraints."""
 
-    _engine: Engine
+    _engine: Reader
 
     def actions(self, user: str, query: ActionQuery) -> list[RecordedAction]:
         with self._engine.read() as connection:
@@ -245,10 +249,17 @@ class SqliteRuleReads:
             return _rows(connection).session_constraints(user, session_key)
 
 
-def _rows(connection: sqlite3.Connection) -> SqliteRuleRows:
+def _rows(connection: Connection) -> SqliteRuleRows:
     rows = SqliteRuleRows()
     rows.connection = connection
     return rows
+
+
+def action_values(user: str, action: RecordedAction, number: int | None = None) -> dict[str, Any]:
+    """An action as its table has it."""
+    values = {name: getattr(action, name) for name in _ACTION_COLUMNS}
+    values |= {"user": user, "at": moment_text(action.at), "heads": "\n".join(action.heads)}
+    return {**values, "number": number}
 
 
 def _action(row: Sequence[Any]) -> RecordedAction:

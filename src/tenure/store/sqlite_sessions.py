@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -22,6 +21,7 @@ from tenure.store.sessions import (
     SessionRecord,
     SessionScore,
 )
+from tenure.store.sql import Connection
 from tenure.store.sqlite_events import SqliteEvents
 from tenure.types import CHANNELS, Candidate, Turn
 
@@ -34,19 +34,23 @@ _ADD_CANDIDATE = """INSERT INTO session_memories (session, memory_id, source, or
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (session, memory_id) DO """
 _PUT_CANDIDATE = f"""{_ADD_CANDIDATE} UPDATE SET
-        source = CASE WHEN source = 'exploration' THEN source ELSE excluded.source END,
+        source = CASE WHEN session_memories.source = 'exploration'
+            THEN session_memories.source ELSE excluded.source END,
         origins = excluded.origins, effective_score = excluded.effective_score,
         composite_score = excluded.composite_score, predictor_score = excluded.predictor_score,
         final_score = excluded.final_score, rank = excluded.rank,
         baseline_rank = excluded.baseline_rank, predictor_rank = excluded.predictor_rank,
-        was_injected = max(was_injected, excluded.was_injected),
-        propensity = CASE WHEN was_injected THEN propensity ELSE excluded.propensity END,
+        was_injected = CASE WHEN session_memories.was_injected = 1
+            THEN 1 ELSE excluded.was_injected END,
+        propensity = CASE WHEN session_memories.was_injected = 1
+            THEN session_memories.propensity ELSE excluded.propensity END,
         feature_version = excluded.feature_version,
         features = excluded.features"""
 _PUT_HIT = """INSERT INTO session_memories (session, memory_id, source, origins, final_score, rank,
         was_injected, propensity, feature_version, features, fts_hit_count)
     VALUES (?, ?, 'fts_only', '["text"]', 0.0, ?, 0, 1.0, 0, x'', 1)
-    ON CONFLICT (session, memory_id) DO UPDATE SET fts_hit_count = fts_hit_count + 1"""
+    ON CONFLICT (session, memory_id) DO UPDATE
+        SET fts_hit_count = session_memories.fts_hit_count + 1"""
 _PUT_SHOWN = """UPDATE session_memories SET was_injected = 1, in_context = 1, handle = ?,
         injection = coalesce(injection, ?),
         source = CASE WHEN source = 'fts_only' THEN 'effective' ELSE source END
@@ -69,7 +73,7 @@ _SESSION_COLUMNS = (
 class SqliteSessions(SqliteEvents):
     """What a transaction can do with sessions."""
 
-    connection: sqlite3.Connection
+    connection: Connection
 
     # -- sessions -------------------------------------------------------------------------
 
@@ -287,13 +291,18 @@ class SqliteSessions(SqliteEvents):
                 WHERE u.session = ? AND c.was_injected = 1) WHERE session = ?""",
             (session, session),
         )
+        self.connection.execute(
+            "UPDATE sessions SET learned = ? WHERE session = ?",
+            (self._next_lesson(user), session),
+        )
+
+    def _next_lesson(self, user: str) -> int:
+        """The number of what is learned now; histories in memory ask for all above theirs."""
         (number,) = self.connection.execute(
             "UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'learned'"
             " RETURNING value"
         ).fetchone()
-        self.connection.execute(
-            "UPDATE sessions SET learned = ? WHERE session = ?", (int(number), session)
-        )
+        return int(number)
 
     def set_usefulness(self, user: str, usefulness: Mapping[str, float]) -> None:
         self.connection.executemany(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-
-import numpy as np
 
 from tenure.codec import moment_text, record_to_dict
 from tenure.errors import Corrupt, InputError, NotFound
@@ -17,42 +14,40 @@ from tenure.store import rows as codec
 from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Probe
 from tenure.store.index import Nearest
 from tenure.store.reads import SqliteReads
+from tenure.store.sql import Connection
 from tenure.store.sqlite_feedback import SqliteFeedback
 from tenure.store.sqlite_jobs import SqliteJobs
 from tenure.store.sqlite_predictor import SqlitePredictor
+from tenure.store.sqlite_quality import SqliteQuality
 from tenure.store.sqlite_rules import SqliteRules
 from tenure.store.sqlite_sessions import SqliteSessions
 from tenure.types import HistoryEntry, MemoryRecord, Scope
 
 FindNearest = Callable[[Probe, int], list[Nearest]]
-_COLUMNS = (
-    *(name for name in codec.DURABLE if name not in ("agent", "project")),
-    "scope",
-    "words",
-    "content_hash",
-    "session_key",
-    "turn",
-    "change",
-    "row_hash",
-)
 _INSERT = (
-    f"INSERT INTO memories ({', '.join(_COLUMNS)}) "  # noqa: S608 - names of ours
-    f"VALUES ({', '.join(':' + name for name in _COLUMNS)}) RETURNING row"
+    f"INSERT INTO memories ({', '.join(codec.MEMORY_COLUMNS)}) "  # noqa: S608 - names of ours
+    f"VALUES ({', '.join(':' + name for name in codec.MEMORY_COLUMNS)}) RETURNING row"
 )
 _UPDATE = (
-    f"UPDATE memories SET {', '.join(f'{name} = :{name}' for name in _COLUMNS)} "  # noqa: S608
+    f"UPDATE memories SET {', '.join(f'{name} = :{name}' for name in codec.MEMORY_COLUMNS)} "  # noqa: S608
     "WHERE user = :user AND id = :id"
 )
 
 
 class SqliteTransaction(
-    SqliteJobs, SqliteReads, SqliteSessions, SqlitePredictor, SqliteFeedback, SqliteRules
+    SqliteJobs,
+    SqliteReads,
+    SqliteSessions,
+    SqlitePredictor,
+    SqliteFeedback,
+    SqliteRules,
+    SqliteQuality,
 ):
     """The verbs of one transaction; reads see what was written before them."""
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         find_nearest: FindNearest,
         damaged: set[int] | None = None,
     ) -> None:
@@ -79,33 +74,38 @@ class SqliteTransaction(
                 ORDER BY row DESC""",
             (scope.user, self._scope(scope), json.dumps(list(hashes))),
         ).fetchall()
-        records = self._sound({row for _, row in found})
+        records = self._sound(scope.user, {row for _, row in found})
         return {digest: records[row] for digest, row in found if row in records}
 
     def nearest(self, probe: Probe) -> list[list[Near]]:
         scope = self._scope(probe.scope)
         found = self._find_nearest(probe, scope)
         near = [list(zip(n.rows.tolist(), n.cosines.tolist(), strict=True)) for n in found]
-        records = self._live_records({row for pairs in near for row, _ in pairs}, scope)
+        rows = {row for pairs in near for row, _ in pairs}
+        records = self._live_records(probe.scope.user, rows, scope)
         return [
             [Near(records[row], cosine) for row, cosine in pairs if row in records]
             for pairs in near
         ]
 
-    def _live_records(self, rows: set[int], scope: int) -> dict[int, MemoryRecord]:
+    def _live_records(self, user: str, rows: set[int], scope: int) -> dict[int, MemoryRecord]:
         """Asked again, for this transaction may have moved or retired what the index knows."""
         return self._sound(
+            user,
             rows,
             "AND m.scope = :scope AND m.deleted_at IS NULL AND m.superseded_by IS NULL",
             scope=scope,
         )
 
-    def _sound(self, rows: set[int], where: str = "", **values: Any) -> dict[int, MemoryRecord]:
+    def _sound(
+        self, user: str, rows: set[int], where: str = "", **values: Any
+    ) -> dict[int, MemoryRecord]:
         if not rows:
             return {}
         found = self.sound_records(
-            f"m.row IN (SELECT value FROM json_each(:rows)) {where}",  # noqa: S608
-            {"rows": json.dumps(sorted(rows)), **values},
+            # The plus keeps SQLite from walking through all of a user's memories.
+            f"m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user {where}",  # noqa: S608
+            {"user": user, "rows": json.dumps(sorted(rows)), **values},
         )
         return {row: record for row, record in found.items() if record is not None}
 
@@ -125,7 +125,7 @@ class SqliteTransaction(
 
     def insert(self, memory: Indexed, change: Change | None) -> None:
         record = memory.record
-        (row,) = self.connection.execute(_INSERT, self._values(memory)).fetchone()
+        row = self._new_row(self._values(memory))
         self.connection.execute(
             "INSERT INTO memory_stats VALUES (?, ?, ?, ?, ?)",
             (
@@ -137,9 +137,15 @@ class SqliteTransaction(
             ),
         )
         self._set_vectors(row, memory.vectors)
+        self._index_words(row, memory)
         self._link(row, memory)
         if change is not None:
             self._log(record, change)
+
+    def _new_row(self, values: dict[str, Any]) -> int:
+        """Stores the values of a new memory; returns its number."""
+        (row,) = self.connection.execute(_INSERT, values).fetchone()
+        return int(row)
 
     def update(self, memory: Indexed, change: Change | None) -> None:
         record = memory.record
@@ -150,6 +156,7 @@ class SqliteTransaction(
         if found is None:
             raise NotFound(f"no memory {record.id[:40]!r}")
         row, has_same_text = found
+        self._reindex_words(row, memory)
         self.connection.execute(_UPDATE, self._values(memory))
         self.connection.execute(
             """UPDATE memory_stats SET scope = ?, access_count = ?, last_accessed = ?,
@@ -165,7 +172,7 @@ class SqliteTransaction(
         if memory.vectors or not has_same_text:
             self.connection.execute("DELETE FROM memory_vectors WHERE row = ?", (row,))
             self._set_vectors(row, memory.vectors)
-        self.connection.execute("DELETE FROM attributes WHERE row = ? AND NOT is_stated", (row,))
+        self.connection.execute("DELETE FROM attributes WHERE row = ? AND is_stated = 0", (row,))
         self._link(row, memory)
         if change is not None:
             self._log(record, change)
@@ -180,7 +187,7 @@ class SqliteTransaction(
         values["content_hash"] = memory.content_hash
         values["session_key"] = source.session_key if source else None
         values["turn"] = codec.turn_number(source.turn) if source else None
-        values["change"] = self._next_change()
+        values["change"] = self._next_change(record.user)
         return values
 
     def _set_vectors(self, row: int, vectors: Mapping[str, FloatArray]) -> None:
@@ -191,8 +198,18 @@ class SqliteTransaction(
                 continue
             self.connection.execute(
                 "INSERT INTO memory_vectors (embedder, row, vector) VALUES (?, ?, ?)",
-                (found[0], row, vector_blob(vector, found[1])),
+                (found[0], row, self._vector_value(vector, found[1])),
             )
+
+    def _vector_value(self, vector: FloatArray, dimension: int) -> Any:
+        """A vector as this database takes it."""
+        return codec.vector_blob(vector, dimension)
+
+    def _index_words(self, row: int, memory: Indexed) -> None:
+        """Puts a new memory into the full-text index, where the database does not by itself."""
+
+    def _reindex_words(self, row: int, memory: Indexed) -> None:
+        """The same for a memory that is about to be replaced."""
 
     def put_vectors(
         self, embedder: str, vectors: Sequence[tuple[MemoryRecord, FloatArray]]
@@ -200,9 +217,10 @@ class SqliteTransaction(
         found_embedder = self._embedder(embedder)
         if found_embedder is None:
             raise NotFound(f"no embedder {embedder!r} in this store")
-        (number, dimension), change = found_embedder, self._next_change()
+        number, dimension = found_embedder
         for record, vector in vectors:
-            blob = vector_blob(vector, dimension)
+            change = self._next_change(record.user)
+            value = self._vector_value(vector, dimension)
             found = self.connection.execute(
                 "UPDATE memories SET change = ? WHERE user = ? AND id = ? AND content = ?"
                 " RETURNING row",
@@ -212,13 +230,18 @@ class SqliteTransaction(
                 self.connection.execute(
                     "INSERT INTO memory_vectors (embedder, row, vector) VALUES (?, ?, ?)"
                     " ON CONFLICT (embedder, row) DO UPDATE SET vector = excluded.vector",
-                    (number, found[0], blob),
+                    (number, found[0], value),
                 )
 
     def purge(self, user: str, memory_id: str) -> None:
         if not self.has(user, memory_id):
             raise NotFound(f"no memory {memory_id[:40]!r}")
-        purge.erase(self.connection, user, memory_id, self._next_change())
+        purge.erase(self.connection, user, memory_id)
+        self._note_purge(user)
+
+    def _note_purge(self, user: str) -> None:
+        """Tells indexes in memory, and the engine, that something was erased."""
+        purge.note(self.connection, self._next_change(user))
 
     # -- entities -------------------------------------------------------------------------
 
@@ -306,7 +329,7 @@ class SqliteTransaction(
     def count(self, user: str, name: str, amount: int = 1) -> None:
         self.connection.execute(
             """INSERT INTO counters VALUES (?, ?, ?)
-                ON CONFLICT (user, name) DO UPDATE SET value = value + excluded.value""",
+                ON CONFLICT (user, name) DO UPDATE SET value = counters.value + excluded.value""",
             (user, name, amount),
         )
 
@@ -342,7 +365,7 @@ class SqliteTransaction(
             ).fetchone()
         return self._embedders[name]
 
-    def _next_change(self) -> int:
+    def _next_change(self, user: str) -> int:
         """The number of this transaction; indexes in memory ask for all that is above theirs."""
         if self._change is None:
             found = self.connection.execute(
@@ -361,13 +384,6 @@ class SqliteTransaction(
         if found is None:
             found = self.connection.execute(make, make_from).fetchone()
         return int(found[0])
-
-
-def vector_blob(vector: FloatArray, dimension: int) -> bytes:
-    """A unit vector as bytes; nothing at all for the zero vector, which means there is none."""
-    if vector.shape != (dimension,) or not np.isfinite(vector).all():
-        raise InputError(f"a vector must have {dimension} finite numbers")
-    return np.ascontiguousarray(vector, np.float32).tobytes() if np.any(vector) else b""
 
 
 def _moment(moment: datetime | None) -> str | None:

@@ -39,6 +39,11 @@ class Stemmer:
             for term, words in words_of.items()
         }
 
+    def stems_of(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        """The tokens of whole texts, in their order; such are not remembered."""
+        found = self._asked(tuple(dict.fromkeys(texts)))
+        return [found[text] for text in texts]
+
     def _asked(self, terms: Sequence[str]) -> dict[str, tuple[str, ...]]:
         with self._lock, self._connection as connection:
             connection.executemany(

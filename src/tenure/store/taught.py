@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from tenure.store.engine import connect, translated
 from tenure.store.predictor import TaughtSession
 from tenure.store.reads import as_json
 from tenure.store.session_rows import moment
+from tenure.store.sql import Connection
 
 _SESSIONS = """SELECT s.session, s.key, s.started_at, s.project, s.context, s.embedder,
         s.context_vector, c.session IS NOT NULL AND c.retired_at IS NULL
@@ -31,7 +31,7 @@ _CANDIDATES = """SELECT memory_id, features, label, json_extract(label_parts, '$
 
 
 def taught_sessions(
-    connection: sqlite3.Connection, user: str, feature_version: int, limit: int
+    connection: Connection, user: str, feature_version: int, limit: int
 ) -> list[TaughtSession]:
     """The latest judged sessions that count, oldest first."""
     names = {"user": user, "version": feature_version, "limit": limit}
@@ -42,7 +42,7 @@ def taught_sessions(
 
 
 def stored_vectors(
-    connection: sqlite3.Connection, user: str, embedder: str, memory_ids: Sequence[str]
+    connection: Connection, user: str, embedder: str, memory_ids: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
     """The stored vectors of memories; one without is missing from the answer."""
     rows = connection.execute(

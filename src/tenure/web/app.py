@@ -15,7 +15,8 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from tenure.errors import TenureError
-from tenure.web.auth import Guard, Visit
+from tenure.web.auth import Caller, Guard, Visit
+from tenure.web.dashboard import OFFERED, PAGE_HEADERS, PAGES, refusal_page
 from tenure.web.decode import decode_body, decode_query
 from tenure.web.door import DOOR_KEY
 from tenure.web.engine import Engine
@@ -25,6 +26,7 @@ from tenure.web.problems import (
     MEDIA_TYPE,
     BadRequest,
     Bug,
+    Forbidden,
     NoRoute,
     NotJson,
     Overloaded,
@@ -36,38 +38,56 @@ from tenure.web.problems import (
 )
 from tenure.web.routes import (
     daemon,
+    dashboard,
     entities,
+    extraction,
     feedback,
     figures,
     hooks,
+    insight,
+    jobs,
     library,
+    logs,
     mcp,
     memories,
     observing,
     predicting,
+    probes,
+    quality,
     rules,
     sessions,
+    telemetry,
 )
-from tenure.web.table import Call, Route, Text
+from tenure.web.table import Call, Page, Route, Text
 
 # A new route is one row in the file of its noun; a new noun is one file and one name here.
 TABLE: tuple[Route, ...] = (
     *daemon.ROUTES,
+    # Before the nouns: their names would pass for ids.
+    *insight.ROUTES,
     *memories.ROUTES,
     *entities.ROUTES,
     *hooks.ROUTES,
     *rules.ROUTES,
     *feedback.ROUTES,
     *sessions.ROUTES,
+    *extraction.ROUTES,
     *predicting.ROUTES,
     *observing.ROUTES,
     *figures.ROUTES,
+    *probes.ROUTES,
+    *jobs.ROUTES,
+    *logs.ROUTES,
+    *telemetry.ROUTES,
+    *quality.ROUTES,
     *library.ROUTES,
     *mcp.ROUTES,
+    *dashboard.ROUTES,
 )
 
 JSON = "application/json"
 _SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_READING = frozenset({"GET", "HEAD"})
 _STATE_KEY = "tenure.request"
 REFUSALS_TOLD_EVERY_MS = 1_000.0
 Scope = MutableMapping[str, Any]
@@ -83,6 +103,7 @@ class _Asked:
     started_ms: float
     # The path as the table writes it: what a caller made up does not belong into counters.
     path: str = ""
+    caller: Caller = "anyone"
 
 
 class App:
@@ -99,8 +120,8 @@ class App:
         # Decoders are made on first use, and not safely by several threads at once.
         for kind in {kind for route in table for kind in (route.query, route.body) if kind}:
             msgspec.json.Decoder(kind)
-        self._public = {route.path for route in table if route.access == "health"}
-        self._public_bytes = {path.encode("ascii") for path in self._public}
+        self._public = {route.path for route in table if route.access in ("health", "login")}
+        self._unbounded = {r.path.encode("ascii") for r in table if r.access == "health"}
         self._refused_count = 0
         self._next_told_ms = 0.0
         self._router = Router(
@@ -122,12 +143,13 @@ class App:
         scope["app"] = self
         error: TenureError | None = None
         try:
-            self._guard.check(
+            asked.caller = self._guard.check(
                 Visit(
                     scope[DOOR_KEY],
                     scope["headers"],
                     scope["query_string"],
                     scope["path"] in self._public,
+                    scope["method"] in _READING,
                 )
             )
             await self._router(scope, receive, partial(self._send, send, asked))
@@ -147,7 +169,7 @@ class App:
 
     def refusal(self, address: bytes, is_kept: bool) -> bytes | None:
         """The answer to a request that is not even looked at; cheap, as it must be then."""
-        if address.partition(b"?")[0] in self._public_bytes:
+        if address.partition(b"?")[0] in self._unbounded:
             return None
         try:
             self._rate.demand()
@@ -174,8 +196,13 @@ class App:
         """Runs the handler of a route and makes its reply."""
         asked: _Asked = request.scope[_STATE_KEY]
         asked.path = route.path
+        _demand_offered(asked.caller, route)
         if route.access == "health":
             # Answered at once, however much is under way.
+            reply = self._worked(route, request, b"")
+        elif route.is_quick:
+            self._rate.take()
+            _demand_json(request, asked.body)
             reply = self._worked(route, request, b"")
         else:
             # Before the body is waited for: whoever is refused shall know it at once.
@@ -184,6 +211,8 @@ class App:
             _demand_json(request, asked.body)
             raw = await asked.body.read()
             reply = await self.workers.run(partial(self._worked, route, request, raw))
+        if route.method != "GET":
+            self._engine.live.nudge()
         return reply
 
     def _worked(self, route: Route, request: Request, raw: bytes) -> Response:
@@ -202,6 +231,10 @@ class App:
         else:
             with self._engine.observer.timed(route.operation):
                 reply = route.handler(call)
+        if isinstance(reply, Response):
+            return reply
+        if isinstance(reply, Page):
+            return Response(reply.content, reply.status, reply.headers, reply.media_type)
         if isinstance(reply, Text):
             content = reply.content.encode("utf-8")
             return Response(content, reply.status, _SAFE_HEADERS, reply.media_type)
@@ -224,8 +257,12 @@ class App:
         headers = {**_SAFE_HEADERS, **extra_headers(error)}
         if not await asked.body.drain():
             headers["connection"] = "close"
-        content = msgspec.json.encode(as_problem(error, asked.id))
-        reply = Response(content, error.status, headers, MEDIA_TYPE)
+        if _is_page(scope["path"]):
+            page = refusal_page(error)
+            reply = Response(page, error.status, {**headers, **PAGE_HEADERS}, "text/html")
+        else:
+            content = msgspec.json.encode(as_problem(error, asked.id))
+            reply = Response(content, error.status, headers, MEDIA_TYPE)
         await reply(scope, receive, partial(self._send, send, asked))
 
     async def _send(self, send: Send, asked: _Asked, message: MutableMapping[str, Any]) -> None:
@@ -256,6 +293,18 @@ def _declared_bytes(scope: Scope) -> int | None:
         if name == b"content-length":
             found = int(value)
     return found
+
+
+def _is_page(path: str) -> bool:
+    """Whether somebody with a browser reads the answer."""
+    return path == PAGES or path.startswith(f"{PAGES}/")
+
+
+def _demand_offered(caller: Caller, route: Route) -> None:
+    """A browser may do what its pages offer, and no more."""
+    is_plain = route.access in ("read", "write")
+    if caller == "dashboard" and not is_plain and (route.method, route.path) not in OFFERED:
+        raise Forbidden("the dashboard does not offer this", hint="use the command line")
 
 
 def _decoded(raw: bytes, route: Route) -> Any:

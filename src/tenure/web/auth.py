@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl
 
-from tenure.errors import SettingsError
+from tenure.errors import SettingsError, TenureError
 from tenure.settings.home import TOKEN_NAME
 from tenure.store.engine import translate_system
+from tenure.web.dashboard import Logins, cookies_in
 from tenure.web.problems import BadRequest, Forbidden, TooMany, Unauthorized
 
 Door = Literal["socket", "tcp"]
+# owner: by token or socket. dashboard: a browser that was let in. anyone: nobody was asked.
+Caller = Literal["owner", "dashboard", "anyone"]
 Headers = Sequence[tuple[bytes, bytes]]
 TOKEN_BYTES = 32
 WRONG_TOKENS_PER_MINUTE = 20
@@ -87,6 +90,8 @@ class Visit:
     query_string: bytes
     # Whether the route answers anybody on this machine.
     is_public: bool
+    # Whether it only reads: what changes something has to come from a page of ours.
+    is_reading: bool = False
 
     def all(self, name: bytes) -> list[bytes]:
         """Every value of a header."""
@@ -96,23 +101,33 @@ class Visit:
 class Guard:
     """Checks every request before anything else is done with it."""
 
-    def __init__(self, token: str, hosts: frozenset[str], now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        token: str,
+        hosts: frozenset[str],
+        now_ms: Callable[[], float],
+        logins: Logins | None = None,
+    ) -> None:
         # Only a hash is kept: comparing hashes of equal length gives nothing away.
         self._digest = _digest(token.encode("ascii"))
         self._hosts = {host.encode("ascii") for host in hosts}
         self._origins = {b"http://" + host for host in self._hosts}
         self._origins |= {b"https://" + host for host in self._hosts}
         self._now_ms = now_ms
+        self._logins = logins or Logins(now_ms)
         self._wrong: deque[float] = deque(maxlen=WRONG_TOKENS_PER_MINUTE)
 
-    def check(self, visit: Visit) -> None:
-        """Raises what is wrong with a request; the order never depends on the token."""
+    def check(self, visit: Visit) -> Caller:
+        """Who it is, or what is wrong with a request; the order never depends on the token."""
         if visit.door == "tcp":
             self._check_host(visit)
         self._check_origin(visit)
         _refuse_token_in_url(visit.query_string)
-        if visit.door == "tcp" and not visit.is_public:
-            self._check_token(visit)
+        if visit.door == "socket":
+            return "owner"
+        if visit.is_public:
+            return "anyone"
+        return self._checked_caller(visit)
 
     def _check_host(self, visit: Visit) -> None:
         """Another name in Host is how a foreign web page reaches a port of this machine."""
@@ -129,23 +144,44 @@ class Guard:
         if foreign or any(site not in _OWN_FETCHES for site in sites):
             raise Forbidden("requests from other web pages are refused")
 
-    def _check_token(self, visit: Visit) -> None:
+    def _checked_caller(self, visit: Visit) -> Caller:
         given = visit.all(b"authorization")
+        if not given:
+            return self._checked_cookie(visit)
         if len(given) != 1:
             raise Unauthorized
         scheme, _, token = given[0].partition(b" ")
         right = hmac.compare_digest(_digest(token.strip()), self._digest)
         if right and scheme.lower() == b"bearer":
-            return
+            return "owner"
+        raise self._wrong_secret()
+
+    def _checked_cookie(self, visit: Visit) -> Caller:
+        """A browser sends its cookie whoever made it ask, so that more is wanted for a change."""
+        found = [
+            secret
+            for header in visit.all(b"cookie")
+            for secret in cookies_in(header.decode("latin-1"))
+        ]
+        if not found:
+            raise Unauthorized
+        if not any(self._logins.knows(secret) for secret in found):
+            raise self._wrong_secret()
+        is_own_page = visit.all(b"origin") or b"same-origin" in visit.all(b"sec-fetch-site")
+        if not visit.is_reading and not is_own_page:
+            raise Forbidden("only the dashboard's own pages may change something")
+        return "dashboard"
+
+    def _wrong_secret(self) -> TenureError:
         now = self._now_ms()
         full = len(self._wrong) == WRONG_TOKENS_PER_MINUTE
         if full and now - self._wrong[0] < _MINUTE_MS:
-            raise TooMany(
+            return TooMany(
                 f"more than {WRONG_TOKENS_PER_MINUTE} wrong tokens in a minute",
                 hint="read the token from the data folder",
             )
         self._wrong.append(now)
-        raise Unauthorized
+        return Unauthorized()
 
 
 def _digest(token: bytes) -> bytes:

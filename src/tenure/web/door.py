@@ -24,6 +24,8 @@ LINGER_LIMIT = 64
 # A longer body is worth a task that takes it in, within bounds, before the answer.
 SKIPPED_BODY_LIMIT_BYTES = 16 * 1024
 DOOR_KEY = "tenure.door"
+# Cuts the connection off, whatever is still to be sent on it.
+HANG_UP_KEY = "tenure.hang_up"
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -100,7 +102,8 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        cast("dict[str, Any]", self.scope)[DOOR_KEY] = self.door
+        scope = cast("dict[str, Any]", self.scope)
+        scope[DOOR_KEY], scope[HANG_UP_KEY] = self.door, self.transport.abort
         self._head_bytes = 0
         self._is_head_complete = False
         self._expect_head()

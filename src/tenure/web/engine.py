@@ -4,34 +4,64 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from tenure.flow.consent import note_start
 from tenure.memory import Memory
 from tenure.settings import Settings
+from tenure.settings.home import LOG_NAME
+from tenure.types import EveryScope
+from tenure.web.dashboard import Dashboard, Logins, own_address, read_files
 from tenure.web.echoes import Echoes
+from tenure.web.live import Live, file_number
 
 
 class Engine:
     """One open store and the views that requests have of it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, url: str) -> None:
         self._memory = Memory(settings=settings, actor="daemon", everywhere=True, apart=True)
         # Who asks first shall not wait for the embedder and the index to be loaded.
         self._memory.works.warm_up(self._memory.scope)
+        self._memory.works.keep_house()
+        note_start(self._memory.services, settings.user)
         # Jobs that others left behind are gone on with, and later ones found.
         self._memory.work_meanwhile()
         self.settings = settings
         self.world = self._memory.services.world
         self.observer = self._memory.services.observer
         self.echoes = Echoes(self.world.monotonic_ms)
+        logins = Logins(self.world.monotonic_ms)
+        self.dashboard = Dashboard(own_address(url), logins, read_files())
+        self.live = Live(self._numbers)
         self.started_at: datetime = self.world.now()
         self._started_ms = self.world.monotonic_ms()
 
-    def view(self, user: str | None, agent: str | None, project: str | None) -> Memory:
+    def view(
+        self,
+        user: str | None,
+        agent: str | None,
+        project: str | None,
+        *,
+        everywhere: bool = False,
+    ) -> Memory:
         """The memory for one scope.
 
         A request that names neither agent nor project is the owner's own, and its ids may name
-        any memory of the user; otherwise ids keep to the scope as searches do.
+        any memory of the user; otherwise ids keep to the scope as searches do. With `everywhere`
+        searches see all of the user's too.
         """
-        return self._memory.view(user, agent, project, everywhere=agent is None and project is None)
+        is_own = agent is None and project is None
+        found = self._memory.view(user, agent, project, everywhere=everywhere or is_own)
+        if everywhere:
+            found.scope = EveryScope(found.scope.user)
+        return found
+
+    def _numbers(self) -> dict[str, int]:
+        """By topic a number that is another one once something happened."""
+        return {
+            **self._memory.services.store.change_numbers(),
+            "error": sum(self.observer.failure_counts().values()),
+            "log": file_number(self.settings.home / LOG_NAME),
+        }
 
     def uptime_s(self) -> float:
         """How long the engine has been open."""

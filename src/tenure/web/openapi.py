@@ -9,11 +9,14 @@ from typing import Any
 import msgspec
 
 from tenure import __version__
+from tenure.web.live import EventStream
 from tenure.web.problems import MEDIA_TYPE, Problem
-from tenure.web.table import Query, Route, Text
+from tenure.web.table import Page, Route, Text
 
 OPENAPI_VERSION = "3.1.0"
 _REF = "#/components/schemas/{name}"
+# What is no JSON, and what it is instead.
+_CONTENT = {Text: "text/plain", Page: "text/html", EventStream: "text/event-stream"}
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
@@ -26,8 +29,8 @@ def document(table: Sequence[Route]) -> dict[str, Any]:
     for route in table:
         path = _PARAMETER.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, known, components)
-    for kind in (route.query for route in table):
-        components.pop(kind.__name__, None)
+    for kind in {route.query for route in table} - {route.body for route in table}:
+        components.pop(_name(known[kind]), None)
     return {
         "openapi": OPENAPI_VERSION,
         "info": {
@@ -53,7 +56,7 @@ def _types(table: Iterable[Route]) -> Iterator[Any]:
 
 def _replies(route: Route) -> tuple[Any, ...]:
     """The types a route may answer with; a text has none."""
-    if route.reply is Text:
+    if route.reply in _CONTENT:
         return ()
     return route.reply if isinstance(route.reply, tuple) else (route.reply,)
 
@@ -65,10 +68,10 @@ def _operation(route: Route, known: dict[Any, Any], components: dict[str, Any]) 
         "operationId": f"{route.method.lower()}_{noun}_{name}",
         "summary": route.summary,
         "x-access": route.access,
-        "parameters": [*_in_path(route), *_in_query(route.query, components)],
+        "parameters": [*_in_path(route), *_in_query(components[_name(known[route.query])])],
         "responses": {"200": _reply(route, known), "default": _problem(known)},
     }
-    if route.access != "health":
+    if route.access not in ("health", "login"):
         made["security"] = [{"token": []}]
     if route.body is not None:
         # What is read as it came describes itself elsewhere.
@@ -85,8 +88,12 @@ def _in_path(route: Route) -> list[dict[str, Any]]:
     ]
 
 
-def _in_query(kind: type[Query], components: dict[str, Any]) -> list[dict[str, Any]]:
-    schema = components[kind.__name__]
+def _name(schema: dict[str, Any]) -> str:
+    """What a type is called here; two of one name have more of their module's in front."""
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def _in_query(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
@@ -107,8 +114,9 @@ def _without_null(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reply(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
-    if route.reply is Text:
-        return {"description": "Done", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    if route.reply in _CONTENT:
+        content = {_CONTENT[route.reply]: {"schema": {"type": "string"}}}
+        return {"description": "Done", "content": content}
     schemas = [known[kind] for kind in _replies(route)]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return {"description": "Done", "content": {"application/json": {"schema": schema}}}

@@ -345,3 +345,17 @@ class Calibration(msgspec.Struct):
 
     calibration: CalibrationOut
     results: list[QuestionOut]
+
+
+class RatedDay(msgspec.Struct):
+    """How far people and the judge were apart about what was asked on one day."""
+
+    id: str
+    rated: int
+    mean_absolute_error: float
+
+
+class CalibrationQueue(Calibration):
+    """What people were asked and have not answered, and how their answers compared so far."""
+
+    days: list[RatedDay]

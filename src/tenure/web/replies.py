@@ -237,6 +237,7 @@ class LatencyOut(msgspec.Struct):
     p50_ms: float | None
     p95_ms: float | None
     p99_ms: float | None
+    recent_ms: list[float]
 
 
 class Latencies(msgspec.Struct):

@@ -29,6 +29,7 @@ from tenure.web.auth import Guard, load_token, write_private
 from tenure.web.door import Connection
 from tenure.web.engine import Engine
 from tenure.web.heap import Heap
+from tenure.web.live import Live
 from tenure.web.lock import held
 from tenure.web.logs import Log
 from tenure.web.sockets import Doors, open_doors
@@ -74,11 +75,11 @@ def serve(plan: Plan) -> bool:
         doors = stack.enter_context(open_doors(settings, plan.allow_hosts))
         log = Log(settings.home / LOG_NAME, settings.daemon.log_level, plan.stream)
         stack.callback(log.close)
-        engine = Engine(settings)
+        engine = Engine(settings, doors.url)
         stack.callback(engine.close)
-        engine.observer.listen(partial(_log_event, log))
+        engine.observer.listen(partial(_heard, engine, log))
         token, is_new = load_token(settings.home)
-        guard = Guard(token, doors.hosts, engine.world.monotonic_ms)
+        guard = Guard(token, doors.hosts, engine.world.monotonic_ms, engine.dashboard.logins)
         app = App(engine, guard, log, plan.table)
 
         # Most of what there is now stays for good: no collection need look at it again, and a
@@ -97,12 +98,18 @@ def serve(plan: Plan) -> bool:
             stack.enter_context(_announced(settings.home, doors, since))
             plan.ready(doors, server.end)
 
-        server = _Server(app, listening, heap)
+        server = _Server(app, listening, engine.live, heap)
         server.live(doors.sockets)
         app.workers.close()
         left = app.workers.in_flight
         log.info("daemon", "daemon.stop", pid=os.getpid(), unfinished=left)
         return left == 0
+
+
+def _heard(engine: Engine, log: Log, category: str, event: str, told: Mapping[str, object]) -> None:
+    """What the engine tells goes into the log, and open pages may want to know of it."""
+    _log_event(log, category, event, told)
+    engine.live.nudge()
 
 
 def _log_event(log: Log, category: str, event: str, told: Mapping[str, object]) -> None:
@@ -133,7 +140,7 @@ def _announced(home: Path, doors: Doors, since: str) -> Iterator[None]:
 class _Server(uvicorn.Server):
     """The HTTP server on sockets of ours, with an end that is ours too."""
 
-    def __init__(self, app: App, listening: Callable[[], None], heap: Heap) -> None:
+    def __init__(self, app: App, listening: Callable[[], None], live: Live, heap: Heap) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -151,6 +158,7 @@ class _Server(uvicorn.Server):
             )
         )
         self._listening = listening
+        self._live = live
         self._heap = heap
         self._requests_before = 0
 
@@ -166,6 +174,11 @@ class _Server(uvicorn.Server):
         """Listens, and says so."""
         await super().startup(sockets)
         self._listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends; streams would go on for ever, so that they are ended first."""
+        self._live.close()
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Now and then memory that requests have left free goes back to the system."""

@@ -10,9 +10,11 @@ from msgspec import Meta
 from tenure.codec import moment_text
 from tenure.flow.ratings import RatingsTaken
 from tenure.flow.showing import Served
-from tenure.store.sessions import Event, SessionRecord, SessionScore
+from tenure.store.glance import SessionOutcome, SessionSummary
+from tenure.store.sessions import Event, SessionScore
 from tenure.types import NAME_LIMIT_CHARS, SessionMemory
 from tenure.web.table import Query, Scoped
+from tenure.web.wire import Moment
 
 # As the library has it: something that can be shown, and that is not empty to the eye.
 _PRINTABLE = r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$"
@@ -163,6 +165,9 @@ class SessionsQuery(Query, kw_only=True):
 
     user: str | None = None
     project: str | None = None
+    outcome: SessionOutcome | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     before: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
 
@@ -219,11 +224,15 @@ class SessionOut(msgspec.Struct, kw_only=True):
     injections: int
     shown: int
     alpha: float
+    # How the predictor did; None while nobody has judged it.
+    outcome: SessionOutcome | None = None
+    margin: float | None = None
     score: ScoreOut | None = None
 
     @classmethod
-    def of(cls, session: SessionRecord, score: SessionScore | None) -> SessionOut:
+    def of(cls, summary: SessionSummary, score: SessionScore | None) -> SessionOut:
         """A session for the wire."""
+        session = summary.session
         return cls(
             id=session.key,
             state=session.state,
@@ -237,6 +246,8 @@ class SessionOut(msgspec.Struct, kw_only=True):
             injections=session.injection_count,
             shown=session.handle_count,
             alpha=session.alpha,
+            outcome=summary.outcome,
+            margin=summary.margin,
             score=None if score is None else ScoreOut.of(score),
         )
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Method = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
 # health: alive or not, no token. read and write: memories. hooks: what harnesses call.
-# admin: what cannot be undone or concerns the daemon itself.
-Access = Literal["health", "read", "write", "hooks", "admin"]
+# admin: what cannot be undone or concerns the daemon itself. login: how a browser gets in.
+Access = Literal["health", "read", "write", "hooks", "admin", "login"]
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -41,6 +41,16 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """A reply for a browser, with headers of its own."""
+
+    content: bytes
+    media_type: str = "text/html; charset=utf-8"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request, decoded: everything a handler may look at."""
 
@@ -56,7 +66,9 @@ class Call:
     def memory(self) -> Memory:
         """The memory for the scope that the request names in its body, else in its query."""
         named = next((part for part in (self.body, self.query) if hasattr(part, "user")), Scoped())
-        return self.engine.view(named.user, named.agent, named.project)
+        return self.engine.view(
+            named.user, named.agent, named.project, everywhere=getattr(named, "everywhere", False)
+        )
 
 
 Handler = Callable[[Call], object]
@@ -78,9 +90,13 @@ class Route:
     reply: Any
     # The name under which the observer keeps how long it took.
     operation: str | None = None
+    # Whether all it needs is in memory: then no thread is worth it.
+    is_quick: bool = False
 
     def __post_init__(self) -> None:
         if self.method == "GET" and self.access in ("write", "hooks"):
             raise ValueError(f"GET {self.path} must not change anything")
         if self.method == "GET" and self.body is not None:
             raise ValueError(f"GET {self.path} has no body")
+        if self.is_quick and self.body is not None:
+            raise ValueError(f"{self.path} would have to wait for its body")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tenure.types import CONTENT_LIMIT_CHARS, Kind, OnSimilar, Origin, Provenance
+from tenure.types import CONTENT_LIMIT_CHARS, Kind, OnSimilar, Origin, Provenance, Trust
 from tenure.web.table import Query, Scoped
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -77,11 +77,12 @@ class Patch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Search(Scoped, kw_only=True):
-    """What to look for."""
+    """What to look for; `everywhere` in all projects and agents, for people."""
 
     query: str
     limit: Limit | None = None
     explain: bool = False
+    everywhere: bool = False
 
 
 class Purge(Scoped, kw_only=True):
@@ -99,6 +100,12 @@ class ListQuery(Scoped, kw_only=True):
     tag: str | None = None
     everywhere: bool = False
     gone: bool = False
+    provenance: Provenance | None = None
+    trust: Trust | None = None
+    state: Literal["live", "superseded", "forgotten"] | None = None
+    of_project: Annotated[
+        str | None, Meta(description="Only of this project; empty: only of none")
+    ] = None
 
 
 class SearchQuery(Scoped, kw_only=True):
@@ -107,6 +114,7 @@ class SearchQuery(Scoped, kw_only=True):
     query: str
     limit: Limit | None = None
     explain: bool = False
+    everywhere: bool = False
 
 
 class DeleteQuery(Scoped, kw_only=True):
@@ -115,7 +123,13 @@ class DeleteQuery(Scoped, kw_only=True):
     why: str = ""
 
 
-class LimitQuery(Scoped, kw_only=True):
+class EverywhereQuery(Scoped, kw_only=True):
+    """Whether all projects and agents are meant."""
+
+    everywhere: bool = False
+
+
+class LimitQuery(EverywhereQuery, kw_only=True):
     """How many are wanted."""
 
     limit: Limit = PAGE_LIMIT

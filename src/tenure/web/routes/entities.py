@@ -7,7 +7,7 @@ from tenure.memory import Memory
 from tenure.text.entities import entity_key
 from tenure.types import EntityView
 from tenure.web import replies, wire
-from tenure.web.table import Call, Route, Scoped
+from tenure.web.table import Call, Route
 
 
 def listing(call: Call) -> replies.Entities:
@@ -51,7 +51,7 @@ ROUTES = (
         handler=describe,
         access="read",
         summary="Show all that is known about an entity, e.g. path:src/api.py.",
-        query=Scoped,
+        query=wire.EverywhereQuery,
         reply=replies.EntityPage,
     ),
 )

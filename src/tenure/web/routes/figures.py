@@ -23,6 +23,7 @@ def latency(call: Call) -> replies.Latencies:
                 found.p50_ms,
                 found.p95_ms,
                 found.p99_ms,
+                list(found.recent_ms),
             )
             for found in call.engine.observer.latencies()
         ]

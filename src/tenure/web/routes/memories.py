@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenure.errors import InputError, TooLarge
 from tenure.flow.drafts import checked_tags
+from tenure.store.base import Listing
 from tenure.text.normal import check_text
 from tenure.web import replies, wire
 from tenure.web.table import Call, Route, Scoped
@@ -33,13 +34,21 @@ def listing(call: Call) -> replies.Memories:
     """A page of memories, newest first."""
     query: wire.ListQuery = call.query
     tag = next(iter(checked_tags([query.tag])), None) if query.tag is not None else None
-    records = call.memory().page(
-        query.limit,
-        kind=query.kind,
-        tag=tag,
-        after=query.after,
-        everywhere=query.everywhere,
-        include_gone=query.gone,
+    memory = call.memory()
+    records = memory.services.store.listing(
+        Listing(
+            memory.scope,
+            query.everywhere,
+            query.kind,
+            tag,
+            query.gone,
+            query.after,
+            query.limit,
+            query.provenance,
+            query.trust,
+            query.state,
+            query.of_project,
+        )
     )
     more = records[-1].id if len(records) == query.limit else None
     return replies.Memories([replies.MemoryOut.of(record) for record in records], more)

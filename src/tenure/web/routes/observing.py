@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.codec import moment_text
 from tenure.errors import NotFound
 from tenure.flow import diagnostics
 from tenure.flow.diagnostics import DOMAINS, Domain
@@ -14,6 +15,7 @@ from tenure.flow.liveness import liveness
 from tenure.flow.observe import Latency
 from tenure.flow.pipeline import FLOWS
 from tenure.flow.predictor import known_state
+from tenure.flow.upkeep import JobLook, status
 from tenure.memory import Memory
 from tenure.web.session_wire import UserQuery
 from tenure.web.table import Call, Route
@@ -90,7 +92,6 @@ def one(call: Call) -> DomainOut:
 def pipeline(call: Call) -> Pipeline:
     """What runs, what waits, and how long each stage takes."""
     memory = call.engine.view(call.query.user, None, None)
-    worker = memory.works.worker
     took = {found.operation: found for found in call.engine.observer.latencies()}
     stages = []
     for flow, steps in FLOWS.items():
@@ -107,17 +108,50 @@ def pipeline(call: Call) -> Pipeline:
                     found.p95_ms if found else None,
                 )
             )
-    judge = WorkerOut(
-        worker is not None and worker.is_alive,
-        {
-            "jobs_done": worker.jobs_done if worker else 0,
-            "last_error": worker.last_error if worker else None,
-            "judge": memory.services.judge.name if memory.services.judge else "none",
-        },
-    )
-    predictor = _predictor(call, memory, took)
+    workers = {
+        **_jobbers(memory),
+        "predictor": _predictor(call, memory, took),
+    }
     counts = {str(state): many for state, many in memory.services.store.job_counts().items()}
-    return Pipeline({"judge": judge, "predictor": predictor}, counts, stages)
+    return Pipeline(workers, counts, stages)
+
+
+def _jobbers(memory: Memory) -> dict[str, WorkerOut]:
+    """Who extracts, judges, erases and sweeps: one thread, which takes all their jobs."""
+    worker, services = memory.works.worker, memory.services
+    is_running = worker is not None and worker.is_alive
+    shared = {
+        "jobs_done": worker.jobs_done if worker else 0,
+        "last_error": worker.last_error if worker else None,
+    }
+    upkeep = status(services, memory.scope.user)
+    extractor = services.extractor
+    return {
+        "extraction": WorkerOut(
+            is_running, {**shared, "extractor": extractor.name if extractor else "none"}
+        ),
+        "judge": WorkerOut(
+            is_running, {**shared, "judge": services.judge.name if services.judge else "none"}
+        ),
+        "retention": WorkerOut(
+            is_running, {**shared, **_job(upkeep.retention), "erased": dict(upkeep.erased)}
+        ),
+        "maintenance": WorkerOut(
+            is_running and services.policy.janitor.enabled,
+            {
+                **shared,
+                **_job(upkeep.janitor),
+                "demoted": upkeep.demoted,
+                "forgotten": upkeep.forgotten,
+            },
+        ),
+    }
+
+
+def _job(look: JobLook) -> dict[str, Any]:
+    """The job of this week or day."""
+    finished = None if look.finished_at is None else moment_text(look.finished_at)
+    return {"key": look.key, "state": look.state, "finished_at": finished, "error": look.error}
 
 
 def _predictor(call: Call, memory: Memory, took: Mapping[str, Latency]) -> WorkerOut:

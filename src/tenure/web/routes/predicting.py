@@ -63,7 +63,7 @@ def audit(call: Call) -> wire.Audit:
     """A session's ranking with all that is on record about it."""
     memory, key = _memory(call), call.path["session_key"]
     store, user = memory.services.store, memory.scope.user
-    session = store.session(user, key)
+    session = store.session_summary(user, key)
     found = store.comparison(user, key)
     return wire.Audit(
         SessionOut.of(session, store.session_score(user, key)),
@@ -127,6 +127,23 @@ def calibrate(call: Call) -> wire.Calibration:
         told += steering.calibrate_offer(services, user, asked.count or steering.OFFER_MIN)
     found = standing.calibration(services, user, known_state(services, user))
     return wire.Calibration(msgspec.convert(found, wire.CalibrationOut), _questions(memory, told))
+
+
+def waiting(call: Call) -> wire.CalibrationQueue:
+    """What people were asked to rate, without asking for more."""
+    memory = _memory(call)
+    services, user = memory.services, memory.scope.user
+    kept = services.store.calibration(user, standing.CALIBRATION_READ)
+    days: dict[str, list[float]] = {}
+    for one in reversed(kept):
+        if one.human_label is not None:
+            days.setdefault(one.offered_at.date().isoformat(), []).append(standing.error_of(one))
+    found = standing.calibration(services, user, known_state(services, user))
+    return wire.CalibrationQueue(
+        msgspec.convert(found, wire.CalibrationOut),
+        _questions(memory, [one for one in kept if one.human_label is None]),
+        [wire.RatedDay(day, len(all_), sum(all_) / len(all_)) for day, all_ in days.items()],
+    )
 
 
 def _questions(memory: Memory, asked: Sequence[Rated]) -> list[wire.QuestionOut]:
@@ -237,6 +254,15 @@ ROUTES = (
         summary="Let the baseline rank alone.",
         query=UserQuery,
         reply=wire.SwitchedOut,
+    ),
+    Route(
+        method="GET",
+        path="/api/predictor/calibration",
+        handler=waiting,
+        access="read",
+        summary="Show what people were asked to rate, and how they compare with the judge.",
+        query=UserQuery,
+        reply=wire.CalibrationQueue,
     ),
     Route(
         method="POST",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tenure.codec import parse_moment
 from tenure.errors import NotFound
 from tenure.flow.timeline import timeline
 from tenure.rank.features import FEATURES
+from tenure.store.glance import SessionQuery
 from tenure.web import session_wire as wire
 from tenure.web.table import Call, Route
 
@@ -14,18 +16,27 @@ def listing(call: Call) -> wire.Sessions:
     query: wire.SessionsQuery = call.query
     memory = call.engine.view(query.user, None, None)
     store, user = memory.services.store, memory.scope.user
-    found = store.sessions(user, query.limit, project=query.project, before=query.before)
-    more = found[-1].key if len(found) == query.limit else None
-    return wire.Sessions(
-        [wire.SessionOut.of(one, store.session_score(user, one.key)) for one in found], more
+    found = store.session_page(
+        user,
+        SessionQuery(
+            project=query.project,
+            outcome=query.outcome,
+            since=None if query.since is None else parse_moment(query.since, "since"),
+            until=None if query.until is None else parse_moment(query.until, "until"),
+            before=query.before,
+            limit=query.limit,
+        ),
     )
+    more = found[-1].session.key if len(found) == query.limit else None
+    shown = [wire.SessionOut.of(one, store.session_score(user, one.session.key)) for one in found]
+    return wire.Sessions(shown, more)
 
 
 def show(call: Call) -> wire.SessionOut:
     """One session with its verdict."""
     memory = call.engine.view(call.query.user, None, None)
     store, user, key = memory.services.store, memory.scope.user, call.path["key"]
-    return wire.SessionOut.of(store.session(user, key), store.session_score(user, key))
+    return wire.SessionOut.of(store.session_summary(user, key), store.session_score(user, key))
 
 
 def candidates(call: Call) -> wire.Candidates:

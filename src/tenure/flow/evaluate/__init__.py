@@ -1,0 +1,1 @@
+"""Measuring what is found and shown, on copies that nobody else uses."""

@@ -1,0 +1,127 @@
+"""A throw-away copy of a store, and the proof that what is measured on is one."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from tenure.errors import Conflict, ReadOnlyStore
+from tenure.flow.models_backup import keep_models
+from tenure.flow.observe import Observer
+from tenure.flow.services import Policy, Services
+from tenure.store.base import Store
+from tenure.store.sessions import SessionRecord, ShownRow
+from tenure.store.snapshot import snapshot
+
+COPY_NAME = "copy.db"
+_PREFIX = "tenure-eval-"
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """A private folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as made:
+        yield Path(made)
+
+
+@contextlib.contextmanager
+def copied(source: Path) -> Iterator[Path]:
+    """The file of a copy of a store and its models, for the length of the block."""
+    with folder() as place:
+        copy = place / COPY_NAME
+        snapshot(source, copy)
+        # Models lie beside the file itself, whatever link leads to it.
+        keep_models(source.resolve(), copy)
+        yield copy
+
+
+class FrozenStore:
+    """A store that can be read and never written; nothing that is served leaves a trace.
+
+    What is measured first must not change what is measured next. A session may be made known to
+    it, so that a prompt can be served in it as in one that was recorded.
+    """
+
+    def __init__(self, store: Store, session: SessionRecord | None = None) -> None:
+        self._store = store
+        self._session = session
+        self._shown: tuple[ShownRow, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def with_session(self, session: SessionRecord, shown: Sequence[ShownRow]) -> FrozenStore:
+        """The same store, in which this session has begun and was shown these memories."""
+        other = FrozenStore(self._store, session)
+        other._shown = tuple(shown)
+        return other
+
+    def session(self, user: str, key: str) -> SessionRecord:
+        """The session that was made known, or one of the copy."""
+        made = self._session
+        if made is not None and (made.user, made.key) == (user, key):
+            return made
+        return self._store.session(user, key)
+
+    def shown(self, user: str, key: str) -> list[ShownRow]:
+        """What that session was shown."""
+        made = self._session
+        if made is not None and (made.user, made.key) == (user, key):
+            return list(self._shown)
+        return self._store.shown(user, key)
+
+    def write(self, work: Callable[[Any], Any]) -> NoReturn:
+        """Refuses."""
+        raise ReadOnlyStore("nothing is written while something is measured")
+
+    def register_embedder(self, embedder: object) -> NoReturn:
+        """Refuses."""
+        raise ReadOnlyStore("nothing is written while something is measured")
+
+    def serve_embedder(self, embedder: str) -> NoReturn:
+        """Refuses."""
+        raise ReadOnlyStore("nothing is written while something is measured")
+
+    def erase_traces(self) -> NoReturn:
+        """Refuses."""
+        raise ReadOnlyStore("nothing is written while something is measured")
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """An engine whose store lies in a throw-away folder; on anything else none can be made."""
+
+    services: Services
+
+    def __post_init__(self) -> None:
+        path = self.services.store.path
+        place = Path(tempfile.gettempdir()).resolve()
+        inside = path.resolve().parent
+        if not (inside.name.startswith(_PREFIX) and inside.parent == place):
+            raise Conflict(
+                f"{path} is no throw-away copy, so nothing is measured on it",
+                hint="make one with tenure.flow.evaluate.sandbox.copied",
+            )
+
+    def frozen(self, policy: Policy | None = None) -> tuple[Services, FrozenStore]:
+        """The engine with a store that cannot be written, under other choices if given."""
+        store = FrozenStore(self.services.store)
+        return self.serving(store, policy), store
+
+    def serving(self, store: FrozenStore, policy: Policy | None = None) -> Services:
+        """The engine around a frozen store."""
+        services = self.services
+        chosen = policy or services.policy
+        # Chance has no place in a measurement: nothing is shown on trial.
+        session = replace(chosen.session, exploration_rate=0.0)
+        return replace(
+            services,
+            store=cast(Store, store),
+            policy=replace(chosen, session=session),
+            observer=Observer(services.world),
+            counter=None,
+        )

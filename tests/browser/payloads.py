@@ -1,0 +1,93 @@
+"""Texts that want to become code: tags with handlers, addresses, broken markup, encodings."""
+
+from __future__ import annotations
+
+from itertools import product
+
+_TAGS = (
+    "img src=x",
+    "svg",
+    "body",
+    "video src=x",
+    "audio src=x",
+    "input autofocus",
+    "details open",
+    "iframe",
+    "marquee",
+    "object data=x",
+    "embed src=x",
+    "style",
+    "select autofocus",
+    "textarea autofocus",
+    "math",
+)
+_HANDLERS = (
+    "onerror",
+    "onload",
+    "onfocus",
+    "ontoggle",
+    "onmouseover",
+    "onanimationstart",
+    "onbegin",
+    "onstart",
+    "onpageshow",
+    "onclick",
+)
+_WHOLE = (
+    "<script>alert(1)</script>",
+    "<script src=data:text/javascript,alert(1)></script>",
+    '"><script>alert(1)</script>',
+    "'><script>alert(1)</script>",
+    "</textarea><script>alert(1)</script>",
+    "</title><script>alert(1)</script>",
+    "</style><script>alert(1)</script>",
+    "--><script>alert(1)</script>",
+    "]]><script>alert(1)</script>",
+    "<ScRiPt>alert(1)</sCrIpT>",
+    "<scr<script>ipt>alert(1)</scr</script>ipt>",
+    "<a href=javascript:alert(1)>x</a>",
+    "<a href='  javascript:alert(1)'>x</a>",
+    "<a href=java&#x0A;script:alert(1)>x</a>",
+    "javascript:alert(1)",
+    "[x](javascript:alert(1))",
+    '![x](x" onerror="alert(1))',
+    "<form action=javascript:alert(1)><button>x</button></form>",
+    "<iframe srcdoc='<script>alert(1)</script>'></iframe>",
+    "<meta http-equiv=refresh content='0;url=javascript:alert(1)'>",
+    "<base href=javascript:alert(1)//>",
+    "<link rel=stylesheet href=javascript:alert(1)>",
+    "<svg><script>alert(1)</script></svg>",
+    "<svg><a xlink:href=javascript:alert(1)><text>x</text></a></svg>",
+    "<svg><animate onbegin=alert(1) attributeName=x dur=1s>",
+    "<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
+    '<noscript><p title="</noscript><img src=x onerror=alert(1)>">',
+    "<template><script>alert(1)</script></template>",
+    "{{constructor.constructor('alert(1)')()}}",
+    "${alert(1)}",
+    "#{alert(1)}",
+    "<%= alert(1) %>",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "&#60;script&#62;alert(1)&#60;/script&#62;",
+    "\\u003cscript\\u003ealert(1)\\u003c/script\\u003e",
+    "%3Cscript%3Ealert(1)%3C/script%3E",
+    "+ADw-script+AD4-alert(1)+ADw-/script+AD4-",
+    "<img src=x:x onerror=alert`1`>",
+    '<img src="x` `<script>alert(1)</script>"` `>',
+    "<x contenteditable onblur=alert(1)>x</x>",
+    '<div style="background:url(javascript:alert(1))">',
+    '<div style="width:expression(alert(1))">',
+    "__proto__",
+    "constructor",
+    "<p slot=x onpointerenter=alert(1)>hover</p>",
+    "\u202e<script>alert(1)</script>",
+    "<img\tsrc=x\tonerror=alert(1)>",
+    "<img/src=x/onerror=alert(1)>",
+    "<<img src=x onerror=alert(1)>",
+    "<script>window.__xss=true</script>",
+    '<img src=x onerror="window.__xss=true">',
+)
+PAYLOADS = tuple(
+    dict.fromkeys(
+        (*_WHOLE, *(f"<{tag} {handler}=alert(1)>" for tag, handler in product(_TAGS, _HANDLERS)))
+    )
+)
