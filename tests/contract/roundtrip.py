@@ -30,6 +30,12 @@ from tenure.world import ID_LENGTH
 # Marks that are invisible, turn the direction, join, or belong to nobody.
 ODD = "\u202e\u2066\u200b\u200d\ufeff\u00ad\ue000\U000f0000\U0001f469\u200d\U0001f680\u0301\x1b"
 LARGEST = 2**62
+# Both backends run these tests: an example that failed on one is worth trying on the other.
+SHARED = [
+    HealthCheck.function_scoped_fixture,
+    HealthCheck.too_slow,
+    HealthCheck.differing_executors,
+]
 
 characters = st.one_of(
     st.characters(exclude_categories=("Cs",), exclude_characters="\0"), st.sampled_from(ODD)
@@ -148,7 +154,7 @@ class RoundTrip:
         }
         assert set(ORIGINS) >= UNTRUSTED_ORIGINS
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+    @settings(suppress_health_check=SHARED)
     @given(memory=records())
     def test_a_memory_comes_back_from_the_store(self, shelf: Shelf, memory: MemoryRecord) -> None:
         store, expected = shelf.store, as_stored(memory)
@@ -177,7 +183,7 @@ class RoundTrip:
 
     @settings(
         max_examples=25,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+        suppress_health_check=SHARED,
     )
     @given(memories=st.lists(records(), max_size=8, unique_by=lambda m: m.id))
     def test_memories_come_back_after_reopening(
@@ -193,6 +199,7 @@ class RoundTrip:
         finally:
             store.write(lambda t: [t.purge(memory.user, memory.id) for memory in memories])
 
+    @settings(suppress_health_check=SHARED)
     @given(memory=records())
     def test_a_memory_comes_back_from_json(self, memory: MemoryRecord) -> None:
         plain = record_to_dict(memory)

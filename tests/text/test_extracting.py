@@ -246,3 +246,11 @@ def test_long_nonsense_is_read_quickly_enough_to_end(piece: str) -> None:
     text = piece * (40_000 // len(piece))
     for one in extract([ANSWERED, Turn("user", text)]):
         assert one.quote in text
+
+
+def test_a_change_that_still_holds_is_not_over_because_it_has_a_date() -> None:
+    assert (
+        objection("The staging API moved to port 8090 last week, 8081 is not used any more") is None
+    )
+    told = objection("We had a look at the staging API on port 8081 last week with Anna")
+    assert told is not None and "last week" in told

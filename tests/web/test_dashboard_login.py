@@ -12,20 +12,18 @@ from tenure.store.sqlite import SqliteStore
 from tenure.web.app import TABLE
 from tenure.web.auth import WRONG_TOKENS_PER_MINUTE, Guard, Visit, own_hosts
 from tenure.web.dashboard import (
-    COOKIE_NAME,
     LINK_LIFE_S,
     LINK_LIMIT,
     LOGIN_LIFE_S,
     LOGIN_LIMIT,
     OFFERED,
     Logins,
-    cookie_header,
-    cookies_in,
     own_address,
 )
 from tenure.web.problems import Forbidden, TooMany, Unauthorized
 
 LOGOUT = "/api/dashboard/logout"
+PORT = 7737
 REFUSED = {401, 403}
 
 
@@ -101,6 +99,14 @@ def test_a_page_of_somebody_elses_cannot_use_a_link_up(daemon: Served) -> None:
     for name, value in (("sec-fetch-site", "cross-site"), ("origin", "http://evil.example")):
         assert daemon.ask("GET", link, tcp=True, headers={name: value}).status == 403
     assert daemon.ask("GET", link, tcp=True, headers={"sec-fetch-site": "none"}).status == 303
+
+
+def test_who_only_looks_at_a_link_does_not_use_it_up(daemon: Served) -> None:
+    link = daemon.ask("POST", "/api/dashboard/links").json["url"].removeprefix(daemon.url)
+    looked = daemon.ask("HEAD", link, tcp=True)
+    assert looked.status == 405
+    assert "set-cookie" not in looked.headers
+    assert daemon.ask("GET", link, tcp=True).status == 303
 
 
 def test_secrets_are_nowhere_in_the_data_folder(daemon: Served) -> None:
@@ -214,9 +220,21 @@ def test_a_browser_leaves_alone_or_all_do(daemon: Served) -> None:
     assert daemon.ask("POST", LOGOUT).json == {"ended": 0}
 
 
-def test_a_cookie_of_another_daemon_is_a_wrong_token(daemon: Served, serve: Serve) -> None:
+def test_one_browser_is_in_two_daemons_at_once(daemon: Served, serve: Serve) -> None:
     other = serve()
-    cookie = daemon.enter()
+    both = {"cookie": f"{daemon.enter()['cookie']}; {other.enter()['cookie']}"}
+    for one in (daemon, other):
+        assert one.ask("GET", "/api/stats", tcp=True, headers=both).status == 200
+    left = daemon.ask("POST", LOGOUT, tcp=True, headers={**both, **own(daemon)})
+    assert left.json == {"ended": 1}
+    assert daemon.ask("GET", "/api/stats", tcp=True, headers=both).status == 401
+    assert other.ask("GET", "/api/stats", tcp=True, headers=both).status == 200
+
+
+def test_a_secret_of_another_daemon_is_a_wrong_token(daemon: Served, serve: Serve) -> None:
+    other = serve()
+    secret = daemon.enter()["cookie"].partition("=")[2]
+    cookie = {"cookie": f"{other.enter()['cookie'].partition('=')[0]}={secret}"}
     seen = [
         other.ask("GET", "/api/stats", tcp=True, headers=cookie).status
         for _ in range(WRONG_TOKENS_PER_MINUTE + 2)
@@ -243,7 +261,7 @@ def test_a_restart_ends_every_login(serve: Serve) -> None:
 
 def test_links_and_logins_end_by_themselves() -> None:
     clock = Clock()
-    logins = Logins(clock)
+    logins = Logins(clock, PORT)
     early, late = logins.new_link(), logins.new_link()
     clock.now = LINK_LIFE_S * 1000 - 1
     secret = logins.enter(early)
@@ -257,7 +275,7 @@ def test_links_and_logins_end_by_themselves() -> None:
 
 
 def test_there_are_never_many_links_and_logins() -> None:
-    logins = Logins(Clock())
+    logins = Logins(Clock(), PORT)
     links = [logins.new_link() for _ in range(LINK_LIMIT + 1)]
     assert logins.enter(links[0]) is None
     assert logins.enter(links[-1]) is not None
@@ -267,23 +285,27 @@ def test_there_are_never_many_links_and_logins() -> None:
 
 
 def test_a_cookie_is_found_among_others() -> None:
-    assert cookies_in("") == []
-    assert cookies_in(f"a=b; {COOKIE_NAME}=one;{COOKIE_NAME}=two; x{COOKIE_NAME}=no") == [
+    logins = Logins(Clock(), PORT)
+    name = logins.cookie_name
+    assert logins.secrets_in("") == []
+    assert logins.secrets_in(f"a=b; {name}=one;{name}=two; x{name}=no; {name}1=no") == [
         "one",
         "two",
     ]
-    assert cookies_in(f"{COOKIE_NAME}; {COOKIE_NAME}=") == []
-    assert cookie_header("x", True).endswith("Secure")
+    assert logins.secrets_in(f"{name}; {name}=") == []
+    assert logins.cookie("x", True).endswith("Secure")
+    assert Logins(Clock(), PORT + 1).secrets_in(f"{name}=one") == []
 
 
 def test_a_planted_cookie_does_not_hide_the_right_one() -> None:
     clock = Clock()
-    logins = Logins(clock)
-    guard = Guard("a1" * 32, own_hosts(7737), clock, logins)
+    logins = Logins(clock, PORT)
+    guard = Guard("a1" * 32, own_hosts(PORT), clock, logins)
+    name = logins.cookie_name
     secret = logins.enter(logins.new_link())
     host = (b"host", b"127.0.0.1:7737")
-    both = (b"cookie", f"{COOKIE_NAME}=planted; {COOKIE_NAME}={secret}".encode())
-    wrong = (b"cookie", f"{COOKIE_NAME}=\xff".encode("latin-1"))
+    both = (b"cookie", f"{name}=planted; {name}={secret}".encode())
+    wrong = (b"cookie", f"{name}=\xff".encode("latin-1"))
     assert guard.check(Visit("tcp", [host, both], b"", False, True)) == "dashboard"
     with pytest.raises(Forbidden):
         guard.check(Visit("tcp", [host, both], b"", False))

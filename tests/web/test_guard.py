@@ -16,6 +16,7 @@ from tenure.web.auth import (
     own_hosts,
     write_private,
 )
+from tenure.web.dashboard import Logins
 
 TOKEN = "a1" * 32
 PORT = 7737
@@ -47,7 +48,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def guard(clock: Clock) -> Guard:
-    return Guard(TOKEN, own_hosts(PORT), clock)
+    return Guard(TOKEN, own_hosts(PORT), clock, Logins(clock, PORT))
 
 
 RIGHT = ("authorization", f"Bearer {TOKEN}")
@@ -89,7 +90,8 @@ def test_no_name_and_two_names_are_refused(guard: Guard) -> None:
 
 
 def test_names_that_were_allowed_count_with_and_without_the_port() -> None:
-    guard = Guard(TOKEN, own_hosts(PORT, ["tenure.lan"]), Clock())
+    clock = Clock()
+    guard = Guard(TOKEN, own_hosts(PORT, ["tenure.lan"]), clock, Logins(clock, PORT))
     for host, expected in (
         ("tenure.lan", 200),
         ("tenure.lan:7737", 200),

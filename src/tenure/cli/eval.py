@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -92,13 +93,11 @@ def generate(file: str, count: int) -> Answer:
     FILE must not exist yet. No model is asked: the questions are made of rare words of the
     memories, from all kinds, sources and projects. They are marked as generated.
     """
-    import os
-
     from tenure.flow.evaluate.anchor import Anchors
     from tenure.flow.evaluate.generate import generate as made
     from tenure.flow.evaluate.probes import probe_line
 
-    target = Path(file).expanduser()
+    target = Path(os.path.expanduser(file))
     if os.path.lexists(target):
         raise InputError(f"{target} exists already", hint="choose another name")
     if not target.parent.is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -69,7 +70,7 @@ def extraction(
             "either --transcripts or --sessions", hint="name a folder, or take your own sessions"
         )
     wanted = read_labels(read_lines(labels), labels)
-    told = _own_transcripts() if place is None else _transcripts(Path(place).expanduser())
+    told = _own_transcripts() if place is None else _transcripts(Path(os.path.expanduser(place)))
     sides = tuple(_extracted(kind, told, wanted) for kind in (before, after))
     (first, left), (second, right) = sides
     names = (first, second) if first != second else (f"{first} (a)", f"{second} (b)")
@@ -116,12 +117,12 @@ def _arm(kind: str) -> Iterator[Arm]:
         folder() as place,
         Memory(place / COPY_NAME, settings=settings, actor=ACTOR, background=False) as memory,
     ):
-        if kind not in ("rules", "llm") and not Path(kind).expanduser().is_file():
+        if kind not in ("rules", "llm") and not Path(os.path.expanduser(kind)).is_file():
             raise InputError(
                 f"{kind[:80]!r} is no extractor", hint="rules, llm, or the file of a prompt"
             )
         llm = None if kind == "rules" else _model(settings, memory)
-        named = kind if kind in ("rules", "llm") else str(Path(kind).expanduser())
+        named = kind if kind in ("rules", "llm") else str(Path(os.path.expanduser(kind)))
         made: Extractor = open_extractor(named, llm, memory.services.world)
         sandbox = Sandbox(memory.services)
         yield Arm(made.name, lambda turns, known: made.extract(turns, known).candidates, sandbox)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +39,7 @@ def probes_of(file: str) -> tuple[Probe, ...]:
 
 def read_lines(file: str) -> list[str]:
     """The lines of a text file that a person named."""
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     if path.is_dir():
         raise InputError(f"{file} is a folder", hint="name a file in it")
     if not path.is_file():

@@ -55,6 +55,10 @@ def import_found(
     Once something was taken in to its end this is forgotten: the next run goes through all of it
     and finds what is stored already. Lines kept as they are would double, so they come in once.
     """
+    if found.only_user is not None and found.form != "mem0":
+        raise InputError(
+            f"{found.path.name} does not tell whose a memory is", hint="leave out --only-user"
+        )
     report = ImportReport()
     named = [scope.user, scope.agent, scope.project, how.on_similar, found.only_user]
     digest = digest_of(found.files, json_line([found.form, *named]).encode())

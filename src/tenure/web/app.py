@@ -197,6 +197,9 @@ class App:
         asked: _Asked = request.scope[_STATE_KEY]
         asked.path = route.path
         _demand_offered(asked.caller, route)
+        if route.access == "login" and request.method == "HEAD":
+            # Whatever looks at links before a person does must not use one up.
+            raise WrongMethod("GET")
         if route.access == "health":
             # Answered at once, however much is under way.
             reply = self._worked(route, request, b"")

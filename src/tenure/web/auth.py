@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 from tenure.errors import SettingsError, TenureError
 from tenure.settings.home import TOKEN_NAME
 from tenure.store.engine import translate_system
-from tenure.web.dashboard import Logins, cookies_in
+from tenure.web.dashboard import Logins
 from tenure.web.problems import BadRequest, Forbidden, TooMany, Unauthorized
 
 Door = Literal["socket", "tcp"]
@@ -106,7 +106,7 @@ class Guard:
         token: str,
         hosts: frozenset[str],
         now_ms: Callable[[], float],
-        logins: Logins | None = None,
+        logins: Logins,
     ) -> None:
         # Only a hash is kept: comparing hashes of equal length gives nothing away.
         self._digest = _digest(token.encode("ascii"))
@@ -114,7 +114,7 @@ class Guard:
         self._origins = {b"http://" + host for host in self._hosts}
         self._origins |= {b"https://" + host for host in self._hosts}
         self._now_ms = now_ms
-        self._logins = logins or Logins(now_ms)
+        self._logins = logins
         self._wrong: deque[float] = deque(maxlen=WRONG_TOKENS_PER_MINUTE)
 
     def check(self, visit: Visit) -> Caller:
@@ -161,7 +161,7 @@ class Guard:
         found = [
             secret
             for header in visit.all(b"cookie")
-            for secret in cookies_in(header.decode("latin-1"))
+            for secret in self._logins.secrets_in(header.decode("latin-1"))
         ]
         if not found:
             raise Unauthorized

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from tenure.errors import TenureError
 
 PAGES = "/dashboard"
-COOKIE_NAME = "tenure_dashboard"
 LINK_LIFE_S = 60
 LOGIN_LIFE_S = 12 * 60 * 60
 SECRET_BYTES = 32
@@ -102,8 +101,10 @@ class Dashboard:
 class Logins:
     """Who may use the dashboard; only hashes are kept, and only while the daemon runs."""
 
-    def __init__(self, now_ms: Callable[[], float]) -> None:
+    def __init__(self, now_ms: Callable[[], float], port: int) -> None:
         self._now_ms = now_ms
+        # Ports do not count for cookies: two daemons on one machine need two names.
+        self.cookie_name = f"tenure_dashboard_{port}"
         # By hash of the secret when it ends.
         self._links: dict[bytes, float] = {}
         self._logins: dict[bytes, float] = {}
@@ -135,6 +136,16 @@ class Logins:
         self._links.clear()
         return many
 
+    def cookie(self, secret: str, is_https: bool) -> str:
+        """The header that leaves a login with a browser: unseen by scripts, not sent by others."""
+        flags = f"Path=/; Max-Age={LOGIN_LIFE_S}; HttpOnly; SameSite=Strict"
+        return f"{self.cookie_name}={secret}; {flags}{'; Secure' if is_https else ''}"
+
+    def secrets_in(self, header: str) -> list[str]:
+        """Every login that a Cookie header names; others on this machine may have set more."""
+        pairs = (part.strip().partition("=") for part in header.split(";"))
+        return [value for name, _, value in pairs if name == self.cookie_name and value]
+
     def _put(self, kept: dict[bytes, float], life_s: int, limit: int) -> str:
         now = self._now_ms()
         for digest in [digest for digest, ends_ms in kept.items() if ends_ms <= now]:
@@ -148,18 +159,6 @@ class Logins:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
-
-
-def cookie_header(secret: str, is_https: bool) -> str:
-    """The header that makes a browser keep a login: no script sees it, no other site sends it."""
-    flags = f"Path=/; Max-Age={LOGIN_LIFE_S}; HttpOnly; SameSite=Strict"
-    return f"{COOKIE_NAME}={secret}; {flags}{'; Secure' if is_https else ''}"
-
-
-def cookies_in(header: str) -> list[str]:
-    """Every login that a Cookie header names; others on this machine may have set more."""
-    pairs = (part.strip().partition("=") for part in header.split(";"))
-    return [value for name, _, value in pairs if name == COOKIE_NAME and value]
 
 
 def own_address(url: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from tenure.flow.consent import note_start
 from tenure.memory import Memory
@@ -29,7 +30,7 @@ class Engine:
         self.world = self._memory.services.world
         self.observer = self._memory.services.observer
         self.echoes = Echoes(self.world.monotonic_ms)
-        logins = Logins(self.world.monotonic_ms)
+        logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
         self.dashboard = Dashboard(own_address(url), logins, read_files())
         self.live = Live(self._numbers)
         self.started_at: datetime = self.world.now()

@@ -57,7 +57,7 @@ def save(home: Path, name: str, run: Mapping[str, Any]) -> Path:
 def load(home: Path, name: str) -> dict[str, Any]:
     """A run by its name, or by the path of its file."""
     named = runs_folder(home) / f"{name}{ENDING}"
-    path = named if _NAME.fullmatch(name) and named.is_file() else Path(name).expanduser()
+    path = named if _NAME.fullmatch(name) and named.is_file() else Path(os.path.expanduser(name))
     if not path.is_file():
         raise NotFound(
             f"there is no run {name[:80]!r}", hint="`tenure eval list` shows those that were saved"

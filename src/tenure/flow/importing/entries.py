@@ -24,6 +24,8 @@ HARNESS_START = "import/"
 TEXT_LIMIT_BYTES = 4_000_000
 FILE_LIMIT_COUNT = 20_000
 _MS_PER_S = 1_000
+# A pickle may hold a number of a million digits, which cannot even be written out.
+_NUMBER_MAX = 1 << 128
 # An epoch above this counts milliseconds: as seconds it would lie far ahead.
 _SECONDS_MAX = 100_000_000_000
 
@@ -96,6 +98,8 @@ def source(form: Form, turn: str, content: str, session_key: object = None) -> d
 def name_or_none(value: object) -> str | None:
     """A name as our fields take it: printable, not empty, not too long."""
     if not isinstance(value, str | int) or isinstance(value, bool):
+        return None
+    if isinstance(value, int) and abs(value) > _NUMBER_MAX:
         return None
     return _printable(str(value))[:NAME_LIMIT_CHARS].strip() or None
 

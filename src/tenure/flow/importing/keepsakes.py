@@ -37,7 +37,8 @@ _ROWS: Mapping[str, type[Carried]] = {
     "refusal": CarriedRefusal,
 }
 NAMES = (*_ROWS, "feedback", "rule")
-_ID = re.compile(r"[0-9a-z]{26}")
+# A refusal's is shorter: it is made of what was refused.
+_ID = re.compile(r"[0-9a-z]{24}|[0-9a-z]{26}")
 T = TypeVar("T")
 
 

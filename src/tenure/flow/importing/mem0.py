@@ -36,20 +36,22 @@ Row = tuple[str, Mapping[str, Any] | TenureError]
 
 def read(found: Found) -> Iterator[Entry]:
     """Every memory that is live there; of several people's only those of the one that was named."""
+    _check_users(found)
     for path in found.files:
-        _check_users(path, found.only_user)
         for place, row in _rows(path):
             yield _entry(place, row, found.only_user)
 
 
-def _check_users(path: Path, only: str | None) -> None:
-    """Memories of several people do not become one person's by accident."""
-    users = {name for _, row in _rows(path) if (name := _user(row)) is not None}
+def _check_users(found: Found) -> None:
+    """Memories of several people do not become one person's by accident, in whatever files."""
+    only, name = found.only_user, found.path.name
+    rows = (row for path in found.files for _, row in _rows(path))
+    users = {user for row in rows if (user := _user(row)) is not None}
     if only is not None and only not in users:
-        raise InputError(f"{path.name} has no memories of {only[:40]!r}", hint=_named(users))
+        raise InputError(f"{name} has no memories of {only[:40]!r}", hint=_named(users))
     if only is None and len(users) > 1:
         raise InputError(
-            f"{path.name} holds memories of {len(users)} users",
+            f"{name} holds memories of {len(users)} users",
             hint=f"choose one with --only-user: {_named(users)}",
         )
 
@@ -85,7 +87,7 @@ def _entry(place: str, row: Mapping[str, Any] | TenureError, only: str | None) -
         # What was reworded later holds since then.
         "valid_from": updated if created and updated and updated > created else None,
         "valid_until": when(row.get("expiration_date")),
-        "source": source("mem0", str(row.get("id") or place), content, row.get("run_id")),
+        "source": source("mem0", name_or_none(row.get("id")) or place, content, row.get("run_id")),
     }
     return Entry(place, filled(fields), len(content.encode("utf-8", "replace")))
 

@@ -21,7 +21,7 @@ from tenure.flow.importing.entries import (
     tags,
     when,
 )
-from tenure.flow.importing.sections import claims, without_front
+from tenure.flow.importing.sections import claims, tamed, without_front
 from tenure.flow.importing.wording import kind_of
 from tenure.types import Kind
 
@@ -57,7 +57,7 @@ class _Note:
 
 def is_note(text: str) -> bool:
     """Whether a text is a note of this kind: it has a permalink, or observations."""
-    front, body = without_front(text)
+    front, body = without_front(tamed(text))
     return "permalink" in front_matter(front) or any(map(_OBSERVATION.match, body.split("\n")))
 
 
@@ -74,7 +74,7 @@ def read(found: Found) -> Iterator[Entry]:
 
 
 def _of_note(path: Path, name: str, text: str) -> Iterator[Entry]:
-    front, body = without_front(text)
+    front, body = without_front(tamed(text))
     fields = front_matter(front)
     lines = body.split("\n")
     related = [(number, *found) for number, found in _relations(lines)]

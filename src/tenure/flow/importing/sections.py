@@ -15,7 +15,7 @@ _STEPS_LIMIT_CHARS = 1_200
 _TAB_SPACES = 4
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
+_HEADING = re.compile(r"(#{1,6})\s(.*)$")
 _UNDERLINE = re.compile(r"(=+|-+)\s*$")
 _RULE = re.compile(r"([-*_])(?:\s*\1){2,}\s*$")
 _BULLET = re.compile(r"(?P<indent>\s*)(?P<mark>[-*+]|\d{1,3}[.)])\s+(?P<text>.*)$")
@@ -26,6 +26,8 @@ REFERENCE = re.compile(r"@(?:~?/)?[\w./-]*[\w-]\.?[\w-]*$")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?$")
 _CELL_EDGE = re.compile(r"(?<!\\)\|")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+# Patterns look at such a run from each of its places: thousands would take hours.
+_LONG_GAP = re.compile(r"[^\S\n]{100,}")
 
 
 @dataclass(slots=True)
@@ -72,9 +74,14 @@ def without_front(text: str) -> tuple[str, str]:
     return "", text
 
 
+def tamed(text: str) -> str:
+    """The text with a single space in place of gaps that nobody types."""
+    return _LONG_GAP.sub(" ", text)
+
+
 def claims(text: str) -> Iterator[Claim]:
     """Every claim of a document, in its order."""
-    _, body = without_front(text)
+    _, body = without_front(tamed(text))
     body = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), body)
     titles: list[tuple[int, str]] = []
     has_many = sum(1 for line in body.split("\n") if _HEADING.match(line)) > 1
@@ -104,7 +111,7 @@ def _chapters(body: str) -> Iterator[tuple[int, str, list[_Piece]]]:
 def _heading(line: str, following: list[str], reader: _Reader) -> tuple[int, str] | None:
     found = _HEADING.match(line)
     if found:
-        return len(found[1]), found[2].strip("*` ")
+        return len(found[1]), found[2].strip().rstrip("#").strip("*` \t")
     below = _UNDERLINE.match(following[0]) if following else None
     if below and line.strip() and not reader.is_open and not _BULLET.match(line):
         return (1 if below[1][0] == "=" else 2), line.strip()

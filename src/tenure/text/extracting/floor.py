@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from tenure.text.cues import says_change
 from tenure.text.stopwords import words
 
 MIN_WORDS: Final = 3
@@ -43,15 +44,22 @@ _PRAISE: Final = words(
     " helpful nice great perfect quality high clean mistake mistakes wrong bad error errors work"
     " works working job answer answers result results clear clearly"
 )
+_SPAN: Final = (
+    "(?:week|month|night|year|weekend|monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
+)
 _PASSING: Final = re.compile(
     r"\b(?:for now|right now|at the moment|this (?:time|once|morning|week|afternoon|evening)|today"
-    r"|tonight|tomorrow|yesterday|just once|(?:for|in|on|to|with|of) (?:this|that|the current|your)"
+    r"|tonight|tomorrow|just once|(?:for|in|on|to|with|of) (?:this|that|the current|your)"
     r" (?:\w+ )?(?:pr|pull request|branch|task|session|commit|change|changes|issue|file|function"
     r"|chat|conversation|message|reply|answer|response|step|test|example|one|plan|draft|version"
     r"|trip|case|ticket|job|run|fix|patch|diff)|yet"
     r"|until (?!i (?:ask|say|tell|approve|confirm))(?:i|we|it|the|this|that|you)\b[^.]*"
-    r"|(?:last|next) (?:week|month|night|year|weekend|monday|tuesday|wednesday|thursday|friday"
-    r"|saturday|sunday)|(?:an? )?(?:few|couple of) (?:days|weeks|minutes|hours) ago)\b",
+    rf"|next {_SPAN})\b",
+    re.IGNORECASE,
+)
+# What happened then is over, unless it is told as a change that has held since.
+_PAST: Final = re.compile(
+    rf"\b(?:yesterday|last {_SPAN}|(?:an? )?(?:few|couple of) (?:days|weeks|minutes|hours) ago)\b",
     re.IGNORECASE,
 )
 _PROGRESS: Final = re.compile(
@@ -70,7 +78,7 @@ def objection(content: str) -> str | None:
     said = [word.lower().replace("’", "'") for word in _WORD.findall(content)]
     if len(said) < MIN_WORDS:
         return "it says too little"
-    passing = _PASSING.search(content)
+    passing = _PASSING.search(content) or (not says_change(content) and _PAST.search(content))
     if passing:
         return f"it is about the task at hand ({passing.group().lower()[:40]!r})"
     if _PROGRESS.match(content):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tenure.text.extracting.spoken import own_words
 from tenure.text.terms import query_terms
 from tenure.text.values import protected_values
 from tenure.types import Origin, Provenance, Turn
@@ -34,7 +35,8 @@ def standing_of(turns: Sequence[Turn], quote: str, content: str) -> Standing | N
     """Return whose word a quote is, None when nobody said it; spaces do not count.
 
     The least trusted of those who said it decides: what an agent or a tool said as well may be an
-    echo of theirs. A claim that the quoted turn does not bear out is the model's own.
+    echo of theirs. What the user pasted is not the user's word, and may be anybody's. A claim that
+    the user's own words in the quoted turn do not bear out is the model's own.
     """
     pattern = _pattern(quote)
     if pattern is None:
@@ -53,7 +55,10 @@ def standing_of(turns: Sequence[Turn], quote: str, content: str) -> Standing | N
     if said is not None:
         return Standing("assistant_derived", "agent", said[0], said[2])
     place, _, words = places[-1]
-    if not _bears_out(turns[place].text, content):
+    own = own_words(turns[place].text)
+    if not pattern.search(own):
+        return Standing("assistant_derived", "tool", place, words)
+    if not _bears_out(own, content):
         return Standing("assistant_derived", "agent", place, words)
     return Standing("user_stated", "user", place, words)
 

@@ -28,14 +28,14 @@ _AGENT_ROLES: Final = frozenset({"assistant", "edit", "tool"})
 
 # A request for the task at hand that follows a statement in the same sentence.
 _TRAILING_QUESTION: Final = re.compile(
-    r"\s*[,;:(\u2013\u2014-]+\s*(?:so|but|and|or|then|also)?,?\s*"
+    r"\s*+[,;:(\u2013\u2014-]++\s*(?:so|but|and|or|then|also)?,?\s*"
     r"(?:can|could|would|will|do|does|did|is|are|am|should|what|what's|how|which|where|who|why|when"
     r"|any|if so|right|ok|okay|got it|yeah|please|isn't|don't you)\b[^,;]*(?:[,;][^,;]*)*\?\W*$"
     r"|\s+(?:so|and|but) (?:can|could|would|how|what|which|do|is|are|should)\b[^?]*\?\W*$",
     re.IGNORECASE,
 )
 _TRAILING_REQUEST: Final = re.compile(
-    r"\s*[,;\u2013\u2014-]+\s*(?:so|but|and|though|which is why)\s+(?:now )?"
+    r"\s*+[,;\u2013\u2014-]++\s*(?:so|but|and|though|which is why)\s+(?:now )?"
     r"(?:i'm|i am|i was|i'd|i wonder|i need|i want|i don't know|i guess|can|could|how|what|do|does"
     r"|is|are|should|would|maybe|please|let me|let's|any)\b.*$"
     r"|\s*[,;]\s*(?:can|could|would) you\b.*$",
@@ -74,9 +74,10 @@ _KINDS: Final = tuple(
         (r"(?:i|we)(?:'ve| have)? (?:decided|agreed|use|settled|don't use)\b", "decision"),
     )
 )
-_TAIL: Final = re.compile(
-    r"[\s,;:.!\u2013\u2014-]*(?:,? (?:please|thanks|thank you|ok|okay))?[\s,;:.!]*$", re.I
-)
+# Loose ends are cut off without patterns: a long run of them would take one minutes.
+_ENDS: Final = " ,;:.!"
+_LOOSE_ENDS: Final = f"{_ENDS}\u2013\u2014-"
+_COURTESY: Final = re.compile(r",? (?:please|thanks|thank you|ok|okay)$", re.IGNORECASE)
 
 
 def extract(turns: Sequence[Turn]) -> tuple[Found, ...]:
@@ -169,7 +170,7 @@ def _statement(one: Spoken, cue: Cue, span: tuple[int, int]) -> str | None:
 def _sentence(text: str) -> str:
     """The words as one sentence of its own: one line, a capital letter, no loose end."""
     flat = " ".join(text.split()).rstrip("?")
-    flat = _TAIL.sub("", flat)
+    flat = _COURTESY.sub("", flat.rstrip(_ENDS)).rstrip(_LOOSE_ENDS)
     if flat.count(")") > flat.count("("):
         flat = flat.rstrip(")")
     return flat[:1].upper() + flat[1:]

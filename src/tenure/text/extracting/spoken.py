@@ -68,6 +68,12 @@ class Spoken:
         return self.text.rstrip("\"') ").endswith("?")
 
 
+def own_words(turn: str) -> str:
+    """Return a user's turn with all that is not the user's own blanked out as line breaks."""
+    text = turn[:TURN_LIMIT_CHARS]
+    return "" if _COMMAND.match(text) else _own(text)
+
+
 def sentences(turn: str) -> tuple[Spoken, ...]:
     """Return what the user says in a turn, sentence by sentence; nothing of a slash command."""
     text = turn[:TURN_LIMIT_CHARS]

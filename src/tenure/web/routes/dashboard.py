@@ -9,8 +9,6 @@ from tenure.web.dashboard import (
     LINK_LIFE_S,
     PAGE_HEADERS,
     PAGES,
-    cookie_header,
-    cookies_in,
     used_link_page,
 )
 from tenure.web.live import EventStream
@@ -53,13 +51,14 @@ def new_link(call: Call) -> Link:
 
 def enter(call: Call) -> Page:
     """Lets a browser in whose code was not used before."""
-    secret = call.engine.dashboard.logins.enter(call.query.code)
+    logins = call.engine.dashboard.logins
+    secret = logins.enter(call.query.code)
     headers = {**PAGE_HEADERS, "cache-control": "no-store"}
     if secret is None:
         return Page(used_link_page(), status=401, headers=headers)
     # Only a proxy in front speaks TLS; who lies about it gets a cookie that is sent less often.
     is_https = call.headers.get("x-forwarded-proto") == "https"
-    headers |= {"location": f"{PAGES}/", "set-cookie": cookie_header(secret, is_https)}
+    headers |= {"location": f"{PAGES}/", "set-cookie": logins.cookie(secret, is_https)}
     return Page(b"", status=303, headers=headers)
 
 
@@ -69,7 +68,9 @@ def logout(call: Call) -> Ended:
     if call.query.everywhere:
         ended = logins.end_all()
     else:
-        ended = sum(logins.end(secret) for secret in cookies_in(call.headers.get("cookie", "")))
+        ended = sum(
+            logins.end(secret) for secret in logins.secrets_in(call.headers.get("cookie", ""))
+        )
     # Pages that follow ask again, and only those that still may are let in.
     call.engine.live.close()
     return Ended(ended)
