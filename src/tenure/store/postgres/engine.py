@@ -1,0 +1,252 @@
+"""Connections to PostgreSQL: a pool, transactions that are tried again, and the schema."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenure.errors import Busy, MissingExtra, SchemaTooNew, StorageError
+from tenure.store.postgres.connection import (
+    READ,
+    WRITE,
+    StewardConnection,
+    TenantConnection,
+    WritingConnection,
+)
+from tenure.store.postgres.errors import translate_error
+from tenure.store.postgres.schema import MIGRATIONS, SCHEMA
+from tenure.store.postgres.tenancy import APP
+from tenure.store.sql import Connection
+
+if TYPE_CHECKING:
+    from psycopg import Connection as RawConnection
+
+T = TypeVar("T")
+Work = Callable[[TenantConnection], T]
+
+CONNECTION_LIMIT = 16
+CONNECTION_WAIT_S = 10.0
+CONNECT_TIMEOUT_S = 5
+STATEMENT_TIMEOUT_MS = 60_000
+LOCK_TIMEOUT_MS = 30_000
+WRITE_ATTEMPTS = 5
+_BACKOFF_S = 0.02
+SERVER_VERSION_MIN = 150_000
+VECTOR_VERSION_MIN = (0, 8)
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Turns errors of the driver into typed ones."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        # The driver's own words may quote the address: they are not carried along.
+        raise translate_error(error) from None
+
+
+def demand_driver() -> None:
+    """Says what to install when the driver is missing."""
+    try:
+        import psycopg  # noqa: F401
+        import psycopg_pool  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(
+            "PostgreSQL needs its driver", hint="pip install 'tenure[postgres]'"
+        ) from error
+
+
+def schema_version(raw: RawConnection[Any]) -> int:
+    """The version recorded in the database, 0 for none."""
+    found = raw.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.schema_version",)).fetchone()
+    if found is None or found[0] is None:
+        return 0
+    (version,) = raw.execute(
+        f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.schema_version"  # noqa: S608 - ours
+    ).fetchone() or (0,)
+    return int(version)
+
+
+def migrate(raw: RawConnection[Any]) -> None:
+    """Brings the schema up to date; each step and its record are one transaction."""
+    _demand_version(raw)
+    newest = MIGRATIONS[-1].version
+    if schema_version(raw) > newest:
+        raise SchemaTooNew(
+            f"the database was written by a newer Tenure (schema {schema_version(raw)}, "
+            f"this one knows {newest})",
+            hint="upgrade Tenure; nothing was changed",
+        )
+    for migration in MIGRATIONS:
+        if schema_version(raw) >= migration.version:
+            continue
+        with raw.transaction():
+            # Whoever comes second waits here, and finds the work done.
+            raw.execute("SELECT pg_advisory_xact_lock(hashtext('tenure migration'))")
+            if schema_version(raw) >= migration.version:
+                continue
+            _prepare(raw)
+            for statement in migration.statements:
+                raw.execute(statement.encode())
+            raw.execute(
+                f"INSERT INTO {SCHEMA}.schema_version VALUES (%s)",  # noqa: S608 - ours
+                (migration.version,),
+            )
+
+
+def _prepare(raw: RawConnection[Any]) -> None:
+    raw.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
+    _demand_vector(raw)
+    raw.execute(f"SET LOCAL search_path = {_path(raw)}".encode())
+    raw.execute(
+        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.schema_version (version integer PRIMARY KEY)".encode()
+    )
+
+
+def _path(raw: RawConnection[Any]) -> str:
+    """Our schema, and the one in which pgvector was put."""
+    found = raw.execute(
+        "SELECT quote_ident(nspname) FROM pg_extension e"
+        " JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'vector'"
+    ).fetchone()
+    return f"{SCHEMA}, {found[0] if found else 'public'}"
+
+
+def _demand_version(raw: RawConnection[Any]) -> None:
+    if raw.info.server_version < SERVER_VERSION_MIN:
+        raise StorageError(
+            f"PostgreSQL {raw.info.server_version // 10_000} is too old",
+            hint=f"Tenure needs {SERVER_VERSION_MIN // 10_000} or newer",
+        )
+    found = raw.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone()
+    if found is None:
+        raise StorageError(
+            "the database server has no pgvector",
+            hint="install its package (postgresql-NN-pgvector), or use a server that has it",
+        )
+
+
+def _demand_vector(raw: RawConnection[Any]) -> None:
+    """Switches pgvector on in this database, and refuses one that is too old."""
+    import psycopg
+
+    asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+    found = raw.execute(asked).fetchone()
+    if found is None:
+        try:
+            raw.execute("CREATE EXTENSION vector")
+        except psycopg.errors.InsufficientPrivilege:
+            raise StorageError(
+                "the login may not switch pgvector on in this database",
+                hint="let an administrator run `CREATE EXTENSION vector` there once",
+            ) from None
+        found = raw.execute(asked).fetchone()
+    version = str(found[0]) if found else "0"
+    if tuple(int(part) for part in version.split(".")[:2]) < VECTOR_VERSION_MIN:
+        raise StorageError(
+            f"pgvector {version} is too old",
+            hint="upgrade it to 0.8 or newer, then `ALTER EXTENSION vector UPDATE`",
+        )
+
+
+def _configure(raw: RawConnection[Any]) -> None:
+    """What every connection of ours needs; the login's own rights are laid down here."""
+    # Without the role nothing is set: every statement then fails, none goes over a wall.
+    raw.execute(
+        f"SET search_path = {_path(raw)}; SET statement_timeout = {STATEMENT_TIMEOUT_MS}; "
+        f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET ROLE {APP}".encode()
+    )
+
+
+class Engine:
+    """All connections to one database; any number of daemons may have one each."""
+
+    def __init__(self, url: str) -> None:
+        demand_driver()
+        import psycopg
+        from psycopg_pool import ConnectionPool
+
+        self._pid = os.getpid()
+        self._closed = False
+        with translated():
+            with psycopg.connect(
+                url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
+            ) as connection:
+                migrate(connection)
+                info = connection.info
+                self.name = f"{info.host or 'localhost'}/{info.dbname}"
+            self._pool = ConnectionPool(
+                url,
+                min_size=1,
+                max_size=CONNECTION_LIMIT,
+                timeout=CONNECTION_WAIT_S,
+                kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT_S},
+                configure=_configure,
+                open=True,
+            )
+            # What it begins with is there before anybody asks.
+            self._pool.wait(CONNECTION_WAIT_S)
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One snapshot of one tenant at a time, for the length of the block."""
+        with self._transaction(TenantConnection, READ) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def read_across(self) -> Iterator[Connection]:
+        """One snapshot of what concerns all tenants."""
+        with self._transaction(StewardConnection, READ) as connection:
+            yield connection
+
+    def write(self, work: Work[T]) -> T:
+        """Runs `work` in a transaction; returns once it is durable."""
+        return self._tried_again(WritingConnection, work)
+
+    def write_across(self, work: Work[T]) -> T:
+        """Runs `work`, which is about all tenants together, in a transaction."""
+        return self._tried_again(StewardConnection, work)
+
+    def _tried_again(self, kind: type[TenantConnection], work: Work[T]) -> T:
+        import psycopg
+
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                with translated(), self._transaction(kind, WRITE) as connection:
+                    return work(connection)
+            except Busy as error:
+                clash = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+                if attempt == WRITE_ATTEMPTS or not isinstance(error.__context__, clash):
+                    raise
+            time.sleep(_BACKOFF_S * attempt * (1 + random.random()))  # noqa: S311 - not a secret
+
+    @contextlib.contextmanager
+    def _transaction(self, kind: type[TenantConnection], begin: str) -> Iterator[TenantConnection]:
+        if os.getpid() != self._pid:
+            raise StorageError(
+                "the store was opened before a fork", hint="open it again in this process"
+            )
+        if self._closed:
+            raise StorageError("the store is closed")
+        with translated(), self._pool.connection() as raw:
+            connection = kind(raw, begin)
+            try:
+                yield connection
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
+
+    def close(self) -> None:
+        """Lets go of every connection; safe to call twice."""
+        if not self._closed and os.getpid() == self._pid:
+            self._closed = True
+            self._pool.close()

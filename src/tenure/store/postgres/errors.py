@@ -1,0 +1,87 @@
+"""What PostgreSQL reports, as typed errors with advice; a password is never part of them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tenure.errors import (
+    Busy,
+    Corrupt,
+    DiskFull,
+    ReadOnlyStore,
+    StorageError,
+    TenureError,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+_PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)|(?<=//)([^:/@\s]*):[^@\s]*@")
+# By the first letters of SQLSTATE: the more exact ones first.
+_BY_STATE: tuple[tuple[str, type[TenureError], str, str], ...] = (
+    ("53100", DiskFull, "the database server has no space left", "free some space and try again"),
+    ("53300", Busy, "the database server takes no more connections",
+     "try again, or raise max_connections"),
+    ("53", Busy, "the database server lacks resources", "try again in a moment"),
+    ("25006", ReadOnlyStore, "the database is read-only",
+     "is this a replica? give the address of the primary"),
+    ("28", StorageError, "the database server refuses the login",
+     "check user and password in the address, and pg_hba.conf"),
+    ("3D000", StorageError, "there is no such database", "create it, or check the address"),
+    ("42501", StorageError, "the login may not do that",
+     "it must own the schema, or be a member of tenure_app and tenure_steward"),
+    ("40", Busy, "others wrote the same rows at the same time", "try again"),
+    ("55P03", Busy, "somebody else holds the tenant's rows", "try again"),
+    ("57014", Busy, "the database took too long", "try again; look at the server's load"),
+    ("57P", Busy, "the database server is going down or coming up", "try again in a moment"),
+    ("08", Busy, "the connection to the database was lost",
+     "try again; what was being written may have been stored"),
+    ("XX", Corrupt, "the database reports an internal error", "look into the server's log"),
+    ("58", StorageError, "the database server had trouble with its files",
+     "look into the server's log"),
+)  # fmt: skip
+
+_ADVICE = {start: (kind, message, hint) for start, kind, message, hint in _BY_STATE}
+_BY_WORDS: tuple[tuple[tuple[str, ...], tuple[type[TenureError], str, str]], ...] = (
+    (("password", "authentication", 'role "', "pg_hba"), _ADVICE["28"]),
+    (("does not exist",), _ADVICE["3D000"]),
+    (("too many", "remaining connection slots"), _ADVICE["53300"]),
+    (("starting up", "shutting down"), _ADVICE["57P"]),
+)
+
+
+def without_password(text: str) -> str:
+    """The text with passwords in addresses and connection strings taken out."""
+    return _PASSWORD.sub(lambda m: f"{m[1]}***" if m[1] else f"{m[3]}:***@", text)
+
+
+def translate_error(error: psycopg.Error) -> TenureError:
+    """The typed error, with advice, for what PostgreSQL or its driver reported."""
+    import psycopg
+    from psycopg_pool import PoolClosed, PoolTimeout
+
+    told = without_password(str(error)).strip().splitlines()
+    said = told[0] if told else type(error).__name__
+    if isinstance(error, PoolClosed):
+        return StorageError("the store is closed")
+    if isinstance(error, PoolTimeout):
+        return Busy("no connection to the database is free", hint="try again in a moment")
+    state = error.sqlstate or ""
+    for start, kind, message, hint in _BY_STATE:
+        if state.startswith(start):
+            return kind(f"{message}: {said}", hint=hint)
+    if isinstance(error, psycopg.OperationalError):
+        return _unreachable(said)
+    return StorageError(f"PostgreSQL: {said}")
+
+
+def _unreachable(said: str) -> TenureError:
+    """Who is not let in gets no code, only words."""
+    for words, (kind, message, hint) in _BY_WORDS:
+        if any(word in said for word in words):
+            return kind(f"{message}: {said}", hint=hint)
+    return Busy(
+        f"the database server cannot be reached: {said}",
+        hint="check that it runs, and host and port in the address",
+    )

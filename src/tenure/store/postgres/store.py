@@ -1,0 +1,238 @@
+"""The PostgreSQL store: one database that many daemons share, each tenant behind its wall."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tenure.errors import InputError
+from tenure.store import gather, search
+from tenure.store.base import IntArray, Pool, Probe, Search, Transaction
+from tenure.store.candidates import Gathered, Gathering, Trait
+from tenure.store.index import Nearest
+from tenure.store.postgres.care import check_tenant
+from tenure.store.postgres.connection import TenantConnection
+from tenure.store.postgres.engine import Engine
+from tenure.store.postgres.nearest import nearest_rows
+from tenure.store.postgres.terms import TermTable
+from tenure.store.postgres.traits import TenantTraits
+from tenure.store.postgres.vectors import (
+    Measured,
+    embedder_of,
+    lacking_index,
+    make_index,
+    vector_of,
+)
+from tenure.store.postgres.views import Views
+from tenure.store.postgres.write import PostgresTransaction, Tools
+from tenure.store.reads import SqliteReads, as_json
+from tenure.store.search import Ground
+from tenure.store.sql import Connection
+from tenure.store.sql_store import SqlStore, set_serving
+from tenure.store.stems import Stemmer
+from tenure.types import MemoryRecord, Scope
+
+T = TypeVar("T")
+# Memories of all tenants that lack a vector, in the order of tenants and numbers.
+_LACKING = """SELECT t.user, t.row FROM memory_stats t
+    WHERE (t.user, t.row) > (coalesce(:after, ''), :last)
+        AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.user = t.user AND v.row = t.row
+            AND v.embedder = (SELECT embedder FROM embedders WHERE name = :embedder))"""
+
+# Here every tenant counts for itself, and any of the numbers may be the one that grew.
+_NUMBERS = {
+    "memory": "SELECT coalesce(sum(change), 0) FROM tenants",
+    "session": """SELECT coalesce(sum(event) + sum(learned), 0)
+        + (SELECT coalesce(max(session), 0) FROM sessions) FROM tenants""",
+}
+
+
+class PostgresStore(SqlStore):
+    """The storage contract on one PostgreSQL database."""
+
+    _engine: Engine
+    _numbers: Mapping[str, str] = {**SqlStore._numbers, **_NUMBERS}
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._engine = Engine(url)
+        # There is no file; this only ever names the store.
+        self.path = Path("postgresql") / self._engine.name
+        self._stemmer = Stemmer()
+        self._views = Views()
+        self._traits: dict[str, TenantTraits] = {}
+        self._traits_lock = threading.Lock()
+
+    # -- writing --------------------------------------------------------------------------
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        tools = Tools(self._stemmer, self.damaged)
+
+        def whole(connection: TenantConnection) -> T:
+            transaction = PostgresTransaction(connection, tools)
+            result = work(transaction)
+            transaction.flush()
+            return result
+
+        return self._engine.write(whole)
+
+    def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
+        with self._engine.read() as connection:
+            found = embedder_of(connection, probe.scope.user, probe.embedder)
+            return nearest_rows(connection, found, probe, scope)
+
+    # -- finding --------------------------------------------------------------------------
+
+    def search(self, search_: Search) -> Pool:
+        with self._engine.read() as connection:
+            return search.run(self._ground(connection, search_), search_)
+
+    def gather(self, gathering: Gathering) -> Gathered:
+        with self._engine.read() as connection:
+            return gather.gather(self._ground(connection, gathering.search), gathering)
+
+    def _ground(self, connection: Connection, asked: Search) -> Ground:
+        user = asked.scope.user
+        scopes = SqliteReads(connection).visible_scopes(asked.scope)
+        index = self._views.index(connection, user)
+        view = search.open_view(index, asked, scopes)
+        embedder = embedder_of(connection, user, asked.embedder)
+        mean = None if embedder is None else self._views.mean(connection, embedder, len(index))
+        words = TermTable(connection, user, self._stemmer, view)
+        vectors = Measured(connection, view, embedder, mean)
+        return Ground(connection, self._stemmer, view, scopes, words, vectors)
+
+    def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
+        with self._engine.read() as connection, self._traits_lock:
+            known = self._traits.setdefault(scope.user, TenantTraits(scope.user))
+            scopes = SqliteReads(connection).visible_scopes(scope)
+            return known.of(connection, rows, scopes, now)
+
+    def vectors(
+        self, user: str, embedder: str, memory_ids: Sequence[str]
+    ) -> dict[str, NDArray[np.float32]]:
+        with self._engine.read() as connection:
+            rows = connection.execute(
+                """SELECT m.id, v.vector FROM memories m
+                    JOIN memory_vectors v ON v.row = m.row AND v.vector IS NOT NULL
+                    JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
+                    WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
+                {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
+            ).fetchall()
+        return {memory_id: vector_of(sent) for memory_id, sent in rows}
+
+    # -- what concerns everybody ----------------------------------------------------------
+
+    def users(self) -> list[str]:
+        with self._engine.read_across() as connection:
+            found = connection.execute(
+                """SELECT t.user FROM tenants t WHERE EXISTS
+                    (SELECT 1 FROM memories m WHERE m.user = t.user) ORDER BY t.user"""
+            )
+            return [user for (user,) in found]
+
+    def _last_lesson(self, user: str) -> int | None:
+        found = self._one("SELECT learned FROM tenants WHERE user = ?", (user,))
+        return int(found[0]) if found else None
+
+    def without_vector(
+        self, embedder: str, limit: int, after: MemoryRecord | None = None
+    ) -> list[MemoryRecord]:
+        page: list[MemoryRecord] = []
+        user, last = self._place(after)
+        while len(page) < limit:
+            wanted = limit - len(page)
+            with self._engine.read_across() as connection:
+                rows = connection.execute(
+                    f"{_LACKING} ORDER BY t.user, t.row LIMIT :limit",
+                    {"embedder": embedder, "after": user, "last": last, "limit": wanted},
+                ).fetchall()
+            page += self._sound(rows)
+            if len(rows) < wanted:
+                break
+            user, last = rows[-1]
+        return page
+
+    def _place(self, after: MemoryRecord | None) -> tuple[str | None, int]:
+        """Behind which tenant and row to go on; from the start where the memory is gone."""
+        if after is None:
+            return None, 0
+        found = self._one(
+            "SELECT row FROM memories WHERE user = ? AND id = ?", (after.user, after.id)
+        )
+        return (after.user, int(found[0])) if found else (None, 0)
+
+    def _sound(self, rows: Sequence[tuple[str, int]]) -> list[MemoryRecord]:
+        """The records behind tenants and rows, in their order, but for damaged ones."""
+        found: list[MemoryRecord] = []
+        for user in dict.fromkeys(user for user, _ in rows):
+            own = [row for owner, row in rows if owner == user]
+            with self._reads() as reads:
+                records = reads.sound_records(
+                    "m.user = :user AND m.row IN (SELECT value FROM json_each(:rows))",
+                    {"user": user, "rows": as_json(own)},
+                )
+            in_order = (records.get(row) for row in own)
+            found += [record for record in in_order if record is not None]
+        return found
+
+    def serve_embedder(self, embedder: str) -> bool:
+        serves = self._engine.write_across(lambda connection: _serve(connection, embedder))
+        if serves:
+            self._views.clear()
+        return serves
+
+    # -- care -----------------------------------------------------------------------------
+
+    def tidy(self, should_stop: Callable[[], bool]) -> None:
+        # The rest PostgreSQL does by itself: that is what autovacuum is for.
+        with self._engine.read_across() as connection:
+            lacking = lacking_index(connection)
+        for tenant in lacking:
+            if should_stop():
+                return
+            self._engine.write_across(partial(make_index, tenant))
+
+    def check(self, *, deep: bool) -> list[str]:
+        if not deep:
+            with self._engine.read_across() as connection:
+                connection.execute("SELECT count(*) FROM tenants").fetchone()
+            return []
+        damage: list[str] = []
+        for user in self.users():
+            with self._engine.read() as connection:
+                damage += check_tenant(connection, user)
+        return damage
+
+    def backup(self, target: Path) -> None:
+        raise InputError(
+            "a PostgreSQL store is backed up by PostgreSQL's own tools",
+            hint="`pg_dump --format=custom --schema=tenure`, or `tenure export` for one user",
+        )
+
+    def erase_traces(self) -> None:
+        """Rows that are gone are reused by the server's vacuum; its log and backups are its own."""
+
+    def close(self) -> None:
+        self._engine.close()
+        self._stemmer.close()
+        self._views.clear()
+
+
+def _serve(connection: Connection, embedder: str) -> bool:
+    ready = connection.execute(
+        f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({_LACKING})",  # noqa: S608
+        {"embedder": embedder, "after": None, "last": 0},
+    ).fetchone()
+    if ready is None:
+        return False
+    set_serving(connection, embedder)
+    connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
+    return True

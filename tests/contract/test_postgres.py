@@ -1,0 +1,60 @@
+"""The PostgreSQL store keeps the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from contract.shelf import Shelf
+from contract.store_contract import StoreContract
+from postgres_kit import Server
+from tenure.store.postgres.store import PostgresStore
+
+
+class _DatabaseShelf(Shelf):
+    """A shelf whose store is a database: what is searched for traces are all rows of all tables."""
+
+    address: str
+
+    def files_with(self, needle: str) -> list[str]:
+        with psycopg.connect(self.address) as connection:
+            tables = connection.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'tenure' ORDER BY 1"
+            ).fetchall()
+            return [
+                table
+                for (table,) in tables
+                if connection.execute(
+                    f"SELECT 1 FROM tenure.{table} t WHERE strpos(lower(t::text), %s) > 0"
+                    " OR strpos(lower(t::text), %s) > 0 LIMIT 1",
+                    # Bytes are told in hexadecimal digits.
+                    (needle.lower(), needle.lower().encode().hex()),
+                ).fetchone()
+            ]
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def _server(self, postgres: Server) -> Iterator[None]:
+        self._addresses: dict[Path, str] = {}
+        self._postgres = postgres
+        yield
+        for address in self._addresses.values():
+            postgres.give_back(address)
+
+    def make_store(self, folder: Path) -> PostgresStore:
+        if folder not in self._addresses:
+            self._addresses[folder] = self._postgres.fresh()
+        return PostgresStore(self._addresses[folder])
+
+    @pytest.fixture
+    def shelf(self, tmp_path: Path) -> Iterator[Shelf]:
+        folder = tmp_path / "shelf"
+        folder.mkdir()
+        held = _DatabaseShelf(folder, self.make_store)
+        held.address = self._addresses[folder]
+        yield held
+        held.store.close()

@@ -1,0 +1,260 @@
+"""Opening, migrating and trouble on PostgreSQL."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from contract.builders import (
+    EMBEDDER,
+    NOW,
+    found,
+    indexed,
+    insert,
+    memory_id,
+    record,
+    unit,
+    vector_search,
+    words_search,
+)
+from postgres_kit import Server
+from tenure.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew, StorageError
+from tenure.store.jobs import Lease
+from tenure.store.postgres.engine import WRITE_ATTEMPTS, Engine, schema_version
+from tenure.store.postgres.errors import without_password
+from tenure.store.postgres.schema import MIGRATIONS
+from tenure.store.postgres.store import PostgresStore
+from tenure.types import Scope
+
+PASSWORD = "hunter2-swordfish"
+
+
+@pytest.fixture
+def address(postgres: Server) -> Iterator[str]:
+    address = postgres.fresh()
+    yield address
+    postgres.give_back(address)
+
+
+@pytest.fixture
+def engine(address: str) -> Iterator[Engine]:
+    opened = Engine(address)
+    yield opened
+    opened.close()
+
+
+def test_an_empty_database_becomes_a_store_and_stays_one(postgres: Server) -> None:
+    address = postgres.empty()
+    for _ in range(2):
+        store = PostgresStore(address)
+        assert store.users() == []
+        store.close()
+    with psycopg.connect(address) as connection:
+        assert schema_version(connection) == MIGRATIONS[-1].version
+
+
+def test_a_login_without_great_rights_is_enough(postgres: Server) -> None:
+    """It owns its database and may make roles; superusers are above every wall anyway."""
+    name = f"plain_{secrets.token_hex(4)}"
+    address = postgres.empty()
+    database = str(conninfo_to_dict(address)["dbname"])
+    postgres.execute(f"CREATE ROLE {name} LOGIN CREATEROLE NOINHERIT")
+    postgres.execute(f'ALTER DATABASE "{database}" OWNER TO {name}')
+    # Made by an earlier superuser of this server, whose members only that one may choose.
+    postgres.execute(f"GRANT tenure_app, tenure_steward TO {name}")
+    with pytest.raises(StorageError, match="may not switch pgvector on"):
+        PostgresStore(make_conninfo(address, user=name))
+    with psycopg.connect(address, autocommit=True) as administrator:
+        administrator.execute("CREATE EXTENSION vector")
+    store = PostgresStore(make_conninfo(address, user=name))
+    insert(store, record(1), record(2, user="other"))
+    assert store.users() == ["default", "other"]
+    assert found(store, words_search(Scope(), "claim")) == [memory_id(1)]
+    store.close()
+    with psycopg.connect(make_conninfo(address, user=name)) as owner:
+        # Even the owner of the tables, without the role: security is forced.
+        assert owner.execute("SELECT count(*) FROM tenure.memories").fetchone() == (0,)
+
+
+def test_several_may_open_an_empty_database_at_once(postgres: Server) -> None:
+    address, stores, errors = postgres.empty(), [], []
+
+    def open_it() -> None:
+        try:
+            stores.append(PostgresStore(address))
+        except StorageError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=open_it) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len({store.secret() for store in stores}) == 1
+    for store in stores:
+        store.close()
+
+
+def test_a_newer_schema_is_left_alone(address: str) -> None:
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("INSERT INTO tenure.schema_version VALUES (999)")
+        try:
+            with pytest.raises(SchemaTooNew, match="newer Tenure"):
+                PostgresStore(address)
+        finally:
+            connection.execute("DELETE FROM tenure.schema_version WHERE version = 999")
+
+
+def test_no_server_no_database_no_such_user(postgres: Server) -> None:
+    for address, advice in (
+        (f"postgresql://x:{PASSWORD}@127.0.0.1:1/x", "check that it runs"),
+        (make_conninfo(postgres.url, dbname="nowhere"), "create it"),
+        (make_conninfo(postgres.url, user="nobody_here", password=PASSWORD), "check user"),
+    ):
+        with pytest.raises((StorageError, Busy)) as caught:
+            PostgresStore(address)
+        assert caught.value.hint and advice in caught.value.hint
+        assert PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"postgresql://ann:{PASSWORD}@db/x",
+        f"host=db password={PASSWORD} user=ann",
+        f"host=db password='{PASSWORD}' user=ann",
+        f"PASSWORD = {PASSWORD}",
+    ],
+)
+def test_passwords_are_taken_out(text: str) -> None:
+    assert PASSWORD not in without_password(text)
+    assert "***" in without_password(text)
+
+
+def test_a_read_cannot_write(engine: Engine) -> None:
+    with pytest.raises(ReadOnlyStore), engine.read() as connection:
+        connection.execute("INSERT INTO counters VALUES (?, ?, ?)", ("ann", "n", 1))
+
+
+def test_a_read_is_one_snapshot(address: str, engine: Engine) -> None:
+    store = PostgresStore(address)
+    count = "SELECT count(*) FROM memories WHERE user = ?"
+    with engine.read() as connection:
+        before = connection.execute(count, ("default",)).fetchone()
+        insert(store, record(1))
+        assert connection.execute(count, ("default",)).fetchone() == before
+    with engine.read() as connection:
+        assert connection.execute(count, ("default",)).fetchone() == (1,)
+    store.close()
+
+
+def test_a_clash_is_tried_again_and_not_for_ever(engine: Engine) -> None:
+    tries = []
+
+    def clash(connection: object) -> str:
+        tries.append(connection)
+        if len(tries) < 3:
+            raise psycopg.errors.SerializationFailure("could not serialize")
+        return "done"
+
+    assert engine.write(clash) == "done"
+    tries.clear()
+
+    def always(connection: object) -> None:
+        tries.append(connection)
+        raise psycopg.errors.DeadlockDetected("deadlock")
+
+    with pytest.raises(Busy):
+        engine.write(always)
+    assert len(tries) == WRITE_ATTEMPTS
+
+
+def test_writers_of_one_tenant_wait_for_each_other(address: str) -> None:
+    """Two daemons that look first and write then store a thing once."""
+    stores = [PostgresStore(address) for _ in range(2)]
+    made = []
+
+    def look_then_write(store: PostgresStore) -> None:
+        for number in range(1, 21):
+            if store.write(lambda t, n=number: not t.has("default", memory_id(n))
+                           and t.insert(indexed(record(n)), None) is None):  # fmt: skip
+                made.append(number)
+
+    threads = [threading.Thread(target=look_then_write, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made) == list(range(1, 21))
+    assert [m.id for m in stores[0].walk("default")] == [m.id for m in stores[1].walk("default")]
+    for store in stores:
+        store.close()
+
+
+def test_no_job_is_taken_twice(address: str) -> None:
+    """Four workers of two daemons, forty jobs of two users."""
+    stores = [PostgresStore(address) for _ in range(2)]
+    for number in range(40):
+        user = "ann" if number % 2 else "bob"
+        stores[0].write(lambda t, n=number, u=user: t.put_job(u, "learn", f"{n}", NOW))
+    taken: list[str] = []
+
+    def work(store: PostgresStore, name: str) -> None:
+        lease = Lease(name, NOW, timedelta(minutes=5))
+        while (job := store.write(lambda t: t.take_job(lease, ("learn",)))) is not None:
+            taken.append(job.key)
+            store.write(lambda t, job=job: t.finish_job(job, NOW))
+
+    threads = [
+        threading.Thread(target=work, args=(stores[at % 2], f"worker {at}")) for at in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(taken, key=int) == [f"{number}" for number in range(40)]
+    assert stores[1].job_counts()["done"] == 40
+    for store in stores:
+        store.close()
+
+
+def test_what_one_daemon_writes_another_finds(address: str) -> None:
+    one, other = PostgresStore(address), PostgresStore(address)
+    one.register_embedder(EMBEDDER)
+    assert found(other, words_search(Scope(), "harbour")) == []
+    insert(one, indexed(record(1, "the harbour"), vectors={EMBEDDER.name: unit(1, 0, 0, 0)}))
+    assert found(other, words_search(Scope(), "harbour")) == [memory_id(1)]
+    assert found(other, vector_search(Scope(), 1, 0, 0, 0)) == [memory_id(1)]
+    one.write(lambda t: t.purge("default", memory_id(1)))
+    assert found(other, words_search(Scope(), "harbour")) == []
+    assert found(other, vector_search(Scope(), 1, 0, 0, 0)) == []
+    for store in (one, other):
+        store.close()
+
+
+def test_a_backup_is_the_servers_own_affair(address: str) -> None:
+    store = PostgresStore(address)
+    with pytest.raises(InputError, match="PostgreSQL's own tools") as caught:
+        store.backup(Path("copy"))
+    assert "pg_dump" in str(caught.value)
+    store.close()
+
+
+def test_damage_is_told(address: str) -> None:
+    store = PostgresStore(address)
+    insert(store, record(1, "sound"), record(2, "sound too"))
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("UPDATE tenure.memories SET content = 'bent' WHERE row = 2")
+    assert store.check(deep=False) == []
+    assert store.check(deep=True) == [f"memory {memory_id(2)} does not match its hash"]
+    assert [m.content for m in store.walk("default")] == ["sound"]
+    assert store.damaged_count() == 1
+    store.close()

@@ -1,0 +1,184 @@
+"""Both stores find alike: the same texts, the same questions, nearly the same answers."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+
+from contract.builders import EMBEDDER, NOW, indexed, insert, record, unit
+from postgres_kit import Server
+from tenure.store.base import Indexed, Probe, Search, Store
+from tenure.store.candidates import Gathering
+from tenure.store.postgres import vectors
+from tenure.store.postgres.store import PostgresStore
+from tenure.store.sqlite import SqliteStore
+from tenure.text.terms import query_terms
+from tenure.types import Scope, Source
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SCOPE = Scope()
+TEXT_COUNT, QUESTION_COUNT = 400, 40
+
+
+def sentences() -> list[str]:
+    """Real sentences: those of our own documentation."""
+    text = "\n".join(path.read_text("utf-8") for path in sorted(DOCS.rglob("*.md")))
+    found = (" ".join(one.split()) for one in re.split(r"(?<=[.:])\s|\n\n|\|", text))
+    return list(dict.fromkeys(one for one in found if 40 < len(one) < 300))[:TEXT_COUNT]
+
+
+def memories(texts: list[str]) -> list[Indexed]:
+    chance = np.random.default_rng(3)
+    return [
+        indexed(
+            record(
+                number, text, sources=(Source(session_key=f"s{number // 9}", turn=str(number)),)
+            ),
+            vectors={EMBEDDER.name: unit(*chance.normal(0.3, 1.0, 4))},
+        )
+        for number, text in enumerate(texts, 1)
+    ]
+
+
+def questions(texts: list[str]) -> list[Search]:
+    chance, numbers = random.Random(5), np.random.default_rng(5)
+    found = []
+    for text in chance.sample(texts, QUESTION_COUNT):
+        words = text.split()
+        asked = " ".join(chance.sample(words, min(6, len(words))))
+        terms = query_terms(asked, 16)
+        phrases = tuple(f"{a} {b}" for a, b in itertools.pairwise(terms))
+        vector = unit(*numbers.normal(0.3, 1.0, 4))
+        found.append(
+            Search(
+                SCOPE,
+                terms,
+                EMBEDDER.name,
+                vector,
+                phrases=phrases,
+                hit_limit=20,
+                text_limit=30,
+                vector_limit=30,
+            )
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return sentences()
+
+
+@pytest.fixture(scope="module")
+def address(postgres: Server) -> str:
+    # Not given back: an index is made in it.
+    return postgres.fresh()
+
+
+@pytest.fixture(scope="module")
+def stores(
+    address: str, texts: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Store, Store]]:
+    pair: tuple[Store, Store] = (
+        SqliteStore(tmp_path_factory.mktemp("search") / "tenure.db"),
+        PostgresStore(address),
+    )
+    for store in pair:
+        store.register_embedder(EMBEDDER)
+        insert(store, *memories(texts))
+    yield pair
+    for store in pair:
+        store.close()
+
+
+def best(store: Store, scores: np.ndarray, rows: np.ndarray, count: int = 10) -> list[str]:
+    """Ids of the best by a score, best first."""
+    order = [int(at) for at in np.lexsort((rows, -scores)) if scores[at] > 0][:count]
+    kept = store.fetch(SCOPE, rows[order], NOW)
+    return [kept[int(rows[at])].id for at in order]
+
+
+def test_the_words_find_the_same_with_the_same_scores(
+    stores: tuple[Store, Store], texts: list[str]
+) -> None:
+    assert len(texts) == TEXT_COUNT
+    shares = []
+    for question in questions(texts):
+        (one, other) = (store.search(question) for store in stores)
+        first, second = best(stores[0], one.text, one.rows), best(stores[1], other.text, other.rows)
+        shares.append(len(set(first) & set(second)) / max(len(first), 1))
+        assert float(other.text.max()) == pytest.approx(float(one.text.max()), rel=1e-4)
+        assert len(one.rare_hits) == len(other.rare_hits)
+    assert np.mean(shares) >= 0.98
+
+
+def test_the_vectors_find_the_same(stores: tuple[Store, Store], texts: list[str]) -> None:
+    for question in questions(texts):
+        (one, other) = (store.search(question) for store in stores)
+        for name in ("raw_cosine", "cosine"):
+            ours, theirs = getattr(one, name), getattr(other, name)
+            assert np.sort(theirs)[::-1][:10] == pytest.approx(np.sort(ours)[::-1][:10], abs=1e-3)
+        assert other.mean_cosine == pytest.approx(one.mean_cosine, abs=0.02)
+        assert other.session_count == one.session_count
+        assert other.mean_length_chars == pytest.approx(one.mean_length_chars)
+
+
+def test_a_gathering_brings_the_same(stores: tuple[Store, Store], texts: list[str]) -> None:
+    nothing = np.empty(0, np.int64)
+    for question in questions(texts)[:10]:
+        (one, other) = (
+            store.gather(Gathering(question, 20, nothing, (record(3).id,))) for store in stores
+        )
+        # At the end of a list the last bit decides who is in it.
+        assert len(set(other.rows.tolist()) & set(one.rows.tolist())) >= 0.95 * len(one.rows)
+        assert other.by_cosine.tolist()[:10] == one.by_cosine.tolist()[:10]
+        assert other.by_effective.tolist() == one.by_effective.tolist()
+        shared, at, their = np.intersect1d(one.rows, other.rows, return_indices=True)
+        assert len(shared) and other.row_of_id == one.row_of_id
+        for name in ("vectors", "cosine", "centred", "provenance", "confidence", "demotion"):
+            ours, theirs = getattr(one, name)[at], getattr(other, name)[their]
+            assert theirs == pytest.approx(ours, abs=2e-3), name
+
+
+def test_a_large_tenant_is_searched_through_the_index(
+    stores: tuple[Store, Store], address: str, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other way, for more memories than are measured one by one."""
+    question = questions(texts)[0]
+    exact = stores[1].search(question)
+    monkeypatch.setattr(vectors, "EXACT_ROWS", 10)
+    stores[1].tidy(lambda: False)
+    found = stores[1].search(question)
+    ours, theirs = (
+        best(stores[1], exact.cosine, exact.rows),
+        best(stores[1], found.cosine, found.rows),
+    )
+    assert ours == theirs
+    assert not np.isnan(found.raw_cosine).any()
+    with psycopg.connect(address) as connection:
+        made = connection.execute("SELECT count(*) FROM pg_indexes WHERE indexdef LIKE '%hnsw%'")
+        assert made.fetchone() == (1,)
+    assert found.mean_cosine == pytest.approx(exact.mean_cosine, abs=0.02)
+
+
+@pytest.mark.parametrize(("count", "exact_rows"), [(1, 1_000), (6, 1_000), (3, 10)])
+def test_the_nearest_are_the_same_whichever_way_they_are_found(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch, count: int, exact_rows: int
+) -> None:
+    monkeypatch.setattr(vectors, "EXACT_ROWS", exact_rows)
+    chance = np.random.default_rng(11)
+    asked = np.stack([unit(*chance.normal(0.3, 1.0, 4)) for _ in range(count)])
+    probe = Probe(SCOPE, EMBEDDER.name, asked, 5, 0.8)
+    ours, theirs = (store.write(lambda t: t.nearest(probe)) for store in stores)
+    for one, other in zip(ours, theirs, strict=True):
+        assert [near.memory.id for near in other] == [near.memory.id for near in one]
+        assert [near.cosine for near in other] == pytest.approx([n.cosine for n in one], abs=1e-5)
+    elsewhere = Probe(Scope("default", None, "nowhere"), EMBEDDER.name, asked, 5, 0.8)
+    assert stores[1].write(lambda t: t.nearest(elsewhere)) == [[]] * count
