@@ -166,6 +166,8 @@ def test_without_a_store_there_is_nothing_to_measure_and_none_is_made(
     ("arguments", "told"),
     [
         (("run", "nowhere.jsonl"), "there is no file"),
+        (("run", "~nobody-of-that-name/x"), "there is no file"),
+        (("compare", "~nobody-of-that-name/x", "b"), "there is no run"),
         (("run", "."), "is a folder"),
         (("run", "FILE", "--save", "../x"), "no name for a run"),
         (("compare", "one"), "two saved runs are needed"),

@@ -93,7 +93,7 @@ class Refusals:
         assert store.refusals("default", 9) == []
 
     def test_a_purge_takes_the_same_words_along(self, store: Store) -> None:
-        put(store, REFUSAL, replace(LATER, content="Something else"))
+        put(store, REFUSAL, replace(LATER, content="Something else", quote="Something else."))
         memory = record(1, REFUSAL.content)
         insert(store, memory)
         store.write(lambda t: t.purge("default", memory.id))

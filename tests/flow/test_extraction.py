@@ -209,6 +209,16 @@ def test_a_purge_takes_the_refusal_along(desk: Desk) -> None:
         restoring.show(desk.memory.services, "default", one.id)
 
 
+def test_a_purge_takes_what_was_refused_in_the_same_words(desk: Desk) -> None:
+    ended(desk, FLOORED, "Never touch the heron parser for now.")
+    desk.memory.drain()
+    assert len(refused(desk)) == 2
+    memory = desk.memory.remember("always show me the DIFF in this PR")
+    desk.memory.update(memory.id, content="Anything else that is told about diffs")
+    desk.memory.forget(memory.id, purge=True)
+    assert [content for content, _ in refused(desk)] == ["Never touch the heron parser for now"]
+
+
 def test_nobody_restores_anothers(desk: Desk) -> None:
     ended(desk, FLOORED)
     desk.memory.drain()
@@ -398,6 +408,16 @@ def test_a_session_can_be_kept_as_a_memory_which_the_next_end_replaces(
     assert later.content.endswith("logout page")
     assert desk.memory.get(memory.id).superseded_by == later.id
     desk.memory.forget(later.id)
+    ended(desk, "Fix the login page", "and go on")
+    desk.memory.drain()
+    assert stored(desk) == []
+
+
+def test_a_summary_that_was_purged_does_not_come_back(desks: Callable[..., Desk]) -> None:
+    desk = desks(extraction_summaries="true")
+    ended(desk, "Fix the login page")
+    desk.memory.drain()
+    desk.memory.forget(stored(desk)[0].id, purge=True)
     ended(desk, "Fix the login page", "and go on")
     desk.memory.drain()
     assert stored(desk) == []

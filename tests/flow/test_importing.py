@@ -30,6 +30,7 @@ from import_kit import (
 )
 
 from tenure import InputError, Memory
+from tenure.flow.export import write_export
 from tenure.flow.importing import lines, sections
 from tenure.flow.importing.recognise import READERS, recognise
 from tenure.flow.importing.report import How, ImportReport
@@ -104,6 +105,15 @@ def test_claude_mem_observations_summaries_and_directives(memory: Memory, tmp_pa
         None,
         ("proposed:constraint",),
     )
+
+
+def test_nothing_of_a_long_row_is_lost(memory: Memory, tmp_path: Path) -> None:
+    sentences = [f"Rule {n} is about the {n}th of all the cases." for n in range(400)]
+    rows = [("directives", directive(" ".join(sentences)))]
+    report = bring_in(memory, claude_mem(tmp_path / "claude-mem.db", rows), on_similar="keep")
+    assert report.outcomes == {"stored": 3}
+    told = " ".join(held(memory))
+    assert all(one in told for one in sentences)
 
 
 def test_what_is_still_in_the_log_is_read_and_nothing_is_written(
@@ -205,6 +215,37 @@ def test_memories_of_several_people_are_not_mixed(memory: Memory, tmp_path: Path
             How(),
             lambda done, total: None,
         )
+
+
+def test_memories_of_several_people_in_several_collections_are_not_mixed(
+    memory: Memory, tmp_path: Path
+) -> None:
+    for name in ("alice", "bob"):
+        point = PointStruct({"data": f"{name} has a secret garden", "user_id": name})
+        qdrant(tmp_path / "all" / name, [point])
+    with pytest.raises(InputError, match="2 users"):
+        bring_in(memory, tmp_path / "all")
+    found = replace(recognise(tmp_path / "all"), only_user="bob")
+    import_found(memory.services, memory.scope, found, How(), lambda done, total: None)
+    assert list(held(memory)) == ["bob has a secret garden"]
+
+
+def test_whose_memories_can_only_be_chosen_where_that_is_told(
+    memory: Memory, tmp_path: Path
+) -> None:
+    path = tmp_path / "CLAUDE.md"
+    path.write_text("- Use tabs in all of the files\n")
+    found = replace(recognise(path), only_user="bob")
+    with pytest.raises(InputError, match="whose"):
+        import_found(memory.services, memory.scope, found, How(), lambda done, total: None)
+    assert held(memory) == {}
+
+
+def test_a_number_that_nobody_can_write_out_names_nothing(memory: Memory, tmp_path: Path) -> None:
+    point = PointStruct({"data": "The lease ends in May", "user_id": 10**5_000, "id": 10**5_000})
+    bring_in(memory, qdrant(tmp_path / "all", [point]))
+    (record,) = held(memory).values()
+    assert record.sources[0].turn == "point 1"
 
 
 def test_mem0_history_gives_the_latest_text_of_what_was_not_deleted(
@@ -398,6 +439,15 @@ def test_any_text_is_cut_into_claims_without_losing_words(text: str) -> None:
         assert said.count("é") >= text.count("é")
 
 
+@pytest.mark.parametrize("start", ["# a", "- ", "- [xx] a", "| a"])
+def test_a_long_gap_takes_no_time(start: str, tmp_path: Path) -> None:
+    # With patterns that try every place of the gap this takes hours.
+    path = tmp_path / "note.md"
+    path.write_text(f"{start}{' ' * 50_000}b\n- [fact] the port is 5433 (see the wiki)\n")
+    assert any("5433" in one.text for one in sections.claims(path.read_text()))
+    assert any("5433" in str(one.value) for one in READERS["basic-memory"](recognise(path)))
+
+
 def test_a_long_paragraph_is_cut_at_sentences(memory: Memory, tmp_path: Path) -> None:
     long = " ".join(f"Sentence number {n} is here." for n in range(300))
     (tmp_path / "AGENTS.md").write_text(long, "utf-8")
@@ -547,3 +597,24 @@ def _markdown(folder: Path) -> Path:
     path = folder / "notes.md"
     path.write_text("- a\n", "utf-8")
     return path
+
+
+def test_what_extraction_refused_comes_back_with_an_export(memory: Memory, tmp_path: Path) -> None:
+    said = [{"role": "user", "text": "Always show me the diff in this PR."}]
+    memory.session("run").end(said)
+    memory.drain()
+    write_export(memory.services, "default", tmp_path / "all.jsonl", lambda done, total: None)
+    with Memory(tmp_path / "other.db") as other:
+        report = bring_in(other, tmp_path / "all.jsonl")
+        assert report.problems == []
+        told = memory.services.store.refusals("default", 9)
+        assert len(told) == 1 and other.services.store.refusals("default", 9) == told
+
+
+def test_no_file_passes_for_an_extractor(memory: Memory, tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    source = {"harness": "other", "extractor": "rules/1"}
+    path.write_text(json.dumps({"content": "The port is 5433", "source": source}) + "\n")
+    bring_in(memory, path)
+    (record,) = held(memory).values()
+    assert (record.sources[0].harness, record.sources[0].extractor) == ("other", None)

@@ -238,3 +238,10 @@ def test_a_link_in_the_files_place_is_not_written_through(tmp_path: Path) -> Non
         assert not target.exists()
     else:
         raise AssertionError("it was written through the link")
+
+
+def test_a_damaged_file_can_still_be_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.jsonl"
+    path.write_bytes(b"\xff\xfe{}\n")
+    assert telemetry.kept(path).line_count == 1
+    assert telemetry.erase(path) == 1 and not path.exists()

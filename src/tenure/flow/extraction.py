@@ -155,14 +155,13 @@ def _summary(services: Services, job: Job) -> Effect:
     def effect(transaction: Transaction) -> None:
         (result,) = decide_batch(acting, transaction, prepared)
         if result.memory is not None:
-            details = {"extractor": SUMMARY_EXTRACTOR, "summary": [result.memory.id]}
+            # Not under the memory's id: it has to outlive a purge, or the words would come back.
             event = Event(
                 at=prepared.now,
                 category="extraction",
                 name=EXTRACTED,
                 session_key=session.key,
-                memory_id=result.memory.id,
-                details=details,
+                details={"extractor": SUMMARY_EXTRACTOR, "summary": [result.memory.id]},
             )
             transaction.log_events(job.user, [event])
 

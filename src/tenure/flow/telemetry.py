@@ -131,7 +131,7 @@ def kept_lines(path: Path | None) -> Iterator[str]:
     """Every line that was kept, the oldest first."""
     for file in () if path is None else (former(path), path):
         if file.is_file():
-            with file.open(encoding="utf-8") as held:
+            with file.open(encoding="utf-8", errors="replace") as held:
                 yield from (line.rstrip("\n") for line in held)
 
 

@@ -214,6 +214,10 @@ class _Write:
         if fields["origin"] == "user":
             # No file is a person: what it pins or forbids stays a proposal.
             fields["origin"] = "import"
+        told = fields.get("source")
+        if isinstance(told, dict) and "extractor" in told:
+            # Only an extractor says that it was one.
+            fields["source"] = {**told, "extractor": None}
         content = fields.pop("content", None)
         return make_draft(content, self._scope, {**fields, "on_similar": self._how.on_similar})
 

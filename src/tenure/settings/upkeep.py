@@ -1,4 +1,4 @@
-"""Settings of what happens after sessions: extraction, the janitor, and how long things are kept."""
+"""Settings of what happens after sessions: extraction, the janitor, how long things are kept."""
 
 from __future__ import annotations
 

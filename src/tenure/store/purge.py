@@ -10,6 +10,7 @@ from tenure.store.schema_feedback import FEEDBACK_ERASURES
 from tenure.store.schema_quality import QUALITY_ERASURES
 from tenure.store.schema_rules import RULES_ERASURES
 from tenure.store.sql import Connection
+from tenure.text.normal import canonical
 
 # What stands in the history of others in place of a text that was erased.
 PURGED_TEXT = "[purged]"
@@ -27,6 +28,9 @@ _WORN = """SELECT entry, before FROM memory_history
             AND content IN (SELECT value FROM json_each(:texts)))"""
 _REDACT = """UPDATE memory_history SET before = :before, undone = 1
     WHERE user = :user AND entry = :entry"""
+_REFUSED = "SELECT id, content, quote FROM refusals WHERE user = :user"
+# Less than this stands in many texts without being what they are about.
+_TELLING_CHARS = 12
 # Labels, ratings and uses of a memory go with it.
 _SESSION_TABLES = ("session_memories", "rating_events", "uses", "predictor_calibration")
 _FORGET_RELEVANCE = """UPDATE predictor_comparisons
@@ -45,7 +49,9 @@ _ORPHAN_ENTITIES = """DELETE FROM entities WHERE user = :user
 def erase(connection: Connection, user: str, memory_id: str) -> None:
     """Erases one memory and all that is told of it."""
     names = {"user": user, "id": memory_id}
-    _redact(connection, names)
+    texts = _texts(connection, names)
+    _redact(connection, names, texts)
+    _forget_refusals(connection, names, texts)
     for statement in (
         "UPDATE memory_history SET other = NULL, why = '' WHERE user = :user AND other_id = :id",
         "DELETE FROM memory_history WHERE user = :user AND memory_id = :id",
@@ -71,11 +77,35 @@ def erase(connection: Connection, user: str, memory_id: str) -> None:
         pass
 
 
-def _redact(connection: Connection, names: Mapping[str, str]) -> None:
-    """Takes the memory's words out of the history of those it was merged with."""
+def _texts(connection: Connection, names: Mapping[str, str]) -> set[str]:
+    """All that the memory ever said."""
     texts = {text for (text,) in connection.execute(_TEXT, names)}
-    texts |= {_state(before).get("content") for (before,) in connection.execute(_STATES, names)}
-    told = {**names, "texts": json.dumps([text for text in texts if text is not None])}
+    told = (_state(before).get("content") for (before,) in connection.execute(_STATES, names))
+    return texts | {text for text in told if isinstance(text, str)}
+
+
+def _forget_refusals(connection: Connection, names: Mapping[str, str], texts: set[str]) -> None:
+    """Takes along what was refused and has these words, whatever their spelling or when."""
+    said = [_spelled(text) for text in texts]
+    gone = [
+        {**names, "refusal": refusal_id}
+        for refusal_id, *held in connection.execute(_REFUSED, names)
+        if any(_repeats(_spelled(text), one) for text in held for one in said)
+    ]
+    connection.executemany("DELETE FROM refusals WHERE user = :user AND id = :refusal", gone)
+
+
+def _spelled(text: str) -> str:
+    return canonical(text).casefold().rstrip(" .!?")
+
+
+def _repeats(text: str, said: str) -> bool:
+    return text == said or (len(said) >= _TELLING_CHARS and said in text)
+
+
+def _redact(connection: Connection, names: Mapping[str, str], texts: set[str]) -> None:
+    """Takes the memory's words out of the history of those it was merged with."""
+    told = {**names, "texts": json.dumps(sorted(texts))}
     for entry, before in connection.execute(_WORN, told).fetchall():
         state = _state(before)
         if state.get("content") in texts:

@@ -46,8 +46,10 @@ _OLD: Mapping[Keepsake, tuple[str, str, str]] = {
     "events": (
         "events",
         "event",
-        """at < :before AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.user = events.user
-            AND s.key = events.session_key AND s.state = 'open') ORDER BY at, event""",
+        # What extraction has seen (hashes alone) keeps what was forgotten from coming back.
+        """at < :before AND category <> 'extraction' AND NOT EXISTS (SELECT 1 FROM sessions s
+            WHERE s.user = events.user AND s.key = events.session_key AND s.state = 'open')
+            ORDER BY at, event""",
     ),
     # What was blamed is what rules are tried on and explained by, for as long as there are any.
     "actions": (

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +67,24 @@ def load(home: Path, name: str) -> dict[str, Any]:
 
 def saved(home: Path) -> list[dict[str, Any]]:
     """All runs that can be read, latest first, without their single probes."""
-    found = []
-    folder = runs_folder(home)
-    for path in sorted(folder.glob(f"*{ENDING}")) if folder.is_dir() else ():
+    return sorted(latest(home), key=lambda run: (run["at"], run["name"]), reverse=True)
+
+
+def latest(home: Path) -> Iterator[dict[str, Any]]:
+    """The same one by one, the file that was written last first."""
+    for path in sorted(runs_folder(home).glob(f"*{ENDING}"), key=_written_at, reverse=True):
         # One that is damaged must not hide the others.
         with contextlib.suppress(InputError, OSError):
-            found.append({**_read(path), "name": path.stem})
-    for run in found:
-        del run["results"]
-    return sorted(found, key=lambda run: (run["at"], run["name"]), reverse=True)
+            run = {**_read(path), "name": path.stem}
+            del run["results"]
+            yield run
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tenure.flow.importing.entries import (
     tags,
     when,
 )
+from tenure.flow.importing.sections import parts
 from tenure.flow.importing.wording import kind_of
 from tenure.store.foreign import ForeignTables, open_foreign
 from tenure.types import CONTENT_LIMIT_CHARS, Kind
@@ -67,15 +68,16 @@ def _of_table(
         if fields is None:
             yield Entry(place, InputError("the row holds no text"))
             continue
-        content = fields["content"]
-        whole = {
-            **fields,
-            "project": name_or_none(row.get("merged_into_project")) or fields["project"],
-            "created_at": when(row["created_at"], row["created_at_epoch"]),
-            "source": source("claude-mem", place, content, fields.pop("session", None)),
-        }
-        whole.pop("session", None)
-        yield Entry(place, filled(whole), len(content.encode("utf-8", "replace")))
+        session = fields.pop("session", None)
+        for content in parts(fields["content"], CONTENT_LIMIT_CHARS):
+            whole = {
+                **fields,
+                "content": content,
+                "project": name_or_none(row.get("merged_into_project")) or fields["project"],
+                "created_at": when(row["created_at"], row["created_at_epoch"]),
+                "source": source("claude-mem", place, content, session),
+            }
+            yield Entry(place, filled(whole), len(content.encode("utf-8", "replace")))
 
 
 def _observation(row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -88,7 +90,7 @@ def _observation(row: Mapping[str, Any]) -> dict[str, Any] | None:
     content = ": ".join(part for part in (title.rstrip(".:"), body) if part)
     kind = _plain(row["type"]).lower()
     return {
-        "content": content[:CONTENT_LIMIT_CHARS],
+        "content": content,
         "kind": _KINDS.get(kind) or kind_of(content),
         "provenance": "assistant_derived",
         "confidence": 0.6,
@@ -103,7 +105,7 @@ def _summary(row: Mapping[str, Any]) -> dict[str, Any] | None:
     if not lines:
         return None
     return {
-        "content": "\n".join(lines)[:CONTENT_LIMIT_CHARS],
+        "content": "\n".join(lines),
         "kind": "episode",
         "provenance": "episode_summary",
         "confidence": 0.6,
@@ -117,7 +119,7 @@ def _directive(row: Mapping[str, Any]) -> dict[str, Any] | None:
     if not content:
         return None
     return {
-        "content": content[:CONTENT_LIMIT_CHARS],
+        "content": content,
         "kind": kind_of(content),
         "provenance": "user_stated",
         "project": name_or_none(row["project"]),

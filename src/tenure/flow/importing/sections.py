@@ -283,14 +283,19 @@ def _joined(pieces: list[_Piece], depth: int = 0) -> str:
 
 
 def _cut(claim: Claim) -> Iterator[Claim]:
-    """A long text by its lines, then by its sentences, then anywhere."""
-    rest = claim.text.strip()
-    while len(rest) > CLAIM_LIMIT_CHARS:
-        window = rest[:CLAIM_LIMIT_CHARS]
+    for part in parts(claim.text, CLAIM_LIMIT_CHARS):
+        yield Claim(claim.line, claim.path, part)
+
+
+def parts(text: str, limit_chars: int) -> Iterator[str]:
+    """A long text by its lines, then by its sentences, then anywhere; nothing of it is lost."""
+    rest = text.strip()
+    while len(rest) > limit_chars:
+        window = rest[:limit_chars]
         ends = [window.rfind("\n")] + [found.end() for found in _SENTENCE_END.finditer(window)]
         at = max(ends)
-        at = at if at > CLAIM_LIMIT_CHARS // 4 else CLAIM_LIMIT_CHARS
-        yield Claim(claim.line, claim.path, rest[:at].strip())
+        at = at if at > limit_chars // 4 else limit_chars
+        yield rest[:at].strip()
         rest = rest[at:].strip()
     if rest:
-        yield Claim(claim.line, claim.path, rest)
+        yield rest

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tenure.text.extracting.spoken import own_words
+from tenure.text.stopwords import NEGATIONS
 from tenure.text.terms import query_terms
 from tenure.text.values import protected_values
 from tenure.types import Origin, Provenance, Turn
@@ -18,6 +19,7 @@ _STEM_CHARS: Final = 5
 _WEB: Final = re.compile(
     r"\b\w*(?:web|fetch|brows|http|url|search|crawl|curl|wget)\w*", re.IGNORECASE
 )
+_WORDS: Final = re.compile(r"[\w']+")
 _GIVEN: Final = frozenset({"tool", "result", "system"})
 
 
@@ -58,7 +60,7 @@ def standing_of(turns: Sequence[Turn], quote: str, content: str) -> Standing | N
     own = own_words(turns[place].text)
     if not pattern.search(own):
         return Standing("assistant_derived", "tool", place, words)
-    if not _bears_out(own, content):
+    if not _bears_out(own, content) or _denies(words) != _denies(content):
         return Standing("assistant_derived", "agent", place, words)
     return Standing("user_stated", "user", place, words)
 
@@ -72,6 +74,12 @@ def _source(turns: Sequence[Turn], place: int) -> Origin:
     """Whether the text came from the web or from another tool, by the call before it."""
     called = next((turn.text for turn in reversed(turns[: place + 1]) if turn.role == "tool"), "")
     return "web" if _WEB.search(called.split("{")[0][:80]) else "tool"
+
+
+def _denies(text: str) -> bool:
+    """Whether a text says no: a claim must not turn around what was said."""
+    found = _WORDS.findall(text.lower().replace("’", "'"))
+    return any(word in NEGATIONS or word.endswith("n't") for word in found)
 
 
 def _bears_out(said: str, content: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -54,9 +55,8 @@ class ProbeRuns(msgspec.Struct):
 def runs(call: Call) -> ProbeRuns:
     """The runs that were saved in the data folder; none of the questions."""
     query: ProbeRunsQuery = call.query
-    found = shelf.saved(call.engine.settings.home)
-    kept = [run for run in map(_out, found) if run is not None]
-    return ProbeRuns(kept[: query.limit])
+    found = (run for run in map(_out, shelf.latest(call.engine.settings.home)) if run is not None)
+    return ProbeRuns(list(islice(found, query.limit)))
 
 
 def _out(run: dict[str, Any]) -> ProbeRunOut | None:
