@@ -11,7 +11,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "web"))
 
 from web_types import Processes, Served
 
-__all__ = ["Processes", "Served", "Tab", "link", "open_tab"]
+__all__ = ["ODD_KEYS", "Processes", "Served", "Tab", "link", "open_tab"]
+
+# Names of sessions that an address could trip over.
+ODD_KEYS = ("a/b/../c", "100%", "q?x=1#y", '"><img src=x>', "javascript:alert(1)", "__proto__")
+
+# The page before must not pass for the new one, nor one that is asked for twice.
+SHOW = """path => {
+    const before = location.href;
+    document.querySelector(".page")?.removeAttribute("data-ready");
+    location.hash = path;
+    if (location.href === before) dispatchEvent(new Event("hashchange"));
+}"""
 
 
 def link(daemon: Served) -> str:
@@ -42,7 +53,7 @@ class Tab:
 
     def go(self, path: str) -> Any:
         """Shows a page of the dashboard and waits until it is drawn."""
-        self.page.evaluate("path => { location.hash = path }", path)
+        self.page.evaluate(SHOW, path)
         self.ready()
         return self.page
 

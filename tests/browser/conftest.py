@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve().parent
-from browsing import Processes, Served  # noqa: E402
+from browsing import ODD_KEYS, Processes, Served  # noqa: E402
 
 from tenure.memory import Memory  # noqa: E402
 from tenure.settings import load_settings  # noqa: E402
@@ -105,3 +107,9 @@ def _round_off(home: Path) -> None:
         # Nobody could say what helped here: left out of the comparison.
         with memory.session("no-verdict", context="an unrelated question about lunch") as session:
             session.end(used={})
+        for key in ODD_KEYS:
+            with memory.session(key, context=f"a session called {key}") as session:
+                session.end(used={})
+    # As if its judge had never answered.
+    with closing(sqlite3.connect(home / "tenure.db")) as store, store:
+        store.execute("UPDATE jobs SET state = 'parked', attempt_count = 5 WHERE key = ?", ["100%"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Served, Tab, open_tab
+from browsing import ODD_KEYS, Served, Tab, open_tab
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images" / "dashboard"
 # By page what must stand on it, all of it out of the demo's store.
@@ -105,7 +105,7 @@ def test_once_it_is_heard_wins_and_losses_can_be_asked(tab: Tab, active: Served)
     assert re.search(r"win; predictor [01]\.\d+, baseline [01]\.\d+, margin \+0\.\d+", tip)
     assert page.locator(".chart canvas").count() >= 1
     page.locator("g.dot[data-outcome=win]").last.press("Enter")
-    tab.ready()
+    page.wait_for_selector(".page[data-page=session][data-ready=yes]")
     assert "Both rankings" in page.inner_text("main")
 
 
@@ -193,8 +193,85 @@ def test_everything_can_be_reached_with_the_keyboard(tab: Tab) -> None:
     assert page.evaluate("document.activeElement.matches(':focus-visible')")
 
 
+def test_what_is_drawn_anew_keeps_the_focus(tab: Tab, active: Served) -> None:
+    page = tab.go("/memories")
+    focused = "document.activeElement.getAttribute('aria-label')"
+    page.locator("tbody tr").nth(2).get_by_role("button", name=re.compile("^Edit")).focus()
+    before = page.evaluate(focused)
+    assert before.startswith("Edit ")
+    active.ask("POST", "/api/memories", {"content": "Rows move down when this one arrives"})
+    page.wait_for_selector("text=Rows move down when this one arrives", timeout=10_000)
+    assert page.evaluate(focused) == before
+
+
+def test_the_skip_link_stays_on_the_page(tab: Tab) -> None:
+    page = tab.go("/memories")
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    assert page.inner_text("h1") == "Memories"
+
+
+def test_a_memory_says_at_once_why_it_was_shown(tab: Tab, active: Served) -> None:
+    told = active.ask("GET", "/api/sessions?outcome=win&limit=1").json["results"][0]["id"]
+    ranked = active.ask("GET", f"/api/predictor/audit/{told}").json["results"]
+    shown = next(one["id"] for one in ranked if one["was_injected"])
+    text = tab.go(f"/memories/{shown}").inner_text("main")
+    for wanted in ("both joined", "diversity", "Rule of thumb", "recency", "Predictor (", "label"):
+        assert wanted in text
+    tab.assert_clean()
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_a_session_opens_whatever_it_is_called(tab: Tab, key: str) -> None:
+    page = tab.go("/sessions")
+    page.get_by_role("link", name=f"a session called {key}", exact=True).click()
+    page.wait_for_selector(".page[data-page=session][data-ready=yes]")
+    assert page.inner_text("h1") == f"a session called {key}"
+    assert key in page.inner_text("main code")
+    tab.assert_clean()
+
+
+def test_a_job_that_gave_up_is_tried_again(tab: Tab) -> None:
+    page = tab.go("/pipeline")
+    again = page.get_by_role("button", name="Retry finish-session 100%")
+    again.click()
+    page.wait_for_selector("text=It is tried again.")
+    again.wait_for(state="detached")
+    tab.assert_clean()
+
+
+def test_the_judge_is_rated_by_keyboard_and_watched_over_time(tab: Tab, active: Served) -> None:
+    page = tab.go("/predictor/calibration")
+    page.get_by_role("button", name=re.compile("^Rate ")).click()
+    page.wait_for_selector(".choices")
+    while page.locator(".choices").count():
+        left = page.inner_text("h2:has-text('How much')")
+        page.keyboard.press("4")
+        page.wait_for_function(
+            "left => !document.querySelector('main').innerText.includes(left)", arg=left
+        )
+    page.wait_for_selector(".chart canvas")
+    days = active.ask("GET", "/api/predictor/calibration").json["days"]
+    assert sum(day["rated"] for day in days) >= 20
+    tab.assert_clean()
+
+
+def test_who_logs_out_is_out(chromium: Any, active: Served) -> None:
+    tab = open_tab(chromium, active)
+    tab.page.get_by_role("button", name="Log out").click()
+    tab.page.wait_for_selector("h1:text-is('Not signed in')")
+    tab.page.context.close()
+
+
 def test_nonsense_in_the_address_says_so(tab: Tab) -> None:
-    for path in ("/nonsense", "/memories/doesnotexist", "/sessions/%00", "/entities/x:y"):
+    for path in (
+        "/nonsense",
+        "/memories/doesnotexist",
+        "/sessions/%00",
+        "/sessions/%",
+        "/entities/x:y",
+    ):
         page = tab.go(path)
         assert re.search("no such page|could not be shown", page.inner_text("main"))
     tab.complaints.clear()

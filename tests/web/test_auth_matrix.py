@@ -45,8 +45,8 @@ def let_through(status: int, path: str, method: str) -> bool:
     if path not in PATHS:
         return status == 404
     if path in LOGIN and known(path, method):
-        # Nobody is let in without a code, whoever asks.
-        return status == 401
+        # Nobody is let in without a code, whoever asks; and only looking uses no code up.
+        return status == (405 if method == "HEAD" else 401)
     return status not in REFUSED | {405, 429} if known(path, method) else status == 405
 
 

@@ -3,6 +3,7 @@
 import { api } from "./lib/api.js";
 import { h, fill, loading, link, empty } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
+import { toast } from "./lib/dialog.js";
 import { live } from "./lib/live.js";
 
 const PAGES = [
@@ -32,16 +33,26 @@ let leaving = new AbortController();
 
 function route() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const [first, ...rest] = path.split("/").map(decodeURIComponent);
+  const [first, ...rest] = path.split("/").map(decoded);
   const params = { id: rest.join("/") || null, query: new URLSearchParams(query ?? "") };
   const listed = PAGES.find(([name]) => name === first);
   if (!listed) return { module: "missing", first, params };
   return { module: params.id && DETAILS[first] ? DETAILS[first] : listed[1], first, params };
 }
 
+/** Somebody may have typed it: a lone percent sign stands for itself. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function drawNav(current) {
+  const nav = document.getElementById("nav");
   fill(
-    document.getElementById("nav"),
+    nav,
     h(
       "ul",
       {},
@@ -50,6 +61,8 @@ function drawNav(current) {
       ),
     ),
   );
+  const here = nav.querySelector("[aria-current]");
+  if (here) nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.clientWidth) / 2;
 }
 
 async function show() {
@@ -176,6 +189,25 @@ function prepareFrame() {
       location.hash = "/memories?focus=search";
     }
   });
+  // The address holds the page, so that a plain link to a place on it would leave it.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+  document.getElementById("logout").addEventListener("click", async () => {
+    await api.post("/api/dashboard/logout");
+    location.reload();
+  });
+  // What a page asked for after it was drawn, and did not get.
+  addEventListener("unhandledrejection", (event) => {
+    const { name, status, message } = event.reason ?? {};
+    if (name !== "AbortError" && status === undefined) return;
+    event.preventDefault();
+    if (name !== "AbortError") toast(message, { tone: "danger" });
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+    dispatchEvent(new CustomEvent("theme")),
+  );
   document.getElementById("theme").addEventListener("click", () => {
     const root = document.documentElement;
     const isDark = root.dataset.theme

@@ -4,6 +4,8 @@ import { h, s, fill, freshId } from "./dom.js";
 import { score, signed, percent, moment } from "./format.js";
 
 const SIZE = 12;
+// A share of the limit from which on values are near to it.
+const NEAR = 0.8;
 const SHAPES = {
   win: () => s("circle", { cx: 6, cy: 6, r: 4.6, class: "win" }),
   loss: () => s("path", { d: "M6 1.2 11 10.6H1z", class: "loss" }),
@@ -68,13 +70,35 @@ export function splitGauge(alpha) {
 /** Wins and losses in order of time, the success rate as a line; hovering or focusing one tells its numbers. */
 export function winLoss(comparisons, onpick) {
   const list = [...comparisons].reverse();
-  const gap = 14;
-  const width = Math.max(list.length * gap + 20, 320);
-  const height = 150;
-  const x = (place) => 10 + place * gap;
-  const y = (rate) => 12 + (1 - rate) * (height - 40);
   const tip = h("div", { class: "tooltip", hidden: true, role: "status" });
-  const holder = h("div", { class: "holder" });
+  const box = h("div", {
+    class: "table-box",
+    tabindex: "0",
+    role: "region",
+    "aria-label": "Wins and losses",
+  });
+  const holder = h("div", { class: "holder" }, box, tip);
+  let drawn = 0;
+  const draw = (room) => {
+    drawn = room;
+    fill(box, winLossDrawing(list, room, { tip, box, onpick }));
+    // The latest are what one came for.
+    box.scrollLeft = box.scrollWidth;
+  };
+  draw(0);
+  new ResizeObserver(() => {
+    if (box.clientWidth && box.clientWidth !== drawn) draw(box.clientWidth);
+  }).observe(box);
+  return holder;
+}
+
+function winLossDrawing(list, room, { tip, box, onpick }) {
+  const left = 44;
+  const gap = Math.min(Math.max((room - left - 10) / Math.max(list.length, 1), 14), 48);
+  const width = Math.max(left + list.length * gap + 10, room, 320);
+  const height = 150;
+  const x = (place) => left + (place + 0.5) * gap;
+  const y = (rate) => 12 + (1 - rate) * (height - 40);
   const rate = list.map((one, place) => `${place ? "L" : "M"}${x(place)} ${y(one.success_rate)}`).join("");
   const marks = list.map((one, place) => {
     const kind = outcomeOf(one);
@@ -89,13 +113,13 @@ export function winLoss(comparisons, onpick) {
         class: "dot",
         data: { outcome: kind },
       },
-      s("rect", { x: -1, y: -height, width: gap, height: height + 14, fill: "transparent" }),
+      s("rect", { x: 6 - gap / 2, y: -height, width: gap, height: height + 14, fill: "transparent" }),
       SHAPES[kind](),
     );
     const tell = () => {
       tip.hidden = false;
       fill(tip, text);
-      tip.style.left = `${Math.min(x(place), holder.clientWidth - 200)}px`;
+      tip.style.left = `${Math.max(Math.min(x(place) - box.scrollLeft, box.clientWidth - 240), 0)}px`;
       tip.style.top = "0";
     };
     const hush = () => {
@@ -109,22 +133,16 @@ export function winLoss(comparisons, onpick) {
     });
     return group;
   });
-  const chart = s(
+  return s(
     "svg",
     { width, height, role: "group", "aria-label": `${list.length} comparisons, oldest first` },
     [0, 0.5, 1].map((value) => [
-      s("line", { x1: 0, x2: width, y1: y(value), y2: y(value), class: "axis" }),
-      s("text", { x: 0, y: y(value) - 3 }, percent(value)),
+      s("line", { x1: left, x2: width, y1: y(value), y2: y(value), class: "axis" }),
+      s("text", { x: 0, y: y(value) + 4 }, percent(value)),
     ]),
     list.length ? s("path", { d: rate, class: "line" }) : null,
     marks,
   );
-  fill(
-    holder,
-    h("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": "Wins and losses" }, chart),
-    tip,
-  );
-  return holder;
 }
 
 function describe(one, kind) {
@@ -133,7 +151,7 @@ function describe(one, kind) {
   return `${when}: ${kind}; predictor ${score(one.predictor_ndcg)}, baseline ${score(one.baseline_ndcg)}, margin ${signed(one.margin)}`;
 }
 
-/** A line without axes; `limit` marks where values are near to or over it. */
+/** A line without axes; with a `limit` it says whether values came near to it or went over it. */
 export function sparkline(values, label, limit = null) {
   const width = 160;
   const height = 32;
@@ -146,9 +164,10 @@ export function sparkline(values, label, limit = null) {
     .map((value, place) => `${place ? "L" : "M"}${(place * step).toFixed(1)} ${y(value).toFixed(1)}`)
     .join("");
   const last = known.at(-1);
-  const tone = limit === null ? "" : last >= limit ? "over" : last >= 0.8 * limit ? "near" : "";
+  const peak = Math.max(...known);
+  const tone = limit === null ? "" : peak >= limit ? "over" : peak >= NEAR * limit ? "near" : "";
   return drawing(
-    label,
+    { over: `${label}; over the limit`, near: `${label}; near to the limit` }[tone] ?? label,
     width,
     height,
     s("path", { d: path, class: `line ${tone}`.trim() }),
@@ -196,20 +215,24 @@ export function lines(label, at, series, { signal, marks = [], isTime = true, he
       box,
     );
   };
-  const watch = new ResizeObserver(() => {
-    if (plot && box.clientWidth) plot.setSize({ width: box.clientWidth, height });
-  });
-  requestAnimationFrame(() => {
-    if (!signal?.aborted && box.isConnected) {
-      draw();
-      watch.observe(box);
-    }
-  });
-  addEventListener("theme", draw, { signal });
-  signal?.addEventListener("abort", () => {
+  const gone = new AbortController();
+  const end = () => {
     watch.disconnect();
     plot?.destroy();
+    gone.abort();
+  };
+  const watch = new ResizeObserver(() => {
+    // A page that is drawn anew leaves its old drawings behind.
+    if (!box.isConnected) end();
+    else if (plot && box.clientWidth) plot.setSize({ width: box.clientWidth, height });
   });
+  requestAnimationFrame(() => {
+    if (signal.aborted || !box.isConnected) return;
+    draw();
+    watch.observe(box);
+    addEventListener("theme", draw, { signal: gone.signal });
+  });
+  signal.addEventListener("abort", end, { signal: gone.signal });
   return box;
 }
 
@@ -219,13 +242,16 @@ function drawMarks(chart, marks, colour) {
   ctx.strokeStyle = colour("--warn");
   ctx.fillStyle = colour("--warn");
   ctx.setLineDash([3, 3]);
+  ctx.font = `${11 * devicePixelRatio}px sans-serif`;
   for (const mark of marks) {
     const x = chart.valToPos(mark.at, "x", true);
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
-    ctx.fillText(mark.label, x + 3, bbox.top + 10);
+    const isLast = x > bbox.left + 0.9 * bbox.width;
+    ctx.textAlign = isLast ? "right" : "left";
+    ctx.fillText(mark.label, x + (isLast ? -4 : 4), bbox.top + 11 * devicePixelRatio);
   }
   ctx.restore();
 }

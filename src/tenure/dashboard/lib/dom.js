@@ -32,11 +32,34 @@ export function append(element, children) {
   }
 }
 
-/** Puts new children in place of the old ones. */
+/** Puts new children in place of the old ones; the focus and what was folded out stay where they were. */
 export function fill(element, ...children) {
+  const focused = document.activeElement;
+  const held = focused !== element && element.contains(focused) ? mark(element, focused) : null;
+  const open = [...element.querySelectorAll("details[open]")].map((one) => mark(element, one));
   element.replaceChildren();
   append(element, children);
+  for (const one of open) found(element, one)?.setAttribute("open", "");
+  if (held) found(element, held)?.focus({ preventScroll: true });
   return element;
+}
+
+// An element is known again by its kind, its name and how many alike come before it.
+function nameOf(one) {
+  return one.getAttribute("aria-label") ?? (one.querySelector("summary") ?? one).textContent;
+}
+
+function alike(root, tag, name) {
+  return [...root.querySelectorAll(tag)].filter((one) => nameOf(one) === name);
+}
+
+function mark(root, one) {
+  const [tag, name] = [one.tagName, nameOf(one)];
+  return { tag, name, place: alike(root, tag, name).indexOf(one) };
+}
+
+function found(root, { tag, name, place }) {
+  return alike(root, tag, name)[place];
 }
 
 let ids = 0;

@@ -67,7 +67,7 @@ export function edit(memory, done) {
         kind: "number",
         min: 0,
         max: 1,
-        step: 0.05,
+        step: "any",
         value: memory.importance,
       },
       {
@@ -76,7 +76,7 @@ export function edit(memory, done) {
         kind: "number",
         min: 0,
         max: 1,
-        step: 0.05,
+        step: "any",
         value: memory.confidence,
       },
       { name: "pinned", label: "Pinned: always shown", kind: "checkbox", value: memory.pinned },

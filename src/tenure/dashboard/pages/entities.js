@@ -45,7 +45,16 @@ export async function render(root, params, { api, live, signal, navigate }) {
         ? card(
             "How they hang together",
             h("p", { class: "note" }, "Linked: named by the same memories. The list below has them all."),
-            picture(graph, navigate),
+            h(
+              "div",
+              {
+                class: "table-box graph",
+                tabindex: "0",
+                role: "region",
+                "aria-label": "Drawing of the entities",
+              },
+              picture(graph, navigate),
+            ),
           )
         : null,
       card("All", holder),

@@ -32,9 +32,6 @@ export async function render(root, params, { api, live, signal }) {
       h("option", { value: "" }, "all"),
       Object.keys(TONES).map((one) => h("option", { value: one, selected: one === status }, words(one))),
     );
-    [...select.options].forEach((one, place) => {
-      if (place) one.value = Object.keys(TONES)[place - 1];
-    });
     fill(
       root,
       heading(

@@ -10,6 +10,8 @@ const LIMIT = 200;
 export async function render(root, params, { api, live, signal, announce }) {
   const chosen = { level: params.query.get("level") ?? "info", category: params.query.get("category") ?? "" };
   const list = h("div", {});
+  const seen = new Set();
+  const known = h("datalist", { id: freshId("categories") });
   let isPaused = false;
   const draw = async () => {
     const { results } = await api.get(
@@ -18,6 +20,11 @@ export async function render(root, params, { api, live, signal, announce }) {
       signal,
     );
     if (signal.aborted) return;
+    for (const one of results) seen.add(one.category);
+    fill(
+      known,
+      [...seen].sort().map((name) => h("option", { value: name })),
+    );
     fill(
       list,
       card(
@@ -59,6 +66,7 @@ export async function render(root, params, { api, live, signal, announce }) {
   const category = h("input", {
     id: freshId("category"),
     value: chosen.category,
+    list: known.id,
     placeholder: "predictor, session, http …",
     onchange: () => {
       chosen.category = category.value.trim();
@@ -87,7 +95,7 @@ export async function render(root, params, { api, live, signal, announce }) {
     h(
       "section",
       { class: "card", "aria-label": "Filters" },
-      h("div", { class: "filters" }, field("At least", level), field("Category", category)),
+      h("div", { class: "filters" }, field("At least", level), field("Category", category), known),
     ),
     list,
   );

@@ -1,4 +1,4 @@
-import { h, fill, heading, card, button, empty, freshId, loading } from "../lib/dom.js";
+import { h, fill, heading, card, button, empty, freshId, link, loading } from "../lib/dom.js";
 import { ago, number, score, words } from "../lib/format.js";
 import { table } from "../lib/table.js";
 import { actions, marks, memoryLink } from "../lib/memories.js";
@@ -9,7 +9,7 @@ const PAGE = 30;
 const TYPING_MS = 200;
 
 export async function render(root, params, { api, live, signal, announce }) {
-  const chosen = { query: params.query.get("q") ?? "", kind: null, project: null, gone: false, trust: null };
+  const chosen = { query: params.query.get("q") ?? "" };
   const list = h("div", {});
   const id = freshId("search");
   const search = h("input", {
@@ -47,7 +47,7 @@ export async function render(root, params, { api, live, signal, announce }) {
   drawFacets(facets, open, chosen, draw);
   fill(
     root,
-    heading("Memories"),
+    heading("Memories", link("#/quality", "Merges, to look over and split")),
     h(
       "section",
       { class: "card", "aria-label": "Search" },
@@ -68,60 +68,54 @@ export async function render(root, params, { api, live, signal, announce }) {
 }
 
 function drawFacets(box, open, chosen, draw) {
-  const one = (label, isOn, toggle) =>
-    button(
-      label,
-      () => {
-        toggle();
-        drawFacets(box, open, chosen, draw);
-        draw();
-      },
-      { "aria-pressed": String(isOn) },
-    );
-  const counts = (name) =>
-    Object.entries(open[name] ?? {})
+  const made = [];
+  const facet = (field, value, label) => {
+    const one = button(label, () => {
+      chosen[field] = chosen[field] === value ? null : value;
+      show();
+      draw();
+    });
+    made.push([one, () => chosen[field] === value]);
+    return one;
+  };
+  const show = () => made.forEach(([one, isOn]) => one.setAttribute("aria-pressed", String(isOn())));
+  const counts = (field) =>
+    Object.entries(open[field])
+      .filter(([name]) => name)
       .sort((a, b) => b[1] - a[1])
-      .slice(0, 8);
+      .slice(0, 8)
+      .map(([name, count]) =>
+        facet(field, name, `${field === "project" ? name : words(name)} ${number(count)}`),
+      );
   fill(
     box,
-    counts("kind").map(([name, count]) =>
-      one(`${words(name)} ${number(count)}`, chosen.kind === name, () => {
-        chosen.kind = chosen.kind === name ? null : name;
-      }),
-    ),
-    counts("project")
-      .filter(([name]) => name)
-      .map(([name, count]) =>
-        one(`${name} ${number(count)}`, chosen.project === name, () => {
-          chosen.project = chosen.project === name ? null : name;
-        }),
-      ),
-    open.trust?.untrusted
-      ? one(`unconfirmed ${number(open.trust.untrusted)}`, chosen.trust === "untrusted", () => {
-          chosen.trust = chosen.trust ? null : "untrusted";
-        })
-      : null,
-    one("also forgotten and superseded", chosen.gone, () => {
-      chosen.gone = !chosen.gone;
-    }),
+    counts("kind"),
+    counts("project"),
+    counts("provenance"),
+    open.trust.untrusted ? facet("trust", "untrusted", `unconfirmed ${number(open.trust.untrusted)}`) : null,
+    facet("gone", true, "also forgotten and superseded"),
   );
+  show();
 }
 
-function listed(api, { kind, project, gone, trust }, signal, after) {
+function listed(api, { kind, project, provenance, gone, trust }, signal, after) {
   return api.get(
     "/api/memories",
-    { limit: PAGE, kind, of_project: project, everywhere: true, gone: gone || null, trust, after },
+    { limit: PAGE, kind, of_project: project, everywhere: true, gone, trust, provenance, after },
     signal,
   );
 }
 
-async function found(api, { query, kind, project }, explain, signal) {
+/** Search itself knows only the project; it never finds what is forgotten. */
+async function found(api, { query, project, ...chosen }, explain, signal) {
   const hits = await api.get(
     "/api/memories/search",
     { query, project, everywhere: project ? null : true, limit: PAGE, explain: explain || null },
     signal,
   );
-  return { results: kind ? hits.results.filter((one) => one.kind === kind) : hits.results, next: null };
+  const fits = (one) =>
+    ["kind", "provenance", "trust"].every((name) => !chosen[name] || one[name] === chosen[name]);
+  return { results: hits.results.filter(fits), next: null };
 }
 
 function show(list, page, chosen, explain, draw, api, signal) {

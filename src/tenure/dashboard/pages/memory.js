@@ -1,11 +1,20 @@
 import { h, fill, heading, card, stat, stats, badge, button, empty, link } from "../lib/dom.js";
-import { ago, moment, score, short, words } from "../lib/format.js";
+import { ago, clip, moment, plural, score, words } from "../lib/format.js";
+import { outcome } from "../lib/charts.js";
 import { attempt } from "../lib/dialog.js";
+import { whyView } from "../lib/why.js";
 import { actions, marks, memoryLink, path } from "../lib/memories.js";
 
 export const title = "Memory";
 
+const LATEST = 4;
+
 export async function render(root, { id }, { api, live, signal }) {
+  const answer = h("div", { "aria-live": "polite" });
+  const why = async (key) => {
+    const told = await api.get(`/api/sessions/${api.part(key)}/memories/${api.part(id)}/why`, {}, signal);
+    fill(answer, h("h3", {}, "In ", sessionLink(key)), whyView(told));
+  };
   const draw = async () => {
     const [memory, history, sessions, reports] = await Promise.all([
       api.get(path(id), {}, signal),
@@ -28,11 +37,14 @@ export async function render(root, { id }, { api, live, signal }) {
           memory.tags.map((tag) => badge(`#${tag}`)),
         ),
       ),
-      h("div", { class: "columns" }, numbers(memory), origin(memory), shown(memory, sessions.results, api)),
-      h("div", { class: "columns" }, changes(memory, history.results, draw, api), said(reports.results)),
+      shown(sessions.results, why, answer),
+      h("div", { class: "columns" }, numbers(memory), origin(memory), said(reports.results)),
+      changes(memory, history.results, draw, api),
     );
+    return sessions.results;
   };
-  await draw();
+  const [latest] = (await draw()) ?? [];
+  if (latest) await why(latest.session_key);
   live.on(["memory", "session"], draw, signal);
 }
 
@@ -63,10 +75,7 @@ function origin(memory) {
     ["vector", memory.embedder],
     ["superseded by", memory.superseded_by && memoryLink(memory.superseded_by)],
     ...memory.sources.flatMap((one) => [
-      [
-        "session",
-        one.session_key && link(`#/sessions/${encodeURIComponent(one.session_key)}`, short(one.session_key)),
-      ],
+      ["session", one.session_key && sessionLink(one.session_key)],
       ["harness", one.harness],
       ["extractor", one.extractor],
     ]),
@@ -83,62 +92,38 @@ function origin(memory) {
   );
 }
 
-function shown(memory, sessions, api) {
-  const answer = h("div", {});
-  const why = (one) =>
-    attempt(async () => {
-      const told = await api.get(
-        `/api/sessions/${api.part(one.session_key)}/memories/${api.part(memory.id)}/why`,
-      );
-      fill(answer, h("h3", {}, `Why in ${short(one.session_key)}`), reasons(told));
-    });
-  return card(
-    "Why was this injected?",
-    sessions.length
-      ? h(
-          "ul",
-          { class: "timeline" },
-          sessions.map((one) =>
-            h(
-              "li",
-              {},
-              link(`#/sessions/${encodeURIComponent(one.session_key)}`, short(one.session_key)),
-              ` ${ago(one.at)}, rank ${one.rank}, label ${score(one.label)} `,
-              button("Why?", () => why(one), {
-                class: "link",
-                "aria-label": `Why in session ${short(one.session_key)}`,
-              }),
-            ),
-          ),
-        )
-      : empty("It was in no session yet."),
-    answer,
-  );
+function sessionLink(key) {
+  return link(`#/sessions/${encodeURIComponent(key)}`, clip(key, 24));
 }
 
-/** Whatever numbers there are, as they come. */
-export function reasons(told) {
-  return h(
-    "dl",
-    { class: "stats" },
-    Object.entries(told)
-      .filter(([, value]) => value !== null && typeof value !== "object")
-      .map(([name, value]) =>
+function shown(sessions, why, answer) {
+  const list = (some) =>
+    h(
+      "ul",
+      { class: "timeline" },
+      some.map((one) =>
         h(
-          "div",
-          { class: "stat" },
-          h("dt", {}, words(name)),
-          h(
-            "dd",
-            {},
-            h(
-              "small",
-              { class: "mono" },
-              typeof value === "number" ? Number(value.toFixed(4)) : String(value),
-            ),
-          ),
+          "li",
+          {},
+          sessionLink(one.session_key),
+          ` ${ago(one.at)}, rank ${one.rank || "–"}, label ${score(one.label)} `,
+          one.outcome ? outcome(one.outcome) : null,
+          " ",
+          button("Why?", () => attempt(() => why(one.session_key)), {
+            class: "link",
+            "aria-label": `Why in session ${clip(one.session_key, 24)}`,
+          }),
         ),
       ),
+    );
+  const rest = sessions.slice(LATEST);
+  return card(
+    "Why was this injected?",
+    sessions.length ? list(sessions.slice(0, LATEST)) : empty("It was shown in no session yet."),
+    rest.length
+      ? h("details", {}, h("summary", {}, plural(rest.length, "earlier session")), list(rest))
+      : null,
+    answer,
   );
 }
 

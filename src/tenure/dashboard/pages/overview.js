@@ -77,7 +77,6 @@ function influence(status) {
 function attention(report, predictor, feedback, rules) {
   const found = [
     ...report.domains.flatMap((one) => one.warnings.map((text) => [`${one.domain}: ${text}`, "#/pipeline"])),
-    ...predictor.warnings.map((text) => [text, "#/predictor"]),
     predictor.calibration.is_due && ["Some ratings of the judge wait for yours", "#/predictor/calibration"],
     feedback.clarification_required > 0 && [
       `${plural(feedback.clarification_required, "report")} cannot be acted on yet`,

@@ -1,4 +1,5 @@
-import { h, fill, heading, card, stat, stats, badge, empty } from "../lib/dom.js";
+import { h, fill, heading, card, stat, stats, badge, button, empty } from "../lib/dom.js";
+import { attempt, toast } from "../lib/dialog.js";
 import { ago, ms, number, words, clip } from "../lib/format.js";
 import { table } from "../lib/table.js";
 
@@ -8,17 +9,19 @@ const TONES = { healthy: "good", degraded: "warn", unhealthy: "bad" };
 
 export async function render(root, params, { api, live, signal }) {
   const draw = async () => {
-    const [pipeline, report, latency, jobs] = await Promise.all([
+    const [pipeline, report, latency, jobs, parked] = await Promise.all([
       api.get("/api/pipeline/status", {}, signal),
       api.get("/api/diagnostics", {}, signal),
       api.get("/api/analytics/latency", {}, signal),
-      api.get("/api/jobs", { limit: 30 }, signal),
+      api.get("/api/jobs", { limit: 20 }, signal),
+      api.get("/api/jobs", { limit: 100, state: "parked" }, signal),
     ]);
     if (signal.aborted) return;
     fill(
       root,
       heading("Pipeline", badge(report.status, TONES[report.status])),
-      h("div", { class: "columns" }, workers(pipeline), queue(pipeline, jobs.results), health(report)),
+      h("div", { class: "columns" }, workers(pipeline), queue(pipeline), health(report)),
+      jobList(parked.results, jobs.results, api, draw),
       stages(pipeline.stages),
       latencies(latency.results),
     );
@@ -64,10 +67,24 @@ function workers(pipeline) {
   );
 }
 
-function queue(pipeline, jobs) {
+function queue(pipeline) {
   return card(
     "Queue",
     stats(Object.entries(pipeline.queue).map(([name, count]) => stat(words(name), number(count)))),
+  );
+}
+
+/** What gave up stands first: only that needs somebody. */
+function jobList(parked, latest, api, draw) {
+  const jobs = [...parked, ...latest.filter((one) => one.state !== "parked")];
+  const retry = (one) =>
+    attempt(async () => {
+      await api.post(`/api/jobs/${api.part(one.kind)}/${api.part(one.key)}/retry`);
+      toast("It is tried again.");
+      draw();
+    });
+  return card(
+    "Jobs",
     jobs.length
       ? table(
           [
@@ -82,10 +99,23 @@ function queue(pipeline, jobs) {
             {
               title: "State",
               cell: (one) =>
-                badge(one.state, { parked: "bad", failed: "bad", queued: "accent", done: "good" }[one.state]),
+                badge(
+                  one.state,
+                  { parked: "bad", queued: "accent", running: "accent", done: "good" }[one.state],
+                ),
             },
-            { title: "Tries", numeric: true, cell: (one) => number(one.attempts ?? one.attempt_count) },
+            { title: "Tries", numeric: true, cell: (one) => number(one.attempt_count) },
             { title: "Due", cell: (one) => ago(one.due_at) },
+            {
+              title: "",
+              cell: (one) =>
+                one.state === "parked"
+                  ? button("Retry", () => retry(one), {
+                      class: "quiet",
+                      "aria-label": `Retry ${clip(`${one.kind} ${one.key}`, 60)}`,
+                    })
+                  : null,
+            },
           ],
           jobs,
           { caption: "Jobs" },

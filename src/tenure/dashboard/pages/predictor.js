@@ -75,6 +75,12 @@ function controls(status, draw, api) {
       await act("/api/predictor/rollback", "The model before serves again.")();
     }
   };
+  const off = async () => {
+    const text = "The rule of thumb ranks alone until you enable it again. What it learned is kept.";
+    if (await confirm("Disable the predictor?", text, "Disable")) {
+      await act("/api/predictor/disable", "The rule of thumb ranks alone.")();
+    }
+  };
   const isOff = status.phase === "disabled";
   return [
     button("Train now", act("/api/predictor/train", "A training is queued."), {
@@ -84,9 +90,7 @@ function controls(status, draw, api) {
     button("Roll back", back, { class: "quiet", disabled: status.previous_version === null }),
     button(
       isOff ? "Enable" : "Disable",
-      isOff
-        ? act("/api/predictor/enable", "It may be heard again.")
-        : act("/api/predictor/disable", "The rule of thumb ranks alone."),
+      isOff ? act("/api/predictor/enable", "It may be heard again.") : off,
       { class: "quiet" },
     ),
     h("a", { class: "button quiet", href: "#/predictor/calibration" }, "Check the judge"),
@@ -95,7 +99,7 @@ function controls(status, draw, api) {
 
 // -- before it is heard ------------------------------------------------------------------------
 
-function coldStart({ status, comparisons, runs, speed, signal, navigate }) {
+function coldStart({ status, comparisons, runs, drift, speed, signal, navigate }) {
   const done = Math.min(status.training_sessions, status.min_training_sessions);
   const waiting = Object.entries(status.waiting_for).map(
     ([name, count]) => `${plural(count, words(name).replace(/s$/, ""))} to go`,
@@ -136,7 +140,7 @@ function coldStart({ status, comparisons, runs, speed, signal, navigate }) {
         : empty("None yet: they begin with the first judged session."),
     ),
     card("Recent sessions", recent(comparisons.slice(0, 10))),
-    curve(runs, status, signal),
+    curve(runs, drift, signal),
   ];
 }
 
@@ -169,7 +173,7 @@ function active({ status, comparisons, runs, drift, speed, signal, navigate }) {
         h("span", { class: "note" }, "the line is the success rate"),
       ),
     ),
-    curve(runs, status, signal),
+    curve(runs, drift, signal),
     h("div", { class: "columns" }, projects(status), judgeDrift(drift, status)),
     card("Recent sessions", recent(comparisons.slice(0, 10))),
   ];
@@ -193,7 +197,7 @@ function statusCard(status, speed) {
     h(
       "div",
       {},
-      h("small", {}, "latest scorings"),
+      h("small", { class: "block" }, "latest scorings"),
       sparkline(
         speed?.recent_ms ?? [status.latency.p50_ms, status.latency.avg_ms, status.latency.last_ms],
         "how long scoring took lately",
@@ -239,15 +243,13 @@ function recent(list) {
   );
 }
 
-function curve(runs, status, signal) {
+function curve(runs, drift, signal) {
   const list = [...runs].reverse();
   const known = list.filter((one) => one.loss !== null);
   const marks = known
     .filter((one) => one.is_accepted)
     .map((one) => ({ at: new Date(one.at) / 1000, label: `v${one.model_version}` }));
-  const drifts = known
-    .filter((one) => one.reason.includes("drift"))
-    .map((one) => ({ at: new Date(one.at) / 1000, label: "drift" }));
+  const drifts = drift.resets.map((one) => ({ at: new Date(one.at) / 1000, label: "drift" }));
   return card(
     "Training",
     known.length
@@ -285,6 +287,10 @@ function trainings(runs) {
         { title: "Loss", numeric: true, cell: (one) => score(one.loss) },
         { title: "Canary", numeric: true, cell: (one) => score(one.canary_ndcg) },
         { title: "Change", numeric: true, cell: (one) => signed(one.canary_ndcg_delta) },
+        { title: "Variance", numeric: true, cell: (one) => score(one.canary_score_variance) },
+        { title: "Churn", numeric: true, cell: (one) => percent(one.canary_topk_churn) },
+        { title: "Resets", numeric: true, cell: (one) => number(one.drift_resets) },
+        { title: "Failures", numeric: true, cell: (one) => number(one.train_validation_failures) },
         { title: "Took", numeric: true, cell: (one) => ms(one.duration_ms) },
         {
           title: "Gates",

@@ -9,6 +9,7 @@ import { table } from "../lib/table.js";
 export const title = "Quality";
 
 export async function render(root, params, { api, live, signal }) {
+  const answer = h("div", { "aria-live": "polite" });
   const draw = async () => {
     const [quality, merges, refusals, probes] = await Promise.all([
       api.get("/api/quality", {}, signal),
@@ -23,7 +24,7 @@ export async function render(root, params, { api, live, signal }) {
       h("div", { class: "columns" }, gate(quality.figures), shown(quality.figures), sources(quality.figures)),
       mergeList(merges.results, api, draw),
       refusalList(refusals.results, api, draw),
-      h("div", { class: "columns" }, janitor(quality, api, draw), probeRuns(probes.results)),
+      h("div", { class: "columns" }, janitor(quality, api, draw, answer), probeRuns(probes.results)),
     );
   };
   await draw();
@@ -190,8 +191,7 @@ function refusalList(refusals, api, draw) {
   );
 }
 
-function janitor({ upkeep }, api, draw) {
-  const answer = h("div", { "aria-live": "polite" });
+function janitor({ upkeep }, api, draw, answer) {
   const look = () =>
     attempt(async () => {
       const found = await api.post("/api/quality/janitor", { dry_run: true });

@@ -5,8 +5,8 @@ import { ago, moment, number, score, signed, words, clip } from "../lib/format.j
 import { outcome, outcomeOf } from "../lib/charts.js";
 import { attempt } from "../lib/dialog.js";
 import { memoryLink, texts } from "../lib/memories.js";
+import { whyView } from "../lib/why.js";
 import { table } from "../lib/table.js";
-import { reasons } from "./memory.js";
 
 export const title = "Session";
 
@@ -14,19 +14,11 @@ const TOP = 10;
 const SHOWN_FIRST = 30;
 
 export async function render(root, { id }, { api, live, signal }) {
+  const answer = h("div", { "aria-live": "polite" });
   const draw = async () => {
     const audit = await api.get(`/api/predictor/audit/${api.part(id)}`, {}, signal);
-    const wanted = audit.results.filter(
-      (one) =>
-        one.was_injected ||
-        one.label !== null ||
-        one.fts_hit_count ||
-        one.rank <= TOP ||
-        one.baseline_rank <= TOP ||
-        one.predictor_rank <= TOP,
-    );
     const known = await texts(
-      wanted.map((one) => one.id),
+      audit.results.map((one) => one.id),
       signal,
     );
     if (signal.aborted) return;
@@ -37,7 +29,7 @@ export async function render(root, { id }, { api, live, signal }) {
         clip(session.context || "Session", 90),
         comparison || session.score ? outcome(outcomeOf(comparison)) : badge(session.state),
       ),
-      h("div", { class: "columns" }, summary(session, comparison), verdict(session.score, comparison)),
+      h("div", { class: "columns" }, summary(audit), verdict(session.score, comparison)),
       card(
         "Both rankings",
         h(
@@ -54,7 +46,7 @@ export async function render(root, { id }, { api, live, signal }) {
         ),
       ),
       missed(audit.results, known),
-      candidates(session, wanted, known, api),
+      candidates(audit, known, api, answer),
       events(audit.events),
     );
   };
@@ -62,7 +54,8 @@ export async function render(root, { id }, { api, live, signal }) {
   live.on(["session", "predictor"], draw, signal);
 }
 
-function summary(session, comparison) {
+function summary({ session, comparison, events: list }) {
+  const spread = list.find((one) => one.event === "predictor.diversity")?.details;
   return card(
     "Session",
     stats(
@@ -74,7 +67,9 @@ function summary(session, comparison) {
       stat("model", comparison?.model_version ?? "–", comparison?.scorer),
       stat("project", session.project ?? "–"),
       stat("agent's client", session.harness ?? "–"),
+      stat("lowered by diversity", number(spread?.lowered), "they repeat a better one"),
     ),
+    h("p", { class: "note" }, "Key ", h("code", {}, session.id)),
   );
 }
 
@@ -85,6 +80,7 @@ function verdict(told, comparison) {
     stats(
       stat("continuity", score(told.score)),
       stat("judge's confidence", told.confidence.toFixed(2), told.judge),
+      stat("confidence gate", told.excluded ? "left out" : "passed", told.excluded && words(told.excluded)),
       stat("used of shown", `${number(told.memories_used)} of ${number(told.memories_recalled)}`),
       stat("explained again", told.novel_context_count),
       stat("predictor's NDCG@10", score(comparison?.predictor_ndcg)),
@@ -104,7 +100,9 @@ function verdict(told, comparison) {
         ? "Counted for the success rate."
         : `Left out: ${words(comparison?.reason ?? told.excluded ?? "nothing to compare")}.`,
     ),
-    told.reasoning ? h("p", { class: "memory-text" }, told.reasoning) : null,
+    told.reasoning
+      ? [h("h3", {}, "The judge's reasons"), h("p", { class: "memory-text" }, told.reasoning)]
+      : null,
     told.missing_topics.length ? h("p", {}, `Missing: ${told.missing_topics.join(", ")}`) : null,
   );
 }
@@ -163,8 +161,7 @@ function missed(all, known) {
   );
 }
 
-function candidates(session, list, known, api) {
-  const answer = h("div", { "aria-live": "polite" });
+function candidates({ session, results: list }, known, api, answer) {
   const box = h("div", {});
   const show = (count) =>
     fill(
@@ -177,7 +174,8 @@ function candidates(session, list, known, api) {
   const why = (one) =>
     attempt(async () => {
       const told = await api.get(`/api/sessions/${api.part(session.id)}/memories/${api.part(one.id)}/why`);
-      fill(answer, h("h3", {}, "Why"), h("p", {}, known.get(one.id)), reasons(told), labelParts(one));
+      fill(answer, h("h3", {}, "Why"), h("p", { class: "memory-text" }, known.get(one.id)), whyView(told));
+      answer.scrollIntoView({ block: "nearest" });
     });
   show(SHOWN_FIRST);
   return card("Candidates with every number", box, answer);
@@ -250,12 +248,6 @@ function candidateTable(list, known, why) {
     list,
     { caption: "Candidates", rowKey: (one) => one.id },
   );
-}
-
-function labelParts(one) {
-  const parts = Object.entries(one.label_parts ?? {}).filter(([, value]) => value !== null);
-  if (!parts.length) return null;
-  return [h("h3", {}, "Its label is made of"), reasons(Object.fromEntries(parts))];
 }
 
 function events(list) {

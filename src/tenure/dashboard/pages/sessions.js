@@ -6,14 +6,16 @@ import { table } from "../lib/table.js";
 export const title = "Sessions";
 
 const PAGE = 50;
+const LIMIT = 1000;
 const OUTCOMES = ["win", "loss", "tie", "excluded"];
 
 export async function render(root, params, { api, live, signal, announce }) {
   let kind = params.query.get("outcome");
+  let project = params.query.get("project");
   let count = PAGE;
   const list = h("div", {});
   const draw = async () => {
-    const sessions = await api.get("/api/sessions", { limit: count, outcome: kind }, signal);
+    const sessions = await api.get("/api/sessions", { limit: count, outcome: kind, project }, signal);
     if (signal.aborted) return;
     const rows = sessions.results;
     fill(
@@ -21,7 +23,7 @@ export async function render(root, params, { api, live, signal, announce }) {
       card(
         "Latest first",
         table(COLUMNS, rows, { caption: "Sessions", rowKey: (one) => one.id, none: "No session yet." }),
-        sessions.before
+        sessions.before && count < LIMIT
           ? button(
               "Show more",
               () => {
@@ -35,26 +37,35 @@ export async function render(root, params, { api, live, signal, announce }) {
     );
     announce(`${rows.length} sessions`);
   };
-  const id = freshId("outcome");
-  const select = h(
-    "select",
-    {
-      id,
-      onchange: () => {
-        kind = select.value || null;
-        draw();
-      },
-    },
-    h("option", { value: "" }, "all"),
-    OUTCOMES.map((one) => h("option", { value: one, selected: one === kind }, one)),
-  );
+  const { project: projects } = await api.get("/api/memories/facets", {}, signal);
   fill(
     root,
-    heading("Sessions", h("div", { class: "row" }, h("label", { for: id }, "Outcome"), select)),
+    heading(
+      "Sessions",
+      choice("Project", Object.keys(projects).filter(Boolean).sort(), project, (value) => {
+        project = value;
+        draw();
+      }),
+      choice("Outcome", OUTCOMES, kind, (value) => {
+        kind = value;
+        draw();
+      }),
+    ),
     list,
   );
   await draw();
   live.on(["session", "predictor"], draw, signal);
+}
+
+function choice(label, names, chosen, pick) {
+  const id = freshId("choice");
+  const select = h(
+    "select",
+    { id, onchange: () => pick(select.value || null) },
+    h("option", { value: "" }, "all"),
+    names.map((one) => h("option", { value: one, selected: one === chosen }, clip(one, 40))),
+  );
+  return h("div", { class: "row" }, h("label", { for: id }, label), select);
 }
 
 const COLUMNS = [
