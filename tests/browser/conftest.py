@@ -43,8 +43,10 @@ def _tool(name: str) -> ModuleType:
     return made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    # Not for longer than a file: as long as it is there, its event loop runs in this thread, and
+    # no other test could start one.
     found = _tool("browser").find()
     if found is None:
         pytest.skip(
