@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from tenure.errors import ReadOnlyStore, SettingsError
+from tenure.flow.services import Policy
+from tenure.memory import Memory
 from tenure.ports.embedder import EmbedderSpec
 from tenure.rank.scores import RELEVANCE_FLOOR, SourceWeights
 from tenure.settings import SETTINGS, Setting, home_folder, load_settings, prepare_home
@@ -667,3 +669,8 @@ def test_a_read_only_folder_is_refused_and_left_as_it_is(mode: int) -> None:
         assert "make it writable" in done.stdout
         assert mode_of(home) == mode
         home.chmod(0o700)
+
+
+def test_an_engine_without_settings_does_what_the_defaults_say(tmp_path: Path) -> None:
+    with Memory(tmp_path / "t.db", settings=load_settings(tmp_path, {})) as memory:
+        assert memory.services.policy == Policy()

@@ -72,6 +72,20 @@ def test_a_page_in_both_themes_is_photographed(
     picture(tab, f"{path.strip('/').replace('/', '-') or 'overview'}-{theme}")
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("noun", ["sessions?outcome=win&", "memories?everywhere=true&"])
+def test_what_a_page_is_about_is_photographed_too(
+    chromium: Any, active: Served, noun: str, theme: str, shared_tabs: dict[str, Tab]
+) -> None:
+    if theme not in shared_tabs:
+        shared_tabs[theme] = open_tab(chromium, active, color_scheme=theme)
+    (one,) = active.ask("GET", f"/api/{noun}limit=1").json["results"]
+    name = noun.partition("?")[0]
+    page = shared_tabs[theme].go(f"/{name}/{one['id']}")
+    assert page.get_attribute(".page", "data-page") in ("session", "memory")
+    picture(shared_tabs[theme], f"{name}-one-{theme}")
+
+
 @pytest.fixture(scope="module")
 def shared_tabs() -> Iterator[dict[str, Tab]]:
     tabs: dict[str, Tab] = {}

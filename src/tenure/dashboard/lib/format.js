@@ -33,18 +33,6 @@ export function ms(value) {
   return value >= 1000 ? `${(value / 1000).toFixed(1)} s` : `${value.toFixed(value < 10 ? 1 : 0)} ms`;
 }
 
-export function bytes(value) {
-  if (value === null || value === undefined) return NONE;
-  for (const [unit, size] of [
-    ["GB", 1e9],
-    ["MB", 1e6],
-    ["kB", 1e3],
-  ]) {
-    if (value >= size) return `${(value / size).toFixed(1)} ${unit}`;
-  }
-  return `${value} B`;
-}
-
 export function ago(moment) {
   if (!moment) return NONE;
   const gap = new Date(moment) - Date.now();

@@ -1,6 +1,6 @@
 import { h, fill, heading, card, stat, stats, badge, button, empty, freshId, link } from "../lib/dom.js";
 import { ago, clip, number, percent, words } from "../lib/format.js";
-import { attempt, form, toast } from "../lib/dialog.js";
+import { form, toast } from "../lib/dialog.js";
 import { marks, memoryLink } from "../lib/memories.js";
 import { table } from "../lib/table.js";
 
