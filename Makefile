@@ -35,7 +35,9 @@ check: setup ## lint, format and types
 
 test: check ## everything that must hold
 	@$(BIN)/python tools/browser.py || true
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --ignore tests/browser
+# Apart: the browser's driver brings greenlets and an event loop of its own into the process.
+	@$(BIN)/python -m pytest tests/browser
 
 e2e: setup ## every real client against a scripted model, with a table of what came of it
 	@$(BIN)/python tools/clients.py
