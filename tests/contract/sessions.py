@@ -26,7 +26,7 @@ from tenure.store.sessions import (
     SessionScore,
     Spending,
 )
-from tenure.store.sqlite_events import EVENT_LIMIT
+from tenure.store.sql_events import EVENT_LIMIT
 from tenure.types import CHANNELS, Candidate, Channel, Scope, SessionMemory, Turn
 
 USER, KEY = "default", "run"

@@ -20,8 +20,8 @@ from crash.volatile import Disk
 from tenure.errors import StorageError
 from tenure.store import engine
 from tenure.store.schema import MIGRATIONS
+from tenure.store.sql_write import SqlTransaction
 from tenure.store.sqlite import SqliteStore
-from tenure.store.sqlite_write import SqliteTransaction
 
 CUTS = int(os.environ.get("TENURE_TEST_CUTS", "1000"))
 CONTROL_CUTS = 150
@@ -67,7 +67,7 @@ class Life:
         self.disk.on_change = self._maybe_cut
         for batch in range(COMMITS_A_LIFE):
             self._connection.execute("BEGIN IMMEDIATE")
-            transaction = SqliteTransaction(self._connection, None)  # type: ignore[arg-type]
+            transaction = SqlTransaction(self._connection, None)  # type: ignore[arg-type]
             for item in range(BATCH_SIZE):
                 self._write(transaction, batch, item)
             self._connection.execute("COMMIT")
@@ -78,7 +78,7 @@ class Life:
         self._connection.close()
         self.disk.unregister()
 
-    def _write(self, transaction: SqliteTransaction, batch: int, item: int) -> None:
+    def _write(self, transaction: SqlTransaction, batch: int, item: int) -> None:
         memory = record(batch * 100 + item, f"batch {batch} " + "x" * self.chance.randrange(900))
         transaction.insert(indexed(memory, attributes=(about(f"topic {item}"),)), change())
         changed = replace(memory, importance=0.9)

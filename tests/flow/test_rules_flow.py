@@ -15,7 +15,7 @@ from tenure.flow.rules import RULE_TAG
 from tenure.memory import Memory
 from tenure.rank.rules.ladder import ACTIVE, BLOCK_WEIGHT, LIFE, State
 from tenure.store.rules import ActionQuery, Rule
-from tenure.store.sqlite_rules import SqliteRuleRows
+from tenure.store.sql_rules import SqlRuleRows
 
 
 @pytest.fixture
@@ -114,13 +114,13 @@ def test_former_rules_are_read_only_when_no_active_one_fits(
     bench.down(OVERWRITTEN)
     bench.call(FORCE)
     asked: list[tuple[str, ...]] = []
-    real = SqliteRuleRows.rules
+    real = SqlRuleRows.rules
 
-    def noted(rows: SqliteRuleRows, user: str, states: Collection[State]) -> list[Rule]:
+    def noted(rows: SqlRuleRows, user: str, states: Collection[State]) -> list[Rule]:
         asked.append(tuple(states))
         return real(rows, user, states)
 
-    monkeypatch.setattr(SqliteRuleRows, "rules", noted)
+    monkeypatch.setattr(SqlRuleRows, "rules", noted)
     bench.down("You force-pushed to main once more, over what others had committed")
     assert asked == [ACTIVE]
     asked.clear()

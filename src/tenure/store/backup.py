@@ -19,7 +19,7 @@ from tenure.errors import Busy, Corrupt, InputError, SchemaTooNew
 from tenure.store import rows as codec
 from tenure.store.engine import connect, schema_version, side_files, translated
 from tenure.store.index import are_unit
-from tenure.store.reads import SqliteReads
+from tenure.store.reads import SqlReads
 from tenure.store.schema import MIGRATIONS
 
 _DAMAGE_LIMIT = 20
@@ -188,7 +188,7 @@ def _contents(connection: sqlite3.Connection) -> list[str]:
             damage.append(error.message)
         if len(damage) >= _DAMAGE_LIMIT:
             break
-    damage += itertools.islice(SqliteReads(connection).damaged_history(), _DAMAGE_LIMIT)
+    damage += itertools.islice(SqlReads(connection).damaged_history(), _DAMAGE_LIMIT)
     damage += itertools.islice(_damaged_vectors(connection), _DAMAGE_LIMIT)
     broken = connection.execute("PRAGMA foreign_key_check").fetchall()
     damage += [f"a row of {table} points at nothing" for table, *_ in broken[:_DAMAGE_LIMIT]]

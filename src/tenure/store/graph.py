@@ -9,7 +9,7 @@ from datetime import datetime
 from tenure.codec import moment_text
 from tenure.errors import NotFound
 from tenure.store.base import Attribute
-from tenure.store.reads import SqliteReads, as_json
+from tenure.store.reads import SqlReads, as_json
 from tenure.store.sql import Connection
 from tenure.types import Entity, EntityView, Scope
 
@@ -39,7 +39,7 @@ ASPECT_LIMIT = 256
 ROWS_PER_ASPECT = 400
 
 
-def entities(reads: SqliteReads, scope: Scope, limit: int) -> list[Entity]:
+def entities(reads: SqlReads, scope: Scope, limit: int) -> list[Entity]:
     """The entities with the most live memories that the scope may see."""
     found = reads.connection.execute(
         f"""SELECT n.kind, n.name, count(DISTINCT m.row) AS many
@@ -53,7 +53,7 @@ def entities(reads: SqliteReads, scope: Scope, limit: int) -> list[Entity]:
     return [Entity(kind, name, many) for kind, name, many in found]
 
 
-def describe(reads: SqliteReads, scope: Scope, key: str) -> EntityView:
+def describe(reads: SqlReads, scope: Scope, key: str) -> EntityView:
     """An entity with its aspects, their live memories and its dependencies."""
     connection = reads.connection
     found = connection.execute(
@@ -125,7 +125,7 @@ class InPlay:
     keys: Sequence[str]
     now: datetime
 
-    def parameters(self, reads: SqliteReads) -> dict[str, str | int]:
+    def parameters(self, reads: SqlReads) -> dict[str, str | int]:
         """The values for the statements below."""
         return {
             "user": self.scope.user,
@@ -135,7 +135,7 @@ class InPlay:
         }
 
 
-def memories_about(reads: SqliteReads, asked: InPlay, limit: int) -> list[str]:
+def memories_about(reads: SqlReads, asked: InPlay, limit: int) -> list[str]:
     """Ids of memories about these entities or what they depend on, newest first."""
     values = asked.parameters(reads)
     connection = reads.connection
@@ -155,7 +155,7 @@ def memories_about(reads: SqliteReads, asked: InPlay, limit: int) -> list[str]:
     return [memory_id for (memory_id,) in found]
 
 
-def required(reads: SqliteReads, asked: InPlay) -> list[str]:
+def required(reads: SqlReads, asked: InPlay) -> list[str]:
     """Ids of pinned memories of the scope and of constraints on entities in play."""
     values = asked.parameters(reads)
     # Two questions: asked as one, SQLite would walk through all memories to merge the answers.

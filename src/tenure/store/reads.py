@@ -21,7 +21,7 @@ _NEXT_BEFORE = """SELECT before FROM memory_history
     WHERE user = ? AND memory_id = ? AND entry > ? ORDER BY entry LIMIT 1"""
 
 
-class SqliteReads:
+class SqlReads:
     """Records and history out of one connection."""
 
     def __init__(self, connection: Connection, damaged: set[int] | None = None) -> None:

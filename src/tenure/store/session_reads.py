@@ -38,7 +38,7 @@ from tenure.store.sessions import (
     Spending,
 )
 from tenure.store.sql import Reader
-from tenure.store.sqlite_sessions import no_session
+from tenure.store.sql_sessions import no_session
 from tenure.store.taught import stored_vectors
 from tenure.types import Scope, SessionMemory, Turn
 
@@ -48,7 +48,7 @@ PROOFS_PER_MEMORY = 100
 _OF_SESSION = "session = (SELECT session FROM sessions WHERE user = ? AND key = ?)"
 
 
-class SqliteSessionReads:
+class SqlSessionReads:
     """Sessions, what they were shown and what they taught."""
 
     _engine: Reader

@@ -11,15 +11,15 @@ from tenure.codec import moment_text
 from tenure.errors import InputError, NotFound
 from tenure.store import graph
 from tenure.store.base import Attribute, EmbedderInfo, EmbeddingState, IntArray, Listing
-from tenure.store.reads import SqliteReads, as_json
-from tenure.store.session_reads import SqliteSessionReads
+from tenure.store.reads import SqlReads, as_json
+from tenure.store.session_reads import SqlSessionReads
 from tenure.store.sql import Connection, Reader
-from tenure.store.sqlite_feedback import SqliteFeedbackReads
-from tenure.store.sqlite_glance import SqliteGlanceReads
-from tenure.store.sqlite_jobs import SqliteJobReads
-from tenure.store.sqlite_predictor import SqlitePredictorReads
-from tenure.store.sqlite_quality import SqliteQualityReads
-from tenure.store.sqlite_rules import SqliteRuleReads
+from tenure.store.sql_feedback import SqlFeedbackReads
+from tenure.store.sql_glance import SqlGlanceReads
+from tenure.store.sql_jobs import SqlJobReads
+from tenure.store.sql_predictor import SqlPredictorReads
+from tenure.store.sql_quality import SqlQualityReads
+from tenure.store.sql_rules import SqlRuleReads
 from tenure.types import Entity, EntityView, EveryScope, HistoryEntry, MemoryRecord, Scope
 from tenure.world import ID_LENGTH
 
@@ -54,10 +54,10 @@ class Engine(Reader, Protocol):
         """Runs `work`, which is about all users together, in one transaction."""
 
 
-class _Reads(SqliteSessionReads, SqliteJobReads, SqlitePredictorReads, SqliteGlanceReads): ...
+class _Reads(SqlSessionReads, SqlJobReads, SqlPredictorReads, SqlGlanceReads): ...
 
 
-class SqlStore(_Reads, SqliteFeedbackReads, SqliteRuleReads, SqliteQualityReads):
+class SqlStore(_Reads, SqlFeedbackReads, SqlRuleReads, SqlQualityReads):
     """Everything of the storage contract that needs nothing but SQL."""
 
     _engine: Engine
@@ -241,14 +241,12 @@ class SqlStore(_Reads, SqliteFeedbackReads, SqliteRuleReads, SqliteQualityReads)
         return len(self.damaged)
 
     @contextlib.contextmanager
-    def _reads(self) -> Iterator[SqliteReads]:
+    def _reads(self) -> Iterator[SqlReads]:
         with self._engine.read() as connection:
-            yield SqliteReads(connection, self.damaged)
+            yield SqlReads(connection, self.damaged)
 
 
-def page_of(
-    reads: SqliteReads, where: str, values: dict[str, Any], limit: int
-) -> list[MemoryRecord]:
+def page_of(reads: SqlReads, where: str, values: dict[str, Any], limit: int) -> list[MemoryRecord]:
     """As many records as are wanted, if there are so many: a damaged one gives its place away."""
     page: list[MemoryRecord] = []
     offset = 0

@@ -21,11 +21,11 @@ from tenure.store.base import (
 from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.engine import Engine
 from tenure.store.index import MemoryIndex, Nearest
-from tenure.store.reads import SqliteReads
+from tenure.store.reads import SqlReads
 from tenure.store.search import Ground
 from tenure.store.sql import Connection
 from tenure.store.sql_store import SqlStore, page_of, set_serving
-from tenure.store.sqlite_write import SqliteTransaction
+from tenure.store.sql_write import SqlTransaction
 from tenure.store.stems import Stemmer
 from tenure.types import MemoryRecord, Scope
 
@@ -63,7 +63,7 @@ class SqliteStore(SqlStore):
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         return self._engine.write(
-            lambda connection: work(SqliteTransaction(connection, self._nearest, self.damaged))
+            lambda connection: work(SqlTransaction(connection, self._nearest, self.damaged))
         )
 
     def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
@@ -88,7 +88,7 @@ class SqliteStore(SqlStore):
             return gather.gather(self._ground(connection, index, asked), gathering)
 
     def _ground(self, connection: Connection, index: MemoryIndex, asked: Search) -> Ground:
-        scopes = SqliteReads(connection).visible_scopes(asked.scope)
+        scopes = SqlReads(connection).visible_scopes(asked.scope)
         view = search.open_view(index, asked, scopes)
         words, vectors = fulltext.FullText(connection), fulltext.InMemory(view)
         return Ground(connection, self._stemmer, view, scopes, words, vectors)
@@ -96,7 +96,7 @@ class SqliteStore(SqlStore):
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
         with self._engine.read() as connection, self._traits_lock:
             known = self._traits.setdefault(scope.user, gather.Traits(scope.user))
-            scopes = SqliteReads(connection).visible_scopes(scope)
+            scopes = SqlReads(connection).visible_scopes(scope)
             return known.of(connection, rows, scopes, now)
 
     # -- embedders ------------------------------------------------------------------------

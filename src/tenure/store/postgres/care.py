@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tenure.errors import Corrupt
 from tenure.store import rows as codec
-from tenure.store.reads import SqliteReads
+from tenure.store.reads import SqlReads
 from tenure.store.sql import Connection
 
 _DAMAGE_LIMIT = 20
@@ -22,7 +22,7 @@ _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embed
 def check_tenant(connection: Connection, user: str) -> list[str]:
     """Reads every row of a tenant and its hash."""
     damage = list(itertools.islice(_damaged_records(connection, user), _DAMAGE_LIMIT))
-    damage += itertools.islice(SqliteReads(connection).damaged_history(user), _DAMAGE_LIMIT)
+    damage += itertools.islice(SqlReads(connection).damaged_history(user), _DAMAGE_LIMIT)
     bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, _DAMAGE_LIMIT))
     damage += [f"the vector of row {row} is damaged" for (row,) in bad]
     stored, joined = connection.execute(_COUNTS, {"user": user}).fetchone()

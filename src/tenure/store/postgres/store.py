@@ -32,7 +32,7 @@ from tenure.store.postgres.vectors import (
 )
 from tenure.store.postgres.views import Views
 from tenure.store.postgres.write import PostgresTransaction, Tools
-from tenure.store.reads import SqliteReads, as_json
+from tenure.store.reads import SqlReads, as_json
 from tenure.store.search import Ground
 from tenure.store.sql import Connection
 from tenure.store.sql_store import SqlStore, set_serving
@@ -100,7 +100,7 @@ class PostgresStore(SqlStore):
 
     def _ground(self, connection: Connection, asked: Search) -> Ground:
         user = asked.scope.user
-        scopes = SqliteReads(connection).visible_scopes(asked.scope)
+        scopes = SqlReads(connection).visible_scopes(asked.scope)
         index = self._views.index(connection, user)
         view = search.open_view(index, asked, scopes)
         embedder = embedder_of(connection, user, asked.embedder)
@@ -112,7 +112,7 @@ class PostgresStore(SqlStore):
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
         with self._engine.read() as connection, self._traits_lock:
             known = self._traits.setdefault(scope.user, TenantTraits(scope.user))
-            scopes = SqliteReads(connection).visible_scopes(scope)
+            scopes = SqlReads(connection).visible_scopes(scope)
             return known.of(connection, rows, scopes, now)
 
     def vectors(

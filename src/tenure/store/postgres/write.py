@@ -16,10 +16,10 @@ from tenure.store.postgres.nearest import nearest_rows
 from tenure.store.postgres.vectors import embedder_of, vector_text
 from tenure.store.rules import RecordedAction
 from tenure.store.sessions import Event
-from tenure.store.sqlite_events import EVENT_LIMIT, event_rows
-from tenure.store.sqlite_jobs import PARK_UNLOCKED, SKIP_LOCKED
-from tenure.store.sqlite_rules import ACTION_LIMIT, ADD_NUMBERED_ACTION, action_values
-from tenure.store.sqlite_write import SqliteTransaction
+from tenure.store.sql_events import EVENT_LIMIT, event_rows
+from tenure.store.sql_jobs import PARK_UNLOCKED, SKIP_LOCKED
+from tenure.store.sql_rules import ACTION_LIMIT, ADD_NUMBERED_ACTION, action_values
+from tenure.store.sql_write import SqlTransaction
 from tenure.store.stems import Stemmer
 from tenure.types import MemoryRecord
 
@@ -66,10 +66,10 @@ class Tools:
     damaged: set[int]
 
 
-class PostgresTransaction(SqliteTransaction):
+class PostgresTransaction(SqlTransaction):
     """The verbs of one transaction; reads see what was written before them."""
 
-    _KEEP = SqliteTransaction._KEEP + " AND user = :user"
+    _KEEP = SqlTransaction._KEEP + " AND user = :user"
     _PARK = PARK_UNLOCKED
     _LOCKED = SKIP_LOCKED
 

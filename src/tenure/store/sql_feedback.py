@@ -1,4 +1,4 @@
-"""Feedback in SQLite."""
+"""Feedback in SQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tenure.store.feedback import (
     Lesson,
     Testimony,
 )
-from tenure.store.reads import SqliteReads, as_json
+from tenure.store.reads import SqlReads, as_json
 from tenure.store.session_rows import moment
 from tenure.store.sql import Connection, Reader
 from tenure.types import Scope
@@ -54,7 +54,7 @@ _SIDES = "count(*) FILTER (WHERE polarity > 0), count(*) FILTER (WHERE polarity 
 _SINCE = "polarity <> 0 AND (:since IS NULL OR at >= :since)"
 
 
-class SqliteFeedback:
+class SqlFeedback:
     """What a transaction can do with feedback."""
 
     connection: Connection
@@ -129,7 +129,7 @@ class SqliteFeedback:
         )
 
 
-class SqliteFeedbackReads:
+class SqlFeedbackReads:
     """What can be asked about feedback."""
 
     _engine: Reader
@@ -241,7 +241,7 @@ class SqliteFeedbackReads:
                     (user, limit),
                 )
             }
-            found = SqliteReads(connection, self.damaged).sound_records(
+            found = SqlReads(connection, self.damaged).sound_records(
                 """m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))
                     AND m.deleted_at IS NULL AND m.superseded_by IS NULL""",
                 {"user": user, "ids": as_json(list(beliefs))},

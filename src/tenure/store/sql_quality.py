@@ -1,4 +1,4 @@
-"""Refusals, retrieval counts, audits, retention and consent in SQLite."""
+"""Refusals, retrieval counts, audits, retention and consent in SQL."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from tenure.codec import moment_text
 from tenure.errors import InputError, NotFound
 from tenure.store.consent import Consent
-from tenure.store.reads import SqliteReads, as_json
+from tenure.store.reads import SqlReads, as_json
 from tenure.store.refusals import Refusal
 from tenure.store.session_rows import moment
 from tenure.store.sql import Connection, Reader
-from tenure.store.sqlite_carrying import SqliteCarrying, SqliteCarryingReads
-from tenure.store.sqlite_gate import SqliteGateReads
+from tenure.store.sql_carrying import SqlCarrying, SqlCarryingReads
+from tenure.store.sql_gate import SqlGateReads
 from tenure.store.upkeep import Keepsake, MergeVerdict, Retrieval
 from tenure.types import HistoryEntry, Scope
 
@@ -64,7 +64,7 @@ _OLD: Mapping[Keepsake, tuple[str, str, str]] = {
 }
 
 
-class SqliteQualityRows:
+class SqlQualityRows:
     """Refusals, counts, audits and consent out of one connection."""
 
     connection: Connection
@@ -134,7 +134,7 @@ class SqliteQualityRows:
         )
 
 
-class SqliteQuality(SqliteQualityRows, SqliteCarrying):
+class SqlQuality(SqlQualityRows, SqlCarrying):
     """What a transaction can do with them."""
 
     def put_refusals(self, refusals: Sequence[Refusal]) -> None:
@@ -197,8 +197,8 @@ class SqliteQuality(SqliteQualityRows, SqliteCarrying):
         )
 
 
-class SqliteQualityReads(SqliteGateReads, SqliteCarryingReads):
-    """What can be asked of an SQLite store about them."""
+class SqlQualityReads(SqlGateReads, SqlCarryingReads):
+    """What can be asked of a store about them."""
 
     _engine: Reader
 
@@ -220,7 +220,7 @@ class SqliteQualityReads(SqliteGateReads, SqliteCarryingReads):
 
     def merge_entry(self, user: str, entry: int) -> HistoryEntry:
         with self._engine.read() as connection:
-            return SqliteReads(connection).merge_entry(user, entry)
+            return SqlReads(connection).merge_entry(user, entry)
 
     def session_counts(self, user: str, since: datetime) -> dict[Scope, int]:
         with self._engine.read() as connection:
@@ -235,8 +235,8 @@ class SqliteQualityReads(SqliteGateReads, SqliteCarryingReads):
             return _rows(connection).consent(user)
 
 
-def _rows(connection: Connection) -> SqliteQualityRows:
-    rows = SqliteQualityRows()
+def _rows(connection: Connection) -> SqlQualityRows:
+    rows = SqlQualityRows()
     rows.connection = connection
     return rows
 

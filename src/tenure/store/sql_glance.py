@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from tenure.codec import moment_text
 from tenure.store.glance import OUTCOMES, EntityGraph, SessionQuery, SessionSummary, Shown
-from tenure.store.reads import SqliteReads, as_json
+from tenure.store.reads import SqlReads, as_json
 from tenure.store.session_rows import SELECT_SESSION, decode_session, moment
 from tenure.store.sql import Reader
-from tenure.store.sqlite_sessions import no_session
+from tenure.store.sql_sessions import no_session
 from tenure.types import Entity, Scope
 
 T = TypeVar("T")
@@ -85,8 +85,8 @@ _OUTCOMES_SINCE = f"""SELECT {_OUTCOME} AS outcome, count(*) FROM sessions s {_J
     WHERE s.user = :user AND s.started_at >= :since GROUP BY outcome"""  # noqa: S608 - ours
 
 
-class SqliteGlanceReads:
-    """What can be asked of an SQLite store at a glance."""
+class SqlGlanceReads:
+    """What can be asked of a store at a glance."""
 
     _engine: Reader
     # By topic the statement that tells its number; another database counts in other places.
@@ -108,7 +108,7 @@ class SqliteGlanceReads:
 
     def _facets(self, scope: Scope) -> dict[str, dict[str, int]]:
         with self._engine.read() as connection:
-            scopes = as_json(SqliteReads(connection).visible_scopes(scope))
+            scopes = as_json(SqlReads(connection).visible_scopes(scope))
             # One walk over all; the rest is adding up a few hundred rows.
             rows = connection.execute(
                 """SELECT CASE WHEN m.deleted_at IS NOT NULL THEN 'forgotten'
@@ -186,7 +186,7 @@ class SqliteGlanceReads:
 
     def _graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:
         with self._engine.read() as connection:
-            scopes = as_json(SqliteReads(connection).visible_scopes(scope))
+            scopes = as_json(SqlReads(connection).visible_scopes(scope))
             nodes = connection.execute(
                 _NODES, {"user": scope.user, "scopes": scopes, "limit": node_limit}
             ).fetchall()

@@ -1,4 +1,4 @@
-"""The verbs of sessions in SQLite; each runs inside the writer's transaction."""
+"""The verbs of sessions in SQL; each runs inside the writer's transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tenure.store.sessions import (
     SessionScore,
 )
 from tenure.store.sql import Connection
-from tenure.store.sqlite_events import SqliteEvents
+from tenure.store.sql_events import SqlEvents
 from tenure.types import CHANNELS, Candidate, Turn
 
 _FTS_ONLY_RANK = 0
@@ -70,7 +70,7 @@ _SESSION_COLUMNS = (
 )
 
 
-class SqliteSessions(SqliteEvents):
+class SqlSessions(SqlEvents):
     """What a transaction can do with sessions."""
 
     connection: Connection

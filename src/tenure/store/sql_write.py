@@ -1,4 +1,4 @@
-"""The write verbs of the SQLite store; each runs inside the writer's transaction."""
+"""The write verbs of a store; each runs inside the writer's transaction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tenure.store import purge
 from tenure.store import rows as codec
 from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Probe
 from tenure.store.index import Nearest
-from tenure.store.reads import SqliteReads
+from tenure.store.reads import SqlReads
 from tenure.store.sql import Connection
-from tenure.store.sqlite_feedback import SqliteFeedback
-from tenure.store.sqlite_jobs import SqliteJobs
-from tenure.store.sqlite_predictor import SqlitePredictor
-from tenure.store.sqlite_quality import SqliteQuality
-from tenure.store.sqlite_rules import SqliteRules
-from tenure.store.sqlite_sessions import SqliteSessions
+from tenure.store.sql_feedback import SqlFeedback
+from tenure.store.sql_jobs import SqlJobs
+from tenure.store.sql_predictor import SqlPredictor
+from tenure.store.sql_quality import SqlQuality
+from tenure.store.sql_rules import SqlRules
+from tenure.store.sql_sessions import SqlSessions
 from tenure.types import HistoryEntry, MemoryRecord, Scope
 
 FindNearest = Callable[[Probe, int], list[Nearest]]
@@ -34,14 +34,14 @@ _UPDATE = (
 )
 
 
-class SqliteTransaction(
-    SqliteJobs,
-    SqliteReads,
-    SqliteSessions,
-    SqlitePredictor,
-    SqliteFeedback,
-    SqliteRules,
-    SqliteQuality,
+class SqlTransaction(
+    SqlJobs,
+    SqlReads,
+    SqlSessions,
+    SqlPredictor,
+    SqlFeedback,
+    SqlRules,
+    SqlQuality,
 ):
     """The verbs of one transaction; reads see what was written before them."""
 

@@ -1,4 +1,4 @@
-"""Merges, neighbours and what was shown, out of an SQLite store."""
+"""Merges, neighbours and what was shown, out of a store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenure.codec import moment_text
 from tenure.store.base import Near, Probe
 from tenure.store.gate_reads import ShownLately, ShownMemory, WeekOutcome
 from tenure.store.index import Nearest
-from tenure.store.reads import SqliteReads, as_json
+from tenure.store.reads import SqlReads, as_json
 from tenure.store.sql import Reader
 from tenure.types import HistoryEntry, MemoryRecord, Outcome
 
@@ -39,8 +39,8 @@ _TURNS = f"""SELECT (SELECT count(*) FROM ({_LATEST})),
     (SELECT count(*) FROM ({_LATEST}) s JOIN injections i ON i.session = s.session)"""  # noqa: S608
 
 
-class SqliteGateReads:
-    """What can be asked of an SQLite store about merges and what was shown."""
+class SqlGateReads:
+    """What can be asked of a store about merges and what was shown."""
 
     _engine: Reader
 
@@ -60,7 +60,7 @@ class SqliteGateReads:
         nearest = self._nearest(probe, found[0])
         rows = {row for one in nearest for row in one.rows.tolist()}
         with self._engine.read() as connection:
-            records = _live(SqliteReads(connection), probe.scope.user, rows)
+            records = _live(SqlReads(connection), probe.scope.user, rows)
         return [
             [
                 Near(records[row], cosine)
@@ -73,7 +73,7 @@ class SqliteGateReads:
     def merges_of(self, user: str, limit: int, before: int | None = None) -> list[HistoryEntry]:
         with self._engine.read() as connection:
             last = _LAST_ENTRY if before is None else before
-            return SqliteReads(connection).merges_before(user, last, limit)
+            return SqlReads(connection).merges_before(user, last, limit)
 
     def gate_outcomes(self, user: str, since: datetime) -> list[WeekOutcome]:
         values = {"user": user, "since": moment_text(since), "entries": OUTCOME_ENTRIES}
@@ -93,7 +93,7 @@ class SqliteGateReads:
         return ShownLately(sessions, turns, rows)
 
 
-def _live(reads: SqliteReads, user: str, rows: set[int]) -> dict[int, MemoryRecord]:
+def _live(reads: SqlReads, user: str, rows: set[int]) -> dict[int, MemoryRecord]:
     found = reads.sound_records(
         # The plus keeps SQLite from walking through all of a user's memories.
         """m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user

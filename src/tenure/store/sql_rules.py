@@ -1,4 +1,4 @@
-"""Actions, rules and constraints in SQLite."""
+"""Actions, rules and constraints in SQL."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _QUERY = {
 }
 
 
-class SqliteRuleRows:
+class SqlRuleRows:
     """Actions, rules and constraints out of one connection."""
 
     connection: Connection
@@ -137,7 +137,7 @@ class SqliteRuleRows:
         ]
 
 
-class SqliteRules(SqliteRuleRows):
+class SqlRules(SqlRuleRows):
     """What a transaction can do with actions, rules and constraints."""
 
     def add_action(self, user: str, action: RecordedAction) -> int:
@@ -219,8 +219,8 @@ class SqliteRules(SqliteRuleRows):
         return lifted.rowcount
 
 
-class SqliteRuleReads:
-    """What can be asked of an SQLite store about actions, rules and constraints."""
+class SqlRuleReads:
+    """What can be asked of a store about actions, rules and constraints."""
 
     _engine: Reader
 
@@ -249,8 +249,8 @@ class SqliteRuleReads:
             return _rows(connection).session_constraints(user, session_key)
 
 
-def _rows(connection: Connection) -> SqliteRuleRows:
-    rows = SqliteRuleRows()
+def _rows(connection: Connection) -> SqlRuleRows:
+    rows = SqlRuleRows()
     rows.connection = connection
     return rows
 

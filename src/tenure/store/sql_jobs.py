@@ -1,4 +1,4 @@
-"""The job queue in SQLite.
+"""The job queue in SQL.
 
 Times are compared as text, and one too far ahead counts as past (see `tenure.store.jobs`). So a
 time that got damaged makes a job run early at worst; it never stops the queue.
@@ -22,7 +22,7 @@ from tenure.store.jobs import (
     JobState,
     Lease,
 )
-from tenure.store.reads import SqliteReads, as_json
+from tenure.store.reads import SqlReads, as_json
 from tenure.store.sql import Reader
 
 _COLUMNS = tuple(field.name for field in fields(Job))
@@ -61,7 +61,7 @@ _NEXT = f"""SELECT min(at) FROM (
         WHERE state = 'running' AND {_OF_KINDS}) AS moments"""  # noqa: S608 - ours
 
 
-class SqliteJobRows(SqliteReads):
+class SqlJobRows(SqlReads):
     """Jobs out of one connection."""
 
     def find_jobs(self, where: str, values: Mapping[str, Any]) -> list[Job]:
@@ -76,7 +76,7 @@ class SqliteJobRows(SqliteReads):
         return found[0]
 
 
-class SqliteJobs(SqliteJobRows):
+class SqlJobs(SqlJobRows):
     """The verbs of the job queue, for one transaction."""
 
     # By its number alone: whatever got damaged in its row, a job can be changed.
@@ -176,8 +176,8 @@ class SqliteJobs(SqliteJobRows):
         return changed
 
 
-class SqliteJobReads:
-    """What can be asked of an SQLite store about jobs."""
+class SqlJobReads:
+    """What can be asked of a store about jobs."""
 
     _engine: Reader
 
@@ -189,14 +189,14 @@ class SqliteJobReads:
         ]
         engine = self._engine
         with engine.read_across() if user is None else engine.read() as connection:
-            return SqliteJobRows(connection).find_jobs(
+            return SqlJobRows(connection).find_jobs(
                 f"{' AND '.join(conditions)} ORDER BY job DESC LIMIT :limit",
                 {"user": user, "state": state, "limit": limit},
             )
 
     def job(self, user: str, kind: str, key: str) -> Job:
         with self._engine.read() as connection:
-            return SqliteJobRows(connection).named_job(user, kind, key)
+            return SqlJobRows(connection).named_job(user, kind, key)
 
     def job_counts(self) -> dict[JobState, int]:
         with self._engine.read_across() as connection:

@@ -1,4 +1,4 @@
-"""Rows that an export carries, in SQLite."""
+"""Rows that an export carries, in SQL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TABLES: dict[type[Carried], tuple[str, str]] = {
 _MOMENTS = frozenset({"at", "first_at", "last_at"})
 
 
-class SqliteCarrying:
+class SqlCarrying:
     """What a transaction can do with them."""
 
     connection: Connection
@@ -49,8 +49,8 @@ class SqliteCarrying:
             )
 
 
-class SqliteCarryingReads:
-    """What can be asked of an SQLite store about them."""
+class SqlCarryingReads:
+    """What can be asked of a store about them."""
 
     _engine: Reader
 

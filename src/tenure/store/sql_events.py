@@ -1,4 +1,4 @@
-"""The timeline and the books of an SQLite store; each verb runs inside the transaction."""
+"""The timeline and the books of a store; each verb runs inside the transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenure.store.sql import Connection
 EVENT_LIMIT = 50_000
 
 
-class SqliteEvents:
+class SqlEvents:
     """What a transaction writes down for people to see."""
 
     connection: Connection

@@ -1,4 +1,4 @@
-"""The predictor's records in SQLite."""
+"""The predictor's records in SQL."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _WINNERS = {
 }
 
 
-class SqlitePredictor:
+class SqlPredictor:
     """What a transaction can do with the predictor's records."""
 
     connection: Connection
@@ -144,7 +144,7 @@ class SqlitePredictor:
             )
 
 
-class SqlitePredictorReads:
+class SqlPredictorReads:
     """What can be asked about the predictor."""
 
     _engine: Reader
