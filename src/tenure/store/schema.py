@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tenure.store.schema_access import ACCESS_STATEMENTS
 from tenure.store.schema_feedback import FEEDBACK_STATEMENTS
 from tenure.store.schema_predictor import PREDICTOR
 from tenure.store.schema_quality import QUALITY_STATEMENTS
@@ -337,4 +338,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "predictor", PREDICTOR),
     Migration(4, "feedback", (*FEEDBACK_STATEMENTS, *RULES_STATEMENTS)),
     Migration(5, "quality", QUALITY_STATEMENTS),
+    Migration(6, "access", ACCESS_STATEMENTS),
 )

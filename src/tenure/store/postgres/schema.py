@@ -13,6 +13,7 @@ from tenure.store.postgres.functions import FUNCTIONS
 from tenure.store.postgres.schema_feedback import FEEDBACK
 from tenure.store.postgres.schema_memories import MEMORIES
 from tenure.store.postgres.schema_sessions import SESSIONS
+from tenure.store.postgres.schema_teams import TEAMS
 from tenure.store.postgres.tenancy import walls
 from tenure.store.schema import Migration
 
@@ -59,7 +60,8 @@ def _tables(statements: tuple[str, ...]) -> dict[str, bool]:
 
 
 _FOUNDATION = (_TENANTS, *MEMORIES, _TERMS, *SESSIONS, *FEEDBACK)
-TENANT_TABLES = _tables(_FOUNDATION)
+_TEAM_TABLES = _tables(TEAMS)
+TENANT_TABLES = {**_tables(_FOUNDATION), **_TEAM_TABLES}
 
 
 def _plain(statement: str) -> str:
@@ -75,7 +77,12 @@ MIGRATIONS: tuple[Migration, ...] = (
             *FUNCTIONS,
             *(_plain(statement) for statement in _FOUNDATION),
             _PEPPER,
-            *walls(SCHEMA, TENANT_TABLES),
+            *walls(SCHEMA, _tables(_FOUNDATION)),
         ),
+    ),
+    Migration(
+        2,
+        "teams",
+        (*(_plain(statement) for statement in TEAMS), *walls(SCHEMA, _TEAM_TABLES)),
     ),
 )
