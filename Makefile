@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 # More BLAS threads than cores to spare make everything slower on a busy machine.
 export OPENBLAS_NUM_THREADS := 1
+# How many processes share the tests; each has a PostgreSQL of its own.
+WORKERS ?= 2
 
 .PHONY: help setup run test e2e check format bench lock clean
 
@@ -35,7 +37,9 @@ check: setup ## lint, format and types
 
 test: check ## everything that must hold
 	@$(BIN)/python tools/browser.py || true
-	@$(BIN)/python -m pytest --ignore tests/browser
+# File by file, in their order: the last ones are many and small, so that nobody waits long.
+	@$(BIN)/python -m pytest --ignore tests/browser \
+	  -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Apart: the browser's driver brings greenlets and an event loop of its own into the process.
 	@$(BIN)/python -m pytest tests/browser
 

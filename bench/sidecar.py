@@ -34,6 +34,7 @@ from tenure.model.tokens import BUCKETS
 from tenure.ports.scorer import BASE_VERSION, ScoreRequest, Shelves, base_weights
 from tenure.ports.sidecar import SidecarScorer, SidecarSpec
 from tenure.rank.features import FEATURE_VERSION, FEATURES
+from tenure.store.place import Place
 from tenure.world import World
 
 USER = "bench"
@@ -105,7 +106,9 @@ def request(stock: Stock, seed: int, version: int = BASE_VERSION) -> ScoreReques
 def running(folder: Path) -> Iterator[tuple[SidecarScorer, float]]:
     """A process that is ready to score, and how many milliseconds that took."""
     shelves = Shelves(folder / "models", base_weights())
-    spec = SidecarSpec(store=folder / "tenure.db", shelves=shelves, score_timeout_ms=5_000.0)
+    spec = SidecarSpec(
+        store=Place(file=folder / "tenure.db"), shelves=shelves, score_timeout_ms=5_000.0
+    )
     scorer = SidecarScorer(spec, "features", World())
     try:
         began = time.perf_counter()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
+from functools import cache
 
 from bench.datasets import MissingData, load
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
+@cache
 def sentences() -> tuple[list[str], str]:
     """Real sentences of the bench data, or made-up ones with natural word frequencies."""
     try:
@@ -24,8 +27,9 @@ def sentences() -> tuple[list[str], str]:
 def _made_up(count: int) -> list[str]:
     source = random.Random(1)
     words = ["".join(source.choices("abcdefghijklmnoprstuvw", k=7)) for _ in range(20_000)]
-    weights = [1.0 / (rank + 10) for rank in range(len(words))]
-    return [" ".join(source.choices(words, weights, k=15)) for _ in range(count)]
+    # Added up once: `choices` would do so at every call.
+    sums = list(itertools.accumulate(1.0 / (rank + 10) for rank in range(len(words))))
+    return [" ".join(source.choices(words, cum_weights=sums, k=15)) for _ in range(count)]
 
 
 def memories(count: int, seed: int = 7) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from places import STORE_PROPERTY
 from tenure.memory import Memory
 from tenure.store.sqlite import SqliteStore
 from tenure.world import SeededWorld
@@ -22,13 +26,31 @@ settings.register_profile(
     "tenure", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tenure")
+# A shell without job control has what it starts in the background ignore Ctrl-C, and so would all
+# processes that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many tests of the flows ran on which kind of store, and which only on files."""
+    told: Counter[str] = Counter()
+    for reports in (terminalreporter.stats.get(name, []) for name in ("passed", "failed")):
+        for report in reports:
+            # With a fault in its setup there is no call.
+            if report.when == "call":
+                told.update(kind for name, kind in report.user_properties if name == STORE_PROPERTY)
+    if told:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(told.items()))
+        terminalreporter.write_line(f"tests/flow by store: {counts}")
 
 
 @pytest.fixture
 def world() -> SeededWorld:
     """A world whose clock goes on by a second at every look, with the same ids every time."""
-    moments = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=n) for n in range(10**9))
-    return SeededWorld(7, lambda: next(moments))
+    # A counter, for no generator can be asked by two threads at once.
+    looks, began = itertools.count(), datetime(2026, 1, 1, tzinfo=UTC)
+    return SeededWorld(7, lambda: began + timedelta(seconds=next(looks)))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -62,6 +63,25 @@ def lived(
         memory.drain()
         keys.append(key)
     return keys
+
+
+def lost(memory: Memory, version: int) -> None:
+    """Takes a model off the shelf."""
+    assert memory.services.shelves is not None
+    memory.services.shelves.of(memory.scope.user).drop(version)
+
+
+def damaged(memory: Memory, version: int, change: Callable[[bytes], bytes]) -> None:
+    """Changes what a model is kept as, in its file or in its row."""
+    assert memory.services.shelves is not None
+    user = memory.scope.user
+    path = memory.services.shelves.of(user).path_of(version)
+    content = change(path.read_bytes())
+    rows = memory.services.store.models
+    if rows is None:
+        path.write_bytes(content)
+    else:
+        rows.put(user, version, content)
 
 
 def shelved(memory: Memory, version: int, weight: float = 0.5, session_count: int = 12) -> None:

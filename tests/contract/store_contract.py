@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from contract.access import Access
 from contract.care import Care
 from contract.carrying import Carrying
 from contract.consent import Consents
@@ -51,6 +52,7 @@ class StoreContract(
     Refusals,
     Consents,
     Carrying,
+    Access,
 ):
     """The whole contract of `tenure.store.base`."""
 

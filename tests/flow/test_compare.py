@@ -30,6 +30,7 @@ from predictor_kit import (
 )
 from session_kit import NOTES, Desk, filler, talk
 
+from places import Places
 from tenure.errors import PortTimeout
 from tenure.flow import learn
 from tenure.flow.compare import is_canary
@@ -44,7 +45,6 @@ from tenure.flow.predictor import (
 )
 from tenure.flow.ratings import LEARN_JOB
 from tenure.flow.retrain import order
-from tenure.memory import Memory
 from tenure.ports.scorer import ScoreRequest
 from tenure.rank import influence
 from tenure.rank.influence import Standing, Weighing
@@ -310,18 +310,17 @@ def dying(handler: Handler, name: str, *, is_committed: bool) -> Handler:
 
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_kill_9_around_the_effect_is_harmless(
-    desks: Callable[..., Desk], is_committed: bool
+    desks: Callable[..., Desk], places: Places, is_committed: bool
 ) -> None:
     desk = desks(embedder_kind="none")
     desk.note(*filler(10))
     session = desk.memory.session("run", context=CONTEXT)
     finish(desk, "run", {session.ranking[-1]: 1.0})
-    path = desk.store.path
     desk.memory.close()
     child = os.fork()
     if child == 0:
         try:
-            memory = Memory(path, project="shop", clock=desk.clock, background=False)
+            memory = places.memory(project="shop", clock=desk.clock, background=False)
             services = memory.services
             handler = dying(learn.handler(services), "compare", is_committed=is_committed)
 

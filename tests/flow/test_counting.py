@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from session_kit import HERON, NOTES, Desk
 
+from places import Places
 from tenure.errors import Busy
 from tenure.flow import counting
 from tenure.flow.counting import FLUSH_MEMORIES, RETRIEVED, Counter
 from tenure.flow.observe import Observer
 from tenure.flow.recall import recall
 from tenure.memory import Memory
-from tenure.store.base import Transaction
-from tenure.store.sqlite import SqliteStore
+from tenure.store.base import Store, Transaction
 from tenure.world import World
 
 THREAD = "tenure-counts"
@@ -87,11 +87,11 @@ def test_a_view_counts_for_its_own_user(desk: Desk) -> None:
 
 
 def test_closing_writes_the_rest_and_leaves_no_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TENURE_JANITOR_FLUSH_INTERVAL_MS", "600000")
-    with Memory(tmp_path / "a.db") as memory:
+    with places.memory() as memory:
         memory.remember(HERON)
         assert not is_there()
         memory.recall(HERON)
@@ -101,11 +101,11 @@ def test_closing_writes_the_rest_and_leaves_no_thread(
     assert not is_there()
     held.counted("default", ["late"])
     assert not is_there()
-    with Memory(tmp_path / "a.db") as memory:
+    with places.memory() as memory:
         assert counts(memory) == {HERON: 1}
 
 
-def test_the_thread_writes_after_an_interval_and_ends_when_idle(store: SqliteStore) -> None:
+def test_the_thread_writes_after_an_interval_and_ends_when_idle(store: Store) -> None:
     counter = Counter(store, World(), Observer(World()), interval_ms=10)
     counter.counted("default", ["unknown"])
     assert is_there()
@@ -117,7 +117,7 @@ def test_the_thread_writes_after_an_interval_and_ends_when_idle(store: SqliteSto
 
 
 def test_too_many_waiting_are_written_at_once(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counting, "FLUSH_EARLY_MEMORIES", 3)
     counter = Counter(store, World(), Observer(World()), interval_ms=600_000)
@@ -127,7 +127,7 @@ def test_too_many_waiting_are_written_at_once(
     counter.close()
 
 
-def test_threads_that_count_together_lose_nothing(store: SqliteStore) -> None:
+def test_threads_that_count_together_lose_nothing(store: Store) -> None:
     counter = Counter(store, World(), Observer(World()), interval_ms=10)
     ids = [f"m{number}" for number in range(2 * FLUSH_MEMORIES + 1)]
 
@@ -148,7 +148,7 @@ def test_threads_that_count_together_lose_nothing(store: SqliteStore) -> None:
 class Stubborn:
     """A store that is busy for a while, and then is not."""
 
-    def __init__(self, store: SqliteStore, failures: int) -> None:
+    def __init__(self, store: Store, failures: int) -> None:
         self._store = store
         self.failures = failures
 
@@ -159,7 +159,7 @@ class Stubborn:
         return self._store.write(work)
 
 
-def test_what_cannot_be_written_is_kept_and_told(store: SqliteStore) -> None:
+def test_what_cannot_be_written_is_kept_and_told(store: Store) -> None:
     observer = Observer(World())
     busy = Stubborn(store, 2)
     counter = Counter(busy, World(), observer, interval_ms=10)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from places import Places
 from tenure import Memory
 from tenure.errors import PortError
 from tenure.settings import Settings, load_settings
@@ -86,12 +87,13 @@ def found(memory: Memory, query: str) -> list[str]:
     return [item.content for item in memory.recall(query, limit=20)]
 
 
-def test_a_changed_embedder_takes_over_when_it_is_complete(tmp_path: Path, server: Server) -> None:
-    path = tmp_path / "m.db"
-    with Memory(path, settings=load_settings(tmp_path, {})) as memory:
+def test_a_changed_embedder_takes_over_when_it_is_complete(
+    places: Places, tmp_path: Path, server: Server
+) -> None:
+    with places.memory(settings=load_settings(tmp_path, {})) as memory:
         memory.remember_many([{"content": text, "on_similar": "keep"} for text in TEXTS])
         before = found(memory, "heron in the reeds")
-    with Memory(path, settings=over_http(tmp_path, server), background=False) as memory:
+    with places.memory(settings=over_http(tmp_path, server), background=False) as memory:
         embedding = memory.services.embedding
         assert not embedding.is_complete()
         # The old embedder answers, over everything, in the old order.
@@ -107,13 +109,14 @@ def test_a_changed_embedder_takes_over_when_it_is_complete(tmp_path: Path, serve
         assert memory.reembed()
 
 
-def test_recall_stays_correct_while_the_background_works(tmp_path: Path, server: Server) -> None:
-    path = tmp_path / "m.db"
-    with Memory(path, settings=load_settings(tmp_path, {})) as memory:
+def test_recall_stays_correct_while_the_background_works(
+    places: Places, tmp_path: Path, server: Server
+) -> None:
+    with places.memory(settings=load_settings(tmp_path, {})) as memory:
         memory.remember_many([{"content": text, "on_similar": "keep"} for text in TEXTS])
     server.gate = threading.Event()
     server.gate.set()
-    with Memory(path, settings=over_http(tmp_path, server)) as memory:
+    with places.memory(settings=over_http(tmp_path, server)) as memory:
         # A changed embedder starts its background work by itself.
         worker = memory.works._reembedding
         assert worker is not None
@@ -133,8 +136,10 @@ def test_recall_stays_correct_while_the_background_works(tmp_path: Path, server:
         assert memory.get(late[0]).embedder == "openai:toy"
 
 
-def test_a_dead_embedder_loses_nothing_and_is_counted(tmp_path: Path, server: Server) -> None:
-    with Memory(tmp_path / "m.db", settings=over_http(tmp_path, server)) as memory:
+def test_a_dead_embedder_loses_nothing_and_is_counted(
+    places: Places, tmp_path: Path, server: Server
+) -> None:
+    with places.memory(settings=over_http(tmp_path, server)) as memory:
         memory.remember("The badger lives in the barn")
         server.broken = True
         made = memory.remember("The heron lives in the reeds")
@@ -149,20 +154,19 @@ def test_a_dead_embedder_loses_nothing_and_is_counted(tmp_path: Path, server: Se
 
 
 def test_the_old_embedder_gone_leaves_words_until_the_new_one_is_done(
-    tmp_path: Path, server: Server
+    places: Places, tmp_path: Path, server: Server
 ) -> None:
-    path = tmp_path / "m.db"
-    with Memory(path, settings=over_http(tmp_path, server)) as memory:
+    with places.memory(settings=over_http(tmp_path, server)) as memory:
         memory.remember_many([{"content": text, "on_similar": "keep"} for text in TEXTS])
     server.broken = True
-    with Memory(path, settings=load_settings(tmp_path, {})) as memory:
+    with places.memory(settings=load_settings(tmp_path, {})) as memory:
         assert "The heron lives in the reeds" in found(memory, "heron reeds")
         memory.reembed()
         assert memory.services.embedding.is_complete()
         assert found(memory, "heron reeds")[0] == "The heron lives in the reeds"
 
 
-def test_no_key_is_written_into_the_store(tmp_path: Path, server: Server) -> None:
+def test_no_key_is_written_into_the_store(places: Places, tmp_path: Path, server: Server) -> None:
     settings = load_settings(
         tmp_path,
         {},
@@ -173,8 +177,8 @@ def test_no_key_is_written_into_the_store(tmp_path: Path, server: Server) -> Non
             "embedder.api_key": "hushhush",
         },
     )
-    with Memory(tmp_path / "m.db", settings=settings) as memory:
+    with places.memory(settings=settings) as memory:
         memory.remember("The badger lives in the barn")
         assert "hushhush" not in repr(memory.settings)
-    for file in tmp_path.iterdir():
-        assert b"hushhush" not in file.read_bytes()
+    assert places.traces("badger")
+    assert places.traces("hushhush") == []

@@ -22,6 +22,8 @@ from tenure.flow.evaluate.sandbox import Sandbox, folder
 from tenure.text.extracting.found import Found
 from tenure.types import MemoryRecord, Turn
 
+pytestmark = pytest.mark.files_only("measures on throw-away files")
+
 
 def transcripts() -> list[Transcript]:
     return [

@@ -21,6 +21,8 @@ from tenure.rank.scores import SourceWeights
 from tenure.store.snapshot import snapshot
 from tenure.types import Scope
 
+pytestmark = pytest.mark.files_only("measures on throw-away copies of a file")
+
 
 @pytest.fixture
 def live(tmp_path: Path) -> Path:

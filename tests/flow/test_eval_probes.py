@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval_kit import opened
+from places import Places
 from tenure.errors import InputError
 from tenure.flow.evaluate.anchor import Anchor, Anchors, means_the_same
 from tenure.flow.evaluate.generate import generate
@@ -92,16 +91,16 @@ def test_a_probe_survives_being_written(expected: list[str]) -> None:
 # -- anchors --------------------------------------------------------------------------------
 
 
-def test_the_very_text_is_found_however_it_is_written(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as memory:
+def test_the_very_text_is_found_however_it_is_written(places: Places) -> None:
+    with places.plain() as memory:
         wanted = memory.remember("The staging database is called heron")
         memory.remember("The mail relay is called otter")
         found = anchors(memory).find(probe("the staging  database is called heron."))
     assert found == Anchor("exact", frozenset({wanted.id}))
 
 
-def test_a_part_of_a_text_is_enough_from_word_to_word(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as memory:
+def test_a_part_of_a_text_is_enough_from_word_to_word(places: Places) -> None:
+    with places.plain() as memory:
         wanted = memory.remember("The staging database is called heron, on port 5433")
         known = anchors(memory)
         assert known.find(probe("called heron")).memory_ids == {wanted.id}
@@ -109,8 +108,8 @@ def test_a_part_of_a_text_is_enough_from_word_to_word(tmp_path: Path) -> None:
         assert known.find(probe("port 543")).how == "drifted"
 
 
-def test_all_values_and_rare_words_in_another_order_are_enough(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as memory:
+def test_all_values_and_rare_words_in_another_order_are_enough(places: Places) -> None:
+    with places.plain() as memory:
         wanted = memory.remember("On port 5433 listens heron, the staging database")
         memory.remember("On port 5434 listens otter, the billing database")
         known = anchors(memory)
@@ -120,8 +119,8 @@ def test_all_values_and_rare_words_in_another_order_are_enough(tmp_path: Path) -
         assert known.find(probe("heron never listens on port 5433")).how == "drifted"
 
 
-def test_what_was_superseded_is_followed_to_what_holds_now(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as memory:
+def test_what_was_superseded_is_followed_to_what_holds_now(places: Places) -> None:
+    with places.plain() as memory:
         old = memory.remember("The staging database is called heron")
         new = memory.remember("The staging database is now called osprey", supersedes=old.id)
         found = anchors(memory).find(probe("The staging database is called heron"))
@@ -130,8 +129,8 @@ def test_what_was_superseded_is_followed_to_what_holds_now(tmp_path: Path) -> No
         assert anchors(memory).find(probe("The staging database is called heron")).how == "drifted"
 
 
-def test_what_was_merged_is_followed_to_what_it_became(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as memory:
+def test_what_was_merged_is_followed_to_what_it_became(places: Places) -> None:
+    with places.plain() as memory:
         memory.remember("I think the staging database is called heron")
         kept = memory.remember("The staging database is called heron")
         assert len(memory.page()) == 1
@@ -139,8 +138,8 @@ def test_what_was_merged_is_followed_to_what_it_became(tmp_path: Path) -> None:
             assert anchors(memory).find(probe(text)).memory_ids == {kept.id}
 
 
-def test_what_is_gone_has_drifted_and_says_why(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as memory:
+def test_what_is_gone_has_drifted_and_says_why(places: Places) -> None:
+    with places.plain() as memory:
         old = memory.remember("The staging database is called heron")
         memory.remember("The mail relay is called otter", project="shop")
         memory.remember("The queue is called lynx", valid_until="2020-01-01")
@@ -158,8 +157,8 @@ def test_what_is_gone_has_drifted_and_says_why(tmp_path: Path) -> None:
         assert known.find(probe("The mail relay is called otter", project="shop")).how == "exact"
 
 
-def test_a_text_that_fits_many_memories_means_none(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as memory:
+def test_a_text_that_fits_many_memories_means_none(places: Places) -> None:
+    with places.plain() as memory:
         memory.remember_many(
             [{"content": f"Port {n} is open", "on_similar": "keep"} for n in range(8)]
         )
@@ -186,8 +185,8 @@ def test_what_a_label_says_is_recognised_in_other_words(one: str, other: str, sa
 # -- made probes ----------------------------------------------------------------------------
 
 
-def test_made_probes_are_the_same_each_time_and_copy_no_sentence(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as memory:
+def test_made_probes_are_the_same_each_time_and_copy_no_sentence(places: Places) -> None:
+    with places.plain() as memory:
         for n in range(12):
             memory.remember(
                 f"The {('blue', 'green', 'red')[n % 3]} service number {n} stores invoices in "
@@ -211,8 +210,8 @@ def test_made_probes_are_the_same_each_time_and_copy_no_sentence(tmp_path: Path)
         assert {"fact", "decision"} <= {tag for one in found for tag in one.tags}
 
 
-def test_nothing_is_made_of_secrets_or_of_too_few_words(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as memory:
+def test_nothing_is_made_of_secrets_or_of_too_few_words(places: Places) -> None:
+    with places.plain() as memory:
         memory.remember("Tea")
         memory.remember("The relay certificate renews every spring in Lisbon")
         live = anchors(memory).live

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from session_kit import HERON, NOTES, TABS, TERSE, Desk, filler
 
-from learning_kit import change, lived, noted, shelved
+from learning_kit import change, lived, lost, noted, shelved
 from tenure.errors import InputError, NotFound
 from tenure.rank.features import FEATURES
 
@@ -81,9 +81,7 @@ def test_a_model_that_is_gone_leaves_its_score(desk: Desk) -> None:
     shelved(desk.memory, 1)
     change(desk.memory, version=1, latest=1)
     (key,) = lived(desk.memory, desk.clock, ids, 1)
-    shelves = desk.memory.services.shelves
-    assert shelves is not None
-    shelves.of("default").path_of(1).unlink()
+    lost(desk.memory, 1)
     found = told(desk, ids[0], key)["predictor"]
     assert found["score"] is not None
     assert "no longer there" in found["note"]

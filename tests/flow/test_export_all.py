@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from session_kit import Desk
 
+from places import Places
 from tenure import Memory
 from tenure.flow import export, transfer
 from tenure.flow.importing.keepsakes import NAMES
@@ -103,13 +104,13 @@ def test_what_came_back_goes_on_as_before(desks: Desks, tmp_path: Path) -> None:
     assert event.occurrence == 4
 
 
-def test_the_former_format_is_still_read(memory: Memory, tmp_path: Path) -> None:
+def test_the_former_format_is_still_read(memory: Memory, places: Places, tmp_path: Path) -> None:
     memory.remember("The port is 5432")
     lines = [json.loads(line) for line in export.export_lines(memory.services, "default")]
     path = tmp_path / "old.jsonl"
     old = [{**lines[0], "tenure_export": 1}, *lines[1:]]
     path.write_text("".join(json.dumps(line) + "\n" for line in old), "utf-8")
-    with Memory(tmp_path / "copy.db") as copy:
+    with places.memory("copy.db") as copy:
         report = transfer.import_file(copy.services, copy.scope, path)
         assert dict(report.outcomes) == {"stored": 1}
 

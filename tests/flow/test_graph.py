@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from places import Places
 from tenure import InputError, Memory, NotFound
 from tenure.types import Entity
 
 
-def test_entities_come_from_what_is_certain(memory: Memory) -> None:
+def test_entities_come_from_what_is_certain(memory: Memory, places: Places) -> None:
     text = "Ask @anna before editing `parseConfig` in src/app/config.py #release"
     memory.remember(text, project="birds")
     assert memory.entities() == []
-    with Memory(memory.services.store.path, project="birds") as birds:
+    with places.memory(project="birds") as birds:
         kinds = {(entity.kind, entity.name) for entity in birds.entities()}
     assert ("path", "src/app/config.py") in kinds
     assert ("identifier", "parseConfig") in kinds
@@ -77,15 +76,14 @@ def test_said_links_outlive_a_change_of_the_text(memory: Memory) -> None:
     assert "port8080" not in names
 
 
-def test_structure_stays_inside_its_scope(memory: Memory) -> None:
+def test_structure_stays_inside_its_scope(memory: Memory, places: Places) -> None:
     memory.remember("It listens on 8080", about="api", project="a", pinned=True)
-    path: Path = memory.services.store.path
-    with Memory(path, project="b") as other:
+    with places.memory(project="b") as other:
         with pytest.raises(NotFound, match="nothing is known"):
             other.describe("api")
         assert other.related("api `api`") == []
         assert other.required("api") == []
-    with Memory(path, user="mallory") as other, pytest.raises(NotFound):
+    with places.memory(user="mallory") as other, pytest.raises(NotFound):
         other.describe("api")
 
 

@@ -9,24 +9,24 @@ from typing import cast
 import pytest
 from guard_kit import FORCE, OVERWRITTEN, Bench, Clock
 
+from places import Places
 from tenure.errors import StorageError
 from tenure.flow import constraints
 from tenure.flow.actions import RECENT_LIMIT_COUNT, ToolCall
 from tenure.flow.drafts import PROPOSED_CONSTRAINT
 from tenure.flow.guard import check
 from tenure.flow.rules import Learned, learn_from
-from tenure.memory import Memory
 from tenure.store.feedback import EventFacts
 from tenure.store.rules import ActionQuery
 from tenure.types import UNTRUSTED_ORIGINS, Origin
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A guard on a new store."""
     monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
     clock = Clock()
-    with Memory(tmp_path / "tenure.db", clock=clock, background=False) as memory:
+    with places.memory(clock=clock, background=False) as memory:
         yield Bench(memory, clock)
 
 
@@ -205,23 +205,22 @@ def test_what_cannot_be_stored_is_guarded_all_the_same(bench: Bench) -> None:
     assert bench.memory.feedback_event(kept.event.id).id == kept.event.id
 
 
-def test_no_secret_is_kept_of_a_call(bench: Bench) -> None:
+def test_no_secret_is_kept_of_a_call(bench: Bench, places: Places) -> None:
     token = "ghp_" + "a1B2c3D4e5" * 4
     bench.call(f"https://example.org/x?token={token}", tool="WebFetch")
     bench.call(f"curl -H 'Authorization: token {token}' https://example.org")
     bench.memory.capture_feedback("x" * 50 + token, "no signal")
-    kept = (bench.memory.services.store.path.parent / "dump").with_suffix(".db")
-    bench.memory.backup(kept)
-    assert token[:20].encode() not in kept.read_bytes()
+    bench.memory.close()
+    assert places.traces("no signal")
+    assert places.traces(token[:20]) == []
 
 
-def test_a_lesson_that_is_erased_takes_its_rule_along(bench: Bench) -> None:
+def test_a_lesson_that_is_erased_takes_its_rule_along(bench: Bench, places: Places) -> None:
     assert list(bench.cases(count=2)) == ["allow", "warn"]
     bench.memory.drain()
     lesson = bench.memory.feedback_events()[0].memory_id
     assert lesson is not None and bench.rules()
     bench.memory.forget(lesson, purge=True)
     assert bench.rules() == []
-    kept = bench.memory.services.store.path.with_name("erased.db")
-    bench.memory.backup(kept)
-    assert b"overwrote other" not in kept.read_bytes()
+    bench.memory.close()
+    assert places.traces("overwrote other") == []

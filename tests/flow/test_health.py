@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,26 +12,39 @@ from types import SimpleNamespace
 
 import pytest
 
+from places import Places
 from tenure.flow import health
 from tenure.flow.health import Check, Patient, examine, is_reembedding_due, worst
-from tenure.memory import Memory
 from tenure.ports.embed_static import STATIC_NAME
 from tenure.ports.embedder import EmbedderSpec
-from tenure.store.base import EmbedderInfo
+from tenure.store.base import EmbedderInfo, Store
+from tenure.store.place import Place
 from tenure.store.sqlite import SqliteStore
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Patient]:
-    """A healthy store with two memories, in a private folder."""
+def patient(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Patient:
+    """A healthy store with two memories, beside a private folder."""
     home = tmp_path / "home"
+    home.mkdir(mode=0o700)
     monkeypatch.setenv("TENURE_HOME", str(home))
-    with Memory() as memory:
+    with places.memory() as memory:
         memory.remember("The port is 5432")
         memory.remember("Tea, not coffee")
-    yield Patient(home, home / "tenure.db", home / "backups", EmbedderSpec(), NOW, deep=True)
+    return Patient(home, places.place(), home / "backups", EmbedderSpec(), NOW, deep=True)
+
+
+def in_home(home: Path) -> Place:
+    """Where the store of a data folder lies."""
+    return Place(file=home / "tenure.db")
+
+
+def file_of(patient: Patient) -> Path:
+    """The file of the store that is examined."""
+    assert patient.place.file is not None
+    return patient.place.file
 
 
 def found(patient: Patient) -> dict[str, Check]:
@@ -58,7 +70,7 @@ def test_a_healthy_store_is_well_in_every_respect(patient: Patient) -> None:
 
 def test_what_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     home = tmp_path / "absent"
-    checks = found(Patient(home, home / "tenure.db", home / "backups", EmbedderSpec(), NOW))
+    checks = found(Patient(home, in_home(home), home / "backups", EmbedderSpec(), NOW))
     assert worst(list(checks.values())) == "ok"
     assert "not there yet" in checks["store"].detail
     assert "not there yet" in checks["data folder"].detail
@@ -82,7 +94,7 @@ def test_an_open_folder_is_a_warning_and_stays_open(patient: Patient) -> None:
 def test_a_file_in_the_folders_place_fails(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     home = tmp_path / "home"
-    checks = found(Patient(home, home / "tenure.db", home / "backups", EmbedderSpec(), NOW))
+    checks = found(Patient(home, in_home(home), home / "backups", EmbedderSpec(), NOW))
     assert checks["data folder"].status == "fail"
 
 
@@ -93,10 +105,10 @@ def test_a_file_in_the_folders_place_fails(tmp_path: Path) -> None:
         ("DELETE FROM memory_stats WHERE row = 1", "1 memories lack their counters"),
     ],
 )
-def test_a_deep_look_finds_damaged_rows(patient: Patient, statement: str, said: str) -> None:
-    with sqlite3.connect(patient.store_file) as raw:
-        raw.execute(statement)
-    raw.close()
+def test_a_deep_look_finds_damaged_rows(
+    patient: Patient, places: Places, statement: str, said: str
+) -> None:
+    places.execute(statement)
     check = found(patient)["contents, all rows"]
     assert check.status == "fail"
     assert said in check.detail
@@ -104,28 +116,33 @@ def test_a_deep_look_finds_damaged_rows(patient: Patient, statement: str, said: 
     assert found(changed(patient, deep=False))["contents"].status == "ok"
 
 
+@pytest.mark.files_only("the bytes of the file are damaged")
 def test_a_damaged_file_fails_and_the_other_checks_still_run(patient: Patient) -> None:
-    patient.store_file.write_bytes(b"garbage" * 1000)
+    file_of(patient).write_bytes(b"garbage" * 1000)
     checks = found(patient)
     assert checks["store"].status == "fail"
     assert "tenure restore" in checks["store"].hint
     assert checks["embedder"].status == "ok"
     assert checks["disk"].status == "ok"
-    assert patient.store_file.read_bytes() == b"garbage" * 1000
+    assert file_of(patient).read_bytes() == b"garbage" * 1000
 
 
+@pytest.mark.files_only("the bytes of the file are damaged")
 def test_an_empty_file_and_a_newer_schema_fail(patient: Patient) -> None:
-    with sqlite3.connect(patient.store_file) as raw:
+    with sqlite3.connect(file_of(patient)) as raw:
         raw.execute("PRAGMA user_version = 99")
     raw.close()
     assert "newer Tenure" in found(patient)["store"].detail
-    patient.store_file.write_bytes(b"")
+    file_of(patient).write_bytes(b"")
     assert found(patient)["store"].status == "fail"
 
 
+@pytest.mark.files_only("a folder lies in the place of the file")
 def test_a_folder_in_the_stores_place_fails(patient: Patient, tmp_path: Path) -> None:
     (tmp_path / "folder.db").mkdir()
-    assert found(changed(patient, store_file=tmp_path / "folder.db"))["store"].status == "fail"
+    assert (
+        found(changed(patient, place=Place(file=tmp_path / "folder.db")))["store"].status == "fail"
+    )
 
 
 def test_an_embedder_that_does_not_answer_fails(patient: Patient) -> None:
@@ -143,15 +160,14 @@ def test_an_embedder_that_is_off_by_choice_is_well(patient: Patient) -> None:
     assert "vectors" not in checks
 
 
-def test_missing_vectors_are_a_warning(patient: Patient) -> None:
-    with sqlite3.connect(patient.store_file) as raw:
-        raw.execute("DELETE FROM memory_vectors WHERE row = 1")
-    raw.close()
+def test_missing_vectors_are_a_warning(patient: Patient, places: Places) -> None:
+    places.execute("DELETE FROM memory_vectors WHERE row = 1")
     check = found(patient)["vectors"]
     assert (check.status, "tenure reembed" in check.hint) == ("warn", True)
     assert check.detail.startswith("1 of 2 memories")
 
 
+@pytest.mark.files_only("only files lie on a disk of ours")
 def test_little_space_is_a_warning_and_none_a_failure(
     patient: Patient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,10 +177,11 @@ def test_little_space_is_a_warning_and_none_a_failure(
         assert found(patient)["disk"].status == status
 
 
+@pytest.mark.files_only("the write-ahead log is a file of SQLite")
 def test_a_large_log_is_a_warning(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "WAL_WARN_BYTES", 10)
-    wal = patient.store_file.with_name("tenure.db-wal")
-    holder = SqliteStore(patient.store_file)
+    wal = file_of(patient).with_name("tenure.db-wal")
+    holder = SqliteStore(file_of(patient))
     try:
         holder.write(lambda transaction: transaction.count("default", "x"))
         assert wal.stat().st_size > 10
@@ -173,6 +190,7 @@ def test_a_large_log_is_a_warning(patient: Patient, monkeypatch: pytest.MonkeyPa
         holder.close()
 
 
+@pytest.mark.files_only("backups are made of files")
 def test_the_age_of_the_latest_backup_counts(patient: Patient) -> None:
     assert found(patient)["backup"].detail == "none yet"
     patient.backups.mkdir()
@@ -201,17 +219,17 @@ def test_the_age_of_the_latest_backup_counts(patient: Patient) -> None:
     ],
 )
 def test_another_embedder_means_work_to_do(
-    store: SqliteStore, served_by: EmbedderSpec, wanted: EmbedderSpec, is_due: bool
+    store: Store, served_by: EmbedderSpec, wanted: EmbedderSpec, is_due: bool
 ) -> None:
     name = STATIC_NAME if served_by.kind == "static" else "a server's"
     store.register_embedder(EmbedderInfo(name, 3, json.dumps(asdict(served_by))))
     assert is_reembedding_due(store, wanted) is is_due
 
 
-def test_a_new_release_of_the_static_embedder_means_work_to_do(store: SqliteStore) -> None:
+def test_a_new_release_of_the_static_embedder_means_work_to_do(store: Store) -> None:
     store.register_embedder(EmbedderInfo("static-of-old", 3, json.dumps(asdict(EmbedderSpec()))))
     assert is_reembedding_due(store, EmbedderSpec())
 
 
-def test_a_new_store_has_nothing_to_embed(store: SqliteStore) -> None:
+def test_a_new_store_has_nothing_to_embed(store: Store) -> None:
     assert not is_reembedding_due(store, EmbedderSpec())

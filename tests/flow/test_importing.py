@@ -29,12 +29,14 @@ from import_kit import (
     summary,
 )
 
+from places import Places
 from tenure import InputError, Memory
 from tenure.flow.export import write_export
 from tenure.flow.importing import lines, sections
 from tenure.flow.importing.recognise import READERS, recognise
 from tenure.flow.importing.report import How, ImportReport
 from tenure.flow.transfer import import_found
+from tenure.store.sqlite import SqliteStore
 from tenure.types import MemoryRecord
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -570,8 +572,8 @@ def test_a_damaged_database_is_said_to_be_damaged(memory: Memory, tmp_path: Path
         assert sum(report.outcomes.values()) == report.line_count
 
 
-def test_what_cannot_be_imported_is_named(memory: Memory, tmp_path: Path) -> None:
-    memory.remember("x badger")
+def test_what_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "tenure.db").close()
     empty = tmp_path / "empty"
     empty.mkdir()
     (tmp_path / "other.json").write_text('{\n"a": 1}', "utf-8")
@@ -599,12 +601,14 @@ def _markdown(folder: Path) -> Path:
     return path
 
 
-def test_what_extraction_refused_comes_back_with_an_export(memory: Memory, tmp_path: Path) -> None:
+def test_what_extraction_refused_comes_back_with_an_export(
+    memory: Memory, places: Places, tmp_path: Path
+) -> None:
     said = [{"role": "user", "text": "Always show me the diff in this PR."}]
     memory.session("run").end(said)
     memory.drain()
     write_export(memory.services, "default", tmp_path / "all.jsonl", lambda done, total: None)
-    with Memory(tmp_path / "other.db") as other:
+    with places.memory("other.db") as other:
         report = bring_in(other, tmp_path / "all.jsonl")
         assert report.problems == []
         told = memory.services.store.refusals("default", 9)

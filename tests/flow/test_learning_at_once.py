@@ -11,9 +11,9 @@ from predictor_kit import USER, Told, drain, finish, state, train_jobs
 from session_kit import Desk
 
 from learning_kit import Clock, lived, noted
+from places import Places
 from tenure.flow.ending import LEARN_GRACE, EndRequest, end
 from tenure.flow.jobs import JobRunner
-from tenure.memory import Memory
 
 Desks = Callable[..., Desk]
 
@@ -23,6 +23,8 @@ def ready(desks: Desks) -> tuple[Desk, list[str], Told]:
     """One session away from a training."""
     desk, trainer = desks(predictor_train_interval_sessions=1), Told()
     ids = noted(desk.memory)
+    # No model is wanted here: a real trainer would be started for every other session.
+    desk.equip(trainer=Told())
     lived(desk.memory, desk.clock, ids, 24)
     desk.equip(trainer=trainer)
     return desk, ids, trainer
@@ -67,7 +69,9 @@ def test_nobody_takes_the_job_from_the_one_who_is_about_to_do_it(desk: Desk) -> 
     assert desk.record("run").state == "finished"
 
 
-def test_the_training_is_done_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_training_is_done_meanwhile(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TENURE_PREDICTOR_TRAIN_INTERVAL_SESSIONS", "1")
     here: list[str] = []
@@ -80,7 +84,7 @@ def test_the_training_is_done_meanwhile(tmp_path: Path, monkeypatch: pytest.Monk
         return runs(runner, job, should_stop)  # type: ignore[arg-type]
 
     monkeypatch.setattr(JobRunner, "_run", watched)
-    with Memory(tmp_path / "tenure.db", clock=clock) as memory:
+    with places.memory(clock=clock) as memory:
         ids = noted(memory)
         for n in range(40):
             clock.go(hours=5)

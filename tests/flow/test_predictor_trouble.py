@@ -9,7 +9,7 @@ import pytest
 from predictor_kit import USER, Preferring, earned, held, set_state
 from session_kit import Desk
 
-from learning_kit import change, lived, noted, shelved, state
+from learning_kit import change, damaged, lived, lost, noted, shelved, state
 from tenure.errors import Busy
 from tenure.flow.predictor import CALIBRATE_EVERY, PREDICTOR_STEPS, TRIAL_SESSIONS
 from tenure.flow.standing import SLOW_CALLS_MIN
@@ -17,12 +17,8 @@ from tenure.store.base import Store
 
 
 def damage(desk: Desk, version: int) -> None:
-    """Turns one bit of a model's file around."""
-    assert desk.memory.services.shelves is not None
-    path = desk.memory.services.shelves.of(USER).path_of(version)
-    raw = bytearray(path.read_bytes())
-    raw[-5] ^= 1
-    path.write_bytes(raw)
+    """Turns one bit of a model around."""
+    damaged(desk.memory, version, lambda raw: raw[:-5] + bytes([raw[-5] ^ 1]) + raw[-4:])
 
 
 def heard(desk: Desk) -> list[tuple[str, str, Any]]:
@@ -47,8 +43,7 @@ def test_a_lost_model_gives_way_to_the_one_before(desk: Desk, how: str) -> None:
     if how == "damaged":
         damage(desk, 3)
     else:
-        assert desk.memory.services.shelves is not None
-        desk.memory.services.shelves.of(USER).path_of(3).unlink()
+        lost(desk.memory, 3)
     told = heard(desk)
     desk.memory.session("after", context="fix the alpha service")
     # The session was served by a model, and nothing failed.

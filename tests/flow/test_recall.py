@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from places import Places
 from tenure import InputError, Memory, Source
 from tenure.rank import scores
 from tenure.settings import load_settings
@@ -41,8 +42,8 @@ def test_what_has_nothing_to_do_with_the_query_stays_out(memory: Memory) -> None
     assert contents(memory, "qqqq zzzz") == []
 
 
-def test_scopes_decide_what_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("home")
+def test_scopes_decide_what_is_seen() -> None:
     for user in ("ann", "bob"):
         with Memory(user=user) as memory:
             for agent in (None, "claude", "codex"):
@@ -80,14 +81,14 @@ def test_weaker_sources_rank_lower_for_the_same_text(memory: Memory) -> None:
     ]
 
 
-def test_all_weights_at_one_leave_the_hybrid_score_alone(tmp_path: Path) -> None:
+def test_all_weights_at_one_leave_the_hybrid_score_alone(places: Places, tmp_path: Path) -> None:
     flags = {
         "ranking.weight_episode_summary": 1.0,
         "ranking.weight_assistant_derived": 1.0,
         "ranking.confidence_slope": 0.0,
     }
     settings = load_settings(tmp_path, {}, flags)
-    with Memory(settings=settings) as memory:
+    with places.memory(settings=settings) as memory:
         memory.remember("The badger sleeps", provenance="assistant_derived", confidence=0.1)
         (found,) = memory.recall("badger", explain=True)
         assert found.parts is not None
@@ -95,8 +96,8 @@ def test_all_weights_at_one_leave_the_hybrid_score_alone(tmp_path: Path) -> None
         assert found.parts.relevance == max(0.0, found.parts.cosine)
 
 
-def test_explain_adds_up_to_six_decimals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("home")
+def test_explain_adds_up_to_six_decimals() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     with Memory(clock=lambda: now) as memory:
         memory.remember("The badger sleeps in the barn", created_at=now - 14 * DAY, confidence=0.9)
@@ -129,8 +130,8 @@ def test_recall_never_counts_as_use(memory: Memory) -> None:
     assert memory.get(made.id).last_accessed is None
 
 
-def test_an_expired_memory_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("home")
+def test_an_expired_memory_is_not_found() -> None:
     today = [datetime(2026, 6, 1, tzinfo=UTC)]
     with Memory(clock=lambda: today[0]) as memory:
         memory.remember("The badger sleeps", valid_until=today[0] + DAY)
@@ -251,9 +252,8 @@ def test_no_query_is_a_syntax_error(memory: Memory, query: str) -> None:
     assert bool(found) == ("badger" in query)
 
 
-def test_any_text_may_be_asked(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("any")
-    with Memory(folder / "m.db", settings=load_settings(folder, {})) as memory:
+def test_any_text_may_be_asked(places: Places, tmp_path: Path) -> None:
+    with places.memory(settings=load_settings(tmp_path, {})) as memory:
         memory.remember_many(["The badger sleeps in the barn", "日本語のメモ", "naïve café"])
 
         @given(st.text(min_size=1, max_size=200))
@@ -267,9 +267,9 @@ def test_any_text_may_be_asked(tmp_path_factory: pytest.TempPathFactory) -> None
         ask()
 
 
-def test_words_alone_do_without_an_embedder(tmp_path: Path) -> None:
+def test_words_alone_do_without_an_embedder(places: Places, tmp_path: Path) -> None:
     settings = load_settings(tmp_path, {}, {"embedder.kind": "none"})
-    with Memory(settings=settings) as memory:
+    with places.memory(settings=settings) as memory:
         made = memory.remember("The badger sleeps in the barn")
         assert made.embedder is None
         assert contents(memory, "badger") == ["The badger sleeps in the barn"]

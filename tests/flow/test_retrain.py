@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,12 +29,12 @@ from predictor_kit import (
 )
 from session_kit import Desk, filler
 
+from places import Places
 from tenure.errors import BadReply, PortError, PortTimeout
 from tenure.flow import retrain
 from tenure.flow.jobs import JobEvent, JobRunner
 from tenure.flow.predictor import SHADOW_SESSIONS, TRAIN_JOB
 from tenure.flow.training import Workshop, lesson_of, train
-from tenure.memory import Memory
 from tenure.model.base import Query
 from tenure.model.checkpoint import restored
 from tenure.model.ranker import Ranker, fitted
@@ -52,8 +51,9 @@ from tenure.ports.trainer import (
 )
 from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.rank.influence import ALPHAS, Weighing
+from tenure.store.opening import open_reader
+from tenure.store.place import Place
 from tenure.store.predictor import TaughtSession
-from tenure.store.taught import StoreReader
 
 PROOF = tuple(Weighing(alpha, 60, 0.2 - alpha / 10, 5.0, 5.0, True) for alpha in ALPHAS)
 CONTEXT = "which item weighs most, in stone?"
@@ -263,7 +263,7 @@ def test_another_kind_of_scorer_starts_in_the_shadow(desks: Callable[..., Desk])
 
 def dying(*command: str) -> SpawnedTrainer:
     """The real thing with another process at its end."""
-    trainer = SpawnedTrainer(Path("store"), Shelves(Path("models"), Path("base")))
+    trainer = SpawnedTrainer(Place(file=Path("store")), Shelves(Path("models"), Path("base")))
     trainer._command = [sys.executable, "-c", *command]
     return trainer
 
@@ -328,17 +328,16 @@ def test_nothing_is_imported_from_where_an_agent_works(
 
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_kill_9_around_the_effect_is_harmless(
-    desks: Callable[..., Desk], is_committed: bool
+    desks: Callable[..., Desk], places: Places, is_committed: bool
 ) -> None:
     desk = desks(embedder_kind="none")
     desk.note(*filler(5))
     ask(desk)
-    path = desk.store.path
     desk.memory.close()
     child = os.fork()
     if child == 0:
         try:
-            memory = Memory(path, project="shop", clock=desk.clock, background=False)
+            memory = places.memory(project="shop", clock=desk.clock, background=False)
             mine = Desk(memory, desk.clock)
             mine.equip(trainer=Told(replay=PROOF))
             services = memory.services
@@ -389,7 +388,7 @@ def test_training_sees_the_features_as_they_were_served(items: Desk) -> None:
     finish(desk, "run", {session.ranking[3]: 1.0})
     drain(desk)
     (request,) = scorer.seen
-    reader = StoreReader(desk.store.path)
+    reader = open_reader(desk.store.place)
     try:
         for source in (desk.store, reader):
             (taught,) = source.taught_sessions(USER, FEATURE_VERSION, 9)
@@ -430,7 +429,7 @@ def order_of(desk: Desk, version: int = 1, **values: Any) -> TrainOrder:
 
 def trained(desk: Desk, order: TrainOrder) -> TrainReport:
     """In this process, by a reader as the trainer has one."""
-    reader = StoreReader(desk.store.path)
+    reader = open_reader(desk.store.place)
     try:
         return train(
             Workshop(reader, shelves(desk), desk.memory.services.world.monotonic_ms), order
@@ -439,7 +438,7 @@ def trained(desk: Desk, order: TrainOrder) -> TrainReport:
         reader.close()
 
 
-def test_canaries_are_never_trained_on(items: Desk) -> None:
+def test_canaries_are_never_trained_on(items: Desk, places: Places) -> None:
     desk = items
     a_life(desk, 30)
     desk.clock.go(days=1)
@@ -458,13 +457,10 @@ def test_canaries_are_never_trained_on(items: Desk) -> None:
     assert model.weights == pytest.approx(mine.weights, abs=1e-9)
     assert report.loss == pytest.approx(loss)
     # Whatever the canaries say, the same comes out.
-    connection = sqlite3.connect(desk.store.path)
-    with connection:
-        connection.execute(
-            """UPDATE session_memories SET label = 1.0 - label WHERE session IN
-                (SELECT session FROM predictor_canary WHERE retired_at IS NULL)"""
-        )
-    connection.close()
+    places.execute(
+        """UPDATE session_memories SET label = 1.0 - label WHERE session IN
+            (SELECT session FROM predictor_canary WHERE retired_at IS NULL)"""
+    )
     again = trained(desk, order_of(desk, version=51))
     assert again.loss == report.loss
     assert again.canary_ndcg != report.canary_ndcg

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from session_kit import HERON, LOGIN, NOTES, STRIPE, Between, Clock, Desk, filler, ids_of, talk
 
-from tenure import Memory
+from places import Places
 from tenure.errors import PortError
 from tenure.flow.background import Background
 from tenure.flow.ending import EndRequest, end
@@ -476,9 +476,11 @@ def test_a_lesson_is_learned_once(desk: Desk) -> None:
         assert [one.usefulness for one in desk.memory.page()] == before[2]
 
 
-def test_the_background_learns_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_background_learns_by_itself(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
-    with Memory(tmp_path / "tenure.db", clock=Clock()) as memory:
+    with places.memory(clock=Clock()) as memory:
         memory.remember(HERON)
         memory.session("run", context="staging migration").end(USED_HERON)
         deadline = time.monotonic() + 20

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from session_kit import HERON, NOTES, STRIPE, Desk, contents, filler, talk, trailer
 
+from places import Places
 from tenure.errors import BadReply, PortError, PortTimeout, StorageError
 from tenure.flow.pipeline import FLOWS
 from tenure.flow.prompt import PromptRequest, prompt
@@ -369,10 +370,10 @@ class Seal:
         store = desk.store
         assert isinstance(store, SqliteStore)
         self._writer = store._engine._writer
-        self._kind = kind
+        self.kind = kind
 
     def close(self) -> None:
-        if self._kind == "read_only":
+        if self.kind == "read_only":
             self._writer.execute("PRAGMA query_only = ON")
             return
         (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
@@ -385,10 +386,41 @@ class Seal:
         self._writer.execute("PRAGMA max_page_count = 1000000")
 
 
+class ServerSeal:
+    """The same for a database: every write is answered as by a server without space, or a copy."""
+
+    def __init__(self, places: Places, kind: str) -> None:
+        self._places = places
+        self.kind = kind
+
+    def close(self) -> None:
+        state = {"disk_full": "53100", "read_only": "25006"}[self.kind]
+        self._places.execute(
+            f"""CREATE FUNCTION sealed() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'sealed' USING ERRCODE = '{state}'; END $$"""
+        )
+        for (table,) in self._places.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'tenure'"
+        ):
+            self._places.execute(
+                f"""CREATE TRIGGER sealed BEFORE INSERT OR UPDATE ON {table}
+                    FOR EACH STATEMENT EXECUTE FUNCTION sealed()"""
+            )
+
+    def open(self) -> None:
+        self._places.execute("DROP FUNCTION IF EXISTS sealed CASCADE")
+
+
 @pytest.fixture(params=["disk_full", "read_only"])
-def seal(request: pytest.FixtureRequest, desk: Desk) -> Seal:
+def seal(request: pytest.FixtureRequest, desk: Desk, places: Places) -> Iterator[Seal | ServerSeal]:
     """A seal for the desk's store."""
-    return Seal(desk, request.param)
+    kind: str = request.param
+    made = Seal(desk, kind) if places.server is None else ServerSeal(places, kind)
+    yield made
+    made.open()
+
+
+only_read = pytest.mark.parametrize("seal", ["read_only"], indirect=True)
 
 
 def fill_pages(desk: Desk) -> None:
@@ -402,7 +434,7 @@ def test_an_agent_is_served_when_its_session_cannot_be_recorded(desk: Desk, seal
     session = desk.memory.session("run", context="heron login")
     assert HERON in session.inject
     assert not session._served.is_recorded
-    assert desk.failures() == [("session_record", seal._kind)]
+    assert desk.failures() == [("session_record", seal.kind)]
     assert desk.store.sessions("default", 9) == []
     # Prompts too: each starts the session anew as far as anybody knows.
     text = session.prompt("heron login").inject
@@ -434,7 +466,7 @@ def test_a_prompt_is_answered_when_it_cannot_be_recorded(desk: Desk, seal: Seal)
     assert answers[0].inject == answers[1].inject
     assert answers[0].injection == answers[1].injection
     assert desk.state() == before
-    assert set(desk.failures()) == {("prompt_record", seal._kind)}
+    assert set(desk.failures()) == {("prompt_record", seal.kind)}
     seal.open()
     last = prompt(desk.memory.services, request)
     assert last.is_recorded
@@ -442,10 +474,10 @@ def test_a_prompt_is_answered_when_it_cannot_be_recorded(desk: Desk, seal: Seal)
     assert session.memories
 
 
+@only_read
 def test_a_session_that_goes_on_is_told_again_even_if_that_cannot_be_noted(
-    desk: Desk,
+    desk: Desk, seal: Seal
 ) -> None:
-    seal = Seal(desk, "read_only")
     fill_pages(desk)
     session = desk.memory.session("run", context="heron login")
     session.end()
@@ -460,8 +492,8 @@ def test_a_session_that_goes_on_is_told_again_even_if_that_cannot_be_noted(
     assert desk.record().state == "open"
 
 
-def test_what_must_not_get_lost_says_that_it_was_not_stored(desk: Desk) -> None:
-    seal = Seal(desk, "read_only")
+@only_read
+def test_what_must_not_get_lost_says_that_it_was_not_stored(desk: Desk, seal: Seal) -> None:
     fill_pages(desk)
     session = desk.memory.session("run", context="heron login")
     seal.close()

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from session_kit import Desk, kept
 
 from learning_kit import change, lived, noted, shelved
+from places import Places
 from tenure import AsyncMemory
 from tenure.flow.background import Background
 from tenure.flow.diagnostics import DOMAINS, Domain, Engine, overall
@@ -147,15 +147,14 @@ def test_a_model_that_is_gone_or_damaged_is_told(desk: Desk) -> None:
     assert (told["warnings"], told["versions"]) == ([], [4, 0])
 
 
-def test_the_async_twin_says_the_same(desk: Desk, tmp_path: Path) -> None:
+def test_the_async_twin_says_the_same(desk: Desk, places: Places) -> None:
     ids = noted(desk.memory)
     (key,) = lived(desk.memory, desk.clock, ids, 1)
     told, why = desk.memory.predictor_status(), desk.memory.why(ids[0], key)
     desk.memory.close()
 
     async def ask() -> tuple[dict[str, Any], dict[str, Any]]:
-        place = tmp_path / "tenure.db"
-        async with AsyncMemory(place, project="shop", clock=desk.clock) as memory:
+        async with AsyncMemory(**places.fields(), project="shop", clock=desk.clock) as memory:
             return await memory.predictor_status(), await memory.why(ids[0], key)
 
     again, same = asyncio.run(ask())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from session_kit import HERON, NOTES, Desk, talk
 
-from learning_kit import change, lived, noted, shelved, state
+from learning_kit import change, damaged, lived, noted, shelved, state
 from tenure.errors import BadCheckpoint, Conflict, InputError, NotFound
 from tenure.flow import steering
 from tenure.flow.predictor import TRAIN_JOB, TRAIN_KEY
@@ -184,8 +184,7 @@ def test_what_serves_already_or_is_damaged_is_refused_and_nothing_changes(desk: 
         steering.rollback(desk.memory.services, USER, 0)
     shelves = desk.memory.services.shelves
     assert shelves is not None
-    path = shelves.of(USER).path_of(1)
-    path.write_bytes(path.read_bytes()[:-8])
+    damaged(desk.memory, 1, lambda raw: raw[:-8])
     with pytest.raises(BadCheckpoint):
         shelves.checkpoint(USER, 1)
     with pytest.raises(Conflict, match="of no use"):

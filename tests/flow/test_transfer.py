@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from places import Places
 from tenure import InputError, Memory
 from tenure.codec import record_to_dict
 from tenure.errors import Conflict
@@ -50,13 +50,13 @@ def lived_in(memory: Memory) -> None:
     memory.remember("From a page", origin="web", valid_until="2030-01-01")
 
 
-def test_an_export_comes_back_exactly(memory: Memory, tmp_path: Path) -> None:
+def test_an_export_comes_back_exactly(memory: Memory, places: Places, tmp_path: Path) -> None:
     lived_in(memory)
     target = tmp_path / "out.jsonl"
     count = export.write_export(memory.services, "default", target, lambda done, total: None)
     assert count == 6
     assert target.stat().st_mode & 0o777 == 0o600
-    with Memory(tmp_path / "copy.db") as copy:
+    with places.memory("copy.db") as copy:
         report = bring_in(copy, target)
         assert dict(report.outcomes) == {"stored": 6}
         assert report.problems == []
@@ -228,23 +228,25 @@ def test_a_newer_export_is_refused(memory: Memory, tmp_path: Path) -> None:
     ],
 )
 def test_a_tampered_export_line_is_refused(
-    memory: Memory, tmp_path: Path, damage: dict[str, object]
+    memory: Memory, places: Places, tmp_path: Path, damage: dict[str, object]
 ) -> None:
     record = record_to_dict(memory.remember("The badger sleeps"))
     settings = load_settings(tmp_path, {})
     lines = [{"tenure_export": 1}, {"memory": {**record, **damage}, "about": [], "history": []}]
     path = write_lines(tmp_path / "in.jsonl", list(lines))
-    with Memory(tmp_path / "copy.db", settings=settings) as copy:
+    with places.memory("copy.db", settings=settings) as copy:
         report = bring_in(copy, path)
         assert dict(report.outcomes) == {"refused": 1}
         assert copy.stats()["live"] == 0
 
 
-def test_an_export_belongs_to_whoever_imports_it(memory: Memory, tmp_path: Path) -> None:
+def test_an_export_belongs_to_whoever_imports_it(
+    memory: Memory, places: Places, tmp_path: Path
+) -> None:
     lived_in(memory)
     target = tmp_path / "out.jsonl"
     export.write_export(memory.services, "default", target, lambda done, total: None)
-    with Memory(tmp_path / "copy.db", user="zoe") as copy:
+    with places.memory("copy.db", user="zoe") as copy:
         bring_in(copy, target)
         assert {item.user for item in copy.page(everywhere=True)} == {"zoe"}
 
@@ -307,13 +309,13 @@ BAD_LINES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("kind", BAD_LINES)
 def test_a_bad_line_of_an_export_does_not_stop_the_others(
-    memory: Memory, tmp_path: Path, kind: str
+    memory: Memory, places: Places, tmp_path: Path, kind: str
 ) -> None:
     line = memory_line(memory)
     bad = BAD_LINES[kind](line)
     good = [line, {"dependency": [{**LINK, "aspect": ""}] * 2}, {"counters": {"x": 3}}]
     path = write_lines(tmp_path / "in.jsonl", [{"tenure_export": 1}, bad, *good])
-    with Memory(tmp_path / "copy.db") as copy:
+    with places.memory("copy.db") as copy:
         report = bring_in(copy, path)
         assert dict(report.outcomes) == {"stored": 1, "refused": 1}
         assert [number for number, _ in report.problems] == [2]
@@ -350,26 +352,26 @@ def test_a_finished_import_is_forgotten_an_interrupted_one_is_not(
     assert memory.stats()["live"] == 4
 
 
-def test_a_long_history_comes_back(memory: Memory, tmp_path: Path) -> None:
+def test_a_long_history_comes_back(memory: Memory, places: Places, tmp_path: Path) -> None:
     line = memory_line(memory)
     line["history"] *= 1 + 2_100_000 // len(json.dumps(line["history"]))
     path = write_lines(tmp_path / "in.jsonl", [{"tenure_export": 1}, line])
     assert path.stat().st_size > import_lines.LINE_LIMIT_BYTES
-    with Memory(tmp_path / "copy.db") as copy:
+    with places.memory("copy.db") as copy:
         assert dict(bring_in(copy, path).outcomes) == {"stored": 1}
         (again,) = (held for held in exported(copy) if "memory" in held)
         assert len(again["history"]) == len(line["history"])
 
 
 def test_even_a_line_of_an_export_has_a_limit(
-    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(import_lines, "EXPORT_LINE_LIMIT_BYTES", 5_000)
     line = memory_line(memory)
     path = write_lines(
         tmp_path / "in.jsonl", [{"tenure_export": 1}, {**line, "more": "x" * 20_000}, line]
     )
-    with Memory(tmp_path / "copy.db") as copy:
+    with places.memory("copy.db") as copy:
         report = bring_in(copy, path)
     assert dict(report.outcomes) == {"stored": 1, "refused": 1}
     assert report.problems == [(2, "longer than 5000 bytes")]
@@ -412,13 +414,11 @@ def test_the_report_is_changed_by_one_thread(
     assert threads == {threading.get_ident()}
 
 
-def test_damaged_memories_are_counted(memory: Memory, tmp_path: Path) -> None:
+def test_damaged_memories_are_counted(memory: Memory, places: Places, tmp_path: Path) -> None:
     memory.remember("The badger sleeps")
     memory.remember("Lunch is at noon")
     assert export.unreadable_count(memory.services) == 0
-    with sqlite3.connect(tmp_path / "tenure.db") as raw:
-        raw.execute("UPDATE memories SET kind = 'rumour' WHERE content LIKE 'Lunch%'")
-    raw.close()
+    places.execute("UPDATE memories SET kind = 'rumour' WHERE content LIKE 'Lunch%'")
     target = tmp_path / "out.jsonl"
     assert export.write_export(memory.services, "default", target, lambda done, total: None) == 1
     assert export.unreadable_count(memory.services) == 1

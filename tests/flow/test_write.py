@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from places import Places
 from tenure import InputError, Memory, NotFound, SecretFound, Source
 from tenure.settings import load_settings
 from tenure.types import WriteResult
@@ -82,11 +83,9 @@ def test_duplicates_are_only_looked_for_in_the_same_scope(memory: Memory) -> Non
         ("Use `load_rows` for reading", "Use `save_rows` for reading"),
     ],
 )
-def test_no_value_is_ever_merged_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str
-) -> None:
+@pytest.mark.usefixtures("home")
+def test_no_value_is_ever_merged_away(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     """With the gate wide open (threshold 0) the words alone must keep the two apart."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
     monkeypatch.setenv("TENURE_GATE_THRESHOLD", "0")
     with Memory() as memory:
         results = memory.remember_many([old, new])
@@ -153,19 +152,15 @@ def test_one_bad_item_does_not_keep_the_others_out(memory: Memory) -> None:
     assert memory.stats()["live"] == 2
 
 
-def test_a_secret_is_refused_and_nothing_of_it_is_kept(memory: Memory, tmp_path: Path) -> None:
+def test_a_secret_is_refused_and_nothing_of_it_is_kept(memory: Memory, places: Places) -> None:
     with pytest.raises(SecretFound, match="secret"):
         memory.remember(f"the token is {TOKEN}")
     memory.close()
-    for file in tmp_path.iterdir():
-        if file.is_file():
-            assert TOKEN.encode() not in file.read_bytes()
+    assert places.traces(TOKEN) == []
 
 
-def test_a_secret_is_redacted_when_so_configured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("home")
+def test_a_secret_is_redacted_when_so_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENURE_SECRETS_POLICY", "redact")
     with Memory() as memory:
         made = memory.remember(f"the deploy token is {TOKEN} and lives in the vault")
@@ -265,9 +260,9 @@ def test_the_stronger_provenance_survives_a_merge(memory: Memory) -> None:
     assert (merged.provenance, merged.confidence) == ("user_stated", 0.7)
 
 
-def test_the_gate_can_be_switched_off(tmp_path: Path) -> None:
+def test_the_gate_can_be_switched_off(places: Places, tmp_path: Path) -> None:
     settings = load_settings(tmp_path, {}, {"gate.enabled": False})
-    with Memory(settings=settings) as memory:
+    with places.memory(settings=settings) as memory:
         results = memory.remember_many(
             ["I think the staging db is called heron", "The staging db is called heron"]
         )
@@ -452,10 +447,8 @@ def test_what_is_said_about_another_thing_is_kept_apart(memory: Memory) -> None:
     assert memory.describe("billing").entity.memory_count == 1
 
 
-def test_redaction_cannot_make_a_text_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("home")
+def test_redaction_cannot_make_a_text_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENURE_SECRETS_POLICY", "redact")
     secret = "xoxb-1a2B3c4D5e6F"
     with Memory() as memory, pytest.raises(InputError):

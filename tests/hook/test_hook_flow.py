@@ -56,7 +56,7 @@ def test_a_session_is_shown_what_its_project_knows(running: Running, harness: st
     assert "staging" not in session["context"]
 
 
-@pytest.mark.parametrize("harness", set(hook.HARNESSES) - {"vscode"})
+@pytest.mark.parametrize("harness", sorted(set(hook.HARNESSES) - {"vscode"}))
 def test_a_prompt_of_an_unknown_session_begins_it_and_the_next_repeats_nothing(
     running: Running, harness: str
 ) -> None:

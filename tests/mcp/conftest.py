@@ -19,7 +19,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     home = prepared(tmp_path_factory.mktemp("mcp") / "home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.environ", environment())
-        yield client.ensure(home, 30_000)
+        started = client.ensure(home, 30_000)
+    yield started
     assert client.stop(home)
 
 

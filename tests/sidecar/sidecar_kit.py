@@ -18,6 +18,7 @@ import numpy as np
 from tenure.ports.scorer import ScoreRequest, Shelves, base_weights
 from tenure.ports.sidecar import SidecarScorer, SidecarSpec
 from tenure.rank.features import FEATURE_VERSION, FEATURES
+from tenure.store.place import Place
 from tenure.world import World
 
 WIDTH = len(FEATURES)
@@ -88,7 +89,7 @@ def shelves(folder: Path) -> Shelves:
 def scorer(folder: Path, world: World | None = None, **spec: Any) -> Iterator[SidecarScorer]:
     """A scorer, of which nothing is left afterwards."""
     known: dict[str, Any] = {"score_timeout_ms": PATIENT_MS, "first_pause_ms": 1.0, **spec}
-    wanted = SidecarSpec(store=folder / "tenure.db", shelves=shelves(folder), **known)
+    wanted = SidecarSpec(store=Place(file=folder / "tenure.db"), shelves=shelves(folder), **known)
     made = SidecarScorer(wanted, "features", world or World())
     before = _held()
     try:

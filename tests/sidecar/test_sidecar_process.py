@@ -34,6 +34,7 @@ from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.settings import load_settings
 from tenure.sidecar import models
 from tenure.sidecar.process import LINE_LIMIT_BYTES
+from tenure.store.place import Place
 from tenure.store.taught import StoreReader
 
 NOTES = [
@@ -305,7 +306,7 @@ def test_vectors_are_kept_within_bounds_and_read_again_after_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = Jumping()
-    library = models.Library(tmp_path / "tenure.db", world)
+    library = models.Library(Place(file=tmp_path / "tenure.db"), world)
     with Memory(tmp_path / "tenure.db", user="anna", background=False) as memory:
         items = [{"content": note, "on_similar": "keep"} for note in NOTES]
         ids = [one.memory.id for one in memory.remember_many(items) if one.memory is not None]

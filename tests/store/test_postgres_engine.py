@@ -10,22 +10,25 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import (
     EMBEDDER,
     NOW,
+    change,
     found,
     indexed,
     insert,
     memory_id,
+    numbers,
     record,
     unit,
     vector_search,
     words_search,
 )
-from postgres_kit import Server
+from postgres_kit import Server, address_of
 from tenure.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew, StorageError
+from tenure.store.base import Transaction
 from tenure.store.jobs import Lease
 from tenure.store.postgres.engine import WRITE_ATTEMPTS, Engine, schema_version
 from tenure.store.postgres.errors import without_password
@@ -34,6 +37,20 @@ from tenure.store.postgres.store import PostgresStore
 from tenure.types import Scope
 
 PASSWORD = "hunter2-swordfish"
+
+
+def backends(address: str) -> list[int]:
+    """Who is connected to a database, but for whoever asks."""
+    with psycopg.connect(address) as connection:
+        found = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'tenure' ORDER BY pid"
+        )
+        return [pid for (pid,) in found]
+
+
+def changed(address: str, **parts: str) -> str:
+    return address_of({**conninfo_to_dict(address), **parts})
 
 
 @pytest.fixture
@@ -70,15 +87,15 @@ def test_a_login_without_great_rights_is_enough(postgres: Server) -> None:
     # Made by an earlier superuser of this server, whose members only that one may choose.
     postgres.execute(f"GRANT tenure_app, tenure_steward TO {name}")
     with pytest.raises(StorageError, match="may not switch pgvector on"):
-        PostgresStore(make_conninfo(address, user=name))
+        PostgresStore(changed(address, user=name))
     with psycopg.connect(address, autocommit=True) as administrator:
         administrator.execute("CREATE EXTENSION vector")
-    store = PostgresStore(make_conninfo(address, user=name))
+    store = PostgresStore(changed(address, user=name))
     insert(store, record(1), record(2, user="other"))
     assert store.users() == ["default", "other"]
     assert found(store, words_search(Scope(), "claim")) == [memory_id(1)]
     store.close()
-    with psycopg.connect(make_conninfo(address, user=name)) as owner:
+    with psycopg.connect(changed(address, user=name)) as owner:
         # Even the owner of the tables, without the role: security is forced.
         assert owner.execute("SELECT count(*) FROM tenure.memories").fetchone() == (0,)
 
@@ -116,8 +133,8 @@ def test_a_newer_schema_is_left_alone(address: str) -> None:
 def test_no_server_no_database_no_such_user(postgres: Server) -> None:
     for address, advice in (
         (f"postgresql://x:{PASSWORD}@127.0.0.1:1/x", "check that it runs"),
-        (make_conninfo(postgres.url, dbname="nowhere"), "create it"),
-        (make_conninfo(postgres.url, user="nobody_here", password=PASSWORD), "check user"),
+        (changed(postgres.url, dbname="nowhere"), "create it"),
+        (changed(postgres.url, user="nobody_here", password=PASSWORD), "check user"),
     ):
         with pytest.raises((StorageError, Busy)) as caught:
             PostgresStore(address)
@@ -223,6 +240,92 @@ def test_no_job_is_taken_twice(address: str) -> None:
     assert sorted(taken, key=int) == [f"{number}" for number in range(40)]
     assert stores[1].job_counts()["done"] == 40
     for store in stores:
+        store.close()
+
+
+def test_an_error_in_the_middle_is_the_one_that_is_told_and_undoes_all(address: str) -> None:
+    """Changes are sent without waiting: the first that fails is what is raised, wherever."""
+    store = PostgresStore(address)
+    insert(store, record(1))
+    pids = backends(address)
+
+    def clash(transaction: Transaction) -> None:
+        transaction.count("default", "before")
+        transaction.insert(indexed(record(1, "again")), None)
+        for _ in range(50):
+            transaction.count("default", "after")
+
+    with pytest.raises(StorageError, match="duplicate key"):
+        store.write(clash)
+    with pytest.raises(StorageError, match="duplicate key"):
+        # Nobody asks for anything after it: the commit is where it shows.
+        store.write(lambda t: t.insert(indexed(record(1, "again")), change()))
+    assert store.counters("default") == {}
+    assert store.get("default", memory_id(1)).content == record(1).content
+    # What failed was undone on the same connection, which is as good as before.
+    assert backends(address) == pids
+    insert(store, record(2))
+    assert len(list(store.walk("default"))) == 2
+    store.close()
+
+
+def test_what_a_transaction_did_it_sees(address: str) -> None:
+    """New memories wait to go together, but for nobody who asks."""
+    store = PostgresStore(address)
+
+    def work(transaction: Transaction) -> list[bool]:
+        seen = []
+        for number in range(1, 4):
+            transaction.insert(indexed(record(number)), change())
+            transaction.insert(indexed(record(number + 10)), change())
+            transaction.insert(indexed(record(number + 20, user="other")), change())
+            seen.append(transaction.has("default", memory_id(number + 10)))
+            seen.append(transaction.has("other", memory_id(number + 20)))
+        seen.append(transaction.has("default", memory_id(9)))
+        return seen
+
+    assert store.write(work) == [*[True] * 6, False]
+    assert numbers([m.id for m in store.walk("default")]) == [1, 11, 2, 12, 3, 13]
+    assert numbers([m.id for m in store.walk("other")]) == [21, 22, 23]
+    # The history is in the order in which it happened.
+    entries = [store.history("default", memory_id(n))[0].entry for n in (1, 11, 2, 12, 3, 13)]
+    assert entries == sorted(entries)
+    store.close()
+
+
+def test_a_connection_at_rest_knows_nothing_of_who_used_it(address: str, engine: Engine) -> None:
+    """All is said anew in each transaction, as a pooler of transactions demands."""
+    for use in (engine.read, engine.read_across):
+        with use() as connection:
+            connection.execute("SELECT 1 FROM jobs WHERE user = ?", ("ann",)).fetchone()
+    with engine._pool.lent() as raw:
+        found = raw.execute(
+            """SELECT current_user = session_user, coalesce(current_setting('tenure.tenant', true),
+                ''), to_regclass('memories'), current_setting('lock_timeout')"""
+        ).fetchone()
+    assert found == (True, "", None, "0")
+
+
+def test_only_one_has_the_turn_and_whoever_is_gone_has_it_no_more(address: str) -> None:
+    one, other = PostgresStore(address), PostgresStore(address)
+    with one.turn("a") as ours, other.turn("a") as theirs, other.turn("b") as another:
+        assert (ours, theirs, another) == (True, False, True)
+    with other.turn("a") as now_theirs:
+        assert now_theirs
+        with psycopg.connect(address, autocommit=True) as administrator:
+            administrator.execute(
+                "SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) t (pid)",
+                (backends(address),),
+            )
+        while backends(address):
+            pass
+        with one.turn("a") as ours_again:
+            assert ours_again
+    # Nobody has kept anything, and the connections are good again.
+    with other.turn("a") as theirs_again:
+        assert theirs_again
+    assert one.users() == other.users() == []
+    for store in (one, other):
         store.close()
 
 

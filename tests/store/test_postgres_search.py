@@ -5,18 +5,21 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psycopg
 import pytest
 
-from contract.builders import EMBEDDER, NOW, indexed, insert, record, unit
+from contract.builders import EMBEDDER, NOW, indexed, insert, record, unit, words_search
 from postgres_kit import Server
-from tenure.store.base import Indexed, Probe, Search, Store
+from tenure.store.base import Indexed, Probe, Search, Store, Transaction
 from tenure.store.candidates import Gathering
-from tenure.store.postgres import vectors
+from tenure.store.postgres import traits, vectors, views
 from tenure.store.postgres.store import PostgresStore
 from tenure.store.sqlite import SqliteStore
 from tenure.text.terms import query_terms
@@ -25,6 +28,10 @@ from tenure.types import Scope, Source
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCOPE = Scope()
 TEXT_COUNT, QUESTION_COUNT = 400, 40
+
+
+_INDEXES = """SELECT i.indexrelid, i.indisvalid FROM pg_index i
+    JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE 'memory\\_vectors\\_1\\_%'"""
 
 
 def sentences() -> list[str]:
@@ -166,6 +173,89 @@ def test_a_large_tenant_is_searched_through_the_index(
         made = connection.execute("SELECT count(*) FROM pg_indexes WHERE indexdef LIKE '%hnsw%'")
         assert made.fetchone() == (1,)
     assert found.mean_cosine == pytest.approx(exact.mean_cosine, abs=0.02)
+
+
+def test_an_index_that_was_left_half_made_is_made_again(
+    stores: tuple[Store, Store], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "EXACT_ROWS", 10)
+    stores[1].tidy(lambda: False)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(
+            """UPDATE pg_index SET indisvalid = false WHERE indexrelid IN
+                (SELECT indexrelid FROM pg_stat_user_indexes
+                WHERE indexrelname LIKE 'memory\\_vectors\\_1\\_%')"""
+        )
+        before = connection.execute(_INDEXES).fetchall()
+        stores[1].tidy(lambda: False)
+        after = connection.execute(_INDEXES).fetchall()
+    assert [valid for _, valid in before] == [False]
+    assert [valid for _, valid in after] == [True]
+    assert before[0][0] != after[0][0]
+
+
+def test_an_index_is_made_while_somebody_writes(
+    stores: tuple[Store, Store], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that came first is waited for, and one that comes meanwhile is not held up."""
+    monkeypatch.setattr(vectors, "EXACT_ROWS", 10)
+    with psycopg.connect(address, autocommit=True) as connection:
+        for (name,) in connection.execute(
+            "SELECT indexrelid::regclass::text FROM pg_stat_user_indexes"
+            " WHERE indexrelname LIKE 'memory\\_vectors\\_1\\_%'"
+        ).fetchall():
+            connection.execute(f"DROP INDEX {name}")
+    made = threading.Thread(target=lambda: stores[1].tidy(lambda: False))
+
+    def work(transaction: Transaction) -> None:
+        transaction.insert(late[0], None)
+        assert transaction.has("default", late[0].record.id)
+        made.start()
+        # Waits for us, in the middle of its work.
+        until = time.monotonic() + 20.0
+        while time.monotonic() < until and not _is_waiting(address):
+            time.sleep(0.01)
+        assert _is_waiting(address)
+        insert(stores[1], late[1])
+
+    late = memories(["said while it was made"] * (TEXT_COUNT + 2))[-2:]
+    late[1] = replace(late[1], record=replace(late[1].record, user="somebody"))
+    stores[1].write(work)
+    made.join(30.0)
+    assert not made.is_alive()
+    with psycopg.connect(address) as connection:
+        assert [valid for _, valid in connection.execute(_INDEXES).fetchall()] == [True]
+    stores[1].write(lambda t: t.purge("default", late[0].record.id))
+
+
+def _is_waiting(address: str) -> bool:
+    with psycopg.connect(address) as connection:
+        waiting = connection.execute(
+            "SELECT 1 FROM pg_stat_progress_create_index WHERE phase LIKE 'waiting%'"
+        )
+        return waiting.fetchone() is not None
+
+
+def test_copies_of_tenants_are_let_go_of(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many tenants one process serves, it keeps so many rows, and finds them all."""
+    store = stores[1]
+    assert isinstance(store, PostgresStore)
+    monkeypatch.setattr(views, "ROWS_KEPT", 30)
+    monkeypatch.setattr(traits, "TENANTS_KEPT", 2)
+    names = [f"tenant {number}" for number in range(5)]
+    for name in names:
+        insert(store, *(record(number, user=name) for number in range(1, 13)))
+    for _ in range(2):
+        for name in names:
+            scope = Scope(name)
+            found = store.search(words_search(scope, "claim"))
+            assert len(found.rows) == 12
+            assert len(store.traits(scope, found.rows, NOW)) == 12
+            assert sum(map(len, store._views._indexes.values())) <= 30
+    assert list(store._views._indexes) == names[-2:]
+    assert list(store._traits._known) == names[-2:]
 
 
 @pytest.mark.parametrize(("count", "exact_rows"), [(1, 1_000), (6, 1_000), (3, 10)])

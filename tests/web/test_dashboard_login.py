@@ -20,6 +20,7 @@ from tenure.web.dashboard import (
     Logins,
     own_address,
 )
+from tenure.web.grants import DASHBOARD, OWNER
 from tenure.web.problems import Forbidden, TooMany, Unauthorized
 
 LOGOUT = "/api/dashboard/logout"
@@ -306,7 +307,7 @@ def test_a_planted_cookie_does_not_hide_the_right_one() -> None:
     host = (b"host", b"127.0.0.1:7737")
     both = (b"cookie", f"{name}=planted; {name}={secret}".encode())
     wrong = (b"cookie", f"{name}=\xff".encode("latin-1"))
-    assert guard.check(Visit("tcp", [host, both], b"", False, True)) == "dashboard"
+    assert guard.check(Visit("tcp", [host, both], b"", False, True)) == DASHBOARD
     with pytest.raises(Forbidden):
         guard.check(Visit("tcp", [host, both], b"", False))
     for _ in range(WRONG_TOKENS_PER_MINUTE):
@@ -314,7 +315,7 @@ def test_a_planted_cookie_does_not_hide_the_right_one() -> None:
             guard.check(Visit("tcp", [host, wrong], b"", False, True))
     with pytest.raises(TooMany):
         guard.check(Visit("tcp", [host, wrong], b"", False, True))
-    assert guard.check(Visit("socket", [wrong], b"", False)) == "owner"
+    assert guard.check(Visit("socket", [wrong], b"", False)) == OWNER
 
 
 @pytest.mark.parametrize(

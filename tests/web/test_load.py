@@ -48,6 +48,7 @@ class Blocked:
             path="/blocked",
             handler=self,
             access="write",
+            reach="scope",
             summary="Waits.",
             reply=dict[str, Any],
         )
@@ -256,7 +257,13 @@ def test_an_unknown_error_is_told_without_its_inside(serve: Serve) -> None:
         raise RuntimeError("the secret ingredient")
 
     route = Route(
-        method="GET", path="/bug", handler=handler, access="read", summary="Fails.", reply=Any
+        method="GET",
+        path="/bug",
+        handler=handler,
+        access="read",
+        reach="scope",
+        summary="Fails.",
+        reply=Any,
     )
     server = serve([route])
     reply = server.ask("GET", "/bug")
@@ -383,12 +390,14 @@ def test_a_route_without_a_class_cannot_be_written() -> None:
         "path": "/x",
         "handler": lambda call: None,
         "access": "read",
+        "reach": "scope",
         "summary": "X.",
         "reply": None,
     }
     Route(**whole)
-    with pytest.raises(TypeError, match="access"):
-        Route(**{name: value for name, value in whole.items() if name != "access"})
+    for needed in ("access", "reach"):
+        with pytest.raises(TypeError, match=needed):
+            Route(**{name: value for name, value in whole.items() if name != needed})
     for access in ("write", "hooks"):
         with pytest.raises(ValueError, match="must not change"):
             Route(**{**whole, "access": access})

@@ -116,6 +116,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("dashboard", "dashboard:dashboard", "Open the dashboard in a browser."),
             Entry("top", "top:top", "Watch the daemon at a glance."),
             Entry("api", "daemon:api", "Ask the daemon, starting it when it is down."),
+            Entry("token", "token:token", "List the tokens with which others may come in."),
             Entry("jobs", "jobs:jobs", "List the work that is done after sessions."),
         ),
     ),
@@ -126,6 +127,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("import", "transfer:import_lines", "Take in what was kept elsewhere."),
             Entry("backup", "care:backup", "Copy the store while it stays in use."),
             Entry("restore", "care:restore", "Put a backup in the store's place."),
+            Entry("migrate", "migrate:migrate", "Move a store into a team's database, or back."),
             Entry("reembed", "care:reembed", "Make the vectors that are missing."),
             Entry("doctor", "care:doctor", "Check that everything is in order."),
             Entry(

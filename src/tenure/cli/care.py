@@ -13,13 +13,14 @@ from tenure.cli.frame import (
     BACKUPS_NAME,
     current_home,
     current_settings,
+    demand_file,
     demand_yes,
     embedder_spec,
     environment,
-    named_store_file,
+    named_place,
     opened,
     resumable,
-    store_file,
+    store_place,
 )
 from tenure.cli.options import command
 from tenure.cli.progress import bar
@@ -72,7 +73,9 @@ def restore(file: str, yes: bool) -> Answer:
     from tenure.store.backup import restore as put_back
     from tenure.world import World
 
-    target = store_file(current_settings())
+    settings = current_settings()
+    target = demand_file(settings, "put it back with `pg_restore`")
+    store_place(settings)
     if target.exists():
         demand_yes(f"Replace {target} by {file}? The present files are kept aside.", yes=yes)
     aside = put_back(target, Path(file), World().now())
@@ -119,17 +122,19 @@ def doctor(deep: bool) -> Answer:
     It mends nothing and says what to do. Ends with 1 when a check fails; a warning is no failure.
     """
     from tenure.flow.health import Patient, examine, worst
+    from tenure.settings.home import COPIED_MODELS_NAME
     from tenure.world import World
 
     settings, checks = _settings_check()
     patient = Patient(
         home=settings.home,
-        store_file=named_store_file(settings),
+        place=named_place(settings),
         backups=settings.home / BACKUPS_NAME,
         spec=embedder_spec(settings),
         now=World().now(),
         deep=deep,
         base_weights=settings.predictor.base_weights,
+        copied_models=settings.home / COPIED_MODELS_NAME,
     )
     with bar("checking"):
         checks += examine(patient)
@@ -150,11 +155,15 @@ def _settings_check() -> tuple[Settings, list[Check]]:
 
     try:
         settings = current_settings()
-        named_store_file(settings)
+        named_place(settings)
     except SettingsError as error:
         fallback = Settings(home=current_home(), origins={})
         return fallback, [Check("settings", "fail", error.message, error.hint or "")]
-    return settings, [Check("settings", "ok", f"data folder {settings.home}")]
+    checks = [Check("settings", "ok", f"data folder {settings.home}")]
+    if settings.database.url and settings.origins.get("user", "default") == "default":
+        told = f"the memories of {settings.user!r}, which everybody without a name shares"
+        checks.append(Check("user", "warn", told, "set TENURE_USER to a name of your own"))
+    return settings, checks
 
 
 def _harness_checks() -> list[Check]:

@@ -13,12 +13,13 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from tenure.cli.options import META
-from tenure.errors import InputError, SettingsError, TenureError
+from tenure.errors import InputError, TenureError
 
 if TYPE_CHECKING:
     from tenure.memory import Memory
     from tenure.ports.embedder import EmbedderSpec
     from tenure.settings import Settings
+    from tenure.store.place import Place
 
 DEBUG_VARIABLE = "TENURE_DEBUG"
 BACKUPS_NAME = "backups"
@@ -101,30 +102,36 @@ def current_settings(more: Mapping[str, object] | None = None) -> Settings:
     flags = current_flags()
     # A path on the command line starts where the person stands, not in the data folder.
     store = os.path.abspath(os.path.expanduser(flags.store)) if flags.store else None
-    chosen = {"user": flags.user, "store.path": store, **(more or {})}
+    # A file that is named goes before the database of a team.
+    url = "" if store else None
+    chosen = {"user": flags.user, "store.path": store, "database.url": url, **(more or {})}
     return load_settings(current_home(), environment(), chosen)
 
 
-def store_file(settings: Settings) -> Path:
-    """The database file; its folder is made ready when it is our own."""
+def store_place(settings: Settings) -> Place:
+    """Where the store lies; the data folder is made ready when it is in there."""
     from tenure.settings import prepare_home
 
     if not current_flags().store:
         prepared = prepare_home(settings.home)
         if prepared.notice:
             note(prepared.notice)
-    return named_store_file(settings)
+    return named_place(settings)
 
 
-def named_store_file(settings: Settings) -> Path:
-    """The database file that the settings name, nothing touched."""
-    try:
-        return settings.store_file
-    except RuntimeError as error:
-        raise SettingsError(
-            f"store.path names a home folder that is not known: {settings.store.path}",
-            hint="write the whole path",
-        ) from error
+def named_place(settings: Settings) -> Place:
+    """Where the store lies, nothing touched."""
+    from tenure.opening import settings_place
+
+    return settings_place(settings)
+
+
+def demand_file(settings: Settings, instead: str) -> Path:
+    """The file of the store, for what can be done with a file only."""
+    file = named_place(settings).file
+    if file is None:
+        raise InputError("the store is a PostgreSQL database, not a file", hint=instead)
+    return file
 
 
 def embedder_spec(settings: Settings) -> EmbedderSpec:
@@ -146,9 +153,9 @@ def opened(
     from tenure.memory import Memory
 
     settings = current_settings()
-    file = store_file(settings)
+    place = store_place(settings)
     with Memory(
-        file,
+        place.file,
         agent=agent,
         project=project,
         settings=settings,

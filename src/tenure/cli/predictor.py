@@ -284,15 +284,15 @@ def serve(checkpoint: str | None, base_weights: str | None) -> None:
     with opened(quiet=True) as memory:
         _tell_if_off(memory)
         shelves = memory.services.shelves
-        store = memory.services.store.path
+        store = memory.services.store.place
         base = base_weights or (str(shelves.base) if shelves else None)
         models = str(shelves.folder) if shelves else ""
     # -P: a folder named tenure where somebody happens to stand must not be run.
-    words = [sys.executable, "-P", "-m", "tenure.sidecar", str(store), models]
+    words = [sys.executable, "-P", "-m", "tenure.sidecar", store.argument, models]
     for name, value in (("--checkpoint", checkpoint), ("--base-weights", base)):
         words += [name, value] if value else []
     sys.stdout.flush()
-    os.execv(sys.executable, words)  # noqa: S606 - our own module
+    os.execve(sys.executable, words, {**os.environ, **store.environment})  # noqa: S606 - our own module
 
 
 def _tell_if_off(memory: Memory) -> None:

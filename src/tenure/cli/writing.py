@@ -179,7 +179,10 @@ def forget(memory_ids: tuple[str, ...], purge: bool, why: str, yes: bool) -> Ans
 
 def _note_copies(memory: Memory) -> None:
     """Names the copies that a purge cannot reach."""
-    path = memory.services.store.path
+    path = memory.services.store.place.file
+    if path is None:
+        note("backups of the database that were made before are not touched and may still hold it")
+        return
     aside = sorted(path.parent.glob(f"{path.name}.before-restore-*"))
     backups = sorted((memory.settings.home / BACKUPS_NAME).glob("*.db"))
     if aside or backups:

@@ -14,6 +14,7 @@ from tenure.flow.predictor import TRAIN_JOB
 from tenure.flow.ratings import LEARN_JOB
 from tenure.flow.recall import recall
 from tenure.flow.services import Services
+from tenure.store.following import Following
 from tenure.types import Scope
 
 STOP_WAIT_S = 5.0
@@ -49,6 +50,7 @@ class Background:
         self._warming: threading.Thread | None = None
         self.worker: Worker | None = None
         self._calendar: Calendar | None = None
+        self._following: Following | None = None
 
     def keep_house(self) -> None:
         """Lets the worker queue what falls due by the calendar; before it begins to work."""
@@ -77,6 +79,9 @@ class Background:
                 before = calendar.look if calendar is not None else nothing
                 self.worker = Worker(self.runner, before=before)
                 self.worker.start()
+                if calendar is not None:
+                    # Whoever keeps the house also does what others have queued.
+                    self._following = self._services.store.follow(self.worker.tell)
         self.worker.wake()
 
     def _observed(self, event: JobEvent) -> None:
@@ -134,6 +139,8 @@ class Background:
             self._stopping.set()
         monotonic_ms = self._services.world.monotonic_ms
         until_ms = monotonic_ms() + STOP_WAIT_S * 1000
+        if self._following is not None:
+            self._following.close()
         if self.worker is not None:
             self.worker.stop(STOP_WAIT_S)
         for thread in (self._reembedding, self._warming):

@@ -6,11 +6,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tenure.flow.jobs import Effect, no_effect
+from tenure.flow.jobs import After, Effect, no_effect
 from tenure.flow.judging import KNOWN_BY_PROGRAM, RATED_BY_AGENT
 from tenure.flow.predictor import (
     CALIBRATE_EVERY,
@@ -85,7 +86,7 @@ def compare(services: Services, job: Job) -> Effect:
     record = services.store.record(user, kind, influence.RECORD_SESSIONS)
     now = services.world.now()
 
-    def effect(transaction: Transaction) -> None:
+    def effect(transaction: Transaction) -> After:
         state = decoded(transaction.predictor_state_of(user))
         if earlier is not None and earlier.ema_updated:
             # Labelled anew: what it moved, it moved then, and must not move again.
@@ -101,7 +102,7 @@ def compare(services: Services, job: Job) -> Effect:
             queue(transaction, user, now)
         events = _events(case, moved, now)
         transaction.log_events(user, events)
-        tell(services, events)
+        return partial(tell, services, events)
 
     return effect
 

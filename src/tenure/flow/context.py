@@ -92,8 +92,9 @@ def heard(text: str | None) -> str:
 
 
 def storable(text: str | None) -> str:
-    """Half characters cannot be stored, so no memory has any."""
-    return (text or "")[:CONTENT_LIMIT_CHARS].encode("utf-8", "ignore").decode()
+    """Half characters cannot be stored, so no memory has any; nor has any a NUL."""
+    told = (text or "")[:CONTENT_LIMIT_CHARS].replace("\0", " ")
+    return told.encode("utf-8", "ignore").decode()
 
 
 def _inferred(services: Services, request: StartRequest, now: datetime) -> str:

@@ -7,10 +7,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from tenure.codec import moment_text
-from tenure.errors import Corrupt, DiskFull, PortError, ReadOnlyStore, SchemaTooNew, StorageError
+from tenure.errors import (
+    Corrupt,
+    DiskFull,
+    PortError,
+    ReadOnlyStore,
+    SchemaTooNew,
+    StorageError,
+    TenureError,
+)
 from tenure.flow.background import Background
 from tenure.flow.health import DISK_FAIL_BYTES, DISK_WARN_BYTES, WAL_WARN_BYTES
 from tenure.flow.quality import figures
@@ -82,27 +91,30 @@ def examine(engine: Engine) -> list[Domain]:
 
 def _storage(engine: Engine) -> Domain:
     store = engine.services.store
-    if not store.path.exists():
-        return Domain("storage", _STUCK, {}, (f"{store.path.name} is gone",))
-    log_bytes = _size(f"{store.path}-wal")
-    free, unreadable = shutil.disk_usage(store.path.parent).free, store.damaged_count()
-    failing = _failing(engine)
-    details = {
-        "size_bytes": _size(str(store.path)) + log_bytes,
-        "log_bytes": log_bytes,
-        "free_bytes": free,
-        "unreadable": unreadable,
-        "failing": failing,
-    }
+    file, failing = store.place.file, _failing(engine)
+    if file is not None and not file.exists():
+        return Domain("storage", _STUCK, {}, (f"{file.name} is gone",))
+    try:
+        size_bytes = store.size_bytes()
+    except TenureError as error:
+        return Domain("storage", _STUCK, {"failing": failing}, (error.message,))
+    room = {} if file is None else _room(file)
+    unreadable = store.damaged_count()
+    details = {"size_bytes": size_bytes, **room, "unreadable": unreadable, "failing": failing}
     if unreadable:
         return Domain("storage", _STUCK, details, ("rows are damaged: run `tenure doctor --deep`",))
-    if free < DISK_FAIL_BYTES:
+    if room and room["free_bytes"] < DISK_FAIL_BYTES:
         return Domain("storage", _STUCK, details, ("the disk is full",))
     if failing:
         return Domain("storage", _STUCK, details, (f"writing fails: {failing}",))
-    if free < DISK_WARN_BYTES or log_bytes > WAL_WARN_BYTES:
+    if room and (room["free_bytes"] < DISK_WARN_BYTES or room["log_bytes"] > WAL_WARN_BYTES):
         return Domain("storage", _HALF, details, ("the disk fills up, or the log grows",))
     return Domain("storage", _WELL, details)
+
+
+def _room(file: Path) -> dict[str, int]:
+    """What a file needs besides itself; a database server looks after that on its own."""
+    return {"log_bytes": _size(f"{file}-wal"), "free_bytes": shutil.disk_usage(file.parent).free}
 
 
 def _size(path: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,8 @@ from tenure.types import MemoryRecord
 from tenure.world import World
 
 REEMBED_BATCH = 256
+# How soon to ask again when another process makes the vectors: it may die.
+TURN_EVERY_S = 1.0
 # Calibrated for the bundled embedder (ADR 0005). Words decide, so a poor value elsewhere costs
 # duplicates and never a fact.
 GATE_THRESHOLDS = {"static-minilm-256-v1": 0.75}
@@ -164,6 +167,15 @@ class Embedding:
         """Makes every missing vector, batch by batch; says whether the wanted one serves now."""
         if self.is_off:
             return True
+        while not should_stop():
+            with self._store.turn("reembed") as is_ours:
+                if is_ours:
+                    return self._reembed(progress, should_stop)
+            # Another process is at it: no text need be embedded twice.
+            time.sleep(TURN_EVERY_S)
+        return False
+
+    def _reembed(self, progress: Progress, should_stop: Callable[[], bool]) -> bool:
         embedder = self.wanted()
         # Again, for another process may have retired it since.
         self._store.register_embedder(self._info(embedder))

@@ -11,10 +11,11 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from tenure.errors import NotFound
 from tenure.flow.drafts import only_proposed
-from tenure.flow.jobs import Effect, Handler, no_effect
+from tenure.flow.jobs import After, Effect, Handler, no_effect
 from tenure.flow.merge import may_supersede
 from tenure.flow.recall import recall
 from tenure.flow.services import Services
@@ -197,7 +198,7 @@ def _effect(services: Services, job: Job, name: str, made: Extraction) -> Effect
     drafts = [_draft(session, name, _permitted(services, session, one)) for one in batch.found]
     prepared = prepare_batch(acting, drafts)
 
-    def effect(transaction: Transaction) -> None:
+    def effect(transaction: Transaction) -> After:
         results = decide_batch(acting, transaction, prepared)
         refused = [*batch.refused, *_failed(batch.found, results)]
         fresh = _put_refusals(services, transaction, batch, refused)
@@ -212,7 +213,7 @@ def _effect(services: Services, job: Job, name: str, made: Extraction) -> Effect
         # Hashes only: a purge leaves no words behind here.
         listed = replace(event, details={**event.details, "seen": sorted(batch.seen)})
         transaction.log_events(job.user, [listed])
-        tell(services, [event])
+        return partial(tell, services, [event])
 
     return effect
 

@@ -215,12 +215,15 @@ def _promoted(services: Services, event: FeedbackEvent, report: Report) -> Feedb
     if lesson is not None:
         return _repeated(services, link, lesson)
     prepared = prepare_batch(services, [_draft(event)])
-    return services.store.write(lambda t: _told_or_written(services, t, link, prepared))
+    promoted = services.store.write(lambda t: _told_or_written(services, t, link, prepared))
+    tell(services, [_told(promoted, "promoted", report, promoted.memory_id)])
+    return promoted
 
 
 def _repeated(services: Services, link: _Link, lesson: MemoryRecord) -> FeedbackEvent:
     """The event, counted for the lesson, which takes over advice that it lacked."""
     event = services.store.write(lambda t: _linked(services, t, link, lesson))
+    tell(services, [_told(event, "promoted", link.report, event.memory_id)])
     better = with_advice(lesson.content, event.texts)
     if better is not None:
         _aside(services, "advice", lambda: _advised(services, event, lesson, better))
@@ -320,9 +323,7 @@ def _linked(
     transaction.replace_feedback(event)
     transaction.count(user, "feedback.promoted")
     _believe(services, transaction, event)
-    told = [_told(event, "promoted", link.report, lesson_id)]
-    transaction.log_events(user, told)
-    tell(services, told)
+    transaction.log_events(user, [_told(event, "promoted", link.report, lesson_id)])
     return event
 
 

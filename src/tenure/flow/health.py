@@ -22,7 +22,8 @@ from tenure.ports.scorer import Shelves, base_weights
 from tenure.store.base import Store
 from tenure.store.engine import side_files
 from tenure.store.features import schema_of, sqlite_features
-from tenure.store.sqlite import SqliteStore
+from tenure.store.opening import open_store
+from tenure.store.place import Place
 
 Status = Literal["ok", "warn", "fail"]
 _ORDER: tuple[Status, ...] = ("ok", "warn", "fail")
@@ -54,13 +55,15 @@ class Patient:
     """What is to be examined, how thoroughly, and what time it is."""
 
     home: Path
-    store_file: Path
+    place: Place
     backups: Path
     spec: EmbedderSpec
     now: datetime
     deep: bool = False
     # The file that models start from, if it is another than the package's.
     base_weights: str = ""
+    # Where copies of models are that lie in a database.
+    copied_models: Path = Path()
 
 
 def worst(checks: Sequence[Check]) -> Status:
@@ -70,13 +73,17 @@ def worst(checks: Sequence[Check]) -> Status:
 
 def examine(patient: Patient) -> list[Check]:
     """Runs every check; one that fails never keeps the others from running."""
+    file = patient.place.file
+    if file is None:
+        # Disk, log and backups are looked after by the server and its administrator.
+        return [_python(), _home(patient.home), *_store(patient)]
     return [
         _python(),
         _sqlite(),
         _home(patient.home),
-        _disk(patient.store_file),
+        _disk(file),
         *_store(patient),
-        _log(patient.store_file),
+        _log(file),
         _backup(patient),
     ]
 
@@ -145,28 +152,29 @@ def _disk(file: Path) -> Check:
 def _store(patient: Patient) -> Iterator[Check]:
     """Opens the store and looks at what is in it; the embedder is asked once."""
     embedder, embedder_check = _embedder(patient.spec)
-    file = patient.store_file
-    if not file.exists():
+    place, file = patient.place, patient.place.file
+    if file is not None and not file.exists():
         yield Check("store", "ok", f"{file} is not there yet", "the first memory makes it")
         yield embedder_check
         return
     try:
-        found, newest = schema_of(file)
-        store = SqliteStore(file)
+        schema = None if file is None else schema_of(file)
+        store = open_store(place)
     except TenureError as error:
         yield Check("store", "fail", error.message, error.hint or "")
         yield embedder_check
         return
     except OSError as error:
-        yield Check("store", "fail", f"{file}: {error.strerror}", "check its owner and permissions")
+        told = f"{place.name}: {error.strerror}"
+        yield Check("store", "fail", told, "check its owner and permissions")
         yield embedder_check
         return
     try:
         yield _opened(store)
-        told = f"version {found}" + ("" if found == newest else f", now brought to {newest}")
-        yield Check("schema", "ok", told)
+        yield _schema(store, schema)
         yield _contents(store, deep=patient.deep)
-        yield _models(store, Shelves(models_beside(file), base_weights(patient.base_weights)))
+        folder = patient.copied_models if file is None else models_beside(file)
+        yield _models(store, Shelves(folder, base_weights(patient.base_weights), store.models))
         yield embedder_check
         if embedder is not None:
             yield _vectors(store, embedder)
@@ -174,15 +182,25 @@ def _store(patient: Patient) -> Iterator[Check]:
         store.close()
 
 
+def _schema(store: Store, versions: tuple[int, int] | None) -> Check:
+    """The tables' version; those of a database are brought up to date by whoever opens it."""
+    if versions is None:
+        return Check("schema", "ok", store.engine_name())
+    found, newest = versions
+    told = f"version {found}" + ("" if found == newest else f", now brought to {newest}")
+    return Check("schema", "ok", told)
+
+
 def _opened(store: Store) -> Check:
     try:
         totals = [store.totals(user) for user in store.users()]
+        size = _size(store.size_bytes())
     except TenureError as error:
         return Check("store", "fail", error.message, error.hint or "")
     live = sum(figures["live"] for figures in totals)
     people = "user" if len(totals) == 1 else "users"
-    size = _size(store.path.stat().st_size)
-    return Check("store", "ok", f"{live} memories, {len(totals)} {people}, {size}, {store.path}")
+    told = f"{live} memories, {len(totals)} {people}, {size}, {store.place.name}"
+    return Check("store", "ok", told)
 
 
 def _contents(store: Store, *, deep: bool) -> Check:

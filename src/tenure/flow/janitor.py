@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 
 from tenure.errors import Conflict, NotFound
 from tenure.flow.drafts import PROPOSED_CONSTRAINT, PROPOSED_PIN
-from tenure.flow.jobs import Effect, Handler, JobRunner
+from tenure.flow.jobs import After, Effect, Handler, JobRunner
 from tenure.flow.merge import undone
 from tenure.flow.services import JanitorPolicy, Services
 from tenure.flow.telling import tell
@@ -272,9 +272,9 @@ def _stage(services: Services, job: Job) -> Effect:
         details={"week": job.key, "demoted": done.demoted, "forgotten": done.forgotten},
     )
 
-    def effect(transaction: Transaction) -> None:
+    def effect(transaction: Transaction) -> After:
         transaction.log_events(job.user, [event])
-        tell(services, [event])
+        return partial(tell, services, [event])
 
     return effect
 

@@ -34,9 +34,16 @@ POSTPONE_MIN_S = 1.0
 # How often to look for jobs of other processes, and how soon again after an error.
 POLL_S = 15.0
 AFTER_ERROR_S = 5.0
+# What others do is looked at a little later: whoever queued a job may take it meanwhile.
+CALM_S = 0.1
+# Somebody may be about to take what is due: it is not asked for without end.
+_AGAIN_S = 0.05
 _ERROR_LIMIT_CHARS = 500
 
-Effect = Callable[[Transaction], object]
+# What a stage does within its transaction, which may be run again after a clash: whoever is to
+# hear of it hears it after the commit, by the function that this returns.
+After = Callable[[], None]
+Effect = Callable[[Transaction], After | None]
 Stage = tuple[str, Callable[[Job], Effect]]
 Handler = Sequence[Stage]
 Outcome = Literal["stage", "done", "retry", "parked", "postponed", "lost"]
@@ -124,6 +131,10 @@ class JobRunner:
         at = self._store.next_job_at(now, self._handlers)
         return limit_s if at is None else min(limit_s, (at - now).total_seconds())
 
+    def monotonic_s(self) -> float:
+        """A clock that only goes forward."""
+        return self._world.monotonic_ms() / 1000
+
     def _run_next(self, skip: Collection[int], should_stop: Callable[[], bool]) -> Job | None:
         lease = self._lease()
         job = self._store.write(lambda t: t.take_job(lease, self._handlers, skip))
@@ -174,12 +185,13 @@ class JobRunner:
         effect = work(job)
         until = self._world.now() + self._lease_length
 
-        def commit(transaction: Transaction) -> Job:
-            passed = transaction.pass_stage(job, stage, until)
-            effect(transaction)
-            return passed
+        def commit(transaction: Transaction) -> tuple[Job, After | None]:
+            return transaction.pass_stage(job, stage, until), effect(transaction)
 
-        return self._store.write(commit)
+        passed, after = self._store.write(commit)
+        if after is not None:
+            after()
+        return passed
 
     def _finishing(self, job: Job) -> _End:
         at = self._world.now()
@@ -229,6 +241,7 @@ class Worker:
         self._before = before
         self._poll_s = poll_s
         self._woken = threading.Event()
+        self._called = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="tenure-jobs", daemon=True)
         # What kept it from working when it last tried; failures of single jobs are theirs.
@@ -250,12 +263,17 @@ class Worker:
 
     def wake(self) -> None:
         """Lets it look for jobs at once, e.g. because one was just queued."""
+        self._called.set()
+        self._woken.set()
+
+    def tell(self) -> None:
+        """Something was written, maybe a job: it looks soon, and only a look is lost if not."""
         self._woken.set()
 
     def stop(self, timeout_s: float) -> bool:
         """Ends after the stage that runs, which may take too long; says whether it has ended."""
         self._stopping.set()
-        self._woken.set()
+        self.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -263,6 +281,7 @@ class Worker:
     def _serve(self) -> None:
         while True:
             # Before the question whether to stop: a call between the two is not lost.
+            self._called.clear()
             self._woken.clear()
             if self._stopping.is_set():
                 return
@@ -270,12 +289,29 @@ class Worker:
                 self._before()
                 while not self._stopping.is_set() and self._runner.run_one(self._stopping.is_set):
                     pass
-                wait_s = self._runner.wait_s(self._poll_s)
+                wait_s = max(_AGAIN_S, self._runner.wait_s(self._poll_s))
                 self.last_error = None
             except Exception as error:
                 self.last_error = _told("jobs", error)
                 wait_s = min(AFTER_ERROR_S, self._poll_s)
-            self._woken.wait(wait_s)
+            self._rest(wait_s)
+
+    def _rest(self, wait_s: float) -> None:
+        """Until it is called, or a job is due; when it is told something, it only looks."""
+        until_s = self._runner.monotonic_s() + self._poll_s
+        while self._woken.wait(wait_s):
+            self._woken.clear()
+            if self._called.is_set():
+                return
+            self._stopping.wait(CALM_S)
+            try:
+                wait_s = self._runner.wait_s(self._poll_s)
+            except TenureError:
+                # Tried again, and told, where jobs are taken.
+                return
+            wait_s = min(wait_s, until_s - self._runner.monotonic_s())
+            if wait_s <= 0:
+                return
 
 
 def _budget_wait(spent: BudgetSpent) -> timedelta:

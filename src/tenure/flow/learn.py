@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from tenure.flow.believing import believed, keep
 from tenure.flow.compare import compare
-from tenure.flow.jobs import Effect, Handler
+from tenure.flow.jobs import After, Effect, Handler
 from tenure.flow.judging import judge
 from tenure.flow.ratings import LEARN_JOB
 from tenure.flow.services import Services
@@ -58,7 +59,7 @@ def _label(services: Services, job: Job) -> Effect:
         services, session, {one: label for one, label in made.items() if one in shown}, now
     )
 
-    def effect(transaction: Transaction) -> None:
+    def effect(transaction: Transaction) -> After:
         user, key = session.user, session.key
         transaction.put_labels(user, key, [_labelled(*item) for item in made.items()], helped)
         keep(transaction, user, useful)
@@ -66,7 +67,7 @@ def _label(services: Services, job: Job) -> Effect:
         if current.state == "ended":
             transaction.update_session(replace(current, state="finished"))
         transaction.log_events(user, [event])
-        tell(services, [event])
+        return partial(tell, services, [event])
 
     return effect
 

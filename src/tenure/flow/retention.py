@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
 
-from tenure.flow.jobs import Effect, Handler
+from tenure.flow.jobs import After, Effect, Handler
 from tenure.flow.services import RetentionPolicy, Services
 from tenure.flow.telling import tell
 from tenure.store.base import Transaction
@@ -83,9 +83,10 @@ def _stage(services: Services, job: Job) -> Effect:
     details: dict[str, object] = {str(what): many for what, many in erased.items()}
     event = Event(at=at, category="retention", name="retention.erased", details=details)
 
-    def effect(transaction: Transaction) -> None:
-        if any(erased.values()):
-            transaction.log_events(job.user, [event])
-            tell(services, [event])
+    def effect(transaction: Transaction) -> After | None:
+        if not any(erased.values()):
+            return None
+        transaction.log_events(job.user, [event])
+        return partial(tell, services, [event])
 
     return effect

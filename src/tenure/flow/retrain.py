@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from tenure.errors import TenureError
-from tenure.flow.jobs import Effect, Handler, no_effect
+from tenure.flow.jobs import After, Effect, Handler, no_effect
 from tenure.flow.predictor import (
     SHADOW_SESSIONS,
     TRAIN_JOB,
@@ -66,7 +67,7 @@ def _train(services: Services, job: Job) -> Effect:
         )
     record = services.store.record(job.user, wanted.scorer, influence.RECORD_SESSIONS)
 
-    def effect(transaction: Transaction) -> None:
+    def effect(transaction: Transaction) -> After:
         before = decoded(transaction.predictor_state_of(job.user))
         after = _after(services, before, wanted, report)
         if report.is_accepted:
@@ -80,7 +81,7 @@ def _train(services: Services, job: Job) -> Effect:
         transaction.add_training_run(job.user, _run(wanted, report, after))
         events = _events(wanted, report, before, after)
         transaction.log_events(job.user, events)
-        tell(services, events)
+        return partial(tell, services, events)
 
     return effect
 

@@ -84,7 +84,7 @@ def train(workshop: Workshop, order: TrainOrder) -> TrainReport:
         # held against.
         shelf.prune(order.incumbent, order.best)
     else:
-        path.unlink(missing_ok=True)
+        shelf.drop(order.version)
     return TrainReport(
         version=order.version,
         scorer=order.scorer,

@@ -184,16 +184,18 @@ class _Write:
                 taken.outcomes["refused"] += 1
                 taken.problems.append(line.problem(str(screened)))
 
-        def look(transaction: Transaction) -> None:
-            for draft in sound:
-                digest = content_hash(draft.content)
-                is_there = bool(transaction.live_by_hash(draft.scope, [digest]))
-                taken.outcomes["duplicate" if is_there else "new"] += 1
-                if not is_there:
-                    taken.seen.append(draft)
+        def look(transaction: Transaction) -> list[Draft]:
+            return [
+                draft
+                for draft in sound
+                if not transaction.live_by_hash(draft.scope, [content_hash(draft.content)])
+            ]
 
         def store() -> Taken:
-            self._services.store.write(look)
+            new = self._services.store.write(look)
+            known_count = len(sound) - len(new)
+            taken.outcomes.update(["new"] * len(new) + ["duplicate"] * known_count)
+            taken.seen.extend(new)
             return taken
 
         return store

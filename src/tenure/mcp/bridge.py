@@ -124,7 +124,7 @@ class Bridge:
             try:
                 named = {HOME_VARIABLE: self._home} if self._home else {}
                 home = home_folder({**os.environ, **named})
-                self._daemon = client.find(home)
+                self._daemon = client.elsewhere(os.environ, home) or client.find(home)
                 if self._daemon is None:
                     _start(home)
                     self._daemon = client.ensure(home, _SETTLE_MS)

@@ -165,6 +165,11 @@ def caller(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, 
     found = {name: value for name, value in told.items() if _is_fit(value, _VALUE_LIMIT_CHARS)}
     with contextlib.suppress(OSError):
         place = environ.get("CLAUDE_PROJECT_DIR") or os.getcwd()
+        if environ.get("TENURE_URL"):
+            # That daemon cannot look into the folder, and so is told what is found there.
+            from tenure.hook_remote import repository
+
+            place = repository(place)
         if "project" not in found and _is_fit(place, _CWD_LIMIT_CHARS):
             found["cwd"] = place
     return found

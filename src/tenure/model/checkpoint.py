@@ -96,8 +96,13 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     head = _encoded(config, int(checkpoint.flags))
     if len(head) + sum(map(len, pieces)) > FILE_LIMIT_BYTES or len(head) > CONFIG_LIMIT_BYTES:
         _refuse(path, "the model is too large for a checkpoint", "use a smaller scorer")
+    write_bytes(path, head, *pieces)
+
+
+def write_bytes(path: Path, *pieces: bytes) -> None:
+    """Puts the bytes of a checkpoint in their place, all of them or none."""
     try:
-        _write_durably(path, [head, *pieces])
+        _write_durably(path, list(pieces))
     except OSError as error:
         raise _translated(error, path) from error
 

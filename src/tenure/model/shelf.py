@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from tenure.errors import BadCheckpoint
 from tenure.model import checkpoint
@@ -24,6 +26,25 @@ def models_beside(store: Path) -> Path:
     return Path(f"{store}-models")
 
 
+class Rows(Protocol):
+    """Models inside a store, each under its version."""
+
+    def versions(self, user: str) -> list[int]:
+        """The versions there are, the latest first."""
+
+    def digest(self, user: str, version: int) -> str | None:
+        """The SHA-256 of a model in hexadecimal digits; None without one."""
+
+    def content(self, user: str, version: int) -> bytes | None:
+        """A model; None without one."""
+
+    def put(self, user: str, version: int, content: bytes) -> None:
+        """Keeps a model under its version."""
+
+    def drop(self, user: str, version: int) -> None:
+        """Removes a model, if it is there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shelf:
     """Where the models are kept; whatever else lies there is neither read nor removed."""
@@ -32,7 +53,7 @@ class Shelf:
 
     def path_of(self, version: int) -> Path:
         """The file of a version, whether it is there or not."""
-        return self.folder / f"model-{version}.sgpt"
+        return self._file(version)
 
     def versions(self) -> list[int]:
         """The versions there are, the latest first; links and foreign files are passed over."""
@@ -41,11 +62,14 @@ class Shelf:
 
     def put(self, kept: Checkpoint) -> Path:
         """Stores a model under its version."""
-        for folder in (self.folder.parent, self.folder):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        path = self.path_of(kept.model_version)
+        self._make_folder()
+        path = self._file(kept.model_version)
         checkpoint.write(path, kept)
         return path
+
+    def drop(self, version: int) -> None:
+        """Removes a model, if it is there."""
+        self._file(version).unlink(missing_ok=True)
 
     def get(self, version: int) -> Checkpoint:
         """The model of a version."""
@@ -65,11 +89,18 @@ class Shelf:
         former = [version for version in self.versions() if version < active]
         removed = [version for version in former[KEPT_COUNT:] if version != best]
         for version in removed:
-            self.path_of(version).unlink(missing_ok=True)
+            self.drop(version)
         for name in self._files():
             if _LEFTOVER.fullmatch(name):
                 _remove_if_left(self.folder / name)
         return removed
+
+    def _file(self, version: int) -> Path:
+        return self.folder / f"model-{version}.sgpt"
+
+    def _make_folder(self) -> None:
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
 
     def _files(self) -> list[str]:
         try:
@@ -77,6 +108,52 @@ class Shelf:
                 return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         except FileNotFoundError:
             return []
+
+
+@dataclass(frozen=True, slots=True)
+class SharedShelf(Shelf):
+    """The models of one user in a store that many machines share; the folder has copies of them.
+
+    Only what the store has counts: a copy that is not the same is made anew when it is asked for.
+    """
+
+    user: str
+    rows: Rows
+
+    def path_of(self, version: int) -> Path:
+        """The copy of a version, the same as in the store; none where the store has none."""
+        path, wanted = self._file(version), self.rows.digest(self.user, version)
+        if wanted is None:
+            path.unlink(missing_ok=True)
+        elif _digest_of(path) != wanted:
+            content = self.rows.content(self.user, version)
+            if content is not None:
+                self._make_folder()
+                checkpoint.write_bytes(path, content)
+        return path
+
+    def versions(self) -> list[int]:
+        """The versions there are, the latest first."""
+        return self.rows.versions(self.user)
+
+    def put(self, kept: Checkpoint) -> Path:
+        """Stores a model under its version."""
+        # Without the shortcut of `super()`, which a class with slots does not have.
+        path = Shelf.put(self, kept)
+        self.rows.put(self.user, kept.model_version, path.read_bytes())
+        return path
+
+    def drop(self, version: int) -> None:
+        """Removes a model, if it is there."""
+        self.rows.drop(self.user, version)
+        Shelf.drop(self, version)
+
+
+def _digest_of(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def _remove_if_left(path: Path) -> None:

@@ -7,7 +7,7 @@ import select
 import selectors
 import subprocess
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _READ_BYTES = 1 << 16
 _TOLD_BYTES = 2_000
@@ -17,7 +17,10 @@ _LAST_READS = 4
 class Child:
     """A process with three pipes; one thread may write while another one reads."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Runs a command; `environment` is told besides what this process was told itself."""
         self._process = subprocess.Popen(  # noqa: S603 - the caller's own command
             arguments,
             stdin=subprocess.PIPE,
@@ -27,7 +30,12 @@ class Child:
             # Ctrl-C in the terminal is for the one who started it.
             process_group=0,
             # One thread for the numbers: two would fight the agent for the machine.
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                **(environment or {}),
+                "OPENBLAS_NUM_THREADS": "1",
+                "OMP_NUM_THREADS": "1",
+            },
         )
         pipes = self._process.stdin, self._process.stdout, self._process.stderr
         self._input, self._output, self._errors = (pipe for pipe in pipes if pipe is not None)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from tenure.errors import BadCheckpoint, PortError
 from tenure.model import checkpoint, ranker
 from tenure.model.base import Model, Query, Rows
-from tenure.model.shelf import Shelf
+from tenure.model.shelf import Rows as StoredModels
+from tenure.model.shelf import SharedShelf, Shelf
 from tenure.model.tokens import words_of
 from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.world import World
@@ -163,6 +164,8 @@ class Shelves:
 
     folder: Path
     base: Path
+    # The store that has the models, if the folder only has copies of them.
+    rows: StoredModels | None = field(default=None, compare=False, repr=False)
     # Files that were read once are not read again before they change.
     _examined: dict[Path, tuple[tuple[int, ...], Soundness]] = field(
         default_factory=dict, compare=False, repr=False
@@ -173,7 +176,9 @@ class Shelves:
         name = user.encode().hex()
         if len(name) > _USER_CHARS:
             name = hashlib.sha256(user.encode()).hexdigest()
-        return Shelf(self.folder / name)
+        if self.rows is None:
+            return Shelf(self.folder / name)
+        return SharedShelf(self.folder / name, user, self.rows)
 
     def checkpoint(self, user: str, version: int) -> checkpoint.Checkpoint:
         """A model with what must be known to use it."""

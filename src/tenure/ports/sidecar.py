@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Condition, Lock, Thread
 
 import numpy as np
@@ -20,6 +19,7 @@ from tenure.ports.child import Child
 from tenure.ports.lines import Lines
 from tenure.ports.score_call import Reply, call_line, read_reply, read_scores, score_line
 from tenure.ports.scorer import ScoreRequest, Shelves
+from tenure.ports.trainer import Where
 from tenure.world import World
 
 LINE_LIMIT_BYTES = 4 << 20
@@ -38,7 +38,7 @@ _READY_LOOK_S = 0.01
 class SidecarSpec:
     """What process is started, and how patient one is with it."""
 
-    store: Path
+    store: Where
     shelves: Shelves
     score_timeout_ms: float = 120.0
     crash_disable_threshold: int = 3
@@ -53,8 +53,9 @@ class SidecarSpec:
         if self.command:
             return self.command
         # -P: whatever lies in the folder where the daemon was started is not ours.
-        ours = sys.executable, "-P", "-m", "tenure.sidecar", self.store, self.shelves.folder
-        return (*map(str, ours), "--base-weights", str(self.shelves.base))
+        ours = (sys.executable, "-P", "-m", "tenure.sidecar")
+        where = (self.store.argument, str(self.shelves.folder))
+        return (*ours, *where, "--base-weights", str(self.shelves.base))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +336,7 @@ class SidecarScorer:
     def _one_life(self) -> PortError:
         """From the start of the process to its end, and why that came."""
         try:
-            child = Child(self._spec.arguments)
+            child = Child(self._spec.arguments, self._spec.store.environment)
         except OSError as error:
             return PortError(f"no process for the predictor: {error}")
         now_ms = self._world.monotonic_ms()

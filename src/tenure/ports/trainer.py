@@ -6,9 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
@@ -67,6 +67,18 @@ class TrainReport:
     error: str | None = None
 
 
+class Where(Protocol):
+    """Where a store lies, in the words in which a process of ours is told."""
+
+    @property
+    def argument(self) -> str:
+        """What stands on its command line."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What its environment holds besides."""
+
+
 class Trainer(Protocol):
     """Who trains."""
 
@@ -80,8 +92,9 @@ class Trainer(Protocol):
 class SpawnedTrainer:
     """Trains in a new process, one at a time, so that nobody who is served waits for it."""
 
-    def __init__(self, store: Path, shelves: Shelves) -> None:
-        paths = (store, shelves.folder, shelves.base)
+    def __init__(self, store: Where, shelves: Shelves) -> None:
+        paths = (store.argument, shelves.folder, shelves.base)
+        self._environment = store.environment
         # Nothing is imported from the folder an agent happens to work in.
         self._command = [sys.executable, "-P", "-m", "tenure.trainer", *map(str, paths)]
         self._lock = Lock()
@@ -119,7 +132,12 @@ class SpawnedTrainer:
                     stderr=subprocess.PIPE,
                     encoding="utf-8",
                     # One thread for the numbers: two would fight the agent for the machine.
-                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                    env={
+                        **os.environ,
+                        **self._environment,
+                        "OPENBLAS_NUM_THREADS": "1",
+                        "OMP_NUM_THREADS": "1",
+                    },
                 )
             except OSError as error:
                 raise PortError(f"no process for training: {error}") from error

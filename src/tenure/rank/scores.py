@@ -132,6 +132,12 @@ def standing(importance: float | None, created_day: float | None) -> float:
     return math.log(worth) - (created_day or 0.0) * math.log(EFFECTIVE_DECAY)
 
 
+def standings(importance: ArrayLike, created_day: ArrayLike) -> FloatArray:
+    """`standing` of many, all of which are known."""
+    worth = np.maximum(np.asarray(importance, np.float64), _FAINT)
+    return _array(np.log(worth) - np.asarray(created_day, np.float64) * math.log(EFFECTIVE_DECAY))
+
+
 def source_weight(
     codes: ArrayLike, confidence: ArrayLike, demotion: ArrayLike, weights: SourceWeights
 ) -> FloatArray:

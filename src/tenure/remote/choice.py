@@ -11,7 +11,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tenure.errors import InputError
-from tenure.settings.home import DAEMON_NAME, TOKEN_NAME, home_folder
+from tenure.settings.home import (
+    DAEMON_NAME,
+    TOKEN_NAME,
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    home_folder,
+)
 
 _HINT = "write http://127.0.0.1:PORT or unix:///path/to/tenure.sock; `tenure status` shows both"
 _OWN_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -39,15 +45,25 @@ def chosen_daemon(args: Sequence[Any], fields: Mapping[str, Any]) -> Address | N
             raise InputError(
                 f"a daemon has its own {own[0]}", hint=f"give either url or {own[0]}, not both"
             )
-        return read_url(given["url"], given.get("token"))
+        return read_url(given["url"], _token_for(given["url"], given.get("token")))
     if own or given.get("apart") or given.get("token") is not None:
         return None
+    elsewhere = os.environ.get(URL_VARIABLE, "").strip()
+    if elsewhere:
+        return read_url(elsewhere, _token_for(elsewhere, None))
     home = home_folder(os.environ)
     if not (home / DAEMON_NAME).is_file():
         return None
     from tenure.client import find
 
     return None if find(home) is None else Address(home=home)
+
+
+def _token_for(url: object, given: str | None) -> str | None:
+    """The token that was given, else that of the environment, which is for one daemon alone."""
+    if given is not None or url != os.environ.get(URL_VARIABLE, "").strip():
+        return given
+    return os.environ.get(TOKEN_VARIABLE, "").strip() or None
 
 
 def read_url(url: object, token: str | None = None) -> Address:

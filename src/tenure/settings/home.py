@@ -11,6 +11,8 @@ from pathlib import Path
 from tenure.errors import ReadOnlyStore, SettingsError
 
 HOME_VARIABLE = "TENURE_HOME"
+# A daemon on another machine, for agents and programs here, and the token that opens it.
+URL_VARIABLE, TOKEN_VARIABLE = "TENURE_URL", "TENURE_TOKEN"
 HOME_NAME = ".tenure"
 CONFIG_NAME = "config.toml"
 STORE_NAME = "tenure.db"
@@ -22,6 +24,8 @@ TOKEN_NAME = "token"  # noqa: S105 - the name of a file
 LOG_NAME = "daemon.log"
 # Numbers for others, once the user agreed to that.
 TELEMETRY_NAME = "telemetry.jsonl"
+# Copies of the models that lie in a team's database.
+COPIED_MODELS_NAME = "database-models"
 HOME_MODE = 0o700
 _OTHERS = 0o077
 _CHOOSE = f"set {HOME_VARIABLE} to a folder of its own"

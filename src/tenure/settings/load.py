@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from tenure.errors import SettingsError
-from tenure.settings.home import CONFIG_NAME, HOME_VARIABLE
+from tenure.settings.home import CONFIG_NAME, HOME_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
 from tenure.settings.model import BY_VARIABLE, GROUPS, SETTINGS, Settings, build, known
 from tenure.settings.value import ENV_PREFIX, Value, check, parse, suggestion
 
 CONFIG_LIMIT_BYTES = 65_536
-# Variables of the benchmarks, of the tests and of the hook are nobody's settings.
+# Variables of the benchmarks, of the tests and of the hook are nobody's settings, nor is where
+# agents and programs find a daemon on another machine.
 _FOREIGN_PREFIXES = ("TENURE_BENCH_", "TENURE_DEBUG", "TENURE_HOOK", "TENURE_TEST_")
+_FOREIGN = frozenset({HOME_VARIABLE, URL_VARIABLE, TOKEN_VARIABLE})
 
 
 def load_settings(
@@ -81,7 +83,7 @@ def _flattened(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, obj
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The variables that set something; an empty one counts as not set."""
     for variable in sorted(environ):
-        if not variable.startswith(ENV_PREFIX) or variable == HOME_VARIABLE:
+        if not variable.startswith(ENV_PREFIX) or variable in _FOREIGN:
             continue
         if variable.startswith(_FOREIGN_PREFIXES):
             continue

@@ -109,6 +109,19 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseSettings:
+    """The database that a team shares, in the place of a file."""
+
+    url: str = _setting(
+        "",
+        "Address of a PostgreSQL database with pgvector, postgresql://USER:PASSWORD@HOST/NAME; "
+        "empty keeps memories in a file.",
+        secret=True,
+    )
+    pool_size: int = _setting(16, "Connections to it at most.", low=2, high=1_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSettings:
     """The server behind hooks, agents and the dashboard."""
 
@@ -271,6 +284,7 @@ class Settings:
     recall: RecallSettings = RecallSettings()
     ranking: RankingSettings = RankingSettings()
     store: StoreSettings = StoreSettings()
+    database: DatabaseSettings = DatabaseSettings()
     session: SessionSettings = SessionSettings()
     predictor: PredictorSettings = PredictorSettings()
     judge: JudgeSettings = JudgeSettings()

@@ -23,7 +23,9 @@ from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.world import World
 
 if TYPE_CHECKING:
-    from tenure.store.taught import StoreReader
+    from tenure.store.models import ModelRows
+    from tenure.store.opening import TaughtReader
+    from tenure.store.place import Place
 
 MODEL_LIMIT = 8
 VECTOR_LIMIT_BYTES = 24 << 20
@@ -140,16 +142,49 @@ def _untrained() -> Loaded:
     return Loaded(kept, model)
 
 
+class LateModels:
+    """Models in a store that is opened when they are first asked for."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def versions(self, user: str) -> list[int]:
+        """The versions there are, the latest first."""
+        return self._library.model_rows().versions(user)
+
+    def digest(self, user: str, version: int) -> str | None:
+        """The SHA-256 of a model; None without one."""
+        return self._library.model_rows().digest(user, version)
+
+    def content(self, user: str, version: int) -> bytes | None:
+        """A model; None without one."""
+        return self._library.model_rows().content(user, version)
+
+    def put(self, user: str, version: int, content: bytes) -> None:
+        """Keeps a model under its version."""
+        self._library.model_rows().put(user, version, content)
+
+    def drop(self, user: str, version: int) -> None:
+        """Removes a model, if it is there."""
+        self._library.model_rows().drop(user, version)
+
+
 class Library:
     """Vectors and texts of memories out of the store, which is opened when it is first needed."""
 
-    def __init__(self, store: Path, world: World) -> None:
+    def __init__(self, store: Place, world: World) -> None:
         self._store = store
         self._world = world
-        self._reader: StoreReader | None = None
+        self._reader: TaughtReader | None = None
+        self._opening = Lock()
         self._kept: OrderedDict[tuple[str, str, str], NDArray[np.float32]] = OrderedDict()
         self._held_bytes = 0
         self._begun_ms = 0.0
+
+    @property
+    def models(self) -> LateModels | None:
+        """The models that lie in the store itself; None when they are files."""
+        return None if self._store.file is not None else LateModels(self)
 
     @property
     def is_open(self) -> bool:
@@ -180,13 +215,22 @@ class Library:
         """What memories say; one that is gone is missing from the answer."""
         return self._opened().texts(user, memory_ids)
 
-    def _opened(self) -> StoreReader:
-        if self._reader is None:
-            # Here, because the default scorer never needs it.
-            from tenure.store.taught import StoreReader
+    def model_rows(self) -> ModelRows:
+        """The models that lie in the store."""
+        found = self._opened().models
+        if found is None:
+            raise BadCheckpoint("this store keeps its models in files")
+        return found
 
-            self._reader = StoreReader(self._store)
-        return self._reader
+    def _opened(self) -> TaughtReader:
+        # Whoever scores and whoever orders a training may come at once.
+        with self._opening:
+            if self._reader is None:
+                # Here, because the default scorer never needs it on a file.
+                from tenure.store.opening import open_reader
+
+                self._reader = open_reader(self._store)
+            return self._reader
 
     def _keep(self, key: tuple[str, str, str], vector: NDArray[np.float32]) -> None:
         self._kept[key] = vector
@@ -195,8 +239,9 @@ class Library:
             self._held_bytes -= self._kept.popitem(last=False)[1].nbytes
 
     def _forget(self) -> None:
-        # The file as well: another one may have been put in its place.
-        self.close()
+        if self._store.file is not None:
+            # The file as well: another one may have been put in its place.
+            self.close()
         self._kept.clear()
         self._held_bytes = 0
         self._begun_ms = self._world.monotonic_ms()

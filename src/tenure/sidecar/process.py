@@ -13,8 +13,10 @@ from typing import NoReturn
 
 from tenure.ports.lines import Lines
 from tenure.ports.scorer import Shelves, base_weights
+from tenure.sidecar.models import Library
 from tenure.sidecar.rpc import Server
 from tenure.sidecar.service import SLOW, Service, Setup
+from tenure.store.place import Place
 from tenure.world import World
 
 # Some hundred candidates with long vectors, written as text, take about five.
@@ -31,8 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ended)
     answers = _answers_apart()
-    shelves = Shelves(options.models, options.base_weights)
-    service = Service(Setup(options.store, shelves, options.checkpoint), World())
+    place, world = Place.told(options.store, os.environ), World()
+    library = Library(place, world)
+    shelves = Shelves(options.models, options.base_weights, library.models)
+    service = Service(Setup(place, shelves, options.checkpoint), library, world)
     server = Server(service.methods(), SLOW, lambda line: _write(answers, line))
     try:
         _serve(server)
@@ -45,7 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tenure.sidecar", description=__doc__)
-    parser.add_argument("store", type=Path, help="file of the store; it is only read")
+    parser.add_argument(
+        "store",
+        help="file of the store, which is only read; or postgresql: with its address in "
+        "TENURE_DATABASE_URL",
+    )
     parser.add_argument("models", type=Path, help="folder of the store's models")
     parser.add_argument(
         "--base-weights", type=Path, default=base_weights(), help="what learning starts from"

@@ -21,6 +21,7 @@ from tenure.ports.trainer import SpawnedTrainer, TrainOrder, TrainReport
 from tenure.sidecar.asked import Candidates, Count, Desk, Outcome
 from tenure.sidecar.models import Library, Loaded, Models, unfit
 from tenure.sidecar.rpc import INTERNAL_ERROR, INVALID_PARAMS, Fault, Method, read_params
+from tenure.store.place import Place
 from tenure.world import World
 
 SLOW = frozenset({"train_from_store", "train_from_db"})
@@ -31,7 +32,7 @@ DRAFT_LIMIT = 4
 class Setup:
     """Which store and which models it serves."""
 
-    store: Path
+    store: Place
     shelves: Shelves
     # The file of the model that scores when no version is named.
     checkpoint: Path | None = None
@@ -80,11 +81,11 @@ class Draft:
 class Service:
     """The methods that can be called."""
 
-    def __init__(self, setup: Setup, world: World) -> None:
+    def __init__(self, setup: Setup, library: Library, world: World) -> None:
         self._setup = setup
         self._world = world
         self._models = Models(setup.shelves, setup.checkpoint)
-        self._library = Library(setup.store, world)
+        self._library = library
         self._trainer = SpawnedTrainer(setup.store, setup.shelves)
         self._drafts: OrderedDict[str, Draft] = OrderedDict()
         self._begun_ms = world.monotonic_ms()

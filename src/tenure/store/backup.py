@@ -32,6 +32,12 @@ def hold(path: Path) -> IO[bytes]:
         return _lock(path, fcntl.LOCK_SH)
 
 
+def hold_alone(path: Path) -> IO[bytes]:
+    """Takes the store's lock file for one alone: refused while anybody has the store open."""
+    with translated(path):
+        return _lock(path, fcntl.LOCK_EX)
+
+
 def _lock(path: Path, kind: int) -> IO[bytes]:
     lock_path = path.with_name(f"{path.name}.lock")
     with translated(path):

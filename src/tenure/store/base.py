@@ -10,23 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tenure.store.access import AccessReads, AccessVerbs
 from tenure.store.candidates import Gathered, Gathering, Trait
+from tenure.store.care import Care
 from tenure.store.carrying import CarryReads, CarryVerbs
 from tenure.store.consent import ConsentReads, ConsentVerbs
 from tenure.store.feedback import FeedbackReads, FeedbackVerbs
+from tenure.store.following import FollowReads
 from tenure.store.gate_reads import GateReads
 from tenure.store.glance import GlanceReads
 from tenure.store.jobs import JobReads, JobVerbs
+from tenure.store.models import ModelRows
+from tenure.store.place import Place
 from tenure.store.predictor import PredictorReads, PredictorVerbs
 from tenure.store.refusals import RefusalReads, RefusalVerbs
 from tenure.store.rules import RuleReads, RuleVerbs
 from tenure.store.sessions import SessionReads, SessionVerbs
+from tenure.store.turns import Turns
 from tenure.store.upkeep import UpkeepReads, UpkeepVerbs
 from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord, Scope
 
@@ -204,6 +209,7 @@ class Transaction(
     UpkeepReads,
     ConsentVerbs,
     CarryVerbs,
+    AccessVerbs,
     ConsentReads,
     Protocol,
 ):
@@ -281,11 +287,16 @@ class Store(
     GlanceReads,
     ConsentReads,
     CarryReads,
+    AccessReads,
+    FollowReads,
+    Turns,
+    Care,
     Protocol,
 ):
     """A place for memories."""
 
-    path: Path
+    place: Place
+    models: ModelRows | None  # None when they lie in files beside it
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         """Runs `work` in one transaction and returns when it is durable."""
@@ -374,24 +385,3 @@ class Store(
 
     def users(self) -> list[str]:
         """Every user with a memory."""
-
-    def erase_traces(self) -> None:
-        """Makes sure that what was purged is gone from the files too.
-
-        Busy when somebody is in the way: it is made up for at the next opening or call.
-        """
-
-    def tidy(self, should_stop: Callable[[], bool]) -> None:
-        """Puts the full-text index in order, in steps so small that nobody waits for them."""
-
-    def damaged_count(self) -> int:
-        """How many rows were met that do not match their hash."""
-
-    def check(self, *, deep: bool) -> list[str]:
-        """What is wrong with the files, in words; empty when all is well."""
-
-    def backup(self, target: Path) -> None:
-        """Writes a verified copy while the store stays in use."""
-
-    def close(self) -> None:
-        """Finishes what is under way and lets go of the files; safe to call twice."""

@@ -16,15 +16,15 @@ class Consent:
     last_prompted_at: datetime | None = None
 
 
-class ConsentVerbs(Protocol):
-    """What a transaction can do with a consent."""
-
-    def put_consent(self, user: str, consent: Consent) -> None:
-        """Keeps what a user said, in place of what was there."""
-
-
 class ConsentReads(Protocol):
     """What can be asked about a consent, also within a transaction."""
 
     def consent(self, user: str) -> Consent | None:
         """What a user said; None before the first start."""
+
+
+class ConsentVerbs(ConsentReads, Protocol):
+    """What a transaction can do with a consent."""
+
+    def put_consent(self, user: str, consent: Consent) -> None:
+        """Keeps what a user said, in place of what was there."""

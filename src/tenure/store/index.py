@@ -29,6 +29,11 @@ BLOCK_ROWS = 8_192
 _MEAN_GROWTH = 0.1
 _NONE = -1
 _UNIT_TOLERANCE = 0.01
+# The columns that are taken over as they come.
+_TAKEN = (
+    *("row", "scope", "length_chars", "provenance", "demotion", "confidence"),
+    *("standing", "until_day", "trusted"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,41 @@ class Entry:
     is_trusted: bool = True
     # The Julian day on which it ceases to hold.
     until_day: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Many memories as the index needs them, a column for each thing, without their vectors."""
+
+    row: IntArray
+    scope: IntArray
+    session_key: Sequence[str | None]
+    # -1 for none.
+    turn: IntArray
+    length_chars: IntArray
+    provenance: IntArray
+    demotion: IntArray
+    confidence: FloatArray
+    standing: NDArray[np.float64]
+    until_day: NDArray[np.float64]
+    trusted: BoolArray
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Batch:
+        """The columns of single entries."""
+        return cls(
+            row=np.array([entry.row for entry in entries], np.int64),
+            scope=np.array([entry.scope for entry in entries], np.int64),
+            session_key=[entry.session_key for entry in entries],
+            turn=np.array([_NONE if e.turn is None else e.turn for e in entries], np.int64),
+            length_chars=np.array([entry.length_chars for entry in entries], np.int64),
+            provenance=provenance_codes([entry.provenance for entry in entries]),
+            demotion=np.array([entry.demotion for entry in entries], np.int64),
+            confidence=np.array([entry.confidence for entry in entries], np.float32),
+            standing=np.array([entry.standing for entry in entries], np.float64),
+            until_day=np.array([entry.until_day for entry in entries], np.float64),
+            trusted=np.array([entry.is_trusted for entry in entries], np.bool_),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,38 +198,40 @@ class MemoryIndex:
         """Takes memories in; where a row was there before, its old slot dies."""
         if not entries:
             return
-        rows = np.array([entry.row for entry in entries], np.int64)
+        first = self._count
+        slots = self._take(Batch.of(entries))
+        self._columns.embedded[slots] = [bool(entry.vector) for entry in entries]
+        self._fill(entries)
+        self._note_mean(first)
+
+    def add_columns(self, batch: Batch) -> None:
+        """Takes memories in whose vectors are kept elsewhere."""
+        if len(batch.row):
+            self._take(batch)
+            self._count += len(batch.row)
+
+    def _take(self, batch: Batch) -> IntArray:
+        """Writes the columns behind the last slot; those slots count only once `_count` says so."""
+        rows = batch.row
         self.remove(rows.tolist())
-        self._reserve(len(entries), int(rows.max()))
-        slots = np.arange(self._count, self._count + len(entries))
+        self._reserve(len(rows), int(rows.max()))
+        slots = np.arange(self._count, self._count + len(rows))
         columns = self._columns
-        columns.row[slots] = rows
-        columns.scope[slots] = [entry.scope for entry in entries]
-        columns.session[slots] = [self._session(entry.session_key) for entry in entries]
-        columns.turn_key[slots] = [self._turn_key(entry) for entry in entries]
-        columns.length_chars[slots] = [entry.length_chars for entry in entries]
-        columns.provenance[slots] = provenance_codes([entry.provenance for entry in entries])
-        columns.confidence[slots] = [entry.confidence for entry in entries]
-        columns.demotion[slots] = [entry.demotion for entry in entries]
-        columns.embedded[slots] = [bool(entry.vector) for entry in entries]
-        columns.standing[slots] = [entry.standing for entry in entries]
-        columns.until_day[slots] = [entry.until_day for entry in entries]
-        columns.trusted[slots] = [entry.is_trusted for entry in entries]
+        for name in _TAKEN:
+            getattr(columns, name)[slots] = getattr(batch, name)
+        known = [self._session(key) for key in batch.session_key]
+        sessions = columns.session[slots] = np.array(known, np.int64)
+        # Session and turn in one number, so that the turn after is this number plus one.
+        has_turn = (sessions != _NONE) & (batch.turn != _NONE)
+        columns.turn_key[slots] = np.where(has_turn, (sessions << 32) + batch.turn, _NONE)
         columns.alive[slots] = True
         self._slot_of_row[rows] = slots
-        self._fill(entries)
-        self._note_mean(int(slots[0]))
+        return slots
 
     def _session(self, key: str | None) -> int:
         return (
             _NONE if key is None else self._session_codes.setdefault(key, len(self._session_codes))
         )
-
-    def _turn_key(self, entry: Entry) -> int:
-        """Session and turn in one number, so that the turn after is this number plus one."""
-        if entry.session_key is None or entry.turn is None:
-            return _NONE
-        return (self._session(entry.session_key) << 32) + entry.turn
 
     def _reserve(self, more: int, largest_row: int) -> None:
         needed = self._count + more

@@ -133,8 +133,8 @@ class JobReads(Protocol):
     def job(self, user: str, kind: str, key: str) -> Job:
         """One job; NotFound otherwise."""
 
-    def job_counts(self) -> dict[JobState, int]:
-        """How many jobs of all users are in each state."""
+    def job_counts(self, user: str | None = None) -> dict[JobState, int]:
+        """How many jobs of a user, or of all, are in each state."""
 
     def oldest_due(self, now: datetime) -> datetime | None:
         """Since when the job waits that could be taken and waits longest; None without one."""

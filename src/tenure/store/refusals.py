@@ -33,16 +33,6 @@ class Refusal:
     memory_id: str | None = None
 
 
-class RefusalVerbs(Protocol):
-    """What a transaction can do with refusals."""
-
-    def put_refusals(self, refusals: Sequence[Refusal]) -> None:
-        """Keeps what was refused; one that is known already is replaced."""
-
-    def mark_restored(self, user: str, refusal_id: str, memory_id: str) -> None:
-        """Notes which memory a refusal became."""
-
-
 class RefusalReads(Protocol):
     """What can be asked about refusals, also within a transaction."""
 
@@ -51,3 +41,13 @@ class RefusalReads(Protocol):
 
     def refusal(self, user: str, prefix: str) -> Refusal:
         """The refusal whose id starts so; NotFound for none, InputError for several."""
+
+
+class RefusalVerbs(RefusalReads, Protocol):
+    """What a transaction can do with refusals."""
+
+    def put_refusals(self, refusals: Sequence[Refusal]) -> None:
+        """Keeps what was refused; one that is known already is replaced."""
+
+    def mark_restored(self, user: str, refusal_id: str, memory_id: str) -> None:
+        """Notes which memory a refusal became."""

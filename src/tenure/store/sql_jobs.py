@@ -172,7 +172,8 @@ class SqlJobs(SqlJobRows):
     def _keep(self, job: Job, **changes: Any) -> Job:
         """Changes a job that was read in this transaction."""
         changed = replace(job, **changes)
-        self.connection.execute(self._KEEP, _values(changed))
+        if changed != job:
+            self.connection.execute(self._KEEP, _values(changed))
         return changed
 
 
@@ -198,9 +199,14 @@ class SqlJobReads:
         with self._engine.read() as connection:
             return SqlJobRows(connection).named_job(user, kind, key)
 
-    def job_counts(self) -> dict[JobState, int]:
-        with self._engine.read_across() as connection:
-            found = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state"))
+    def job_counts(self, user: str | None = None) -> dict[JobState, int]:
+        if user is None:
+            with self._engine.read_across() as connection:
+                found = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state"))
+        else:
+            counted = "SELECT state, count(*) FROM jobs WHERE user = ? GROUP BY state"
+            with self._engine.read() as connection:
+                found = dict(connection.execute(counted, (user,)))
         return {state: found.get(state, 0) for state in JOB_STATES}
 
     def oldest_due(self, now: datetime) -> datetime | None:

@@ -14,6 +14,7 @@ from tenure.store.base import Attribute, EmbedderInfo, EmbeddingState, IntArray,
 from tenure.store.reads import SqlReads, as_json
 from tenure.store.session_reads import SqlSessionReads
 from tenure.store.sql import Connection, Reader
+from tenure.store.sql_access import SqlAccessReads
 from tenure.store.sql_feedback import SqlFeedbackReads
 from tenure.store.sql_glance import SqlGlanceReads
 from tenure.store.sql_jobs import SqlJobReads
@@ -57,7 +58,7 @@ class Engine(Reader, Protocol):
 class _Reads(SqlSessionReads, SqlJobReads, SqlPredictorReads, SqlGlanceReads): ...
 
 
-class SqlStore(_Reads, SqlFeedbackReads, SqlRuleReads, SqlQualityReads):
+class SqlStore(_Reads, SqlFeedbackReads, SqlRuleReads, SqlQualityReads, SqlAccessReads):
     """Everything of the storage contract that needs nothing but SQL."""
 
     _engine: Engine

@@ -15,6 +15,7 @@ from tenure.store.base import Attribute, Change, FloatArray, Indexed, Near, Prob
 from tenure.store.index import Nearest
 from tenure.store.reads import SqlReads
 from tenure.store.sql import Connection
+from tenure.store.sql_access import SqlAccess
 from tenure.store.sql_feedback import SqlFeedback
 from tenure.store.sql_jobs import SqlJobs
 from tenure.store.sql_predictor import SqlPredictor
@@ -42,6 +43,7 @@ class SqlTransaction(
     SqlFeedback,
     SqlRules,
     SqlQuality,
+    SqlAccess,
 ):
     """The verbs of one transaction; reads see what was written before them."""
 
@@ -128,13 +130,7 @@ class SqlTransaction(
         row = self._new_row(self._values(memory))
         self.connection.execute(
             "INSERT INTO memory_stats VALUES (?, ?, ?, ?, ?)",
-            (
-                row,
-                self._scope(record.scope),
-                record.access_count,
-                _moment(record.last_accessed),
-                record.usefulness,
-            ),
+            (row, *self._stats(record)),
         )
         self._set_vectors(row, memory.vectors)
         self._index_words(row, memory)
@@ -161,13 +157,7 @@ class SqlTransaction(
         self.connection.execute(
             """UPDATE memory_stats SET scope = ?, access_count = ?, last_accessed = ?,
                 usefulness = ? WHERE row = ?""",
-            (
-                self._scope(record.scope),
-                record.access_count,
-                _moment(record.last_accessed),
-                record.usefulness,
-                row,
-            ),
+            (*self._stats(record), row),
         )
         if memory.vectors or not has_same_text:
             self.connection.execute("DELETE FROM memory_vectors WHERE row = ?", (row,))
@@ -189,6 +179,10 @@ class SqlTransaction(
         values["turn"] = codec.turn_number(source.turn) if source else None
         values["change"] = self._next_change(record.user)
         return values
+
+    def _stats(self, record: MemoryRecord) -> tuple[Any, ...]:
+        used = _moment(record.last_accessed)
+        return self._scope(record.scope), record.access_count, used, record.usefulness
 
     def _set_vectors(self, row: int, vectors: Mapping[str, FloatArray]) -> None:
         for name, vector in vectors.items():
@@ -284,18 +278,7 @@ class SqlTransaction(
             """INSERT INTO memory_history
                 (user, memory_id, operation, at, actor, action, why, before, other, other_id)
                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            (
-                record.user,
-                record.id,
-                change.operation,
-                moment_text(change.at),
-                change.actor,
-                change.action,
-                change.why,
-                _as_json(change.before),
-                _as_json(change.other),
-                change.other_id,
-            ),
+            entry_values(record, change),
         )
 
     def put_history(self, user: str, entries: Sequence[HistoryEntry]) -> None:
@@ -384,6 +367,22 @@ class SqlTransaction(
         if found is None:
             found = self.connection.execute(make, make_from).fetchone()
         return int(found[0])
+
+
+def entry_values(record: MemoryRecord, change: Change) -> tuple[Any, ...]:
+    """An entry of a memory's history, in the order of its columns."""
+    return (
+        record.user,
+        record.id,
+        change.operation,
+        moment_text(change.at),
+        change.actor,
+        change.action,
+        change.why,
+        _as_json(change.before),
+        _as_json(change.other),
+        change.other_id,
+    )
 
 
 def _moment(moment: datetime | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,12 @@ from tenure.store.base import (
     Transaction,
 )
 from tenure.store.candidates import Gathered, Gathering, Trait
-from tenure.store.engine import Engine
+from tenure.store.engine import Engine, side_files
+from tenure.store.features import sqlite_features
+from tenure.store.following import Following
 from tenure.store.index import MemoryIndex, Nearest
+from tenure.store.models import ModelRows
+from tenure.store.place import Place
 from tenure.store.reads import SqlReads
 from tenure.store.search import Ground
 from tenure.store.sql import Connection
@@ -42,11 +47,13 @@ class SqliteStore(SqlStore):
     """The storage contract on one SQLite file."""
 
     _engine: Engine
+    models: ModelRows | None = None
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         # Two names of one file must share one lock.
         self.path = path = Path(os.path.realpath(path))
+        self.place = Place(file=path)
         self._lock = backup.hold(path)
         try:
             self._engine = Engine(path)
@@ -154,6 +161,20 @@ class SqliteStore(SqlStore):
 
     def erase_traces(self) -> None:
         self._engine.erase_traces()
+
+    def size_bytes(self) -> int:
+        files = (self.path, *side_files(self.path))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def engine_name(self) -> str:
+        found = sqlite_features()
+        return f"SQLite {found.version}" + (" with FTS5" if found.has_full_text else "")
+
+    def follow(self, told: Callable[[], None]) -> Following | None:
+        return None
+
+    def turn(self, what: str) -> AbstractContextManager[bool]:
+        return nullcontext(True)
 
     def close(self) -> None:
         self._engine.close()

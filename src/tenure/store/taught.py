@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.store.engine import connect, translated
+from tenure.store.models import ModelRows
 from tenure.store.predictor import TaughtSession
 from tenure.store.reads import as_json
 from tenure.store.session_rows import moment
@@ -80,6 +81,8 @@ def _taught(row: Sequence[Any], candidates: Sequence[Sequence[Any]]) -> TaughtSe
 
 class StoreReader:
     """A store file opened by somebody who may only look: it cannot write even by mistake."""
+
+    models: ModelRows | None = None
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -22,19 +22,6 @@ class Retrieval:
     last_at: datetime
 
 
-class UpkeepVerbs(Protocol):
-    """What a transaction can do for upkeep."""
-
-    def add_retrievals(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
-        """Adds to the retrieval counts of memories; unknown ids are passed over."""
-
-    def put_merge_audit(self, user: str, entry: int, verdict: MergeVerdict, at: datetime) -> None:
-        """Notes what a person said about a merge, in place of what they said before."""
-
-    def expire(self, user: str, what: Keepsake, before: datetime, limit: int) -> int:
-        """Erases up to so many that are older, the oldest first; returns how many there were."""
-
-
 class UpkeepReads(Protocol):
     """What can be asked for upkeep, also within a transaction."""
 
@@ -52,3 +39,16 @@ class UpkeepReads(Protocol):
 
     def expirable(self, user: str, what: Keepsake, before: datetime) -> int:
         """How many an `expire` without limit would erase."""
+
+
+class UpkeepVerbs(UpkeepReads, Protocol):
+    """What a transaction can do for upkeep."""
+
+    def add_retrievals(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
+        """Adds to the retrieval counts of memories; unknown ids are passed over."""
+
+    def put_merge_audit(self, user: str, entry: int, verdict: MergeVerdict, at: datetime) -> None:
+        """Notes what a person said about a merge, in place of what they said before."""
+
+    def expire(self, user: str, what: Keepsake, before: datetime, limit: int) -> int:
+        """Erases up to so many that are older, the oldest first; returns how many there were."""

@@ -79,6 +79,10 @@ _SHAPES: Final = (
     ("groq_key", _shape(r"gsk_[A-Za-z0-9]{40,60}")),
     ("xai_key", _shape(r"xai-[A-Za-z0-9]{60,100}")),
     ("supabase_key", _shape(r"sb(?:p|_secret)_[A-Za-z0-9_]{30,60}")),
+    (
+        "tenure_token",
+        _shape(r"tenure_[a-z2-7]{2,1700}_[a-z2-7]{8}_(?P<value>[0-9a-f]{64})"),
+    ),
     ("age_key", _shape(r"AGE-SECRET-KEY-1[0-9A-Z]{58}")),
     (
         "jwt",

@@ -15,18 +15,19 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from tenure.errors import TenureError
-from tenure.web.auth import Caller, Guard, Visit
-from tenure.web.dashboard import OFFERED, PAGE_HEADERS, PAGES, refusal_page
+from tenure.flow.access import Claim
+from tenure.web.auth import Guard, Visit
+from tenure.web.dashboard import PAGE_HEADERS, PAGES, refusal_page
 from tenure.web.decode import decode_body, decode_query
 from tenure.web.door import DOOR_KEY
 from tenure.web.engine import Engine
+from tenure.web.grants import ANYONE, Grant
 from tenure.web.limits import Body, RateLimit, Receive, Workers
 from tenure.web.logs import Log
 from tenure.web.problems import (
     MEDIA_TYPE,
     BadRequest,
     Bug,
-    Forbidden,
     NoRoute,
     NotJson,
     Overloaded,
@@ -57,6 +58,7 @@ from tenure.web.routes import (
     rules,
     sessions,
     telemetry,
+    tokens,
 )
 from tenure.web.table import Call, Page, Route, Text
 
@@ -79,6 +81,7 @@ TABLE: tuple[Route, ...] = (
     *jobs.ROUTES,
     *logs.ROUTES,
     *telemetry.ROUTES,
+    *tokens.ROUTES,
     *quality.ROUTES,
     *library.ROUTES,
     *mcp.ROUTES,
@@ -103,7 +106,7 @@ class _Asked:
     started_ms: float
     # The path as the table writes it: what a caller made up does not belong into counters.
     path: str = ""
-    caller: Caller = "anyone"
+    grant: Grant = ANYONE
 
 
 class App:
@@ -143,15 +146,7 @@ class App:
         scope["app"] = self
         error: TenureError | None = None
         try:
-            asked.caller = self._guard.check(
-                Visit(
-                    scope[DOOR_KEY],
-                    scope["headers"],
-                    scope["query_string"],
-                    scope["path"] in self._public,
-                    scope["method"] in _READING,
-                )
-            )
+            asked.grant = await self._granted(scope)
             await self._router(scope, receive, partial(self._send, send, asked))
         except TenureError as known:
             error = known
@@ -166,6 +161,24 @@ class App:
             await self._refuse(error, asked, scope, receive, send)
         # The two know each other: without this every request would wait for the collector.
         del scope[_STATE_KEY]
+
+    async def _granted(self, scope: Scope) -> Grant:
+        """What whoever asks may do; what they only claim is looked up."""
+        found = self._guard.check(
+            Visit(
+                scope[DOOR_KEY],
+                scope["headers"],
+                scope["query_string"],
+                scope["path"] in self._public,
+                scope["method"] in _READING,
+            )
+        )
+        if not isinstance(found, Claim):
+            return found
+        token = await self._engine.tokens.redeem(found)
+        if token is None:
+            raise self._guard.wrong_secret()
+        return Grant.of(token)
 
     def refusal(self, address: bytes, is_kept: bool) -> bytes | None:
         """The answer to a request that is not even looked at; cheap, as it must be then."""
@@ -196,7 +209,7 @@ class App:
         """Runs the handler of a route and makes its reply."""
         asked: _Asked = request.scope[_STATE_KEY]
         asked.path = route.path
-        _demand_offered(asked.caller, route)
+        asked.grant.demand(route)
         if route.access == "login" and request.method == "HEAD":
             # Whatever looks at links before a person does must not use one up.
             raise WrongMethod("GET")
@@ -222,6 +235,7 @@ class App:
         """Everything that takes time, on a thread of its own: decode, do, encode."""
         call = Call(
             self._engine,
+            request.scope[_STATE_KEY].grant,
             request.path_params,
             decode_query(request.scope["query_string"], route.query),
             _decoded(raw, route),
@@ -283,6 +297,7 @@ class App:
                 path=asked.path,
                 status=status,
                 duration_ms=round(took, 3),
+                **({} if asked.grant.token_id is None else {"token": asked.grant.token_id}),
             )
         await send(message)
 
@@ -301,13 +316,6 @@ def _declared_bytes(scope: Scope) -> int | None:
 def _is_page(path: str) -> bool:
     """Whether somebody with a browser reads the answer."""
     return path == PAGES or path.startswith(f"{PAGES}/")
-
-
-def _demand_offered(caller: Caller, route: Route) -> None:
-    """A browser may do what its pages offer, and no more."""
-    is_plain = route.access in ("read", "write")
-    if caller == "dashboard" and not is_plain and (route.method, route.path) not in OFFERED:
-        raise Forbidden("the dashboard does not offer this", hint="use the command line")
 
 
 def _decoded(raw: bytes, route: Route) -> Any:

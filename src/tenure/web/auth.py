@@ -15,14 +15,14 @@ from typing import Literal
 from urllib.parse import parse_qsl
 
 from tenure.errors import SettingsError, TenureError
+from tenure.flow.access import Claim, read_claim
 from tenure.settings.home import TOKEN_NAME
 from tenure.store.engine import translate_system
 from tenure.web.dashboard import Logins
+from tenure.web.grants import ANYONE, DASHBOARD, OWNER, Grant
 from tenure.web.problems import BadRequest, Forbidden, TooMany, Unauthorized
 
 Door = Literal["socket", "tcp"]
-# owner: by token or socket. dashboard: a browser that was let in. anyone: nobody was asked.
-Caller = Literal["owner", "dashboard", "anyone"]
 Headers = Sequence[tuple[bytes, bytes]]
 TOKEN_BYTES = 32
 WRONG_TOKENS_PER_MINUTE = 20
@@ -42,17 +42,26 @@ def load_token(home: Path) -> tuple[str, bool]:
         return _new_token(path), True
     if not stat.S_ISREG(found.st_mode):
         raise SettingsError(f"{path} is not a plain file", hint="move it away; a new one is made")
-    token = path.read_text("ascii", errors="replace").strip()
-    private = not found.st_mode & 0o077 and found.st_uid == os.geteuid()
-    if private and len(token) == 2 * TOKEN_BYTES and token.isalnum():
-        return token, False
-    return _new_token(path), True
+    token = _private_token(path, found)
+    return (_new_token(path), True) if token is None else (token, False)
+
+
+def rotate_token(home: Path) -> str:
+    """A new token in the place of the old one, which a running daemon takes at once."""
+    return _new_token(home / TOKEN_NAME)
 
 
 def _new_token(path: Path) -> str:
     token = secrets.token_hex(TOKEN_BYTES)
     write_private(path, token + "\n")
     return token
+
+
+def _private_token(path: Path, found: os.stat_result) -> str | None:
+    """The token in a file, unless others could read it or it is none."""
+    token = path.read_text("ascii", errors="replace").strip()
+    private = not found.st_mode & 0o077 and found.st_uid == os.geteuid()
+    return token if private and len(token) == 2 * TOKEN_BYTES and token.isalnum() else None
 
 
 def write_private(path: Path, text: str) -> None:
@@ -98,18 +107,57 @@ class Visit:
         return [value for key, value in self.headers if key == name]
 
 
+class OwnToken:
+    """The owner's token, as its file has it now; of the token itself only a hash is kept."""
+
+    def __init__(self, token: str, file: Path | None = None) -> None:
+        # Comparing hashes of equal length gives nothing away.
+        self._digest = _digest(token.encode("ascii"))
+        self._file = file
+        self._seen: os.stat_result | None = None
+
+    def is_right(self, token: bytes) -> bool:
+        """Whether this is the owner's token."""
+        self._renew()
+        return hmac.compare_digest(_digest(token), self._digest)
+
+    def _renew(self) -> None:
+        """Takes a token that was put in place of the former one; what is none changes nothing."""
+        found = self._look()
+        if self._file is None or found is None or _mark(found) == _mark(self._seen):
+            return
+        try:
+            token = _private_token(self._file, found)
+        except OSError:
+            return
+        self._seen = found
+        if token is not None:
+            self._digest = _digest(token.encode("ascii"))
+
+    def _look(self) -> os.stat_result | None:
+        try:
+            found = None if self._file is None else os.stat(self._file, follow_symlinks=False)
+        except OSError:
+            return None
+        return found if found is not None and stat.S_ISREG(found.st_mode) else None
+
+
+def _mark(found: os.stat_result | None) -> tuple[int, ...]:
+    """What is another one when a file was replaced or written."""
+    return () if found is None else (found.st_ino, found.st_mtime_ns, found.st_mode, found.st_uid)
+
+
 class Guard:
     """Checks every request before anything else is done with it."""
 
     def __init__(
         self,
-        token: str,
+        token: str | OwnToken,
         hosts: frozenset[str],
         now_ms: Callable[[], float],
         logins: Logins,
     ) -> None:
-        # Only a hash is kept: comparing hashes of equal length gives nothing away.
-        self._digest = _digest(token.encode("ascii"))
+        self._own = OwnToken(token) if isinstance(token, str) else token
         self._hosts = {host.encode("ascii") for host in hosts}
         self._origins = {b"http://" + host for host in self._hosts}
         self._origins |= {b"https://" + host for host in self._hosts}
@@ -117,16 +165,16 @@ class Guard:
         self._logins = logins
         self._wrong: deque[float] = deque(maxlen=WRONG_TOKENS_PER_MINUTE)
 
-    def check(self, visit: Visit) -> Caller:
-        """Who it is, or what is wrong with a request; the order never depends on the token."""
+    def check(self, visit: Visit) -> Grant | Claim:
+        """Who it is, or claims to be, or what is wrong; the order never depends on the token."""
         if visit.door == "tcp":
             self._check_host(visit)
         self._check_origin(visit)
         _refuse_token_in_url(visit.query_string)
         if visit.door == "socket":
-            return "owner"
+            return OWNER
         if visit.is_public:
-            return "anyone"
+            return ANYONE
         return self._checked_caller(visit)
 
     def _check_host(self, visit: Visit) -> None:
@@ -144,19 +192,19 @@ class Guard:
         if foreign or any(site not in _OWN_FETCHES for site in sites):
             raise Forbidden("requests from other web pages are refused")
 
-    def _checked_caller(self, visit: Visit) -> Caller:
+    def _checked_caller(self, visit: Visit) -> Grant | Claim:
         given = visit.all(b"authorization")
         if not given:
             return self._checked_cookie(visit)
         if len(given) != 1:
             raise Unauthorized
         scheme, _, token = given[0].partition(b" ")
-        right = hmac.compare_digest(_digest(token.strip()), self._digest)
-        if right and scheme.lower() == b"bearer":
-            return "owner"
-        raise self._wrong_secret()
+        is_own, claim = self._own.is_right(token.strip()), read_claim(token.strip())
+        if scheme.lower() == b"bearer" and (is_own or claim is not None):
+            return OWNER if is_own or claim is None else claim
+        raise self.wrong_secret()
 
-    def _checked_cookie(self, visit: Visit) -> Caller:
+    def _checked_cookie(self, visit: Visit) -> Grant:
         """A browser sends its cookie whoever made it ask, so that more is wanted for a change."""
         found = [
             secret
@@ -166,19 +214,20 @@ class Guard:
         if not found:
             raise Unauthorized
         if not any(self._logins.knows(secret) for secret in found):
-            raise self._wrong_secret()
+            raise self.wrong_secret()
         is_own_page = visit.all(b"origin") or b"same-origin" in visit.all(b"sec-fetch-site")
         if not visit.is_reading and not is_own_page:
             raise Forbidden("only the dashboard's own pages may change something")
-        return "dashboard"
+        return DASHBOARD
 
-    def _wrong_secret(self) -> TenureError:
+    def wrong_secret(self) -> TenureError:
+        """What somebody is told who does not know a secret; whoever guesses has to wait."""
         now = self._now_ms()
         full = len(self._wrong) == WRONG_TOKENS_PER_MINUTE
         if full and now - self._wrong[0] < _MINUTE_MS:
             return TooMany(
                 f"more than {WRONG_TOKENS_PER_MINUTE} wrong tokens in a minute",
-                hint="read the token from the data folder",
+                hint="ask for a token that still opens",
             )
         self._wrong.append(now)
         return Unauthorized()

@@ -21,13 +21,19 @@ SECRET_BYTES = 32
 # What its pages offer beyond reading and writing memories; the rest needs the owner's token.
 OFFERED = frozenset(
     {
+        ("GET", "/api/tokens"),
         ("POST", "/api/feedback"),
         ("POST", "/api/feedback/{id}/complete"),
         ("POST", "/api/memories/{id}/confirm"),
+        ("POST", "/api/predictor/calibration"),
         ("POST", "/api/predictor/train"),
         ("POST", "/api/predictor/rollback"),
         ("POST", "/api/predictor/enable"),
         ("POST", "/api/predictor/disable"),
+        ("POST", "/api/quality/janitor"),
+        ("POST", "/api/rules/{id}/approve"),
+        ("POST", "/api/rules/{id}/retire"),
+        ("POST", "/api/rules/{id}/undo"),
     }
 )
 # What is beyond is forgotten, the oldest first.

@@ -10,9 +10,13 @@ from tenure.memory import Memory
 from tenure.settings import Settings
 from tenure.settings.home import LOG_NAME
 from tenure.types import EveryScope
+from tenure.web.confined import Confined
 from tenure.web.dashboard import Dashboard, Logins, own_address, read_files
 from tenure.web.echoes import Echoes
+from tenure.web.grants import Grant
 from tenure.web.live import Live, file_number
+from tenure.web.table import Scoped
+from tenure.web.tokens import Tokens
 
 
 class Engine:
@@ -29,32 +33,39 @@ class Engine:
         self.settings = settings
         self.world = self._memory.services.world
         self.observer = self._memory.services.observer
+        self.tokens = Tokens(self._memory.services)
         self.echoes = Echoes(self.world.monotonic_ms)
         logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
         self.dashboard = Dashboard(own_address(url), logins, read_files())
-        self.live = Live(self._numbers)
+        self.live = Live(self._numbers, self._memory.services.store.follow)
         self.started_at: datetime = self.world.now()
         self._started_ms = self.world.monotonic_ms()
 
-    def view(
-        self,
-        user: str | None,
-        agent: str | None,
-        project: str | None,
-        *,
-        everywhere: bool = False,
-    ) -> Memory:
-        """The memory for one scope.
+    def view(self, grant: Grant, named: Scoped, *, everywhere: bool = False) -> Memory:
+        """The memory for the scope that a request names, as far as whoever asks may go.
 
-        A request that names neither agent nor project is the owner's own, and its ids may name
-        any memory of the user; otherwise ids keep to the scope as searches do. With `everywhere`
-        searches see all of the user's too.
+        One that names neither agent nor project is a person's, and its ids may name any memory of
+        the user; otherwise ids keep to the scope as searches do. With `everywhere` searches see
+        all of the user's too.
         """
+        user, agent, project = grant.scope(
+            named.user, named.agent, named.project, everywhere=everywhere
+        )
         is_own = agent is None and project is None
         found = self._memory.view(user, agent, project, everywhere=everywhere or is_own)
         if everywhere:
             found.scope = EveryScope(found.scope.user)
-        return found
+        return Confined.of(found, grant) if grant.is_narrow else found
+
+    def agents_view(
+        self, grant: Grant, named: Scoped, *, actor: str, any_id: bool = False
+    ) -> Memory:
+        """The memory for an agent or a program: ids keep to the scope unless all are asked for."""
+        user, agent, project = grant.scope(
+            named.user, named.agent, named.project, everywhere=any_id
+        )
+        found = self._memory.view(user, agent, project, everywhere=any_id, actor=actor)
+        return Confined.of(found, grant) if grant.is_narrow else found
 
     def _numbers(self) -> dict[str, int]:
         """By topic a number that is another one once something happened."""
@@ -70,4 +81,5 @@ class Engine:
 
     def close(self) -> None:
         """Finishes what is under way and lets go of the store."""
+        self.tokens.close()
         self._memory.close()

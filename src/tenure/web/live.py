@@ -13,12 +13,15 @@ import msgspec
 from starlette.responses import Response
 
 from tenure.errors import TenureError
+from tenure.store.following import Following
 from tenure.web.door import HANG_UP_KEY
 from tenure.web.limits import Receive
 from tenure.web.problems import Overloaded
 
 CLIENT_LIMIT = 8
 LOOK_EVERY_S = 1.0
+# Where the store tells when there is something to see: to be sure.
+SURE_EVERY_S = 15.0
 # A burst of writes is told as one.
 CALM_S = 0.1
 HEARTBEAT_S = 15.0
@@ -29,6 +32,7 @@ STREAM_LIFE_S = 600.0
 RETRY_MS = 1_000
 MEDIA_TYPE = "text/event-stream; charset=utf-8"
 Look = Callable[[], Mapping[str, int]]
+Follow = Callable[[Callable[[], None]], Following | None]
 
 
 class Reader:
@@ -68,8 +72,10 @@ class Reader:
 class Live:
     """The readers, and who looks for them whether something changed."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Look, follow: Follow = lambda told: None) -> None:
+        """`look` must not write anything: whoever writes is told about, and looked for again."""
         self._look = look
+        self._follow = follow
         self._readers: set[Reader] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudged = asyncio.Event()
@@ -112,11 +118,19 @@ class Live:
             reader.end()
 
     async def _watching(self) -> None:
+        following = self._follow(self.nudge)
+        try:
+            await self._tell_changes(LOOK_EVERY_S if following is None else SURE_EVERY_S)
+        finally:
+            if following is not None:
+                following.close()
+
+    async def _tell_changes(self, look_every_s: float) -> None:
         known = await self._looked({})
         self._seen.set()
         while self._readers:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
+                async with asyncio.timeout(look_every_s):
                     await self._nudged.wait()
                 await asyncio.sleep(CALM_S)
             self._nudged.clear()

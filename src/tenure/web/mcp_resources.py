@@ -17,6 +17,7 @@ from tenure.memory import Memory
 from tenure.store.sessions import SessionRecord
 from tenure.text.fence import harmless
 from tenure.types import MemoryRecord
+from tenure.web.confined import sees_session
 from tenure.web.mcp_text import CUT_CHARS, block, entry, line, memory_out, title
 
 PAGE_COUNT = 50
@@ -37,7 +38,8 @@ def listing(memory: Memory, cursor: object) -> Json:
     sessions = memory.services.store.sessions(
         scope.user, PAGE_COUNT, project=scope.project, before=after or None
     )
-    page: Json = {"resources": [_session_listed(one) for one in sessions]}
+    seen = (one for one in sessions if sees_session(memory, one.agent, one.project))
+    page: Json = {"resources": [_session_listed(one) for one in seen]}
     if len(sessions) == PAGE_COUNT:
         page["nextCursor"] = _cursor(_SESSIONS, sessions[-1].key)
     return page
@@ -89,7 +91,8 @@ def _memory_text(memory: Memory, memory_id: str) -> str:
 def _session_text(memory: Memory, key: str) -> str:
     store, user = memory.services.store, memory.scope.user
     session = known_session(memory.services, memory.scope, key)
-    if memory.scope.project is not None and session.project != memory.scope.project:
+    is_seen = sees_session(memory, session.agent, session.project)
+    if memory.scope.project not in (None, session.project) or not is_seen:
         raise NotFound("it is a session of another project")
     ended = "" if session.ended_at is None else f", ended {moment_text(session.ended_at)}"
     lines = [

@@ -18,6 +18,7 @@ from tenure.mcp.table import BY_NAME, SEARCH_LIMIT
 from tenure.memory import Memory
 from tenure.store.sessions import SessionRecord
 from tenure.text.fence import harmless
+from tenure.web.confined import demand_session
 from tenure.web.mcp_text import CUT_CHARS, block, entry, harmless_all, line, memory_out
 from tenure.web.routes.entities import described
 
@@ -265,6 +266,7 @@ _TOOLS: Mapping[str, Callable[[Caller, Json], Told]] = MappingProxyType(
 def _session_of_code(caller: Caller, code: str) -> SessionRecord:
     memory = caller.memory
     found = memory.services.store.session_of_code(memory.scope.user, code)
+    demand_session(memory, found.key)
     return known_session(memory.services, memory.scope, found.key)
 
 
@@ -275,6 +277,7 @@ def _session(caller: Caller, code: str | None, key: str | None) -> SessionRecord
     memory = caller.memory
     for known in (key,) if key is not None else caller.session_keys:
         try:
+            demand_session(memory, known)
             return known_session(memory.services, memory.scope, known)
         except TenureError:
             if key is not None:

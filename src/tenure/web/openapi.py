@@ -68,6 +68,7 @@ def _operation(route: Route, known: dict[Any, Any], components: dict[str, Any]) 
         "operationId": f"{route.method.lower()}_{noun}_{name}",
         "summary": route.summary,
         "x-access": route.access,
+        "x-reach": route.reach,
         "parameters": [*_in_path(route), *_in_query(components[_name(known[route.query])])],
         "responses": {"200": _reply(route, known), "default": _problem(known)},
     }

@@ -38,8 +38,9 @@ class Unauthorized(TenureError):
 
     def __init__(self) -> None:
         super().__init__(
-            "this needs the daemon's token",
-            hint="send `Authorization: Bearer TOKEN`; it is in the file `token` of the data folder",
+            "this needs a token",
+            hint="send `Authorization: Bearer TOKEN`: one of `tenure token create`, or the owner's,"
+            " which is in the file `token` of the data folder",
         )
 
 

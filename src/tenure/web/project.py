@@ -38,6 +38,13 @@ def project_of(cwd: str | None, home: str | None = None) -> str | None:
     return None if place in nowhere or place == place.parent else _name(place)
 
 
+def folder_name(cwd: str | None) -> str | None:
+    """The name of a folder on somebody else's machine, taken by its path alone."""
+    if not cwd or not os.path.isabs(cwd) or len(cwd) > _PATH_LIMIT_CHARS:
+        return None
+    return _name(PurePath(cwd))
+
+
 def _main_folder(folder: PurePath, marker: str) -> PurePath:
     """The repository's own folder: a worktree has a file that points to it."""
     if not os.path.isfile(marker):

@@ -22,10 +22,11 @@ import uvicorn
 from tenure import __version__
 from tenure.codec import moment_text
 from tenure.flow.predictor import PREDICTOR_STEPS
+from tenure.opening import settings_place
 from tenure.settings import Settings, prepare_home
-from tenure.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME
+from tenure.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME
 from tenure.web.app import TABLE, App
-from tenure.web.auth import Guard, load_token, write_private
+from tenure.web.auth import Guard, OwnToken, load_token, write_private
 from tenure.web.door import Connection
 from tenure.web.engine import Engine
 from tenure.web.heap import Heap
@@ -65,13 +66,14 @@ def serve(plan: Plan) -> bool:
     settings = plan.settings
     prepared = prepare_home(settings.home)
     since = moment_text(World().now())
-    store = settings.store_file
+    file = settings_place(settings).file
     heap = Heap()
     heap.keep_together()
     with contextlib.ExitStack() as stack:
         stack.enter_context(held(settings.home / LOCK_NAME, str(settings.home), since))
-        # The store may lie elsewhere, where another data folder's daemon could serve it too.
-        stack.enter_context(held(store.with_name(store.name + ".daemon"), str(store), since))
+        if file is not None:
+            # It may lie elsewhere, where another data folder's daemon could serve it too.
+            stack.enter_context(held(file.with_name(file.name + ".daemon"), str(file), since))
         doors = stack.enter_context(open_doors(settings, plan.allow_hosts))
         log = Log(settings.home / LOG_NAME, settings.daemon.log_level, plan.stream)
         stack.callback(log.close)
@@ -79,7 +81,8 @@ def serve(plan: Plan) -> bool:
         stack.callback(engine.close)
         engine.observer.listen(partial(_heard, engine, log))
         token, is_new = load_token(settings.home)
-        guard = Guard(token, doors.hosts, engine.world.monotonic_ms, engine.dashboard.logins)
+        own = OwnToken(token, settings.home / TOKEN_NAME)
+        guard = Guard(own, doors.hosts, engine.world.monotonic_ms, engine.dashboard.logins)
         app = App(engine, guard, log, plan.table)
 
         # Most of what there is now stays for good: no collection need look at it again, and a

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from tenure.web.project import folder_name, project_of
+
 if TYPE_CHECKING:
     from tenure.memory import Memory
     from tenure.web.auth import Door
     from tenure.web.engine import Engine
+    from tenure.web.grants import Grant
 
 Method = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
 # health: alive or not, no token. read and write: memories. hooks: what harnesses call.
 # admin: what cannot be undone or concerns the daemon itself. login: how a browser gets in.
 Access = Literal["health", "read", "write", "hooks", "admin", "login"]
+# scope: keeps to an agent and a project. user: all of a user's. daemon: the daemon itself or
+# everybody's, which is for its owner alone, whatever token somebody has.
+Reach = Literal["scope", "user", "daemon"]
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -55,6 +61,7 @@ class Call:
     """One request, decoded: everything a handler may look at."""
 
     engine: Engine
+    grant: Grant
     path: Mapping[str, str]
     query: Any
     body: Any
@@ -66,9 +73,34 @@ class Call:
     def memory(self) -> Memory:
         """The memory for the scope that the request names in its body, else in its query."""
         named = next((part for part in (self.body, self.query) if hasattr(part, "user")), Scoped())
-        return self.engine.view(
+        return self.view(
             named.user, named.agent, named.project, everywhere=getattr(named, "everywhere", False)
         )
+
+    def view(
+        self,
+        user: str | None,
+        agent: str | None = None,
+        project: str | None = None,
+        *,
+        everywhere: bool = False,
+    ) -> Memory:
+        """The memory for a scope, as whoever asks may use it; other names than theirs are refused.
+
+        One that names neither agent nor project is a person's, and its ids may name any memory of
+        the user. With `everywhere` searches see all of the user's too.
+        """
+        named = Scoped(user=user, agent=agent, project=project)
+        return self.engine.view(self.grant, named, everywhere=everywhere)
+
+    def project(self, named: str | None, cwd: str | None) -> str | None:
+        """The project that a request names or its token has, else that of its working directory.
+
+        A token's holder may be anywhere: their folders are not looked for on this machine.
+        """
+        if named is not None or self.grant.project is not None:
+            return named
+        return folder_name(cwd) if self.grant.caller == "token" else project_of(cwd)
 
 
 Handler = Callable[[Call], object]
@@ -82,6 +114,7 @@ class Route:
     path: str
     handler: Handler
     access: Access
+    reach: Reach
     summary: str
     # The types of what comes in and goes out; a body of None means that there is none, and one of
     # bytes is handed over as it came.

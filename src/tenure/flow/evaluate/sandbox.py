@@ -98,12 +98,12 @@ class Sandbox:
     services: Services
 
     def __post_init__(self) -> None:
-        path = self.services.store.path
-        place = Path(tempfile.gettempdir()).resolve()
-        inside = path.resolve().parent
-        if not (inside.name.startswith(_PREFIX) and inside.parent == place):
+        place = self.services.store.place
+        inside = Path() if place.file is None else place.file.resolve().parent
+        is_ours = inside.name.startswith(_PREFIX)
+        if not is_ours or inside.parent != Path(tempfile.gettempdir()).resolve():
             raise Conflict(
-                f"{path} is no throw-away copy, so nothing is measured on it",
+                f"{place.name} is no throw-away copy, so nothing is measured on it",
                 hint="make one with tenure.flow.evaluate.sandbox.copied",
             )
 

@@ -3,56 +3,115 @@
 The tenant is the one a statement names itself, by `user = ?` or `:user`; statements that go by
 numbers alone run for the tenant that was named before them in the same transaction, and are
 refused where there is none. Row-level security keeps everything else out of sight.
+
+Everything a connection needs is said in the first message of its transaction and ends with it: a
+pooler that hands out another connection for every transaction (pgbouncer) is as good as none.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tenure.errors import InputError, StorageError
+from tenure.store import sql
 from tenure.store.postgres.tenancy import APP, SETTING, STEWARD
 from tenure.store.postgres.translate import Statement, rows_by_tenant, translate
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
-    from psycopg import RawCursor
+    from psycopg import Cursor, Pipeline, RawCursor
+    from psycopg.adapt import Dumper
 
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
+# Who listens here is told that something was written, and nothing else.
+CHANNEL = "tenure"
+NUL_REFUSED = "PostgreSQL cannot store a text with a NUL character in it"
+# What a tenant's row counts; whoever writes for the tenant gets it with the lock.
+COUNTED = (
+    *("change", "purge", "learned", "row", "event", "action"),
+    *("document_count", "token_count"),
+)
+# A tenant, None where all are concerned, and a table.
+Changed = tuple[str | None, str]
+# After an error every statement that was sent already says that it was not run; these reports
+# come in so many heaps at most.
+_LATE_ERRORS = 5
+# The driver waits for ever for a message of a megabyte that it sent without waiting.
+_PIPELINED_SIZE = 100_000
 _NO_TENANT = "a statement on tenants' tables named no tenant"
+
+
+class Answer:
+    """What a statement brought; one that was only sent is waited for when somebody looks."""
+
+    def __init__(self, cursor: RawCursor[Any], settle: Callable[[], None]) -> None:
+        self._cursor = cursor
+        self._settle = settle
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+        self._settle()
+        return self._cursor.rowcount
+
+    def fetchone(self) -> Any:
+        """The next row, None after the last."""
+        self._settle()
+        return self._cursor.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
+        self._settle()
+        return self._cursor.fetchall()
+
+    def fetchmany(self, size: int, /) -> list[Any]:
+        """The next few rows."""
+        self._settle()
+        return self._cursor.fetchmany(size)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows that are left, one by one."""
+        self._settle()
+        return iter(self._cursor)
 
 
 class TenantConnection:
     """A connection for the length of one transaction, which begins with the first statement."""
 
-    def __init__(self, raw: RawConnection[Any], begin: str) -> None:
+    _ROLE = APP
+
+    def __init__(self, raw: RawConnection[Any], *begin: str) -> None:
+        """`begin` is what the first message says before it takes its role."""
         self._raw = raw
         self._begin = begin
         self._has_begun = False
         self._is_across = False
         self.tenant: str | None = None
 
-    def execute(self, statement: str, values: Any = (), /) -> RawCursor[Any]:
+    def execute(self, statement: str, values: Any = (), /) -> sql.Cursor:
         """Runs a statement with `?` or `:name` in place of its values."""
         plan = translate(statement)
         bound = _bound(plan, plan.values(values))
         self._enter(plan, None if plan.tenant_at is None else bound[plan.tenant_at])
-        cursor = self._cursor()
+        cursor = self._cursor(plan, is_long=_size(bound) > _PIPELINED_SIZE)
         cursor.execute(plan.text.encode(), bound)
-        return cursor
+        return self._answer(cursor)
 
-    def executemany(self, statement: str, rows: Iterable[Any], /) -> RawCursor[Any]:
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql.Cursor:
         """Runs a statement once for every row of values, without waiting in between."""
         plan = translate(statement)
-        cursor = self._cursor()
         bound = [_bound(plan, plan.values(row)) for row in rows]
+        cursor = self._raw_cursor()
         for tenant, some in rows_by_tenant(plan, bound):
             self._enter(plan, tenant)
+            cursor = self._cursor(plan)
             cursor.executemany(plan.text.encode(), some)
-        return cursor
+        return self._answer(cursor)
 
     @contextlib.contextmanager
     def across(self) -> Iterator[None]:
@@ -63,19 +122,35 @@ class TenantConnection:
         self._is_across = False
         self._say(f"SET LOCAL ROLE {APP}")
 
+    def adapt(self, kind: type, dumper: type[Dumper]) -> None:
+        """Teaches the connection how values of a kind are sent."""
+        self._raw.adapters.register_dumper(kind, dumper)
+
     def commit(self) -> None:
         """Ends the transaction, if it ever began."""
         if self._has_begun:
-            self._has_begun = False
             self._raw.execute(b"COMMIT")
+            self._has_begun = False
 
     def rollback(self) -> None:
-        """Takes everything back; a connection that is lost has done so by itself."""
+        """Takes everything back; a connection that is lost, or does not obey, is let go of."""
+        import psycopg
+
         if self._has_begun and not self._raw.closed:
             self._has_begun = False
-            self._raw.execute(b"ROLLBACK")
+            try:
+                self._raw.execute(b"ROLLBACK")
+            except psycopg.Error:
+                self._raw.close()
 
-    def _cursor(self) -> RawCursor[Any]:
+    def _cursor(self, plan: Statement, *, is_long: bool = False) -> RawCursor[Any]:
+        """A cursor for the next statement."""
+        return self._raw_cursor()
+
+    def _answer(self, cursor: RawCursor[Any]) -> sql.Cursor:
+        return cursor
+
+    def _raw_cursor(self) -> RawCursor[Any]:
         from psycopg import RawCursor
         from psycopg.pq import Format
 
@@ -91,48 +166,169 @@ class TenantConnection:
         if not isinstance(wanted, str) or not wanted:
             raise StorageError(_NO_TENANT, hint="this is a mistake in Tenure; please report it")
         if wanted != self.tenant:
-            self._say(*self._entrance(wanted))
+            self._go_to(wanted)
             self.tenant = wanted
 
-    def _entrance(self, tenant: str) -> tuple[str, ...]:
-        """The statements that lead into a tenant's rows."""
-        from psycopg import sql
+    def _go_to(self, tenant: str) -> None:
+        """Leads into a tenant's rows."""
+        self._say(f"SET LOCAL {SETTING} = {self._quoted(tenant)}")
 
-        return (f"SET LOCAL {SETTING} = {sql.quote(tenant, self._raw)}",)
+    def _quoted(self, text: str) -> str:
+        from psycopg.sql import quote
 
-    def _say(self, *statements: str) -> None:
-        """Statements of ours, all in one message; the transaction begins with the first of all."""
-        told = statements if self._has_begun else (self._begin, *self._greeting(), *statements)
-        if told:
+        return quote(text, self._raw)
+
+    def _say(self, *statements: str) -> Cursor[Any] | None:
+        """Statements of ours, all in one message; the transaction begins with the first of all.
+
+        Returns what the last one brought.
+        """
+        if not self._has_begun:
+            statements = (*self._begin, f"SET LOCAL ROLE {self._ROLE}", *statements)
             self._has_begun = True
-            self._raw.execute("; ".join(told).encode(), prepare=False)
+        return self._said(statements) if statements else None
 
-    def _greeting(self) -> tuple[str, ...]:
-        return ()
-
-
-class WritingConnection(TenantConnection):
-    """Holds a tenant's own row from the first statement on: its writers wait for each other."""
-
-    def _entrance(self, tenant: str) -> tuple[str, ...]:
-        from psycopg import sql
-
-        name = sql.quote(tenant, self._raw)
-        return (
-            *super()._entrance(tenant),
-            f'INSERT INTO tenants ("user") VALUES ({name}) ON CONFLICT DO NOTHING',  # noqa: S608
-            f'SELECT 1 FROM tenants WHERE "user" = {name} FOR UPDATE',  # noqa: S608
-        )
+    def _said(self, statements: Sequence[str]) -> Cursor[Any]:
+        cursor = self._raw.execute("; ".join(statements).encode(), prepare=False)
+        while cursor.nextset():
+            pass
+        return cursor
 
 
 class StewardConnection(TenantConnection):
     """Asks about all tenants together, as the role that may see no text of theirs."""
 
+    _ROLE = STEWARD
+
     def _enter(self, plan: Statement, tenant: Any) -> None:
         self._say()
 
-    def _greeting(self) -> tuple[str, ...]:
-        return (f"SET LOCAL ROLE {STEWARD}",)
+
+class WritingConnection(TenantConnection):
+    """Holds a tenant's own row from the first statement on: its writers wait for each other.
+
+    Changes are sent without waiting for what they bring. Whoever asks for an answer, and the end
+    of the transaction, waits for all of them, in their order; an error of any of them is raised
+    there, and nothing after it has happened.
+    """
+
+    def __init__(self, rings: Callable[[], bool], raw: RawConnection[Any], *begin: str) -> None:
+        """`rings` is asked, before a commit that changes something, whether it is to say so."""
+        super().__init__(raw, *begin)
+        self._rings = rings
+        self._pipelined: AbstractContextManager[Pipeline] | None = None
+        self._pipeline: Pipeline | None = None
+        # What was sent and may have changed something, and what is known to have.
+        self._sent: list[tuple[RawCursor[Any], Changed]] = []
+        self._changed: set[Changed] = set()
+        self._counts: dict[str, tuple[int, ...]] = {}
+        # What has to be done before the next statement of anybody else.
+        self.ahead: Callable[[], None] | None = None
+
+    def execute(self, statement: str, values: Any = (), /) -> sql.Cursor:
+        self._catch_up()
+        return super().execute(statement, values)
+
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql.Cursor:
+        self._catch_up()
+        return super().executemany(statement, rows)
+
+    def _catch_up(self) -> None:
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None:
+            ahead()
+
+    @contextlib.contextmanager
+    def across(self) -> Iterator[None]:
+        self._catch_up()
+        with super().across():
+            yield
+
+    def counts_of(self, tenant: str) -> tuple[int, ...]:
+        """What a tenant's row counts, as it was when this transaction came to it."""
+        if tenant not in self._counts:
+            self._go_to(tenant)
+            self.tenant = tenant
+        return self._counts[tenant]
+
+    def changes(self) -> set[Changed]:
+        """The tables that were changed, or may have been, each with its tenant."""
+        return self._changed | {changed for _, changed in self._sent}
+
+    def settle(self) -> None:
+        """Waits for the answers to all that was sent."""
+        if self._pipeline is None:
+            return
+        self._pipeline.sync()
+        self._changed |= {changed for cursor, changed in self._sent if cursor.rowcount}
+        self._sent.clear()
+
+    def commit(self) -> None:
+        if not self._has_begun:
+            return
+        if self.changes() and self._rings():
+            self._say(f"NOTIFY {CHANNEL}")
+        self._say("COMMIT")
+        if self._pipelined is not None:
+            self.settle()
+            self._leave_pipeline()
+        self._has_begun = False
+
+    def rollback(self) -> None:
+        import psycopg
+
+        # What comes in late is of no interest any more: why it all ends has been raised.
+        for _ in range(_LATE_ERRORS):
+            with contextlib.suppress(psycopg.Error):
+                if self._pipeline is not None:
+                    self._pipeline.sync()
+                break
+        with contextlib.suppress(psycopg.Error):
+            self._leave_pipeline()
+        super().rollback()
+
+    def _leave_pipeline(self) -> None:
+        held, self._pipelined, self._pipeline = self._pipelined, None, None
+        if held is not None:
+            held.__exit__(None, None, None)
+
+    def _cursor(self, plan: Statement, *, is_long: bool = False) -> RawCursor[Any]:
+        cursor = self._raw_cursor()
+        if is_long:
+            self.settle()
+            self._leave_pipeline()
+        if plan.changes:
+            whose = None if self._is_across else self.tenant
+            self._sent.append((cursor, (whose, plan.changes)))
+            if self._pipelined is None and not plan.is_answered and not is_long:
+                self._pipelined = self._raw.pipeline()
+                self._pipeline = self._pipelined.__enter__()
+        return cursor
+
+    def _answer(self, cursor: RawCursor[Any]) -> sql.Cursor:
+        return cursor if self._pipeline is None else Answer(cursor, self.settle)
+
+    def _go_to(self, tenant: str) -> None:
+        name = self._quoted(tenant)
+        row = self._say(
+            f"SET LOCAL {SETTING} = {name}",
+            f'INSERT INTO tenants ("user") VALUES ({name}) ON CONFLICT DO NOTHING',  # noqa: S608
+            f'SELECT {", ".join(COUNTED)} FROM tenants WHERE "user" = {name} FOR UPDATE',  # noqa: S608
+        )
+        if row is not None and tenant not in self._counts:
+            self.settle()
+            self._counts[tenant] = row.fetchone() or ()
+
+    def _said(self, statements: Sequence[str]) -> Cursor[Any]:
+        if self._pipelined is None:
+            return super()._said(statements)
+        # Nobody waits in between here, but each is a message of its own.
+        return [self._raw.execute(text.encode(), prepare=False) for text in statements][-1]
+
+
+def _size(values: Iterable[Any]) -> int:
+    """About how long the message with these values gets."""
+    return sum(len(value) for value in values if isinstance(value, Sized))
 
 
 def _bound(plan: Statement, values: list[Any]) -> list[Any]:
@@ -143,7 +339,7 @@ def _bound(plan: Statement, values: list[Any]) -> list[Any]:
         elif at in plan.lists and value is not None:
             values[at] = json.loads(value)
         elif isinstance(value, str) and "\0" in value:
-            if plan.is_change:
+            if plan.changes:
                 raise InputError("PostgreSQL cannot store a text with a NUL character in it")
             # Nothing that is stored has one, so nothing is found by this either.
             values[at] = value.replace("\0", "\ufffd")

@@ -7,9 +7,11 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenure.errors import Busy, MissingExtra, SchemaTooNew, StorageError
+from tenure.store.postgres.bell import Bell
 from tenure.store.postgres.connection import (
     READ,
     WRITE,
@@ -18,23 +20,22 @@ from tenure.store.postgres.connection import (
     WritingConnection,
 )
 from tenure.store.postgres.errors import translate_error
+from tenure.store.postgres.pool import Pool
 from tenure.store.postgres.schema import MIGRATIONS, SCHEMA
-from tenure.store.postgres.tenancy import APP
 from tenure.store.sql import Connection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
 
 T = TypeVar("T")
-Work = Callable[[TenantConnection], T]
+C = TypeVar("C", bound=TenantConnection)
 
 CONNECTION_LIMIT = 16
-CONNECTION_WAIT_S = 10.0
-CONNECT_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_MS = 60_000
 LOCK_TIMEOUT_MS = 30_000
 WRITE_ATTEMPTS = 5
 _BACKOFF_S = 0.02
+_TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 SERVER_VERSION_MIN = 150_000
 VECTOR_VERSION_MIN = (0, 8)
 
@@ -55,7 +56,6 @@ def demand_driver() -> None:
     """Says what to install when the driver is missing."""
     try:
         import psycopg  # noqa: F401
-        import psycopg_pool  # noqa: F401
     except ImportError as error:
         raise MissingExtra(
             "PostgreSQL needs its driver", hint="pip install 'tenure[postgres]'"
@@ -155,43 +155,31 @@ def _demand_vector(raw: RawConnection[Any]) -> None:
         )
 
 
-def _configure(raw: RawConnection[Any]) -> None:
-    """What every connection of ours needs; the login's own rights are laid down here."""
-    # Without the role nothing is set: every statement then fails, none goes over a wall.
-    raw.execute(
-        f"SET search_path = {_path(raw)}; SET statement_timeout = {STATEMENT_TIMEOUT_MS}; "
-        f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET ROLE {APP}".encode()
+def _settings(raw: RawConnection[Any]) -> tuple[str, ...]:
+    """What every transaction of ours begins with, before it takes its role."""
+    return (
+        f"SET LOCAL search_path = {_path(raw)}",
+        f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}",
+        f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}",
     )
 
 
 class Engine:
     """All connections to one database; any number of daemons may have one each."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, connection_limit: int = CONNECTION_LIMIT) -> None:
         demand_driver()
-        import psycopg
-        from psycopg_pool import ConnectionPool
-
         self._pid = os.getpid()
         self._closed = False
-        with translated():
-            with psycopg.connect(
-                url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
-            ) as connection:
-                migrate(connection)
-                info = connection.info
-                self.name = f"{info.host or 'localhost'}/{info.dbname}"
-            self._pool = ConnectionPool(
-                url,
-                min_size=1,
-                max_size=CONNECTION_LIMIT,
-                timeout=CONNECTION_WAIT_S,
-                kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT_S},
-                configure=_configure,
-                open=True,
-            )
-            # What it begins with is there before anybody asks.
-            self._pool.wait(CONNECTION_WAIT_S)
+        self._pool = Pool(url, connection_limit)
+        self._bell = Bell(self._pool)
+        try:
+            with translated(), self._pool.lent() as raw:
+                migrate(raw)
+                self._settings = _settings(raw)
+        except BaseException:
+            self.close()
+            raise
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
@@ -205,15 +193,25 @@ class Engine:
         with self._transaction(StewardConnection, READ) as connection:
             yield connection
 
-    def write(self, work: Work[T]) -> T:
+    def write(self, work: Callable[[WritingConnection], T]) -> T:
         """Runs `work` in a transaction; returns once it is durable."""
-        return self._tried_again(WritingConnection, work)
+        return self._tried_again(partial(WritingConnection, self._bell.rings), work)
 
-    def write_across(self, work: Work[T]) -> T:
+    def write_across(self, work: Callable[[StewardConnection], T]) -> T:
         """Runs `work`, which is about all tenants together, in a transaction."""
         return self._tried_again(StewardConnection, work)
 
-    def _tried_again(self, kind: type[TenantConnection], work: Work[T]) -> T:
+    @contextlib.contextmanager
+    def turn(self, what: str) -> Iterator[bool]:
+        """Has the turn at something, with a connection of its own; the server knows who lives."""
+        with translated(), self._ready().lent() as raw:
+            # Its transaction sees nothing and holds nothing back but the turn, and ends with the
+            # connection, which is not lent again from the middle of one.
+            raw.execute(WRITE.encode())
+            found = raw.execute(_TURN, (f"tenure {what}",)).fetchone()
+            yield bool(found and found[0])
+
+    def _tried_again(self, kind: Callable[..., C], work: Callable[[C], T]) -> T:
         import psycopg
 
         attempt = 0
@@ -229,24 +227,28 @@ class Engine:
             time.sleep(_BACKOFF_S * attempt * (1 + random.random()))  # noqa: S311 - not a secret
 
     @contextlib.contextmanager
-    def _transaction(self, kind: type[TenantConnection], begin: str) -> Iterator[TenantConnection]:
+    def _transaction(self, kind: Callable[..., C], begin: str) -> Iterator[C]:
+        with translated(), self._ready().lent() as raw:
+            connection = kind(raw, begin, *self._settings)
+            try:
+                yield connection
+                connection.commit()
+            except BaseException:
+                connection.rollback()
+                raise
+
+    def _ready(self) -> Pool:
         if os.getpid() != self._pid:
             raise StorageError(
                 "the store was opened before a fork", hint="open it again in this process"
             )
         if self._closed:
             raise StorageError("the store is closed")
-        with translated(), self._pool.connection() as raw:
-            connection = kind(raw, begin)
-            try:
-                yield connection
-            except BaseException:
-                connection.rollback()
-                raise
-            connection.commit()
+        return self._pool
 
     def close(self) -> None:
         """Lets go of every connection; safe to call twice."""
         if not self._closed and os.getpid() == self._pid:
             self._closed = True
+            self._bell.close()
             self._pool.close()

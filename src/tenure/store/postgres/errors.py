@@ -59,14 +59,9 @@ def without_password(text: str) -> str:
 def translate_error(error: psycopg.Error) -> TenureError:
     """The typed error, with advice, for what PostgreSQL or its driver reported."""
     import psycopg
-    from psycopg_pool import PoolClosed, PoolTimeout
 
     told = without_password(str(error)).strip().splitlines()
     said = told[0] if told else type(error).__name__
-    if isinstance(error, PoolClosed):
-        return StorageError("the store is closed")
-    if isinstance(error, PoolTimeout):
-        return Busy("no connection to the database is free", hint="try again in a moment")
     state = error.sqlstate or ""
     for start, kind, message, hint in _BY_STATE:
         if state.startswith(start):

@@ -46,12 +46,12 @@ FUNCTIONS = (
         LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT 4 * vector_dims($1) $$""",
     # An index of its own for every tenant that has grown large: one for all would have to pass by
     # the others' vectors, and finds little where they lie nearer. By its maker's rights, for an
-    # index is the owner's affair.
+    # index is the owner's affair; who owns the tables makes it without locking (`indexes`).
     """CREATE FUNCTION index_vectors(tenant text, number bigint, width bigint) RETURNS void
         LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
         BEGIN
             EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON memory_vectors'
-                ' USING hnsw ((vector::vector(%s)) vector_ip_ops)'
+                ' USING hnsw ((vector::halfvec(%s)) halfvec_ip_ops) WITH (ef_construction = 128)'
                 ' WHERE "user" = %L AND embedder = %s AND vector IS NOT NULL',
                 'memory_vectors_' || number || '_' || md5(tenant), width, tenant, number);
         END $$""",

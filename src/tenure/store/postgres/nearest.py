@@ -77,18 +77,21 @@ def _indexed(
     connection: Connection, embedder: Embedder, probe: Probe, at: int, scope: int
 ) -> Nearest:
     """Through the index, which knows of no scopes."""
-    wanted = probe.limit * _WIDENING
-    rows = vectors.indexed_rows(connection, embedder, probe.vectors[at], wanted)
+    wanted, vector = probe.limit * _WIDENING, probe.vectors[at]
+    nearest = vectors.indexed_rows(connection, embedder, (vector, vector, vector), wanted)
+    close = [row for row, cosine, _ in nearest if cosine >= probe.floor]
+    if not close:
+        return Nearest.none()
     found = connection.execute(
         _MEASURED.replace("ORDER BY", "AND m.row IN (SELECT value FROM json_each(:rows)) ORDER BY"),
         {
             "user": embedder.user,
             "embedder": embedder.number,
             "scope": scope,
-            "query": vector_text(probe.vectors[at]),
+            "query": vector_text(vector),
             "floor": probe.floor,
             "limit": probe.limit,
-            "rows": as_json(rows),
+            "rows": as_json(close),
         },
     )
     return _nearest(found.fetchall())

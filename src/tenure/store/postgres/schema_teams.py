@@ -25,4 +25,11 @@ TEAMS = (
         digest TEXT NOT NULL,
         PRIMARY KEY ("user", version)
     )""",
+    # How often each kind of thing was changed: who follows asks for these instead of looking.
+    """ALTER TABLE tenants
+        ADD COLUMN session BIGINT NOT NULL DEFAULT 0,
+        ADD COLUMN predictor BIGINT NOT NULL DEFAULT 0,
+        ADD COLUMN rules BIGINT NOT NULL DEFAULT 0,
+        ADD COLUMN job BIGINT NOT NULL DEFAULT 0,
+        ADD COLUMN feedback BIGINT NOT NULL DEFAULT 0""",
 )

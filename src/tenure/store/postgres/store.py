@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,22 +17,24 @@ from tenure.errors import InputError
 from tenure.store import gather, search
 from tenure.store.base import IntArray, Pool, Probe, Search, Transaction
 from tenure.store.candidates import Gathered, Gathering, Trait
+from tenure.store.following import Following
 from tenure.store.index import Nearest
+from tenure.store.models import ModelRows
+from tenure.store.place import Place
+from tenure.store.postgres.bulk import BulkTransaction
 from tenure.store.postgres.care import check_tenant
-from tenure.store.postgres.connection import TenantConnection
-from tenure.store.postgres.engine import Engine
+from tenure.store.postgres.connection import WritingConnection
+from tenure.store.postgres.engine import CONNECTION_LIMIT, Engine
+from tenure.store.postgres.indexes import lacking_index, make_index, make_index_locked
+from tenure.store.postgres.listen import Listener
+from tenure.store.postgres.models import ModelTable
 from tenure.store.postgres.nearest import nearest_rows
+from tenure.store.postgres.reader import stored_vectors
 from tenure.store.postgres.terms import TermTable
-from tenure.store.postgres.traits import TenantTraits
-from tenure.store.postgres.vectors import (
-    Measured,
-    embedder_of,
-    lacking_index,
-    make_index,
-    vector_of,
-)
+from tenure.store.postgres.traits import TraitShelf
+from tenure.store.postgres.vectors import Measured, embedder_of
 from tenure.store.postgres.views import Views
-from tenure.store.postgres.write import PostgresTransaction, Tools
+from tenure.store.postgres.write import TOPICS, Tools
 from tenure.store.reads import SqlReads, as_json
 from tenure.store.search import Ground
 from tenure.store.sql import Connection
@@ -46,37 +49,37 @@ _LACKING = """SELECT t.user, t.row FROM memory_stats t
         AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.user = t.user AND v.row = t.row
             AND v.embedder = (SELECT embedder FROM embedders WHERE name = :embedder))"""
 
-# Here every tenant counts for itself, and any of the numbers may be the one that grew.
-_NUMBERS = {
-    "memory": "SELECT coalesce(sum(change), 0) FROM tenants",
-    "session": """SELECT coalesce(sum(event) + sum(learned), 0)
-        + (SELECT coalesce(max(session), 0) FROM sessions) FROM tenants""",
-}
+# Every tenant counts for itself, and any of them may be the one whose number grew.
+_NUMBERS = {"memory": "change", **{topic: topic for topic in sorted(set(TOPICS.values()))}}
+_SUMS = "SELECT {} FROM tenants".format(  # noqa: S608 - names of ours
+    ", ".join(f"coalesce(sum({column}), 0)::bigint" for column in _NUMBERS.values())
+)
+# Who takes a job holds no tenant's row to count in; only few run at any time.
+_RUNNING = "SELECT job, lease FROM jobs WHERE state = 'running' ORDER BY job"
 
 
 class PostgresStore(SqlStore):
     """The storage contract on one PostgreSQL database."""
 
     _engine: Engine
-    _numbers: Mapping[str, str] = {**SqlStore._numbers, **_NUMBERS}
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pool_size: int = CONNECTION_LIMIT) -> None:
         super().__init__()
-        self._engine = Engine(url)
-        # There is no file; this only ever names the store.
-        self.path = Path("postgresql") / self._engine.name
+        self.place = Place(url=url)
+        self._engine = Engine(url, pool_size)
+        self._listener = Listener(url)
+        self.models: ModelRows | None = ModelTable(self._engine)
         self._stemmer = Stemmer()
         self._views = Views()
-        self._traits: dict[str, TenantTraits] = {}
-        self._traits_lock = threading.Lock()
+        self._traits = TraitShelf()
 
     # -- writing --------------------------------------------------------------------------
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         tools = Tools(self._stemmer, self.damaged)
 
-        def whole(connection: TenantConnection) -> T:
-            transaction = PostgresTransaction(connection, tools)
+        def whole(connection: WritingConnection) -> T:
+            transaction = BulkTransaction(connection, tools)
             result = work(transaction)
             transaction.flush()
             return result
@@ -92,26 +95,28 @@ class PostgresStore(SqlStore):
 
     def search(self, search_: Search) -> Pool:
         with self._engine.read() as connection:
-            return search.run(self._ground(connection, search_), search_)
+            return search.run(self._ground(connection, search_, by_rest=True), search_)
 
     def gather(self, gathering: Gathering) -> Gathered:
         with self._engine.read() as connection:
-            return gather.gather(self._ground(connection, gathering.search), gathering)
+            ground = self._ground(connection, gathering.search, by_rest=False)
+            return gather.gather(ground, gathering)
 
-    def _ground(self, connection: Connection, asked: Search) -> Ground:
+    def _ground(self, connection: Connection, asked: Search, *, by_rest: bool) -> Ground:
         user = asked.scope.user
         scopes = SqlReads(connection).visible_scopes(asked.scope)
         index = self._views.index(connection, user)
         view = search.open_view(index, asked, scopes)
         embedder = embedder_of(connection, user, asked.embedder)
-        mean = None if embedder is None else self._views.mean(connection, embedder, len(index))
+        known = None
+        if embedder is not None:
+            known = embedder, self._views.mean(connection, embedder, view)
         words = TermTable(connection, user, self._stemmer, view)
-        vectors = Measured(connection, view, embedder, mean)
+        vectors = Measured(connection, view, known, by_rest)
         return Ground(connection, self._stemmer, view, scopes, words, vectors)
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
-        with self._engine.read() as connection, self._traits_lock:
-            known = self._traits.setdefault(scope.user, TenantTraits(scope.user))
+        with self._engine.read() as connection, self._traits.of(scope.user) as known:
             scopes = SqlReads(connection).visible_scopes(scope)
             return known.of(connection, rows, scopes, now)
 
@@ -119,14 +124,7 @@ class PostgresStore(SqlStore):
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
         with self._engine.read() as connection:
-            rows = connection.execute(
-                """SELECT m.id, v.vector FROM memories m
-                    JOIN memory_vectors v ON v.row = m.row AND v.vector IS NOT NULL
-                    JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
-                    WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
-                {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
-            ).fetchall()
-        return {memory_id: vector_of(sent) for memory_id, sent in rows}
+            return stored_vectors(connection, user, embedder, memory_ids)
 
     # -- what concerns everybody ----------------------------------------------------------
 
@@ -137,6 +135,12 @@ class PostgresStore(SqlStore):
                     (SELECT 1 FROM memories m WHERE m.user = t.user) ORDER BY t.user"""
             )
             return [user for (user,) in found]
+
+    def change_numbers(self) -> dict[str, int]:
+        with self._engine.read_across() as connection:
+            found = dict(zip(_NUMBERS, connection.execute(_SUMS).fetchone(), strict=True))
+            running = repr(connection.execute(_RUNNING).fetchall()).encode()
+        return {**found, "job": (found["job"] << 32) + zlib.crc32(running)}
 
     def _last_lesson(self, user: str) -> int | None:
         found = self._one("SELECT learned FROM tenants WHERE user = ?", (user,))
@@ -198,7 +202,8 @@ class PostgresStore(SqlStore):
         for tenant in lacking:
             if should_stop():
                 return
-            self._engine.write_across(partial(make_index, tenant))
+            if not make_index(self.place.url, tenant):
+                self._engine.write_across(partial(make_index_locked, tenant))
 
     def check(self, *, deep: bool) -> list[str]:
         if not deep:
@@ -220,7 +225,27 @@ class PostgresStore(SqlStore):
     def erase_traces(self) -> None:
         """Rows that are gone are reused by the server's vacuum; its log and backups are its own."""
 
+    def size_bytes(self) -> int:
+        with self._engine.read_across() as connection:
+            asked = "SELECT pg_database_size(current_database())"
+            return int(connection.execute(asked).fetchone()[0])
+
+    def engine_name(self) -> str:
+        with self._engine.read_across() as connection:
+            server, vector = connection.execute(
+                """SELECT current_setting('server_version'), extversion FROM pg_extension
+                    WHERE extname = 'vector'"""
+            ).fetchone()
+        return f"PostgreSQL {server.split()[0]} with pgvector {vector}"
+
+    def turn(self, what: str) -> AbstractContextManager[bool]:
+        return self._engine.turn(what)
+
+    def follow(self, told: Callable[[], None]) -> Following | None:
+        return self._listener.follow(told)
+
     def close(self) -> None:
+        self._listener.close()
         self._engine.close()
         self._stemmer.close()
         self._views.clear()

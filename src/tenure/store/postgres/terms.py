@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.store.base import FloatArray, IntArray
+from tenure.store.postgres.packing import packed_numbers, packed_pieces, packed_texts
 from tenure.store.reads import as_json
 from tenure.store.search import WORDS_COLUMN_WEIGHT, rarest
 from tenure.store.sql import Connection
@@ -32,9 +33,8 @@ _LEAST_IDF = 1e-6
 _COUNTS = """SELECT term, count(*) FROM memory_terms
     WHERE user = ? AND term IN (SELECT value FROM json_each(?)) GROUP BY term"""
 # Bytes end to end come over much faster than thousands of rows.
-_POSTINGS = """SELECT term, string_agg(int8send(row), ''::bytea ORDER BY row),
-        string_agg(int4send(token_count), ''::bytea ORDER BY row),
-        string_agg(float4send(weight), ''::bytea ORDER BY row)
+_POSTINGS = """SELECT term, string_agg(int8send(row), ''::bytea),
+        string_agg(int4send(token_count), ''::bytea), string_agg(float4send(weight), ''::bytea)
     FROM memory_terms WHERE user = ? AND term IN (SELECT value FROM json_each(?)) GROUP BY term"""
 _PLACES = """SELECT term, row, places FROM memory_terms
     WHERE user = ? AND term IN (SELECT value FROM json_each(?))
@@ -42,6 +42,9 @@ _PLACES = """SELECT term, row, places FROM memory_terms
 _ADD = """INSERT INTO memory_terms (user, term, row, token_count, weight, places)
     SELECT :user, t.term, :row, :token_count, t.weight, t.places
     FROM unnest(:terms::text[], :weights::real[], :places::bytea[]) t (term, weight, places)"""
+_ADD_MANY = """INSERT INTO memory_terms (user, term, row, token_count, weight, places)
+    SELECT :user, t.* FROM unnest(:terms::text[], :rows::bigint[], :token_counts::integer[],
+        :weights::real[], :places::bytea[]) t"""
 _DROP = """DELETE FROM memory_terms
     WHERE user = ? AND row = ? AND term IN (SELECT value FROM json_each(?))"""
 _TOTALS = "SELECT document_count, token_count FROM tenants WHERE user = ?"
@@ -71,6 +74,45 @@ def add(connection: Connection, stemmer: Stemmer, user: str, row: int, text: Tex
                 "places": [np.array(found, ">u2").tobytes() for found in places.values()],
             },
         )
+    return token_count
+
+
+def add_many(
+    connection: Connection, stemmer: Stemmer, user: str, texts: tuple[IntArray, Sequence[Text]]
+) -> int:
+    """Puts the texts of many rows into the index, as `add` would; returns how many tokens."""
+    rows, told = texts
+    stems = stemmer.stems_of([part for text in told for part in (text.content, text.words)])
+    lengths = np.array([len(part) for part in stems], np.int64)
+    token_count = int(lengths.sum())
+    if not token_count:
+        return 0
+    flat = [stem[:STEM_CHARS_MAX] for part in stems for stem in part]
+    # Sorted by their bytes, as the table's key is: neighbours then go to the same page.
+    known = sorted(set(flat))
+    code_of = {stem: code for code, stem in enumerate(known)}
+    codes = np.fromiter(map(code_of.__getitem__, flat), np.int64, token_count)
+    part_at = np.repeat(np.arange(len(stems)), lengths)
+    memory_at = part_at // 2
+    places = np.minimum(
+        np.arange(token_count) - np.repeat(np.cumsum(lengths) - lengths, lengths), _PLACE_MAX
+    ) + _WORDS_PLACE * (part_at % 2)
+    order = np.argsort(codes * len(told) + memory_at, kind="stable")
+    codes, memory_at, places = codes[order], memory_at[order], places[order]
+    starts = np.flatnonzero(np.append(True, (np.diff(codes) != 0) | (np.diff(memory_at) != 0)))
+    weight = np.where(places >= _WORDS_PLACE, WORDS_COLUMN_WEIGHT, 1.0)
+    tokens = np.bincount(part_at // 2, minlength=len(told))
+    connection.execute(
+        _ADD_MANY,
+        {
+            "user": user,
+            "terms": packed_texts(known, codes[starts].tolist(), len(starts)),
+            "rows": packed_numbers(rows[memory_at[starts]], "i8"),
+            "token_counts": packed_numbers(tokens[memory_at[starts]], "i4"),
+            "weights": packed_numbers(np.add.reduceat(weight, starts), "f4"),
+            "places": packed_pieces(places.astype(np.uint16), starts),
+        },
+    )
     return token_count
 
 
@@ -163,10 +205,13 @@ class TermTable:
         self._known.update(dict.fromkeys(wanted, _NOTHING))
         found = self._connection.execute(_POSTINGS, (self._user, as_json(wanted)))
         for term, rows, token_counts, weights in found:
+            having = np.frombuffer(rows, ">i8").astype(np.int64)
+            # Mostly in order already; to have it sorted by the database would take much longer.
+            order = np.argsort(having, kind="stable")
             self._known[term] = _Postings(
-                np.frombuffer(rows, ">i8").astype(np.int64),
-                np.frombuffer(token_counts, ">i4").astype(np.int64),
-                np.frombuffer(weights, ">f4").astype(np.float64),
+                having[order],
+                np.frombuffer(token_counts, ">i4")[order].astype(np.int64),
+                np.frombuffer(weights, ">f4")[order].astype(np.float64),
             )
 
     def _phrase(self, tokens: tuple[str, ...]) -> _Postings:

@@ -35,7 +35,8 @@ _CONFLICT = re.compile(r"\bON\s+CONFLICT\s*\(([^)]*)\)")
 _INSERT = re.compile(r"\s*INSERT\s+INTO\s+(\w+)\s*(?:\(([^)]*)\))?\s*VALUES\s*\(([^)]*)", re.I)
 _INTO = re.compile(r"\s*INSERT\s+INTO\s+(\w+)", re.IGNORECASE)
 _BEFORE_TENANT = re.compile(r'"user"\s*=\s*$')
-_CHANGES = re.compile(r"\s*(INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
+_CHANGES = re.compile(r"\s*(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+(\w+)", re.IGNORECASE)
+_ANSWERS = re.compile(r"\bRETURNING\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class Statement:
     tenant_at: int | None
     # Whether it touches tables that belong to tenants.
     is_tenants: bool
-    is_change: bool
+    # The table it changes, empty where it only reads, and whether it brings rows all the same.
+    changes: str
+    is_answered: bool
 
     def values(self, given: Any) -> list[Any]:
         """The values by place."""
@@ -111,7 +114,8 @@ def translate(statement: str) -> Statement:
         lists=frozenset(lists),
         tenant_at=at,
         is_tenants=any(word in TENANT_TABLES for word in re.findall(r"\w+", numbered)),
-        is_change=bool(_CHANGES.match(numbered)),
+        changes=found[1] if (found := _CHANGES.match(numbered)) else "",
+        is_answered=bool(_ANSWERS.search(numbered)),
     )
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import Any
 
 from tenure.store import rows as codec
-from tenure.store.base import FloatArray, Indexed, Probe
+from tenure.store.base import Change, FloatArray, Indexed, Probe
 from tenure.store.index import Nearest
 from tenure.store.jobs import Job, Lease
 from tenure.store.postgres import terms
-from tenure.store.postgres.connection import TenantConnection
+from tenure.store.postgres.connection import COUNTED, WritingConnection
 from tenure.store.postgres.nearest import nearest_rows
 from tenure.store.postgres.vectors import embedder_of, vector_text
 from tenure.store.rules import RecordedAction
@@ -26,6 +27,11 @@ from tenure.types import MemoryRecord
 _TEXT = """SELECT row, content, words FROM memories WHERE user = ? AND id = ?
     AND deleted_at IS NULL AND superseded_by IS NULL"""
 
+# A memory, and the note for its history unless it brings its own.
+Arrival = tuple[Indexed, Change | None]
+# So many wait at most until they are stored together.
+ARRIVALS_LIMIT = 4_000
+
 _NAMES = ("row", *codec.MEMORY_COLUMNS)
 _INSERT = (
     f"INSERT INTO memories ({', '.join(_NAMES)})"  # noqa: S608 - names of ours, as below
@@ -37,7 +43,7 @@ _ADD_EVENT = """INSERT INTO events (event, user, at, category, name, session_key
 
 @dataclass(slots=True)
 class _Count:
-    """What a tenant counts, as this transaction has it by now."""
+    """What a tenant counts, as this transaction has it by now, in the order of `COUNTED`."""
 
     change: int
     purge: int
@@ -47,15 +53,21 @@ class _Count:
     action: int
     document_count: int
     token_count: int
-    has_changed: bool = False
+    has_changed: bool = field(default=False, kw_only=True)
 
 
-_COUNTED = tuple(field.name for field in fields(_Count))[:-1]
-_COUNTS = f"SELECT {', '.join(_COUNTED)} FROM tenants WHERE user = ?"  # noqa: S608
-_PUT_COUNTS = (
-    f"UPDATE tenants SET {', '.join(f'{name} = :{name}' for name in _COUNTED)}"  # noqa: S608
-    " WHERE user = :user"
-)
+# By table what has changed with it, as `change_numbers` tells it; memories count by themselves.
+TOPICS = {
+    "sessions": "session",
+    "events": "session",
+    "predictor_state": "predictor",
+    "predictor_comparisons": "predictor",
+    "predictor_training_log": "predictor",
+    "rules": "rules",
+    "rule_events": "rules",
+    "jobs": "job",
+    "feedback_events": "feedback",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +85,46 @@ class PostgresTransaction(SqlTransaction):
     _PARK = PARK_UNLOCKED
     _LOCKED = SKIP_LOCKED
 
-    def __init__(self, connection: TenantConnection, tools: Tools) -> None:
+    def __init__(self, connection: WritingConnection, tools: Tools) -> None:
         super().__init__(connection, self._nearest_rows, tools.damaged)
         self._tenants = connection
         self._stemmer = tools.stemmer
         self._counts: dict[str, _Count] = {}
+        self._arrived: list[Arrival] = []
+
+    # -- new memories -----------------------------------------------------------------------
+
+    def insert(self, memory: Indexed, change: Change | None) -> None:
+        # Many in a row go together, as soon as anything else is asked or done.
+        self._arrived.append((memory, change))
+        self._tenants.ahead = self._take_in
+        if len(self._arrived) >= ARRIVALS_LIMIT:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        self._tenants.ahead = None
+        for _, some in groupby(arrived, lambda arrival: arrival[0].record.user):
+            self.insert_many(list(some))
+
+    def insert_many(self, arrivals: Sequence[Arrival]) -> None:
+        """Stores new memories of one tenant in their order."""
+        for memory, change in arrivals:
+            super().insert(memory, change)
 
     # -- full text and vectors --------------------------------------------------------------
 
     def _index_words(self, row: int, memory: Indexed) -> None:
-        if _is_live(memory.record):
+        if is_live(memory.record):
             self._add(row, memory)
 
     def _reindex_words(self, row: int, memory: Indexed) -> None:
         record = memory.record
         text = terms.Text(record.content, memory.words)
         known = self._text(record.user, record.id)
-        if known is not None and (known != text or not _is_live(record)):
+        if known is not None and (known != text or not is_live(record)):
             self._drop(record.user, row, known)
-        if _is_live(record) and known != text:
+        if is_live(record) and known != text:
             self._add(row, memory)
 
     def _add(self, row: int, memory: Indexed) -> None:
@@ -139,15 +172,27 @@ class PostgresTransaction(SqlTransaction):
         return count.learned
 
     def _count_of(self, user: str) -> _Count:
-        """What a tenant counts: read once, for nobody else writes for the tenant now."""
+        """What a tenant counts: it came with the lock, and nobody else writes for the tenant."""
         if user not in self._counts:
-            self._counts[user] = _Count(*self.connection.execute(_COUNTS, (user,)).fetchone())
+            self._counts[user] = _Count(*self._tenants.counts_of(user))
         return self._counts[user]
 
     def flush(self) -> None:
         """Writes down what was counted: once, for each change of a row leaves a dead one behind."""
-        for user, count in self._counts.items():
-            self.connection.execute(_PUT_COUNTS, {"user": user, **asdict(count)})
+        self._take_in()
+        topics: dict[str, set[str]] = {user: set() for user in self._counts}
+        for user, table in self._tenants.changes():
+            # What the steward changed belongs to nobody whose row is held.
+            if user is not None and table in TOPICS:
+                topics.setdefault(user, set()).add(TOPICS[table])
+        for user, changed in sorted(topics.items()):
+            count = self._counts.get(user)
+            told = [f"{topic} = {topic} + 1" for topic in sorted(changed)]
+            known = [] if count is None else [f"{name} = :{name}" for name in COUNTED]
+            self.connection.execute(
+                f"UPDATE tenants SET {', '.join(known + told)} WHERE user = :user",  # noqa: S608
+                {"user": user, **({} if count is None else asdict(count))},
+            )
 
     def log_events(self, user: str, events: Sequence[Event]) -> None:
         if not events:
@@ -191,5 +236,6 @@ class PostgresTransaction(SqlTransaction):
         self._count_of(user).purge = self._next_change(user)
 
 
-def _is_live(record: MemoryRecord) -> bool:
+def is_live(record: MemoryRecord) -> bool:
+    """Whether a search may find it."""
     return record.deleted_at is None and record.superseded_by is None

@@ -12,6 +12,7 @@ from tenure.flow.drafts import checked_name
 from tenure.flow.reports import Report
 from tenure.memory import Memory
 from tenure.web import feedback_wire as wire
+from tenure.web.confined import demand_report, demand_session
 from tenure.web.session_wire import Taken, UserQuery
 from tenure.web.table import Call, Route
 
@@ -23,12 +24,14 @@ def report(call: Call) -> wire.CapturedOut | Taken:
         return _rated(call, body)
     memory = call.memory()
     told = Report(body.signal, _fields(body, body.session_key), call.request_id)
+    demand_report(memory, told.fields)
     return wire.CapturedOut.of(capturing.capture(memory.services, memory.scope, told))
 
 
 def _rated(call: Call, body: wire.Feedback) -> Taken:
     """Ratings of what a session was shown, from the agent's tool."""
     memory, key = call.memory(), str(checked_name("session_key", body.session_key))
+    demand_session(memory, key)
     with contextlib.suppress(NotFound):
         known_session(memory.services, memory.scope, key)
     request = ratings.RatingCall(memory.scope.user, key, body.ratings, "tool", body.injection)
@@ -94,7 +97,7 @@ def contested(call: Call) -> wire.ContestedList:
 
 
 def _memory(call: Call) -> Memory:
-    return call.engine.view(call.query.user, None, None)
+    return call.view(call.query.user)
 
 
 ROUTES = (
@@ -103,6 +106,7 @@ ROUTES = (
         path="/api/feedback",
         handler=report,
         access="hooks",
+        reach="scope",
         summary="Give a thumbs up or down on the work, or rate what a session was shown.",
         body=wire.Feedback,
         reply=(wire.CapturedOut, Taken),
@@ -112,6 +116,7 @@ ROUTES = (
         path="/api/feedback",
         handler=listing,
         access="read",
+        reach="user",
         summary="List reports, latest first.",
         query=wire.EventsQuery,
         reply=wire.Events,
@@ -121,6 +126,7 @@ ROUTES = (
         path="/api/feedback/summary",
         handler=summary,
         access="read",
+        reach="user",
         summary="Show all reports in numbers, with approval and its trend.",
         query=UserQuery,
         reply=wire.SummaryOut,
@@ -130,6 +136,7 @@ ROUTES = (
         path="/api/feedback/risk",
         handler=risk,
         access="read",
+        reach="user",
         summary="Show which tags, tools and domains fail more often than the rest.",
         query=wire.RiskQuery,
         reply=wire.Risks,
@@ -139,6 +146,7 @@ ROUTES = (
         path="/api/feedback/pairs",
         handler=pairs,
         access="read",
+        reach="user",
         summary="Show pairs of what to do and what not to do, for preference training.",
         query=UserQuery,
         reply=wire.Pairs,
@@ -148,6 +156,7 @@ ROUTES = (
         path="/api/feedback/contested",
         handler=contested,
         access="read",
+        reach="user",
         summary="Show memories with much for and much against them.",
         query=UserQuery,
         reply=wire.ContestedList,
@@ -157,6 +166,7 @@ ROUTES = (
         path="/api/feedback/{id}",
         handler=show,
         access="read",
+        reach="user",
         summary="Show one report.",
         query=UserQuery,
         reply=wire.FeedbackOut,
@@ -166,6 +176,7 @@ ROUTES = (
         path="/api/feedback/{id}/complete",
         handler=complete,
         access="hooks",
+        reach="user",
         summary="Add to a report what it lacked.",
         body=wire.Completion,
         reply=wire.CapturedOut,

@@ -14,9 +14,10 @@ from tenure.memory import Memory
 from tenure.store.sessions import SessionRecord
 from tenure.text.fence import BLOCK_LIMIT_CHARS, units
 from tenure.text.transcript import read_turns
+from tenure.types import Scope
 from tenure.web import session_wire as wire
+from tenure.web.confined import demand_session
 from tenure.web.messages import without_context
-from tenure.web.project import project_of
 from tenure.web.table import Call, Route
 from tenure.web.transcripts import NEAR_LIMIT_BYTES, told
 
@@ -35,17 +36,18 @@ def _opened(call: Call) -> tuple[Memory, SessionRecord | None]:
     """
     body: wire.Hook = call.body
     checked_name("session_key", body.session_key)
-    project = project_of(body.cwd) if body.project is None else body.project
-    memory = call.engine.view(body.user, body.agent, project)
+    memory = call.view(body.user, body.agent, call.project(body.project, body.cwd))
+    demand_session(memory, body.session_key)
     with contextlib.suppress(NotFound):
         return memory, known_session(memory.services, memory.scope, body.session_key)
     return memory, None
 
 
-def is_echo(call: Call, *said: str | None) -> bool:
+def is_echo(call: Call, scope: Scope, *said: str | None) -> bool:
     """Whether a client told the same a moment ago, from another of its files."""
     body: wire.Hook = call.body
-    parts = (type(body).__name__, body.user, body.session_key, *said)
+    # Not by the names in the body: a token says whose session it is without them.
+    parts = (type(body).__name__, scope.user, scope.agent, body.session_key, *said)
     return body.relayed and call.engine.echoes.is_echo(*(part or "" for part in parts))
 
 
@@ -53,7 +55,7 @@ def session_start(call: Call) -> wire.Injected:
     """A session begins: what it should be shown."""
     body: wire.SessionStart = call.body
     memory, known = _opened(call)
-    if is_echo(call, body.source, body.context):
+    if is_echo(call, memory.scope, body.source, body.context):
         return wire.Injected.nothing()
     if known is not None and body.source in FORGETFUL:
         ending.compact(memory.services, ending.EndRequest(known.key, known.user))
@@ -80,7 +82,7 @@ def user_prompt_submit(call: Call) -> wire.Injected:
     """A prompt: what it calls to mind."""
     body: wire.PromptSubmit = call.body
     memory, known = _opened(call)
-    if is_echo(call, body.prompt) or (body.silent and known is None):
+    if is_echo(call, memory.scope, body.prompt) or (body.silent and known is None):
         # A session must not begin with memories that nobody sees.
         return wire.Injected.nothing()
     before = wire.Injected.nothing()
@@ -118,9 +120,9 @@ def stop(call: Call) -> wire.Taken:
     """The agent has replied: the ratings at the end of its text."""
     body: wire.Stop = call.body
     memory, _ = _opened(call)
-    if body.last_assistant_message and is_echo(call, body.last_assistant_message):
-        return wire.Taken(0, [])
     reply, path = body.last_assistant_message, body.transcript_path
+    if reply and is_echo(call, memory.scope, reply):
+        return wire.Taken(0, [])
     # A reply that was handed over need not be looked for.
     found = told(call, None, path if reply is None else None, NEAR_LIMIT_BYTES)
     request = ratings.ReplyCall(
@@ -172,6 +174,7 @@ ROUTES = (
         path="/api/hooks/session-start",
         handler=session_start,
         access="hooks",
+        reach="scope",
         summary="Begin a session, or go on with it, and learn what to show the agent.",
         body=wire.SessionStart,
         reply=wire.Injected,
@@ -181,6 +184,7 @@ ROUTES = (
         path="/api/hooks/user-prompt-submit",
         handler=user_prompt_submit,
         access="hooks",
+        reach="scope",
         summary="Tell a prompt, and learn what it calls to mind.",
         body=wire.PromptSubmit,
         reply=wire.Injected,
@@ -190,6 +194,7 @@ ROUTES = (
         path="/api/hooks/stop",
         handler=stop,
         access="hooks",
+        reach="scope",
         summary="Tell the agent's reply; the ratings in it are taken.",
         body=wire.Stop,
         reply=wire.Taken,
@@ -199,6 +204,7 @@ ROUTES = (
         path="/api/hooks/pre-compact",
         handler=pre_compact,
         access="hooks",
+        reach="scope",
         summary="Tell that the agent is about to forget what it was shown.",
         body=wire.Compact,
         reply=wire.Taken,
@@ -208,6 +214,7 @@ ROUTES = (
         path="/api/hooks/session-end",
         handler=session_end,
         access="hooks",
+        reach="scope",
         summary="End a session; a job learns from it.",
         body=wire.SessionEnd,
         reply=wire.EndedOut,

@@ -154,7 +154,7 @@ def facets(call: Call) -> Facets:
 
 def texts(call: Call) -> Texts:
     """What many memories say, in one request."""
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     ids = [name for name in call.query.ids.split(",") if name]
     if len(ids) > TEXTS_LIMIT_COUNT:
         raise InputError(f"at most {TEXTS_LIMIT_COUNT} ids in one request")
@@ -183,7 +183,7 @@ def confirm(call: Call) -> replies.MemoryOut:
 
 def why(call: Call) -> dict[str, Any]:
     """Every number that put a memory into a session, or kept it out of it."""
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     return memory.why(call.path["id"], call.path["key"])
 
 
@@ -200,7 +200,7 @@ def graph(call: Call) -> Graph:
 
 def activity(call: Call) -> Activity:
     """How much happened since a moment."""
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     if call.query.since is None:
         since = memory.services.world.now() - timedelta(days=1)
     else:
@@ -215,6 +215,7 @@ ROUTES = (
         path="/api/memories/facets",
         handler=facets,
         access="read",
+        reach="scope",
         summary="Count memories by kind, provenance, trust, project and state.",
         query=Scoped,
         reply=Facets,
@@ -224,6 +225,7 @@ ROUTES = (
         path="/api/memories/texts",
         handler=texts,
         access="read",
+        reach="user",
         summary="Show what many memories say.",
         query=TextsQuery,
         reply=Texts,
@@ -233,6 +235,7 @@ ROUTES = (
         path="/api/memories/{id}/sessions",
         handler=shown_in,
         access="read",
+        reach="user",
         summary="List the sessions that a memory was put before.",
         query=ShownQuery,
         reply=ShownIn,
@@ -242,6 +245,7 @@ ROUTES = (
         path="/api/memories/{id}/confirm",
         handler=confirm,
         access="admin",
+        reach="scope",
         summary="Vouch for a memory that was only proposed.",
         query=Scoped,
         reply=replies.MemoryOut,
@@ -251,6 +255,7 @@ ROUTES = (
         path="/api/sessions/{key:path}/memories/{id}/why",
         handler=why,
         access="read",
+        reach="user",
         summary="Show every number that put a memory into a session, or kept it out.",
         query=UserQuery,
         reply=dict[str, Any],
@@ -260,6 +265,7 @@ ROUTES = (
         path="/api/entities/graph",
         handler=graph,
         access="read",
+        reach="scope",
         summary="Show the entities with the most memories, and what ties them.",
         query=GraphQuery,
         reply=Graph,
@@ -269,6 +275,7 @@ ROUTES = (
         path="/api/analytics/activity",
         handler=activity,
         access="read",
+        reach="user",
         summary="Count what happened since a moment.",
         query=ActivityQuery,
         reply=Activity,

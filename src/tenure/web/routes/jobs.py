@@ -58,16 +58,17 @@ class Jobs(msgspec.Struct):
 
 def listing(call: Call) -> Jobs:
     """The latest jobs."""
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     store = memory.services.store
     found = store.jobs(memory.scope.user, call.query.state, call.query.limit)
-    counts = {str(state): many for state, many in store.job_counts().items()}
+    # How much others have waiting is told to the daemon's owner alone.
+    counts = {str(state): many for state, many in store.job_counts(call.grant.user).items()}
     return Jobs([JobOut.of(job) for job in found], counts)
 
 
 def retry(call: Call) -> JobOut:
     """Gives a parked job new attempts; one that waits is due at once."""
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     services, user = memory.services, memory.scope.user
     kind, key, now = call.path["kind"], call.path["key"], services.world.now()
     job = services.store.write(lambda transaction: transaction.resume_job(user, kind, key, now))
@@ -81,6 +82,7 @@ ROUTES = (
         path="/api/jobs",
         handler=listing,
         access="read",
+        reach="user",
         summary="List the work that is done after sessions, newest first.",
         query=JobsQuery,
         reply=Jobs,
@@ -90,6 +92,7 @@ ROUTES = (
         path="/api/jobs/{kind}/{key:path}/retry",
         handler=retry,
         access="write",
+        reach="user",
         summary="Give a parked job new attempts.",
         query=UserQuery,
         reply=JobOut,

@@ -20,28 +20,24 @@ from tenure.flow.ratings import RatingsTaken
 from tenure.flow.showing import Served
 from tenure.memory import Memory
 from tenure.types import WriteResult
-from tenure.web.table import Access, Call, Handler, Route
+from tenure.web.confined import demand_session
+from tenure.web.table import Access, Call, Handler, Reach, Route, Scoped
 
 PREFIX = "/api/library/"
 ACTOR = "library"
 
 
-class Verb(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Verb(Scoped, kw_only=True):
     """Whose memories it is about, and the arguments as the Python class takes them."""
 
-    user: str | None = None
-    agent: str | None = None
-    project: str | None = None
     # Whether ids may name memories of all the user's projects and agents.
     everywhere: bool = False
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def _memory(call: Call) -> Memory:
     body: Verb = call.body
-    return call.engine.view(None, None, None).view(
-        body.user, body.agent, body.project, everywhere=body.everywhere, actor=ACTOR
-    )
+    return call.engine.agents_view(call.grant, body, actor=ACTOR, any_id=body.everywhere)
 
 
 def _called(verb: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -61,7 +57,8 @@ def _plain(name: str, call: Call) -> object:
 def scope(call: Call) -> Greeting:
     """The scope that a program asked for, checked."""
     memory = _memory(call)
-    return Greeting(memory.scope, memory.settings.user)
+    # Whoever names no user later means the one they have a token of.
+    return Greeting(memory.scope, call.grant.user or memory.settings.user)
 
 
 def remember_many(call: Call) -> list[Written]:
@@ -198,58 +195,63 @@ def session_end(call: Call) -> None:
 
 def _running(call: Call) -> tuple[Memory, str, dict[str, Any]]:
     """The memory, the session's key and the other arguments."""
-    told = dict(call.body.arguments)
-    return _memory(call), str(checked_name("session key", told.pop("key", None))), told
+    told, memory = dict(call.body.arguments), _memory(call)
+    key = str(checked_name("session key", told.pop("key", None)))
+    demand_session(memory, key)
+    return memory, key, told
 
 
 # -- the table --------------------------------------------------------------------------------
 
-_OWN: tuple[tuple[str, Access, str, Handler], ...] = (
-    ("scope", "read", "Check a scope.", scope),
-    ("remember-many", "write", "Store many texts.", remember_many),
-    ("forget", "write", "Hide a memory.", forget),
-    ("purge", "admin", "Erase a memory for good.", purge),
-    ("backup", "admin", "Write a verified copy.", backup),
-    ("session/start", "hooks", "Begin a session.", session_start),
-    ("session/prompt", "hooks", "What a prompt calls to mind.", session_prompt),
-    ("session/reply", "hooks", "Take ratings out of a reply.", session_reply),
-    ("session/rate", "hooks", "Take ratings from a program.", session_rate),
-    ("session/compact", "hooks", "The agent forgets what it saw.", session_compact),
-    ("session/end", "hooks", "End a session.", session_end),
+_OWN: tuple[tuple[str, Access, Reach, str, Handler], ...] = (
+    ("scope", "read", "scope", "Check a scope.", scope),
+    ("remember-many", "write", "scope", "Store many texts.", remember_many),
+    ("forget", "write", "scope", "Hide a memory.", forget),
+    ("purge", "admin", "scope", "Erase a memory for good.", purge),
+    ("backup", "admin", "daemon", "Write a verified copy.", backup),
+    ("session/start", "hooks", "scope", "Begin a session.", session_start),
+    ("session/prompt", "hooks", "scope", "What a prompt calls to mind.", session_prompt),
+    ("session/reply", "hooks", "scope", "Take ratings out of a reply.", session_reply),
+    ("session/rate", "hooks", "scope", "Take ratings from a program.", session_rate),
+    ("session/compact", "hooks", "scope", "The agent forgets what it saw.", session_compact),
+    ("session/end", "hooks", "scope", "End a session.", session_end),
 )
 # Verbs of the class that go over the wire as they are.
-_PLAIN: tuple[tuple[str, Access, str], ...] = (
-    ("update", "write", "Change fields of a memory."),
-    ("confirm", "admin", "Vouch for a memory."),
-    ("undo", "write", "Take back the last change."),
-    ("split", "write", "Take a merge apart."),
-    ("recall", "read", "Find memories."),
-    ("get", "read", "One memory."),
-    ("page", "read", "A page of memories."),
-    ("history", "read", "Every change of a memory."),
-    ("merges", "read", "The latest merges."),
-    ("stats", "read", "Counts of everything."),
-    ("drain", "admin", "Run every job that is due."),
-    ("work_meanwhile", "hooks", "Let jobs run meanwhile."),
-    ("predictor_status", "read", "Everything about the predictor."),
-    ("why", "read", "Why a session has a memory, or not."),
-    ("capture_feedback", "hooks", "Keep a thumbs up or down."),
-    ("complete_feedback", "hooks", "Add to a report what it lacked."),
-    ("feedback_events", "read", "A page of reports."),
-    ("feedback_event", "read", "One report."),
-    ("feedback_summary", "read", "All reports in numbers."),
-    ("feedback_risk", "read", "What fails more often than the rest."),
-    ("feedback_pairs", "read", "Pairs for preference training."),
-    ("contested", "read", "Memories to review."),
-    ("entities", "read", "What memories are about."),
-    ("describe", "read", "All about an entity."),
-    ("related", "read", "Memories about what a context names."),
-    ("required", "read", "Memories that must be shown."),
-    ("reembed", "admin", "Make all missing vectors."),
+_PLAIN: tuple[tuple[str, Access, Reach, str], ...] = (
+    ("update", "write", "scope", "Change fields of a memory."),
+    ("confirm", "admin", "scope", "Vouch for a memory."),
+    ("undo", "write", "scope", "Take back the last change."),
+    ("split", "write", "scope", "Take a merge apart."),
+    ("recall", "read", "scope", "Find memories."),
+    ("get", "read", "scope", "One memory."),
+    ("page", "read", "scope", "A page of memories."),
+    ("history", "read", "scope", "Every change of a memory."),
+    ("merges", "read", "scope", "The latest merges."),
+    ("stats", "read", "user", "Counts of everything."),
+    ("drain", "admin", "daemon", "Run every job that is due."),
+    ("work_meanwhile", "hooks", "scope", "Let jobs run meanwhile."),
+    ("predictor_status", "read", "user", "Everything about the predictor."),
+    ("why", "read", "user", "Why a session has a memory, or not."),
+    ("capture_feedback", "hooks", "scope", "Keep a thumbs up or down."),
+    ("complete_feedback", "hooks", "scope", "Add to a report what it lacked."),
+    ("feedback_events", "read", "user", "A page of reports."),
+    ("feedback_event", "read", "user", "One report."),
+    ("feedback_summary", "read", "user", "All reports in numbers."),
+    ("feedback_risk", "read", "user", "What fails more often than the rest."),
+    ("feedback_pairs", "read", "user", "Pairs for preference training."),
+    ("contested", "read", "user", "Memories to review."),
+    ("entities", "read", "scope", "What memories are about."),
+    ("describe", "read", "scope", "All about an entity."),
+    ("related", "read", "scope", "Memories about what a context names."),
+    ("required", "read", "scope", "Memories that must be shown."),
+    ("reembed", "admin", "daemon", "Make all missing vectors."),
 )
-_ALL: tuple[tuple[str, Access, str, Handler], ...] = (
+_ALL: tuple[tuple[str, Access, Reach, str, Handler], ...] = (
     *_OWN,
-    *((name.replace("_", "-"), who, told, partial(_plain, name)) for name, who, told in _PLAIN),
+    *(
+        (name.replace("_", "-"), who, far, told, partial(_plain, name))
+        for name, who, far, told in _PLAIN
+    ),
 )
 ROUTES = tuple(
     Route(
@@ -257,10 +259,11 @@ ROUTES = tuple(
         path=PREFIX + name,
         handler=handler,
         access=access,
+        reach=reach,
         summary=f"Library: {summary}",
         body=Verb,
         # What the verb of the Python class returns, field by field.
         reply=Any,
     )
-    for name, access, summary, handler in _ALL
+    for name, access, reach, summary, handler in _ALL
 )

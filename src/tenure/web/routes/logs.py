@@ -69,6 +69,7 @@ ROUTES = (
         path="/api/logs",
         handler=listing,
         access="read",
+        reach="daemon",
         summary="Show the latest lines of the daemon's log.",
         query=LogsQuery,
         reply=Lines,

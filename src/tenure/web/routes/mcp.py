@@ -11,12 +11,13 @@ from typing import Any
 from tenure.errors import TenureError
 from tenure.mcp import protocol
 from tenure.mcp.frames import framed
-from tenure.mcp.protocol import Fault, Json, Request
+from tenure.mcp.protocol import Fault, Json, Request, failed
+from tenure.mcp.table import BY_NAME
 from tenure.memory import Memory
 from tenure.types import NAME_LIMIT_CHARS
 from tenure.web import mcp_resources
+from tenure.web.confined import Confined
 from tenure.web.mcp_tools import Caller, call_tool
-from tenure.web.project import project_of
 from tenure.web.table import Call, Route, Scoped, Text
 
 ACTOR = "mcp"
@@ -117,6 +118,8 @@ def _live(call: Call, request: Request) -> Json:
         raise Fault(protocol.INVALID_PARAMS, "a call names its tool")
     if not isinstance(arguments, dict | None):
         raise Fault(protocol.INVALID_PARAMS, "arguments must be an object")
+    if call.grant.role == "read" and name in BY_NAME and not BY_NAME[name].reads_only:
+        return failed(f"{name} needs a token with the role write, and this one may only read.")
     return call_tool(caller, name, arguments or {})
 
 
@@ -133,16 +136,15 @@ def _resources(memory: Memory, request: Request) -> Json:
 
 def _caller(call: Call, request: Request) -> Caller:
     query: McpQuery = call.query
-    project = project_of(query.cwd) if query.project is None else query.project
-    memory = call.engine.view(None, None, None).view(
-        query.user,
-        query.agent,
-        project,
-        everywhere=query.agent is None and project is None,
-        actor=ACTOR,
-    )
+    project = call.project(query.project, query.cwd)
+    named = Scoped(user=query.user, agent=query.agent, project=project)
+    # Who names no place is a person's, unless the token has one.
+    any_id = query.agent is None and project is None and not call.grant.is_narrow
+    memory = call.engine.agents_view(call.grant, named, actor=ACTOR, any_id=any_id)
     told = [request.meta.get(name) for name in _SESSION_META]
     keys = [key for key in (*told, query.session_key) if isinstance(key, str) and _is_name(key)]
+    if isinstance(memory, Confined):
+        keys = [key for key in keys if memory.knows_session(key)]
     harness = query.harness if query.harness and _is_name(query.harness) else None
     return Caller(memory, harness, tuple(dict.fromkeys(keys)))
 
@@ -156,7 +158,9 @@ ROUTES = (
         method="POST",
         path="/mcp",
         handler=endpoint,
-        access="write",
+        # A tool that changes something needs more.
+        access="read",
+        reach="scope",
         summary="Speak MCP: one JSON-RPC message a request.",
         query=McpQuery,
         body=bytes,

@@ -91,7 +91,7 @@ def one(call: Call) -> DomainOut:
 
 def pipeline(call: Call) -> Pipeline:
     """What runs, what waits, and how long each stage takes."""
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     took = {found.operation: found for found in call.engine.observer.latencies()}
     stages = []
     for flow, steps in FLOWS.items():
@@ -173,7 +173,7 @@ def _predictor(call: Call, memory: Memory, took: Mapping[str, Latency]) -> Worke
 
 
 def _engine(call: Call) -> diagnostics.Engine:
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     return diagnostics.Engine(memory.services, memory.works, memory.scope.user)
 
 
@@ -183,6 +183,7 @@ ROUTES = (
         path="/api/diagnostics",
         handler=everything,
         access="read",
+        reach="daemon",
         summary="Show how every part is doing.",
         query=UserQuery,
         reply=Diagnosis,
@@ -192,6 +193,7 @@ ROUTES = (
         path="/api/diagnostics/{domain}",
         handler=one,
         access="read",
+        reach="daemon",
         summary="Show how one part is doing.",
         query=UserQuery,
         reply=DomainOut,
@@ -201,6 +203,7 @@ ROUTES = (
         path="/api/pipeline/status",
         handler=pipeline,
         access="read",
+        reach="daemon",
         summary="Show the workers, the queue and how long every stage takes.",
         query=UserQuery,
         reply=Pipeline,

@@ -96,7 +96,7 @@ def train(call: Call) -> wire.OrderedOut:
 
 def rollback(call: Call) -> wire.RunOut:
     """Lets an earlier model serve again."""
-    memory = call.engine.view(call.body.user, None, None)
+    memory = call.view(call.body.user)
     run = steering.rollback(memory.services, memory.scope.user, call.body.version)
     return wire.RunOut.of(run)
 
@@ -116,7 +116,7 @@ def disable(call: Call) -> wire.SwitchedOut:
 def calibrate(call: Call) -> wire.Calibration:
     """Keeps a person's ratings, and offers what is to be rated next."""
     asked: wire.Calibrate = call.body
-    memory = call.engine.view(asked.user, None, None)
+    memory = call.view(asked.user)
     services, user = memory.services, memory.scope.user
     ratings = {(one.session_key, one.memory_id): one.label for one in asked.ratings}
     if ratings:
@@ -161,7 +161,7 @@ def _questions(memory: Memory, asked: Sequence[Rated]) -> list[wire.QuestionOut]
 
 
 def _memory(call: Call) -> Memory:
-    return call.engine.view(call.query.user, None, None)
+    return call.view(call.query.user)
 
 
 ROUTES = (
@@ -170,6 +170,7 @@ ROUTES = (
         path="/api/predictor/status",
         handler=status,
         access="read",
+        reach="user",
         summary="Show how the predictor stands, what it has earned, and why.",
         query=UserQuery,
         reply=wire.StatusOut,
@@ -179,6 +180,7 @@ ROUTES = (
         path="/api/predictor/comparisons",
         handler=comparisons,
         access="read",
+        reach="user",
         summary="List how both rankings compared, session by session.",
         query=wire.ComparisonsQuery,
         reply=wire.Comparisons,
@@ -188,6 +190,7 @@ ROUTES = (
         path="/api/predictor/comparisons/{session_key:path}",
         handler=comparison,
         access="read",
+        reach="user",
         summary="Show how both rankings of a session compared.",
         query=UserQuery,
         reply=wire.ComparisonOut,
@@ -197,6 +200,7 @@ ROUTES = (
         path="/api/predictor/audit/{session_key:path}",
         handler=audit,
         access="read",
+        reach="user",
         summary="Show a session's ranking with all that is on record about it.",
         query=UserQuery,
         reply=wire.Audit,
@@ -206,6 +210,7 @@ ROUTES = (
         path="/api/predictor/training",
         handler=training,
         access="read",
+        reach="user",
         summary="List trainings with their gates, latest first.",
         query=wire.RunsQuery,
         reply=wire.Runs,
@@ -215,6 +220,7 @@ ROUTES = (
         path="/api/predictor/drift",
         handler=drift,
         access="read",
+        reach="user",
         summary="Show whether the predictor or the judge changed over time.",
         query=UserQuery,
         reply=wire.DriftOut,
@@ -224,6 +230,7 @@ ROUTES = (
         path="/api/predictor/train",
         handler=train,
         access="admin",
+        reach="user",
         summary="Order a training.",
         query=UserQuery,
         reply=wire.OrderedOut,
@@ -233,6 +240,7 @@ ROUTES = (
         path="/api/predictor/rollback",
         handler=rollback,
         access="admin",
+        reach="user",
         summary="Let an earlier model serve again.",
         body=wire.Rollback,
         reply=wire.RunOut,
@@ -242,6 +250,7 @@ ROUTES = (
         path="/api/predictor/enable",
         handler=enable,
         access="admin",
+        reach="user",
         summary="Let the predictor be heard again.",
         query=UserQuery,
         reply=wire.SwitchedOut,
@@ -251,6 +260,7 @@ ROUTES = (
         path="/api/predictor/disable",
         handler=disable,
         access="admin",
+        reach="user",
         summary="Let the baseline rank alone.",
         query=UserQuery,
         reply=wire.SwitchedOut,
@@ -260,6 +270,7 @@ ROUTES = (
         path="/api/predictor/calibration",
         handler=waiting,
         access="read",
+        reach="user",
         summary="Show what people were asked to rate, and how they compare with the judge.",
         query=UserQuery,
         reply=wire.CalibrationQueue,
@@ -268,7 +279,8 @@ ROUTES = (
         method="POST",
         path="/api/predictor/calibration",
         handler=calibrate,
-        access="write",
+        access="admin",
+        reach="user",
         summary="Rate memories that the judge rated, and ask for more.",
         body=wire.Calibrate,
         reply=wire.Calibration,

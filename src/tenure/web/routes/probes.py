@@ -73,6 +73,7 @@ ROUTES = (
         path="/api/quality/probes",
         handler=runs,
         access="read",
+        reach="daemon",
         summary="List saved runs over probes, latest first.",
         query=ProbeRunsQuery,
         reply=ProbeRuns,

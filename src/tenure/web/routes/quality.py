@@ -204,7 +204,7 @@ def janitor(call: Call) -> JanitorOut:
 
 def _memory(call: Call) -> Memory:
     named = call.query.user if call.body is None else call.body.user
-    return call.engine.view(named, None, None)
+    return call.view(named)
 
 
 def _entry(text: str) -> int:
@@ -220,6 +220,7 @@ ROUTES = (
         path="/api/quality",
         handler=figures,
         access="read",
+        reach="user",
         summary="Show the quality figures and how upkeep stands.",
         query=UserQuery,
         reply=QualityOut,
@@ -229,6 +230,7 @@ ROUTES = (
         path="/api/quality/merges",
         handler=merges,
         access="read",
+        reach="user",
         summary="List merges with what was said about them.",
         query=MergesQuery,
         reply=MergesOut,
@@ -238,6 +240,7 @@ ROUTES = (
         path="/api/quality/merges/{entry}/audit",
         handler=mark,
         access="write",
+        reach="user",
         summary="Say whether a merge was right or wrong.",
         body=AuditIn,
         reply=MergeOut,
@@ -247,6 +250,7 @@ ROUTES = (
         path="/api/quality/merges/{entry}/split",
         handler=split,
         access="write",
+        reach="user",
         summary="Take a merge apart; it counts as wrong from then on.",
         body=UserBody,
         reply=SplitOut,
@@ -255,7 +259,8 @@ ROUTES = (
         method="POST",
         path="/api/quality/janitor",
         handler=janitor,
-        access="write",
+        access="admin",
+        reach="user",
         summary="Show what a sweep would do, sweep, or take a sweep back.",
         body=JanitorIn,
         reply=JanitorOut,

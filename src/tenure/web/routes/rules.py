@@ -10,7 +10,7 @@ from tenure.flow.drafts import checked_name
 from tenure.memory import Memory
 from tenure.store.rules import Rule
 from tenure.web import rules_wire as wire
-from tenure.web.project import project_of
+from tenure.web.confined import demand_session
 from tenure.web.routes.hooks import is_echo
 from tenure.web.table import Call, Route, Scoped
 
@@ -19,8 +19,8 @@ def pre_tool(call: Call) -> wire.VerdictOut:
     """A tool is about to be called: allow, warn or deny."""
     body: wire.PreTool = call.body
     checked_name("session_key", body.session_key)
-    project = project_of(body.cwd) if body.project is None else body.project
-    memory = call.engine.view(body.user, body.agent, project)
+    memory = call.view(body.user, body.agent, call.project(body.project, body.cwd))
+    demand_session(memory, body.session_key)
     asked = ToolCall(
         body.session_key,
         memory.scope,
@@ -28,7 +28,7 @@ def pre_tool(call: Call) -> wire.VerdictOut:
         body.tool_input,
         body.harness,
         call.request_id,
-        is_echo(call, body.tool_name, msgspec.json.encode(body.tool_input).decode()),
+        is_echo(call, memory.scope, body.tool_name, msgspec.json.encode(body.tool_input).decode()),
     )
     verdict = guard.check(memory.services, asked)
     if verdict.decision != "allow":
@@ -116,6 +116,7 @@ ROUTES = (
         path="/api/hooks/pre-tool",
         handler=pre_tool,
         access="hooks",
+        reach="scope",
         summary="Tell a tool that is about to be called, and learn whether it may be.",
         body=wire.PreTool,
         reply=wire.VerdictOut,
@@ -125,6 +126,7 @@ ROUTES = (
         path="/api/rules",
         handler=listing,
         access="read",
+        reach="scope",
         summary="List the rules, those that block first.",
         query=wire.RulesQuery,
         reply=wire.RulesOut,
@@ -134,6 +136,7 @@ ROUTES = (
         path="/api/rules",
         handler=propose,
         access="write",
+        reach="user",
         summary="Propose a rule; it does nothing until it is approved.",
         body=wire.Proposal,
         reply=wire.RuleOut,
@@ -143,6 +146,7 @@ ROUTES = (
         path="/api/rules/constraints",
         handler=constrained,
         access="read",
+        reach="user",
         summary="List what a session must keep to.",
         query=wire.ConstraintsQuery,
         reply=wire.ConstraintsOut,
@@ -151,7 +155,8 @@ ROUTES = (
         method="POST",
         path="/api/rules/constraints/lift",
         handler=lift,
-        access="write",
+        access="admin",
+        reach="user",
         summary="Lift what a session must keep to.",
         body=wire.Lift,
         reply=wire.LiftedOut,
@@ -161,6 +166,7 @@ ROUTES = (
         path="/api/rules/{id}",
         handler=show,
         access="read",
+        reach="user",
         summary="Show one rule with what happened to it.",
         query=Scoped,
         reply=wire.RuleOut,
@@ -170,6 +176,7 @@ ROUTES = (
         path="/api/rules/{id}/replay",
         handler=replay,
         access="read",
+        reach="user",
         summary="Try a rule on recorded harmless actions.",
         query=Scoped,
         reply=wire.ReplayOut,
@@ -178,7 +185,8 @@ ROUTES = (
         method="POST",
         path="/api/rules/{id}/approve",
         handler=approve,
-        access="write",
+        access="admin",
+        reach="user",
         summary="Let a rule take one step up: warn, then block.",
         body=wire.Named,
         reply=wire.RuleOut,
@@ -187,7 +195,8 @@ ROUTES = (
         method="POST",
         path="/api/rules/{id}/retire",
         handler=retire,
-        access="write",
+        access="admin",
+        reach="user",
         summary="End a rule.",
         body=wire.Named,
         reply=wire.RuleOut,
@@ -196,7 +205,8 @@ ROUTES = (
         method="POST",
         path="/api/rules/{id}/undo",
         handler=undo,
-        access="write",
+        access="admin",
+        reach="user",
         summary="Take the last change of a rule back.",
         body=wire.Named,
         reply=wire.RuleOut,

@@ -14,7 +14,7 @@ from tenure.web.table import Call, Route
 def listing(call: Call) -> wire.Sessions:
     """A page of sessions, latest first."""
     query: wire.SessionsQuery = call.query
-    memory = call.engine.view(query.user, None, None)
+    memory = call.view(query.user)
     store, user = memory.services.store, memory.scope.user
     found = store.session_page(
         user,
@@ -34,14 +34,14 @@ def listing(call: Call) -> wire.Sessions:
 
 def show(call: Call) -> wire.SessionOut:
     """One session with its verdict."""
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     store, user, key = memory.services.store, memory.scope.user, call.path["key"]
     return wire.SessionOut.of(store.session_summary(user, key), store.session_score(user, key))
 
 
 def candidates(call: Call) -> wire.Candidates:
     """Every candidate of a session with every number."""
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     store, user, key = memory.services.store, memory.scope.user, call.path["key"]
     store.session(user, key)
     return wire.Candidates(
@@ -51,7 +51,7 @@ def candidates(call: Call) -> wire.Candidates:
 
 def events(call: Call) -> wire.Timeline:
     """All that happened to a session, a memory or in a request, in order."""
-    memory = call.engine.view(call.query.user, None, None)
+    memory = call.view(call.query.user)
     found = timeline(memory.services, memory.scope.user, call.path["id"])
     if not found:
         raise NotFound(f"nothing is known about {call.path['id'][:80]!r}")
@@ -64,6 +64,7 @@ ROUTES = (
         path="/api/sessions",
         handler=listing,
         access="read",
+        reach="user",
         summary="List sessions, latest first.",
         query=wire.SessionsQuery,
         reply=wire.Sessions,
@@ -73,6 +74,7 @@ ROUTES = (
         path="/api/sessions/{key:path}/memories",
         handler=candidates,
         access="read",
+        reach="user",
         summary="Show every candidate of a session with every number as served.",
         query=wire.UserQuery,
         reply=wire.Candidates,
@@ -82,6 +84,7 @@ ROUTES = (
         path="/api/sessions/{key:path}",
         handler=show,
         access="read",
+        reach="user",
         summary="Show a session with its verdict.",
         query=wire.UserQuery,
         reply=wire.SessionOut,
@@ -91,6 +94,7 @@ ROUTES = (
         path="/api/timeline/{id:path}",
         handler=events,
         access="read",
+        reach="user",
         summary="Show all that happened to a session, a memory or in a request, in order.",
         query=wire.UserQuery,
         reply=wire.Timeline,

@@ -1,0 +1,1 @@
+"""Moves a store between SQLite and PostgreSQL: resumable, and compared row by row afterwards."""

@@ -1,0 +1,59 @@
+"""Says that something was written: at once, but only so often.
+
+A commit that carries NOTIFY waits for every other that does, in the whole server, until it is on
+disk: if all did, busy tenants would wait for each other (a tenth of the commits a second, with 16
+writers). So each process says it with one commit now and then, and once more after the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+from tenure.errors import TenureError
+from tenure.store.postgres.connection import CHANNEL
+from tenure.store.postgres.pool import Pool
+
+RING_EVERY_S = 0.25
+
+
+class Bell:
+    """Decides which commits of a process are heard by others; safe to share between threads."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._rung_s = -RING_EVERY_S
+        self._later: threading.Timer | None = None
+
+    def rings(self) -> bool:
+        """Whether the commit that comes now is to say so; else somebody does in a moment."""
+        with self._lock:
+            now_s = time.monotonic()
+            wait_s = self._rung_s + RING_EVERY_S - now_s
+            if wait_s <= 0 and self._later is None:
+                self._rung_s = now_s
+                return True
+            if self._later is None:
+                self._later = threading.Timer(wait_s, self._ring)
+                self._later.daemon = True
+                self._later.start()
+            return False
+
+    def _ring(self) -> None:
+        import psycopg
+
+        with self._lock:
+            self._rung_s = time.monotonic()
+            self._later = None
+        # Whoever does not hear it looks now and then.
+        with contextlib.suppress(psycopg.Error, TenureError), self._pool.lent() as raw:
+            raw.execute(f"NOTIFY {CHANNEL}".encode())
+
+    def close(self) -> None:
+        """Says at once what was to be said later."""
+        later = self._later
+        if later is not None:
+            later.cancel()
+            self._ring()

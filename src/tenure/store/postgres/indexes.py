@@ -1,0 +1,109 @@
+"""The vector indexes of large tenants, made beside the work of everybody else.
+
+One that a crash or an impatient operator left half made is not used by PostgreSQL; it is taken
+away and made again. Several daemons may look after one database: only one of them makes indexes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tenure.store.postgres import vectors
+from tenure.store.postgres.engine import translated
+from tenure.store.postgres.pool import connect
+from tenure.store.postgres.schema import SCHEMA
+from tenure.store.sql import Connection
+
+if TYPE_CHECKING:
+    from psycopg import Connection as RawConnection
+    from psycopg.sql import Composed
+
+# More numbers than pgvector's index takes; such vectors are always measured.
+INDEXED_DIMENSIONS = 4_000
+# Twice pgvector's own: it takes half as long again to make, and .97 of the ten best become .98.
+# Half as exact numbers: the graph is half as large, and whatever it finds is measured exactly.
+EF_CONSTRUCTION = 128
+# What the graph of a tenant of a few hundred thousand needs: beyond it, building crawls.
+_BUILD_MEMORY = "512MB"
+_LACKING = """SELECT t.user, e.embedder, e.dimension FROM tenants t JOIN embedders e ON e.embedder =
+        (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'serving')
+    WHERE t.document_count > ? AND e.dimension <= ? AND NOT EXISTS (
+        SELECT 1 FROM pg_index i WHERE i.indisvalid AND i.indexrelid = to_regclass(
+            'memory_vectors_' || e.embedder || '_' || md5(t.user)))
+    ORDER BY t.user"""
+_OURS = "SELECT pg_try_advisory_lock(hashtext('tenure vector indexes'))"
+_ABOUT = f"""SELECT pg_has_role(session_user, c.relowner, 'USAGE'), n.nspname,
+        'memory_vectors_' || %s::bigint || '_' || md5(%s)
+    FROM pg_class c, pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    WHERE c.oid = to_regclass('{SCHEMA}.memory_vectors') AND e.extname = 'vector'"""  # noqa: S608
+_STATE = """SELECT i.indisvalid OR EXISTS (SELECT 1 FROM pg_stat_progress_create_index p
+        WHERE p.index_relid = i.indexrelid)
+    FROM pg_index i WHERE i.indexrelid = to_regclass(%s)"""
+
+
+class LargeTenant(NamedTuple):
+    """A tenant that needs an index, for the vectors of one embedder."""
+
+    user: str
+    embedder: int
+    dimension: int
+
+
+def lacking_index(connection: Connection) -> list[LargeTenant]:
+    """Tenants too large to be measured whole that have no index yet, with the serving embedder."""
+    found = connection.execute(_LACKING, (vectors.EXACT_ROWS, INDEXED_DIMENSIONS))
+    return [LargeTenant(*row) for row in found]
+
+
+def make_index(url: str, tenant: LargeTenant) -> bool:
+    """Makes the index of one tenant while others read and write; it may take minutes.
+
+    False where whoever logs in there does not own the tables, and may not.
+    """
+    # Of its own: such a statement cannot be in a transaction, nor under another role than its own.
+    with translated(), contextlib.closing(connect(url)) as raw:
+        raw.execute(
+            "SET statement_timeout = 0; SET lock_timeout = 0;"
+            f" SET maintenance_work_mem = '{_BUILD_MEMORY}'".encode()
+        )
+        asked = raw.execute(_ABOUT, (tenant.embedder, tenant.user)).fetchone()
+        is_owner, vector_schema, name = asked or (False, "", "")
+        (is_ours,) = raw.execute(_OURS).fetchone() or (False,)
+        if is_owner and is_ours and not _is_there(raw, name):
+            raw.execute(_statement(tenant, name, vector_schema))
+        return bool(is_owner)
+
+
+def _is_there(raw: RawConnection[Any], name: str) -> bool:
+    """Whether the index is made, or somebody is at it; what is left of a failed try is dropped."""
+    state = raw.execute(_STATE, (f"{SCHEMA}.{name}",)).fetchone()
+    if state is not None and not state[0]:
+        raw.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {SCHEMA}.{name}".encode())
+        return False
+    return state is not None
+
+
+def _statement(tenant: LargeTenant, name: str, vector_schema: str) -> Composed:
+    from psycopg import sql
+
+    return sql.SQL(
+        "CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {table}"
+        " USING hnsw ((vector::{kind}({width})) {measure}) WITH (ef_construction = {effort})"
+        ' WHERE "user" = {user} AND embedder = {embedder} AND vector IS NOT NULL'
+    ).format(
+        name=sql.Identifier(name),
+        table=sql.Identifier(SCHEMA, "memory_vectors"),
+        kind=sql.Identifier(vector_schema, "halfvec"),
+        measure=sql.Identifier(vector_schema, "halfvec_ip_ops"),
+        width=sql.Literal(tenant.dimension),
+        effort=sql.Literal(EF_CONSTRUCTION),
+        user=sql.Literal(tenant.user),
+        embedder=sql.Literal(tenant.embedder),
+    )
+
+
+def make_index_locked(tenant: LargeTenant, connection: Connection) -> None:
+    """The same for a login that does not own the tables; meanwhile writers wait."""
+    connection.execute("SET LOCAL statement_timeout = 0")
+    connection.execute("SELECT index_vectors(?, ?, ?)", tuple(tenant))

@@ -1,0 +1,108 @@
+"""Two daemons as processes of their own work off one queue; one of them is killed midway."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from postgres_kit import Server
+from tenure.store.postgres.store import PostgresStore
+from tenure.world import World
+
+JOB_COUNT = 200
+WAIT_S = 60.0
+# The one that dies does so in the middle of a stage, with what it did so far in the store.
+DAEMON = """
+import sys, time
+from datetime import timedelta
+from tenure.flow.jobs import JobRunner
+from tenure.store.postgres.store import PostgresStore
+from tenure.world import World
+
+address, dies_after = sys.argv[1], int(sys.argv[2])
+store = PostgresStore(address)
+seen = []
+
+def stage(name, job):
+    seen.append(job.key)
+    if len(seen) == dies_after:
+        print(job.user, job.key, flush=True)
+        time.sleep(600)
+    return lambda transaction: transaction.count(job.user, f"{name} {job.key}")
+
+def first(job): return stage("first", job)
+def second(job): return stage("second", job)
+
+handlers = {"kind": (("first", first), ("second", second))}
+runner = JobRunner(store, World(), handlers, lease_length=timedelta(seconds=1))
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    runner.drain()
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def address(postgres: Server) -> Iterator[str]:
+    address = postgres.fresh()
+    yield address
+    postgres.give_back(address)
+
+
+class Daemon:
+    """A process that runs jobs until it is killed."""
+
+    def __init__(self, address: str, dies_after: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", DAEMON, address, str(dies_after)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def says(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def begin(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def test_every_job_is_done_once_whoever_dies(address: str) -> None:
+    store = PostgresStore(address)
+    now = World().now()
+    users = ("ann", "bob", "cyd")
+    for number in range(JOB_COUNT):
+        user = users[number % 3]
+        store.write(lambda t, n=number, u=user: t.put_job(u, "kind", f"{n}", now))
+    daemons = [Daemon(address, dies_after) for dies_after in (41, 0)]
+    try:
+        for daemon in daemons:
+            assert daemon.says() == "ready"
+        for daemon in daemons:
+            daemon.begin()
+        user, key = daemons[0].says().split()
+        daemons[0].kill()
+        assert store.job(user, "kind", key).state == "running"
+        ends_s = time.monotonic() + WAIT_S
+        while store.job_counts()["done"] < JOB_COUNT and time.monotonic() < ends_s:
+            time.sleep(0.05)
+    finally:
+        for daemon in daemons:
+            daemon.kill()
+    assert store.job_counts() == {"queued": 0, "running": 0, "done": JOB_COUNT, "parked": 0}
+    effects = {name: many for user in users for name, many in store.counters(user).items()}
+    wanted = {f"{stage} {n}": 1 for stage in ("first", "second") for n in range(JOB_COUNT)}
+    assert effects == wanted
+    store.close()
