@@ -19,6 +19,7 @@ from bench import (
     sidecar,
     speed,
     streams,
+    teams,
 )
 
 # Quality first, then speed, when nothing else keeps the machine busy.
@@ -43,14 +44,18 @@ def main() -> int:
     """Runs every bench even if one misses its bar."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--load", action="store_true", help="many sessions at once as well (slow)")
-    with_load = parser.parse_args().load
+    parser.add_argument("--teams", action="store_true", help="a million in PostgreSQL (an hour)")
+    options = parser.parse_args()
     failed = 0
     for name, bench in BENCHES.items():
         print(f"\n=== {name} ===\n", flush=True)
         failed |= bench.main([])
-    if with_load:
+    if options.load:
         print("\n=== load ===\n", flush=True)
         failed |= sessions.main(["--load"])
+    if options.teams:
+        print("\n=== teams ===\n", flush=True)
+        failed |= teams.main([])
     return failed
 
 

@@ -24,7 +24,7 @@ from tenure.store.postgres.bulk import CHUNK_ROWS, Arrival, load
 from tenure.types import Scope
 
 # What a small server of a team is given; everything else is as PostgreSQL comes.
-SETTINGS = ("shared_buffers=2GB", "max_wal_size=8GB")
+SETTINGS = ("shared_buffers=2GB", "max_wal_size=4GB")
 # Of the past of every tenant: so many sessions, and what helped in each.
 PAST_SESSIONS = 4
 _NOTES = "fill.json"

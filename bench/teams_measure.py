@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
@@ -23,6 +24,7 @@ from tenure.store.postgres import vectors
 from tenure.types import Scope
 
 TOP = 10
+Call = Callable[[str], object]
 # One search for meaning alone, with nothing that words or neighbours could add.
 _POOL = 50
 
@@ -44,8 +46,12 @@ class Figures:
     values: dict[str, float] = field(default_factory=dict)
     cold: list[tuple[int, float]] = field(default_factory=list)
 
-    def note(self, name: str, times: Sequence[float]) -> None:
-        """Keeps what lies in the middle, and what hardly anything lies above."""
+    def take(self, name: str, calls: Sequence[Call], asked: Iterator[str], keep: Path) -> None:
+        """Calls one after the other; keeps what lies in the middle, and the worst but for few."""
+        own_ms, server_ms = time.process_time() * 1e3, server_cpu_ms(keep)
+        times = [timed(call, next(asked)) for call in calls]
+        self.values[f"{name} own CPU"] = (time.process_time() * 1e3 - own_ms) / len(calls)
+        self.values[f"{name} server CPU"] = (server_cpu_ms(keep) - server_ms) / len(calls)
         for percent in (50, 95, 99):
             self.values[f"{name} p{percent}"] = float(np.percentile(times, percent))
 
@@ -69,11 +75,15 @@ def measured(home: Path, url: str, tenants: Sequence[Tenant], plan: Plan) -> Fig
             views[tenant.name].session(f"warm-{time.time_ns()}", context=next(asked))
         for name, weights in _draws(tenants).items():
             drawn = chance.choices(tenants, weights, k=plan.recalls)
-            times = [timed(views[one.name].recall, next(asked)) for one in drawn]
-            figures.note(f"recall, {name}", times)
+            calls = [views[one.name].recall for one in drawn]
+            figures.take(f"recall, {name}", calls, asked, home.parent)
             drawn = chance.choices(tenants, weights, k=plan.starts)
-            begins = [(_start(views[one.name]), next(asked)) for one in drawn]
-            figures.note(f"session start, {name}", [timed(begin, text) for begin, text in begins])
+            figures.take(
+                f"session start, {name}",
+                [_start(views[one.name]) for one in drawn],
+                asked,
+                home.parent,
+            )
         figures.values["rss at the end, MB"] = rss_mb()
         figures.values |= index_quality(memory, tenants, plan)
         figures.values["load average"] = os.getloadavg()[0]
@@ -159,6 +169,17 @@ def _nearest(memory: Memory, scope: Scope, text: str, *, exactly: bool) -> dict[
 
 
 # -- what it takes ----------------------------------------------------------------------------
+
+
+def server_cpu_ms(keep: Path) -> float:
+    """The CPU time of all that the server started and that still runs."""
+    (postmaster, *_) = (keep / "server" / "data" / "postmaster.pid").read_text().split()
+    ticks = 0
+    for listing in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = listing.read_text(encoding="utf-8").rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:13])) if fields[1] == postmaster else 0
+    return ticks * 1e3 / os.sysconf("SC_CLK_TCK")
 
 
 def rss_mb() -> float:

@@ -32,8 +32,7 @@ class Amount:
     recalls: int = 150
     starts: int = 80
     writes: int = 80
-    bulk: int = 2 * CHUNK_ROWS
-    singly: int = 500
+    bulk: int = 3 * CHUNK_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +132,9 @@ def _purge(view: Memory, ids: Sequence[str]) -> None:
     view.services.store.write(work)
 
 
-def bulk_ratios(home: Path, url: str, amount: Amount) -> list[Ratio]:
+def bulk_ratio(home: Path, url: str, amount: Amount) -> Ratio:
     """Storing many at once, by memory: in a new file, and for a tenant that is new."""
-    texts = memories(amount.bulk + amount.singly, seed=815)
+    texts = memories(amount.bulk, seed=815)
     with (
         tempfile.TemporaryDirectory() as folder,
         Memory(
@@ -143,20 +142,15 @@ def bulk_ratios(home: Path, url: str, amount: Amount) -> list[Ratio]:
         ) as own,
         Memory(settings=settings_of(home / "home", url), background=False, user=_BULK) as shared,
     ):
-        in_file = list(arrivals(own.services, own.scope, texts[: amount.bulk]))
+        in_file = list(arrivals(own.services, own.scope, texts))
         in_database = list(arrivals(shared.services, shared.scope, texts))
-        many, few = in_database[: amount.bulk], in_database[amount.bulk :]
         try:
-            file_ms = _each(lambda: one_by_one(own.services.store, in_file), len(in_file))
-            bulk_ms = _each(lambda: load(shared.services.store, many), len(many))
-            single_ms = _each(lambda: one_by_one(shared.services.store, few), len(few))
+            file_ms = _each(lambda: one_by_one(own.services.store, in_file), len(texts))
+            bulk_ms = _each(lambda: load(shared.services.store, in_database), len(texts))
         finally:
             with psycopg.connect(url) as connection:
                 erase(connection, _BULK)
-    return [
-        Ratio("bulk write, each", file_ms, bulk_ms),
-        Ratio("one by one in a transaction, each", file_ms, single_ms),
-    ]
+    return Ratio("bulk write, each", file_ms, bulk_ms)
 
 
 def _each(call: Callable[[], object], count: int) -> float:

@@ -12,6 +12,7 @@ from tenure.flow.evaluate.probes import Probe
 from tenure.flow.evaluate.sandbox import Sandbox, copied
 from tenure.memory import Memory
 from tenure.settings import load_settings
+from tenure.store.place import Place
 
 NAMED = {
     "staging database": "heron",
@@ -65,7 +66,7 @@ def opened(file: Path, **settings: object) -> Memory:
 @contextmanager
 def sandboxed(file: Path) -> Iterator[Sandbox]:
     """A copy of a store, ready to be measured."""
-    with copied(file) as copy, opened(copy) as memory:
+    with copied(Place(file=file)) as copy, opened(copy) as memory:
         yield Sandbox(memory.services)
 
 

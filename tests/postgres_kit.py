@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from bench.postgres import Unavailable, address_of, throw_away_server
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from bench.postgres import Unavailable, address_of, throw_away_server
 from tenure.store.postgres.engine import migrate
 
 __all__ = ["Server", "Unavailable", "address_of", "running_server", "throw_away_server"]

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,7 +73,7 @@ class Daemon:
     started_at: str
     notes: tuple[str, ...] = ()
     # Of a daemon on another machine; the own one's is in the data folder.
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
 
     def request(
         self, method: str, path: str, body: Any = None, timeout_ms: int = REQUEST_TIMEOUT_MS
@@ -182,9 +182,24 @@ def elsewhere(environ: Mapping[str, str], home: Path) -> Daemon | None:
     if not url:
         return None
     token = environ.get(TOKEN_VARIABLE, "").strip()
-    if not url.startswith(("http://", "https://")) or not token.isascii():
+    # Not quoted: a name or a password may have been written into it.
+    if not url.startswith(("http://", "https://")) or "@" in url:
         raise InputError(f"{URL_VARIABLE} is no daemon's address", hint="write https://NAME:PORT")
+    if not token.isascii() or not token.isprintable():
+        # Sent, it would be quoted by whoever finds it malformed.
+        raise InputError(f"{TOKEN_VARIABLE} is no token", hint="it is one line of plain text")
     return Daemon(home, url, None, 0, "", "", token=token)
+
+
+def is_exposed(url: str) -> bool:
+    """Whether others on the way can read what is sent to an address: another machine, no TLS."""
+    try:
+        place = urlsplit(url)
+    except ValueError:
+        return False
+    host = place.hostname or ""
+    is_own = host in ("localhost", "::1") or host.startswith("127.")
+    return place.scheme == "http" and not is_own
 
 
 def find(home: Path) -> Daemon | None:

@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 # The stores themselves, and the tools that only stores may hold in their hands.
-DATABASE_MODULES = {"sqlite3", "apsw", "psycopg", "psycopg_pool"}
+DATABASE_MODULES = {"sqlite3", "apsw", "psycopg"}
 
 # What pure code may import: a list of what is allowed, so that a new way out is noticed.
 PURE_IMPORTS = {

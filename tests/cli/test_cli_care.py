@@ -245,6 +245,18 @@ def test_doctor_names_a_damaged_row(run: Run, stored: Stored, home: Path) -> Non
     assert run("show", memory_id, "--json").object["error"]["code"] == "corrupt"
 
 
+def test_doctor_warns_of_a_token_that_is_sent_for_all_to_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_TOKEN", "tenure_a_b_c")
+    for url, is_warned in (("http://memory.example", True), ("https://memory.example", False)):
+        monkeypatch.setenv("TENURE_URL", url)
+        done = run("doctor", "--json")
+        found = [check for check in done.object["results"] if check["id"] == "elsewhere"]
+        assert [check["status"] for check in found] == ["warn"] * is_warned
+        assert "tenure_a_b_c" not in done.out
+
+
 def test_doctor_works_when_nothing_else_does(run: Run, home: Path) -> None:
     home.mkdir(mode=0o755)
     (home / "config.toml").write_text("[recall]\nlimitt = 3\n")

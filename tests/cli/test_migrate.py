@@ -79,6 +79,36 @@ def test_a_dry_run_counts_and_writes_nothing(
         assert raw.execute("SELECT to_regnamespace('tenure')").fetchone() == (None,)
 
 
+def test_in_a_database_that_is_only_read_nothing_is_made(
+    run: Run, file: Path, postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = postgres.empty()
+    monkeypatch.setenv(VARIABLE, empty)
+    for done in (run("migrate", "--verify-only"), run("migrate", "--to", str(tmp_path / "x.db"))):
+        assert (done.code, "there is no store in" in done.err) == (2, True)
+    import psycopg
+
+    with psycopg.connect(empty) as raw:
+        assert raw.execute("SELECT to_regnamespace('tenure')").fetchone() == (None,)
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_what_came_to_a_file_after_the_move_fails_and_says_what_to_do(
+    run: Run, file: Path, stored: Stored, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, address)
+    run("migrate")
+    assert "default was moved before" in run("migrate", "--dry-run").out
+    monkeypatch.delenv(VARIABLE)
+    stored("Kites fly")
+    monkeypatch.setenv(VARIABLE, address)
+    done = run("migrate")
+    assert done.code == 1
+    assert "memories of default: row 3: missing" in done.out
+    assert "nothing was copied again; `tenure export`" in done.out
+    assert "--restart" not in done.out
+
+
 def test_a_difference_is_named_and_fails(
     run: Run, file: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,7 +154,7 @@ class RoundTrip:
         }
         assert set(ORIGINS) >= UNTRUSTED_ORIGINS
 
-    @settings(suppress_health_check=SHARED)
+    @settings(max_examples=60, suppress_health_check=SHARED)
     @given(memory=records())
     def test_a_memory_comes_back_from_the_store(self, shelf: Shelf, memory: MemoryRecord) -> None:
         store, expected = shelf.store, as_stored(memory)

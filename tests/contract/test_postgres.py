@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from contract.shelf import Shelf
 from contract.store_contract import StoreContract
-from postgres_kit import Server
+from postgres_kit import Server, tables_with
 from tenure.store.postgres.store import PostgresStore
 
 
@@ -20,20 +19,7 @@ class _DatabaseShelf(Shelf):
     address: str
 
     def files_with(self, needle: str) -> list[str]:
-        with psycopg.connect(self.address) as connection:
-            tables = connection.execute(
-                "SELECT tablename FROM pg_tables WHERE schemaname = 'tenure' ORDER BY 1"
-            ).fetchall()
-            return [
-                table
-                for (table,) in tables
-                if connection.execute(
-                    f"SELECT 1 FROM tenure.{table} t WHERE strpos(lower(t::text), %s) > 0"
-                    " OR strpos(lower(t::text), %s) > 0 LIMIT 1",
-                    # Bytes are told in hexadecimal digits.
-                    (needle.lower(), needle.lower().encode().hex()),
-                ).fetchone()
-            ]
+        return tables_with(self.address, needle)
 
 
 class TestPostgresStore(StoreContract):

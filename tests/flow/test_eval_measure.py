@@ -18,6 +18,7 @@ from tenure.flow.evaluate.sweep import sweep
 from tenure.flow.services import Policy
 from tenure.flow.start import start
 from tenure.rank.scores import SourceWeights
+from tenure.store.place import Place
 from tenure.store.snapshot import snapshot
 from tenure.types import Scope
 
@@ -58,7 +59,7 @@ def test_in_prompt_is_what_an_agent_is_really_shown(live: Path) -> None:
     with sandboxed(live) as sandbox:
         outcomes = measure(sandbox, asked, anchored(sandbox, asked), Plan(with_session=True))
     for number, outcome in enumerate(outcomes):
-        with copied(live) as copy, opened(copy) as memory:
+        with copied(Place(file=live)) as copy, opened(copy) as memory:
             session = memory.session(f"real-{number}")
             session.prompt(outcome.probe.question)
             shown = {one.id for one in session.memories}
@@ -134,7 +135,7 @@ def test_a_store_of_an_older_version_is_not_migrated(live: Path, tmp_path: Path)
         connection.execute("PRAGMA user_version = 1")
         connection.commit()
     before = fingerprint(file)
-    with copied(file) as copy, opened(copy) as memory:
+    with copied(Place(file=file)) as copy, opened(copy) as memory:
         assert memory.stats()["live"] >= 0
     assert fingerprint(file) == before
 
@@ -174,7 +175,7 @@ def test_a_frozen_store_knows_every_verb_that_writes() -> None:
 
 
 def test_a_copy_is_private_and_gone_afterwards(live: Path) -> None:
-    with copied(live) as copy:
+    with copied(Place(file=live)) as copy:
         assert copy.stat().st_mode & 0o077 == 0
         assert copy.parent.stat().st_mode & 0o077 == 0
         kept = copy

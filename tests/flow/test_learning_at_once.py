@@ -21,11 +21,11 @@ Desks = Callable[..., Desk]
 @pytest.fixture
 def ready(desks: Desks) -> tuple[Desk, list[str], Told]:
     """One session away from a training."""
+    # No model is wanted meanwhile: a trainer would be started for every other session.
+    before = desks(predictor_train_interval_sessions=1_000)
+    ids = noted(before.memory)
+    lived(before.memory, before.clock, ids, 24)
     desk, trainer = desks(predictor_train_interval_sessions=1), Told()
-    ids = noted(desk.memory)
-    # No model is wanted here: a real trainer would be started for every other session.
-    desk.equip(trainer=Told())
-    lived(desk.memory, desk.clock, ids, 24)
     desk.equip(trainer=trainer)
     return desk, ids, trainer
 

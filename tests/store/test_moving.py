@@ -11,6 +11,7 @@ import pytest
 from moving_kit import all_rows, lived_in, made, moved, raw_rows, side
 
 from learning_kit import WORDS
+from tenure.flow.model_files import ModelFiles
 from tenure.memory import Memory
 from tenure.settings import load_settings
 from tenure.store.moving.move import Wish
@@ -133,7 +134,7 @@ def test_several_files_go_into_one_database_under_other_names(
     lived: Path, database: Place, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.db"
-    lived_in(other)
+    lived_in(other, "old-name-of-ben")
     moved(Place(file=lived), database, Wish(user="default", new_name="anna"))
     assert moved(Place(file=other), database, Wish(new_name="ben")).is_equal
     back = Place(file=tmp_path / "back.db")
@@ -144,6 +145,8 @@ def test_several_files_go_into_one_database_under_other_names(
         assert store.users() == ["anna", "ben"]
         assert store.check(deep=True) == []
         store.close()
+    told = [value for rows in all_rows(database, "ben").values() for row in rows for value in row]
+    assert [value for value in told if "old-name-of-ben" in str(value)] == []
     with opened(back, "ben") as memory:
         found = memory.recall("alpha service", 1)[0].memory
         assert found.user == "ben"
@@ -242,3 +245,33 @@ def test_a_text_with_a_nul_character_is_mended_and_still_whole(
     assert moved(Place(file=path), database).is_equal
     with opened(database) as memory:
         assert memory.get(kept.id).content == "The gate\ufffdis green"
+
+
+def test_long_texts_and_large_models_come_over(database: Place, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    first, last = made(path, "anna"), Place(file=tmp_path / "last.db")
+    models = ModelFiles(path)
+    for version in (1, 2, 12):
+        models.put("anna", version, bytes([version]) * 600_000)
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE sessions SET transcript = ?", ("long ☃ " * 60_000,))
+    assert moved(first, database).is_equal
+    assert moved(database, last).is_equal
+    assert all_rows(last, "anna") == all_rows(first, "anna")
+    assert [version for _, version, *_ in all_rows(database, "anna")["models"]] == [1, 2, 12]
+
+
+def test_a_session_goes_on_under_the_code_it_was_told(database: Place, tmp_path: Path) -> None:
+    file = Place(file=tmp_path / "one.db")
+    with opened(file) as memory:
+        memory.remember("The staging database is called heron")
+        told = memory.session("run-1", context="staging database").injection
+    assert moved(file, database, Wish(user="default", new_name="ann")).is_equal
+    with opened(database, "ann") as memory:
+        session = memory.session("run-1", context="staging database")
+        assert session.injection == told is not None
+        session.end(used={"m1": 1.0})
+        memory.drain()
+        (shown,) = memory.services.store.session_memories("ann", "run-1")
+        assert shown.label is not None
+        assert shown.label > 0

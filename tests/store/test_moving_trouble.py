@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import secrets
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 from moving_kit import all_rows, made, moved, raw_rows, side
+from psycopg.conninfo import conninfo_to_dict
 
+from postgres_kit import Server, address_of
 from tenure.errors import Busy, Conflict, Corrupt, InputError, NotFound
 from tenure.store.jobs import Lease
 from tenure.store.moving.move import Wish, move, preview, verify
@@ -305,6 +308,20 @@ def test_a_file_that_is_open_elsewhere_is_refused(database: Place, tmp_path: Pat
     with pytest.raises(InputError, match="there is no store"):
         moved(Place(file=tmp_path / "none.db"), database)
     assert not (tmp_path / "none.db").exists()
+
+
+def test_a_login_needs_no_more_rights_than_a_daemon(
+    postgres: Server, database: Place, tmp_path: Path
+) -> None:
+    name = f"plain_{secrets.token_hex(4)}"
+    postgres.execute(f"CREATE ROLE {name} LOGIN IN ROLE tenure_app, tenure_steward")
+    parts = {**conninfo_to_dict(database.url), "user": name}
+    plain = Place(url=address_of(parts))
+    first = made(tmp_path / "a.db", "anna")
+    assert moved(first, plain).is_equal
+    last = Place(file=tmp_path / "last.db")
+    assert moved(plain, last).is_equal
+    assert all_rows(last, "anna") == all_rows(first, "anna")
 
 
 def test_two_moves_of_one_user_do_not_mix(database: Place, tmp_path: Path) -> None:

@@ -51,6 +51,17 @@ def test_other_addresses_are_refused_without_being_quoted(text: str) -> None:
     assert text not in str(refused.value)
 
 
+@pytest.mark.parametrize("sign", ["@", "/", "?", "#", "%", "%0", "%00", " ", "\n", "[", "\0"])
+def test_a_password_that_would_be_read_as_something_else_is_refused(sign: str) -> None:
+    """We would show a part of it as the host, or the driver would quote it when it complains."""
+    for rest in ("@db.example/team", "@db.example:5433", "@db.example/team?sslmode=require"):
+        with pytest.raises(InputError) as refused:
+            Place.of(f"postgresql://ann:pass{sign}word{rest}")
+        told = f"{refused.value} {refused.value.hint}"
+        assert "pass" not in told.replace("password", "")
+    assert Place.of("postgresql://ann:pass%40%2Fword@db.example/team").name.endswith("example/team")
+
+
 def test_it_is_one_or_the_other() -> None:
     for wrong in ({}, {"file": Path("a"), "url": URL}):
         with pytest.raises(InputError):

@@ -27,6 +27,7 @@ from tenure.store.base import Indexed, Transaction
 from tenure.store.postgres.bulk import Arrival, BulkTransaction, load
 from tenure.store.postgres.schema import TENANT_TABLES
 from tenure.store.postgres.store import PostgresStore
+from tenure.store.postgres.write import PostgresTransaction
 from tenure.store.sqlite import SqliteStore
 from tenure.types import Scope, Source
 
@@ -135,8 +136,9 @@ def test_the_same_rows_in_every_table(addresses: tuple[str, str]) -> None:
 
 def _one_by_one(store: PostgresStore, taken: list[Arrival]) -> None:
     def work(transaction: Transaction) -> None:
-        for memory, note in taken:
-            transaction.insert(memory, note)
+        assert isinstance(transaction, PostgresTransaction)
+        # As every memory is stored on its own, whatever `insert` makes of many.
+        PostgresTransaction.insert_many(transaction, taken)
 
     store.write(work)
 

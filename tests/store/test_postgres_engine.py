@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -14,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import (
     EMBEDDER,
-    NOW,
+    OTHER_EMBEDDER,
     change,
     found,
     indexed,
@@ -29,11 +28,12 @@ from contract.builders import (
 from postgres_kit import Server, address_of
 from tenure.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew, StorageError
 from tenure.store.base import Transaction
-from tenure.store.jobs import Lease
+from tenure.store.postgres.connection import TenantConnection
 from tenure.store.postgres.engine import WRITE_ATTEMPTS, Engine, schema_version
 from tenure.store.postgres.errors import without_password
 from tenure.store.postgres.schema import MIGRATIONS
 from tenure.store.postgres.store import PostgresStore
+from tenure.store.postgres.write import PostgresTransaction
 from tenure.types import Scope
 
 PASSWORD = "hunter2-swordfish"
@@ -194,6 +194,26 @@ def test_a_clash_is_tried_again_and_not_for_ever(engine: Engine) -> None:
     assert len(tries) == WRITE_ATTEMPTS
 
 
+def test_an_embedder_that_is_retired_meanwhile_costs_its_vectors_only(address: str) -> None:
+    one, other = PostgresStore(address), PostgresStore(address)
+    for embedder in (EMBEDDER, OTHER_EMBEDDER):
+        one.register_embedder(embedder)
+    vectors = {EMBEDDER.name: unit(1, 0, 0, 0), OTHER_EMBEDDER.name: unit(1, 0, 0)}
+    tries = []
+
+    def work(transaction: PostgresTransaction) -> None:
+        tries.append(transaction._embedder(EMBEDDER.name))
+        other.serve_embedder(OTHER_EMBEDDER.name)
+        transaction.insert(indexed(record(1), vectors=vectors), None)
+
+    one.write(work)  # type: ignore[arg-type]
+    assert [known is None for known in tries] == [False, True]
+    for embedder, count in ((EMBEDDER, 0), (OTHER_EMBEDDER, 1)):
+        assert len(one.vectors("default", embedder.name, [memory_id(1)])) == count
+    for store in (one, other):
+        store.close()
+
+
 def test_writers_of_one_tenant_wait_for_each_other(address: str) -> None:
     """Two daemons that look first and write then store a thing once."""
     stores = [PostgresStore(address) for _ in range(2)]
@@ -216,31 +236,28 @@ def test_writers_of_one_tenant_wait_for_each_other(address: str) -> None:
         store.close()
 
 
-def test_no_job_is_taken_twice(address: str) -> None:
-    """Four workers of two daemons, forty jobs of two users."""
-    stores = [PostgresStore(address) for _ in range(2)]
-    for number in range(40):
-        user = "ann" if number % 2 else "bob"
-        stores[0].write(lambda t, n=number, u=user: t.put_job(u, "learn", f"{n}", NOW))
-    taken: list[str] = []
+def test_who_writes_can_read_however_many_write(address: str) -> None:
+    """Writers of one tenant hold connections while they wait; the one they wait for reads on."""
+    store = PostgresStore(address, 2)
+    failed: list[Exception] = []
 
-    def work(store: PostgresStore, name: str) -> None:
-        lease = Lease(name, NOW, timedelta(minutes=5))
-        while (job := store.write(lambda t: t.take_job(lease, ("learn",)))) is not None:
-            taken.append(job.key)
-            store.write(lambda t, job=job: t.finish_job(job, NOW))
+    def work(transaction: Transaction) -> None:
+        transaction.count("default", "n", 1 + 0 * len(store.users()))
 
-    threads = [
-        threading.Thread(target=work, args=(stores[at % 2], f"worker {at}")) for at in range(4)
-    ]
+    def write() -> None:
+        try:
+            store.write(work)
+        except Busy as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(taken, key=int) == [f"{number}" for number in range(40)]
-    assert stores[1].job_counts()["done"] == 40
-    for store in stores:
-        store.close()
+    assert failed == []
+    assert store.counters("default") == {"n": 8}
+    store.close()
 
 
 def test_an_error_in_the_middle_is_the_one_that_is_told_and_undoes_all(address: str) -> None:
@@ -267,6 +284,21 @@ def test_an_error_in_the_middle_is_the_one_that_is_told_and_undoes_all(address: 
     insert(store, record(2))
     assert len(list(store.walk("default"))) == 2
     store.close()
+
+
+def test_more_than_fits_on_the_way_is_sent_without_waiting(engine: Engine) -> None:
+    """Neither side waits for the other, however much one of them has to say."""
+    put = "INSERT INTO models VALUES (?, ?, ?, ?)"
+
+    def work(connection: TenantConnection) -> int:
+        for version in range(3):
+            connection.execute(put, ("ann", version, b"x" * 5_000_000, "digest"))
+        return connection.execute(put, ("ann", 9, b"x", "digest")).rowcount
+
+    assert engine.write(work) == 1
+    with engine.read() as connection:
+        sizes = connection.execute("SELECT length(content) FROM models WHERE user = ?", ("ann",))
+        assert sorted(sizes.fetchall()) == [(1,), *[(5_000_000,)] * 3]
 
 
 def test_what_a_transaction_did_it_sees(address: str) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
+from contract.builders import NOW
 from postgres_kit import Server
+from tenure.store.jobs import Lease
 from tenure.store.postgres.store import PostgresStore
 from tenure.world import World
 
@@ -77,6 +81,33 @@ class Daemon:
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
+
+
+def test_no_job_is_taken_twice(address: str) -> None:
+    """Four workers of two daemons, forty jobs of two users."""
+    stores = [PostgresStore(address) for _ in range(2)]
+    for number in range(40):
+        user = "ann" if number % 2 else "bob"
+        stores[0].write(lambda t, n=number, u=user: t.put_job(u, "learn", f"{n}", NOW))
+    taken: list[str] = []
+
+    def work(store: PostgresStore, name: str) -> None:
+        lease = Lease(name, NOW, timedelta(minutes=5))
+        while (job := store.write(lambda t: t.take_job(lease, ("learn",)))) is not None:
+            taken.append(job.key)
+            store.write(lambda t, job=job: t.finish_job(job, NOW))
+
+    threads = [
+        threading.Thread(target=work, args=(stores[at % 2], f"worker {at}")) for at in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(taken, key=int) == [f"{number}" for number in range(40)]
+    assert stores[1].job_counts()["done"] == 40
+    for store in stores:
+        store.close()
 
 
 def test_every_job_is_done_once_whoever_dies(address: str) -> None:

@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import insert, record
 from postgres_kit import Server, Unavailable, throw_away_server
-from tenure.errors import Busy, StorageError
+from tenure.errors import Busy, ReadOnlyStore, StorageError
 from tenure.store.postgres.pool import Pool
 from tenure.store.postgres.store import PostgresStore
 
@@ -91,6 +91,26 @@ def test_connections_that_the_server_dropped_are_not_lent(address: str) -> None:
             while set(backends(address)) & set(gone):
                 pass
             assert store.users() == ["default"]
+    store.close()
+
+
+def test_who_became_read_only_is_left(address: str) -> None:
+    """After a failover the address leads to another server; connections to the old one are kept."""
+    database = conninfo_to_dict(address)["dbname"]
+    switch = f'ALTER DATABASE "{database}" SET default_transaction_read_only = {{}}'
+    store = PostgresStore(address)
+    store.close()
+    with psycopg.connect(address, autocommit=True) as administrator:
+        administrator.execute(switch.format("on").encode())
+        try:
+            store = PostgresStore(address)
+            with pytest.raises(ReadOnlyStore):
+                insert(store, record(1))
+        finally:
+            administrator.execute("SET default_transaction_read_only = off")
+            administrator.execute(switch.format("off").encode())
+    insert(store, record(1))
+    assert store.users() == ["default"]
     store.close()
 
 

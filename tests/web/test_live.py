@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,43 @@ def test_a_stream_beats_while_nothing_happens_and_ends_with_the_page() -> None:
         assert numbers.looks == before
 
     asyncio.run(run())
+
+
+@pytest.mark.usefixtures("quick")
+def test_where_the_store_tells_nobody_looks_by_the_clock() -> None:
+    class Teller:
+        told: Callable[[], None] | None = None
+
+        def follow(self, told: Callable[[], None]) -> Teller:
+            self.told = told
+            return self
+
+        def close(self) -> None:
+            self.told = None
+
+    async def run() -> None:
+        numbers, teller = Numbers(), Teller()
+        live, page = Live(numbers, teller.follow), Page()
+        stream = asyncio.create_task(EventStream(live, {})(page.scope, page.receive, page.send))
+        await page.until(b": still here\n\n")
+        numbers.found["memory"] += 1
+        await asyncio.sleep(0.1)
+        assert (numbers.looks, b"event:" in page.text) == (1, False)
+        assert teller.told is not None
+        # As the store does: from a thread of its own.
+        await asyncio.to_thread(teller.told)
+        await page.until(b'event: change\ndata: {"topic":"memory"}\n\n')
+        page.left.set()
+        await asyncio.wait_for(stream, WAIT_S)
+        await wait_until(lambda: teller.told is None)
+
+    asyncio.run(run())
+
+
+async def wait_until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not is_so():
+            await asyncio.sleep(0.005)
 
 
 @pytest.mark.usefixtures("quick")

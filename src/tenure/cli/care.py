@@ -138,6 +138,7 @@ def doctor(deep: bool) -> Answer:
     )
     with bar("checking"):
         checks += examine(patient)
+        checks += _elsewhere_checks()
         checks += _harness_checks()
     columns = (Column("check"), Column("state"), Column("what was found", wraps=True))
     rows = [(check.name, check.status, _told(check)) for check in checks]
@@ -164,6 +165,20 @@ def _settings_check() -> tuple[Settings, list[Check]]:
         told = f"the memories of {settings.user!r}, which everybody without a name shares"
         checks.append(Check("user", "warn", told, "set TENURE_USER to a name of your own"))
     return settings, checks
+
+
+def _elsewhere_checks() -> list[Check]:
+    """The daemon on another machine that agents are told to use, if its token is in danger."""
+    from tenure.client import is_exposed
+    from tenure.flow.health import Check
+    from tenure.settings.home import TOKEN_VARIABLE, URL_VARIABLE
+
+    env = environment()
+    url = env.get(URL_VARIABLE, "").strip()
+    if not env.get(TOKEN_VARIABLE) or not is_exposed(url):
+        return []
+    told = f"{URL_VARIABLE} has no TLS: token and memories can be read on the way"
+    return [Check("elsewhere", "warn", told, "use https://, by a proxy in front of the daemon")]
 
 
 def _harness_checks() -> list[Check]:

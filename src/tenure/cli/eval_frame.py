@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenure.cli.frame import current_settings, demand_file
+from tenure.cli.frame import current_settings, named_place
 from tenure.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tenure.settings import Settings
 
 ACTOR = "eval"
-_COPY_FIRST = "measure on a copy: `tenure migrate --to copy.db`, then `tenure --store copy.db eval`"
 PROBES_LIMIT_BYTES = 32 * 1024 * 1024
 GATE = "gate."
 # What can be tried without making the store anew, and the gate, for which it is made anew.
@@ -170,7 +169,7 @@ def opened_copy() -> Iterator[tuple[Memory, Path]]:
 
     settings = current_settings()
     with (
-        copied(demand_file(settings, _COPY_FIRST)) as copy,
+        copied(named_place(settings), settings.user) as copy,
         Memory(copy, settings=settings, actor=ACTOR, background=False) as memory,
     ):
         yield memory, copy

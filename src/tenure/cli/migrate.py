@@ -141,8 +141,10 @@ def _side(place: Place, *, is_target: bool) -> Iterator[Side]:
     with contextlib.ExitStack() as stack:
         side: Side
         if place.file is None:
-            from tenure.store.moving.postgres_side import PostgresSide
+            from tenure.store.moving.postgres_side import PostgresSide, demand_store
 
+            if not is_target:
+                demand_store(place)
             side = PostgresSide(place)
         else:
             from tenure.store.moving.sqlite_side import SqliteSide
@@ -180,6 +182,7 @@ def _counted(source: Place, target: Place, wish: Wish) -> Answer:
     rows = [(name, f"{count:,}") for name, count in found.items() if count]
     users = ", ".join(_name(tally) for tally in report.users) or "nobody"
     lines = [
+        *(f"{_name(tally)} was moved before" for tally in report.users if tally.was_complete),
         f"{sum(found.values()):,} rows of {users} would go from {source.name} to {target.name}",
         "nothing was written",
     ]
@@ -262,10 +265,10 @@ def _told_differences(report: Report) -> Iterator[str]:
 
 def _told_end(report: Report, target: Place) -> Iterator[str]:
     if not report.is_equal:
-        count = sum(report.total("differing").values())
-        yield f"{count:,} rows differ; {report.target} is not marked complete"
-        yield "`tenure migrate --restart` throws away what was copied and copies it again"
+        yield from _told_unequal(report)
         return
+    if not report.users:
+        yield f"nobody has anything in {report.source}"
     for tally in report.users:
         if tally.was_complete:
             yield f"{_name(tally)} was moved before; --verify-only compares the two"
@@ -278,6 +281,22 @@ def _told_end(report: Report, target: Place) -> Iterator[str]:
         yield f"set {URL_VARIABLE} for everybody who is to use it; the file is left as it was"
     else:
         yield f"unset {URL_VARIABLE} to use it; the database is left as it was"
+
+
+def _told_unequal(report: Report) -> Iterator[str]:
+    count = sum(report.total("differing").values())
+    yield f"{count:,} rows of {report.source} and {report.target} differ"
+    for tally in report.users:
+        if tally.was_complete and not tally.is_equal:
+            yield (
+                f"{_name(tally)} was moved before, and nothing was copied again; `tenure export`"
+                " and `tenure import` bring over memories that are only in the source"
+            )
+        elif report.is_copy and not tally.is_equal:
+            yield (
+                f"{_name(tally)} is not marked complete; the same command with --restart throws"
+                " away what was copied, and copies it again"
+            )
 
 
 def _remark(report: Report) -> None:

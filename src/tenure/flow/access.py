@@ -10,8 +10,8 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from tenure.errors import Conflict, InputError, NotFound
@@ -27,6 +27,8 @@ WORD = "tenure"
 SECRET_BITS, ID_BITS = 256, 40
 # More valid ones are nobody's on purpose.
 TOKENS_LIMIT_COUNT = 1_000
+# The rows of ended ones stay: whoever makes and revokes without end would fill the store with them.
+MADE_LIMIT_PER_DAY = 1_000
 LIFE_MAX, GRACE_MAX = timedelta(days=3_650), timedelta(days=30)
 TEXT_LIMIT_CHARS = 2_000
 # Compared with when there is no such token, so that it takes as long as a wrong secret.
@@ -41,8 +43,8 @@ class Wanted:
     role: str
     scope: Scope
     life: timedelta | None = None
-    # It ends no later than the one that makes it.
-    ends_by: datetime | None = None
+    # The id of the token that makes it, which must still open: it ends no later than that one.
+    maker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Minted:
     """A new token, and the text that opens: nobody is told it a second time."""
 
     token: AccessToken
-    text: str
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,12 @@ def create(services: Services, wanted: Wanted) -> Minted:
     ends = None if wanted.life is None else now + wanted.life
 
     def work(transaction: Transaction) -> Minted:
+        user = str(checked_name("user", scope.user))
         made = _mint(
             services,
             transaction,
             AccessToken(
-                user=str(checked_name("user", scope.user)),
+                user=user,
                 id="",
                 name=name,
                 role=role,
@@ -84,34 +87,36 @@ def create(services: Services, wanted: Wanted) -> Minted:
                 project=checked_name("project", scope.project),
                 digest=b"",
                 created_at=now,
-                expires_at=_earlier(ends, wanted.ends_by),
+                expires_at=_earlier(ends, _end_of(transaction, user, wanted.maker, now)),
             ),
         )
-        _log(transaction, made.token, now, "created")
+        _log(transaction, made.token, now, "created", **_by(wanted.maker))
         return made
 
     return services.store.write(work)
 
 
 def rotate(
-    services: Services, known: AccessToken, grace: timedelta, *, may_prolong: bool = True
+    services: Services, known: AccessToken, grace: timedelta, *, maker: str | None = None
 ) -> Minted:
     """Makes a token in place of another, which still opens for a while.
 
-    One that ends by itself gets as long a life again, if whoever asks may prolong it.
+    One that ends by itself gets as long a life again, unless a token makes it: that one must still
+    open, prolongs none, and what it makes ends no later than itself.
     """
     _check_span("the grace", grace, timedelta(0), GRACE_MAX)
     now = services.world.now()
 
     def work(transaction: Transaction) -> Minted:
-        old = _still_valid(transaction, known, now)
+        old = _still_valid(transaction, known.user, known.id, now)
         life = None if old.expires_at is None else old.expires_at - old.created_at
-        ends = now + life if life is not None and may_prolong else old.expires_at
+        ends = now + life if life is not None and maker is None else old.expires_at
+        ends = _earlier(ends, _end_of(transaction, old.user, maker, now))
         fresh = replace(old, created_at=now, expires_at=ends, last_used_at=None)
         made = _mint(services, transaction, fresh)
         until = _earlier(old.expires_at, now + grace)
         transaction.put_access_token(replace(old, expires_at=until))
-        _log(transaction, made.token, now, "rotated", replaces=old.id)
+        _log(transaction, made.token, now, "rotated", replaces=old.id, **_by(maker))
         return made
 
     return services.store.write(work)
@@ -133,9 +138,15 @@ def revoke(services: Services, known: AccessToken) -> AccessToken:
     return services.store.write(work)
 
 
-def named(services: Services, user: str, name: str) -> AccessToken:
-    """The token of a user with this id, or the only one whose id starts so."""
-    found = [one for one in services.store.access_tokens(user) if one.id.startswith(name)]
+def named(
+    services: Services,
+    user: str,
+    name: str,
+    is_seen: Callable[[AccessToken], bool] = lambda token: True,
+) -> AccessToken:
+    """The token of a user with this id, or the only one whose id starts so, among those seen."""
+    seen = filter(is_seen, services.store.access_tokens(user))
+    found = [one for one in seen if one.id.startswith(name)]
     exact = [one for one in found if one.id == name] or found
     if not name or not exact:
         raise NotFound(f"no token {name[:40]!r}", hint="`tenure token list --all` shows them")
@@ -170,9 +181,14 @@ def proves(claim: Claim, known: AccessToken | None, now: datetime) -> bool:
 
 def _mint(services: Services, transaction: Transaction, like: AccessToken) -> Minted:
     now, user = services.world.now(), like.user
-    valid = sum(one.is_valid(now) for one in transaction.access_tokens(user))
+    kept = transaction.access_tokens(user)
+    valid = sum(one.is_valid(now) for one in kept)
     if valid >= TOKENS_LIMIT_COUNT:
         raise Conflict(f"{user} has {valid} tokens already", hint="revoke some that nobody uses")
+    if sum(one.created_at > now - timedelta(days=1) for one in kept) >= MADE_LIMIT_PER_DAY:
+        raise Conflict(
+            f"{MADE_LIMIT_PER_DAY} tokens were made for {user} within a day", hint="use those"
+        )
     while True:
         token_id = _base32(_random(services, ID_BITS))
         secret = _random(services, SECRET_BITS).hex()
@@ -185,11 +201,22 @@ def _mint(services: Services, transaction: Transaction, like: AccessToken) -> Mi
     return Minted(token, text)
 
 
-def _still_valid(transaction: Transaction, known: AccessToken, now: datetime) -> AccessToken:
-    found = transaction.access_token(known.user, known.id)
+def _still_valid(transaction: Transaction, user: str, token_id: str, now: datetime) -> AccessToken:
+    found = transaction.access_token(user, token_id)
     if found is not None and found.is_valid(now):
         return found
-    raise Conflict(f"token {known.id} has ended already", hint="make a new one")
+    raise Conflict(f"token {token_id} has ended already", hint="make a new one")
+
+
+def _end_of(
+    transaction: Transaction, user: str, maker: str | None, now: datetime
+) -> datetime | None:
+    """When the token ends that makes another; at the door it was proved a moment ago only."""
+    return None if maker is None else _still_valid(transaction, user, maker, now).expires_at
+
+
+def _by(maker: str | None) -> dict[str, str]:
+    return {} if maker is None else {"by": maker}
 
 
 def _log(

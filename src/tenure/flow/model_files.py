@@ -14,7 +14,8 @@ class ModelFiles:
     """The models of all users of one file; what is in one is not looked into here."""
 
     def __init__(self, store: Path) -> None:
-        self._shelves = Shelves(models_beside(store), base_weights())
+        # Models lie beside the file itself, whatever link leads to it.
+        self._shelves = Shelves(models_beside(store.resolve()), base_weights())
 
     def versions(self, user: str) -> list[int]:
         """The versions there are, the latest first."""

@@ -219,8 +219,12 @@ def again(services: Services, session: SessionRecord) -> Served:
     live = _live(services, session, [one.memory_id for one in (*first, *left)])
     shown = [(one, live[one.memory_id]) for one in first if one.memory_id in live]
     handled = [(str(one.handle), record) for one, record in shown]
+    told = services.store.injections(session.user, session.key)
+    begun = block(services, session, FIRST_INJECTION)
     full = replace(
-        block(services, session, FIRST_INJECTION),
+        begun,
+        # As it was written down: a store that was moved may have another secret by now.
+        code=next((one.code for one in told if one.number == FIRST_INJECTION), begun.code),
         status_line=standing_line(services, session.user),
         explain=True,
         invite=services.policy.session.invite,

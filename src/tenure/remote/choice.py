@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ class Address:
     socket: str | None = None
     host: str | None = None
     is_https: bool = False
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     home: Path | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,11 @@ URL_VARIABLE = "TENURE_DATABASE_URL"
 SCHEMES = ("postgresql", "postgres")
 # Stands in the place of an address that a process is told by its environment.
 _BY_ENVIRONMENT = "postgresql:"
-_HINT = "write postgresql://USER@HOST:PORT/DATABASE"
+_HINT = (
+    "write postgresql://USER@HOST:PORT/DATABASE, other signs in a name or password as %40 and so on"
+)
+# A percent sign that is not the beginning of another sign, and such a one that nobody takes.
+_BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,12 @@ def _demand_address(url: str) -> None:
     try:
         parts = urlsplit(url)
         known = parts.scheme.lower() in SCHEMES and parts.path.count("/") <= 1
+        # A password with such a sign in it would be taken for a host or a path in part: we would
+        # show it, and the driver would quote it when it complains.
+        known &= url.count("@") == parts.netloc.count("@") <= 1 and "#" not in url
     except ValueError:
         known = False
-    if not known or "\0" in url:
+    is_plain = url.isprintable() and " " not in url and not _BAD_PERCENT.search(url)
+    if not known or not is_plain:
         # Not quoted: there may be a password in it.
         raise InputError("this is not the address of a PostgreSQL database", hint=_HINT)

@@ -217,16 +217,17 @@ class App:
             # Answered at once, however much is under way.
             reply = self._worked(route, request, b"")
         elif route.is_quick:
-            self._rate.take()
+            self._rate.take(asked.grant.user)
             _demand_json(request, asked.body)
             reply = self._worked(route, request, b"")
         else:
             # Before the body is waited for: whoever is refused shall know it at once.
-            self._rate.take()
-            self.workers.demand()
+            tenant = asked.grant.user
+            self.workers.demand(tenant)
+            self._rate.take(tenant)
             _demand_json(request, asked.body)
             raw = await asked.body.read()
-            reply = await self.workers.run(partial(self._worked, route, request, raw))
+            reply = await self.workers.run(partial(self._worked, route, request, raw), tenant)
         if route.method != "GET":
             self._engine.live.nudge()
         return reply

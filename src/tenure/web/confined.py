@@ -69,7 +69,10 @@ class Confined(Memory):
     ) -> Captured:
         known = self.feedback_event(event_id).scope
         if not self.grant.fits(known.agent, known.project):
-            raise NotFound(f"no report {event_id[:40]!r}")
+            # In the words of the store: nobody learns that others have such a one.
+            raise NotFound(
+                f"no feedback {event_id[:40]!r}", hint="`tenure feedback list` shows the ids"
+            )
         self.demand_report(fields)
         return super().complete_feedback(event_id, signal, **fields)
 

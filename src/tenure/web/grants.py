@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from tenure.store.access import ROLES, AccessToken, Role
-from tenure.types import Scope
 from tenure.web.dashboard import OFFERED
 from tenure.web.problems import Forbidden
 
@@ -31,7 +29,6 @@ class Grant:
     agent: str | None = None
     project: str | None = None
     token_id: str | None = None
-    ends_at: datetime | None = None
 
     @classmethod
     def of(cls, token: AccessToken) -> Grant:
@@ -43,7 +40,6 @@ class Grant:
             token.agent,
             token.project,
             token.id,
-            token.expires_at,
         )
 
     @property
@@ -109,8 +105,3 @@ class Grant:
 OWNER = Grant("owner", "admin")
 DASHBOARD = Grant("dashboard", "admin")
 ANYONE = Grant("anyone")
-
-
-def reached(grant: Grant, scope: Scope) -> bool:
-    """Whether a scope lies within what a caller reaches."""
-    return grant.user in (None, scope.user) and grant.fits(scope.agent, scope.project)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from tenure.errors import TooLarge
@@ -19,6 +21,9 @@ DRAIN_TIMEOUT_S = 1.0
 # Python lets one thread compute at a time, and what answers at the door queues behind them: more
 # would only make that queue longer.
 WORKER_COUNT = 4
+# Nobody with a token takes up more than this part, so that there is room for the others.
+TENANT_SHARE = 0.5
+TENANT_LIMIT_COUNT = 1_024
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 T = TypeVar("T")
@@ -81,6 +86,7 @@ class RateLimit:
         self._now_ms = now_ms
         self._tokens = float(per_s)
         self._at_ms = now_ms()
+        self._shares: dict[str, RateLimit] = {}
 
     def demand(self) -> None:
         """Says so when there were too many requests, but takes nothing."""
@@ -96,10 +102,19 @@ class RateLimit:
                 hint="the setting daemon.rate_limit_per_s allows more",
             )
 
-    def take(self) -> None:
-        """Lets one request through, or says that there were too many."""
+    def take(self, tenant: str | None = None) -> None:
+        """Lets one request through, or says that there were too many, of all or of one tenant."""
         self.demand()
+        if tenant is not None and self._per_s:
+            self._share(tenant).take()
         self._tokens -= 1
+
+    def _share(self, tenant: str) -> RateLimit:
+        if tenant not in self._shares:
+            if len(self._shares) >= TENANT_LIMIT_COUNT:
+                self._shares.clear()
+            self._shares[tenant] = RateLimit(_share(self._per_s), self._now_ms)
+        return self._shares[tenant]
 
 
 class Workers:
@@ -111,25 +126,33 @@ class Workers:
             max_workers=min(WORKER_COUNT, in_flight_limit), thread_name_prefix="tenure-web"
         )
         self.in_flight = 0
+        self._by_tenant: Counter[str] = Counter()
 
-    def demand(self) -> None:
-        """Says so when as much is under way as is taken on."""
-        if self.in_flight >= self._limit:
-            raise Overloaded(
-                f"{self._limit} requests are under way already", hint="try again in a second"
-            )
+    def demand(self, tenant: str | None = None) -> None:
+        """Says so when as much is under way as is taken on, of all or of one tenant."""
+        share = _share(self._limit)
+        is_greedy = tenant is not None and self._by_tenant[tenant] >= share
+        if is_greedy or self.in_flight >= self._limit:
+            many = share if is_greedy else self._limit
+            raise Overloaded(f"{many} requests are under way already", hint="try again in a second")
 
-    async def run(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T], tenant: str | None = None) -> T:
         """Runs blocking work; when too much is under way it is refused at once."""
-        self.demand()
+        self.demand(tenant)
         self.in_flight += 1
+        if tenant is not None:
+            self._by_tenant[tenant] += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         # Counted until the work is done, even when nobody waits for it any more.
-        future.add_done_callback(self._done)
+        future.add_done_callback(partial(self._done, tenant))
         return await asyncio.shield(future)
 
-    def _done(self, future: asyncio.Future[Any]) -> None:
+    def _done(self, tenant: str | None, future: asyncio.Future[Any]) -> None:
         self.in_flight -= 1
+        if tenant is not None:
+            self._by_tenant[tenant] -= 1
+            # Zeros go, or the tenants of years would stay.
+            self._by_tenant += Counter()
         if not future.cancelled():
             # Taken note of here: a caller who left must not leave a warning behind.
             future.exception()
@@ -137,3 +160,7 @@ class Workers:
     def close(self) -> None:
         """Takes on nothing more; what runs goes on."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _share(limit: int) -> int:
+    return max(1, int(limit * TENANT_SHARE))

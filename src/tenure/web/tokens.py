@@ -46,7 +46,7 @@ class Tokens:
         began_ms = world.monotonic_ms()
         kept = self._kept.get(claim)
         if kept is None or began_ms - kept.at_ms >= FRESH_MS:
-            found = await self._looked_up(claim)
+            found = await self._looked_up(claim, is_known=kept is not None)
             self._kept.pop(claim, None)
             if not proves(claim, found, world.now()) or found is None:
                 return None
@@ -60,8 +60,9 @@ class Tokens:
         """Takes on nothing more, and lets what is under way end."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def _looked_up(self, claim: Claim) -> AccessToken | None:
-        if self._looking_count >= LOOKUP_LIMIT_COUNT:
+    async def _looked_up(self, claim: Claim, *, is_known: bool) -> AccessToken | None:
+        # Whoever was let in a moment ago is not turned away because others guess.
+        if self._looking_count >= LOOKUP_LIMIT_COUNT and not is_known:
             raise Overloaded("too many tokens are being looked up", hint="try again in a second")
         self._looking_count += 1
         look = partial(self._services.store.access_token, claim.user, claim.token_id)

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from tenure.errors import Conflict, ReadOnlyStore
+from tenure.errors import Conflict, Corrupt, ReadOnlyStore
+from tenure.flow.model_files import ModelFiles
 from tenure.flow.models_backup import keep_models
 from tenure.flow.observe import Observer
 from tenure.flow.services import Policy, Services
 from tenure.store.base import Store
+from tenure.store.place import Place
 from tenure.store.sessions import SessionRecord, ShownRow
 from tenure.store.snapshot import snapshot
 
@@ -29,14 +31,39 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def copied(source: Path) -> Iterator[Path]:
-    """The file of a copy of a store and its models, for the length of the block."""
-    with folder() as place:
-        copy = place / COPY_NAME
-        snapshot(source, copy)
-        # Models lie beside the file itself, whatever link leads to it.
-        keep_models(source.resolve(), copy)
+def copied(source: Place, user: str | None = None) -> Iterator[Path]:
+    """The file of a copy of a store and its models, for the length of the block.
+
+    Of a database that many share only what is this user's.
+    """
+    with folder() as made:
+        copy = made / COPY_NAME
+        if source.file is None:
+            _moved_out(source, copy, user)
+        else:
+            snapshot(source.file, copy)
+            # Models lie beside the file itself, whatever link leads to it.
+            keep_models(source.file.resolve(), copy)
         yield copy
+
+
+def _moved_out(source: Place, copy: Path, user: str | None) -> None:
+    # Here, because few measure on a database, and its driver takes time to load.
+    from tenure.store.moving.move import Wish, move
+    from tenure.store.moving.postgres_side import PostgresSide
+    from tenure.store.moving.sqlite_side import SqliteSide
+
+    with (
+        contextlib.closing(PostgresSide(source)) as database,
+        contextlib.closing(SqliteSide(copy, ModelFiles(copy), is_target=True)) as file,
+    ):
+        report = move(database, file, Wish(user=user), lambda done, total: None)
+    if not report.is_equal:
+        first = report.differences[0]
+        raise Corrupt(
+            f"a row of {first.table} in {source.name} cannot be copied as it is",
+            hint="`tenure migrate --to FILE` names all that come out otherwise",
+        )
 
 
 class FrozenStore:

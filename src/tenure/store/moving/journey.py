@@ -17,6 +17,7 @@ from tenure.store.moving.tables import (
     BY_NAME,
     GIVEN,
     JOBS,
+    MODELS,
     PAGE_ROWS,
     TABLES,
     VECTORS,
@@ -69,26 +70,34 @@ def travel(journey: Journey) -> None:
     progress = _begun(journey)
     tally, counter = journey.tally, journey.counter
     tally.copied_before = sum(progress.copied.values())
-    if progress.is_complete:
-        tally.was_complete = True
-        counter.add(2 * tally.copied_before)
-        return
+    tally.was_complete = progress.is_complete
     counter.add(tally.copied_before)
+    if progress.is_complete and progress.standing == journey.source.standing(journey.user):
+        counter.add(tally.copied_before)
+        return
     with journey.target.reading() as there:
         parts, tally.left_behind = parts_of(journey.source, there, journey.user)
     rewriting = rewriting_of(
         journey.source, journey.target, (journey.user, journey.new_user), progress.raised
     )
+    if progress.is_complete:
+        # It may be somebody else's rows that changed: only comparing tells.
+        _compare(journey, parts, rewriting)
+        return
     *others, jobs = parts
     for part in _left(others, progress):
         progress = _copied(journey, part, rewriting, progress)
-    with journey.target.reading() as there:
-        for part in others:
-            found = compared(part, rewriting, journey.source, there)
-            tally.compared(part, found)
-            counter.add(found.row_count)
+    _compare(journey, others, rewriting)
     if tally.is_equal:
         _finish(journey, jobs, rewriting, progress)
+
+
+def _compare(journey: Journey, parts: Sequence[Part], rewriting: Rewriting) -> None:
+    with journey.target.reading() as there:
+        for part in parts:
+            found = compared(part, rewriting, journey.source, there)
+            journey.tally.compared(part, found)
+            journey.counter.add(found.row_count)
 
 
 def _begun(journey: Journey) -> Progress:
@@ -96,10 +105,13 @@ def _begun(journey: Journey) -> Progress:
     with journey.target.reading() as there:
         known = demand_room(journey, there)
         is_unused = not any(_occupied(there, user) for user in there.users())
-    standing = journey.source.standing(journey.user)
-    if known is not None and (known.is_complete or known.standing == standing):
-        return known
-    journey.tally.was_begun_anew = known is not None
+        standing = journey.source.standing(journey.user)
+        if known is not None:
+            is_seen = known.is_complete and not journey.target.is_hidden
+            if is_seen or known.standing == standing:
+                return known
+            _demand_untouched(journey, there, known)
+            journey.tally.was_begun_anew = True
     carries_secret = journey.carries_secret and is_unused
     return journey.target.write(
         journey.new_user, lambda writing: _beginning(journey, writing, standing, carries_secret)
@@ -117,7 +129,8 @@ def demand_room(journey: Journey, there: Reading) -> Progress | None:
             return known
         raise Conflict(
             f"{journey.target.name} has {', '.join(occupied[:3])} of {journey.new_user!r} already",
-            hint="move under another name with --as NAME, or into an empty database",
+            hint="move under another name with --as NAME, or to a new place"
+            " (models lie in a folder beside a file)",
         )
     if journey.restart:
         return None
@@ -125,8 +138,23 @@ def demand_room(journey: Journey, there: Reading) -> Progress | None:
         return known
     raise Conflict(
         f"{journey.target.name} holds an unfinished move of {journey.new_user!r} from elsewhere",
-        hint="finish that one, or throw away what it left with --restart",
+        hint="finish that one, or throw away all that is there of that user with --restart",
     )
+
+
+def _demand_untouched(journey: Journey, there: Reading, known: Progress) -> None:
+    """What somebody else wrote as the user is not thrown away unless that is asked for."""
+    for table in TABLES:
+        # Files of models know no transaction: there may be one more than was noted.
+        if table is MODELS or table.name in BOOKKEEPING:
+            continue
+        if there.count(journey.new_user, table) != known.copied.get(table.name, 0):
+            raise Conflict(
+                f"{journey.target.name} has {table.name} of {journey.new_user!r} that were not"
+                " moved there",
+                hint="move under another name with --as NAME, or throw away all that is there of"
+                " that user with --restart",
+            )
 
 
 def _occupied(there: Reading, user: str) -> list[str]:
@@ -285,6 +313,7 @@ def _finish(journey: Journey, jobs: Part, rewriting: Rewriting, progress: Progre
 
 
 def compared(part: Part, rewriting: Rewriting, source: Reading, target: Reading) -> Comparison:
+    """Compares a part of both sides."""
     expected = map(rewriting.of(part), source.rows(rewriting.old_user, part))
     return compare(part, rewriting.new_user, expected, target.rows(rewriting.new_user, part))
 
@@ -292,6 +321,7 @@ def compared(part: Part, rewriting: Rewriting, source: Reading, target: Reading)
 def rewriting_of(
     source: Reading, target: Side, names: tuple[str, str], raised: Mapping[str, int]
 ) -> Rewriting:
+    """How a user's rows are told in the target."""
     scopes = BY_NAME["scopes"]
     columns = [column.name for column in scopes.columns]
     at = [columns.index(name) for name in ("scope", "agent", "project")]

@@ -57,7 +57,7 @@ def move(source: Side, target: Side, wish: Wish, watch: Watch) -> Report:
                 travel(replace(journey, counter=counter))
         before = {user: reading.standing(user) for user in users}
     if report.is_equal:
-        target.reveal()
+        target.reveal([wish.name(user) for user in users])
     with source.reading() as reading:
         report.changed_meanwhile += [u for u in users if reading.standing(u) != before[u]]
     return report
@@ -92,10 +92,12 @@ def preview(source: Side, target: Side | None, wish: Wish) -> Report:
         there = None if target is None else stack.enter_context(target.reading())
         for user in chosen(reading, wish):
             tally = report.tally(user, wish.name(user))
-            for name, count in counts(reading, user).items():
-                tally.tables[name].found = count
             if target is not None and there is not None:
-                demand_room(_journey((source, reading), target, wish, tally), there)
+                known = demand_room(_journey((source, reading), target, wish, tally), there)
+                tally.was_complete = known is not None and known.is_complete
+            if not tally.was_complete:
+                for name, count in counts(reading, user).items():
+                    tally.tables[name].found = count
     return report
 
 
@@ -128,7 +130,10 @@ def chosen(reading: Reading, wish: Wish) -> list[str]:
     users = [user for user in reading.users() if wish.user in (None, user)]
     found = [user for user in users if any(reading.has_rows(user, table) for table in TABLES)]
     if wish.user is not None and not found:
-        raise NotFound(f"the store has nothing of a user {wish.user!r}")
+        raise NotFound(
+            f"the store has nothing of a user {wish.user!r}",
+            hint=f"it has something of {', '.join(reading.users()[:10]) or 'nobody'}",
+        )
     if wish.new_name is not None and len(found) > 1:
         raise InputError(
             f"the store has {len(found)} users, and only one can get a name",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tenure.errors import Conflict, Corrupt
+from tenure.errors import Conflict, Corrupt, InputError
+from tenure.store.moving.arrays import packed_column
 from tenure.store.moving.progress import Standing
 from tenure.store.moving.side import Added, Embedder, Reading, Writing
 from tenure.store.moving.tables import GIVEN, TABLES, VECTORS, Part, Row, Table
@@ -31,6 +32,7 @@ from tenure.store.postgres.engine import (
 from tenure.store.postgres.packing import Packed, packed_dumper, packed_numbers, packed_vectors
 from tenure.store.postgres.pool import connect
 from tenure.store.postgres.schema import MIGRATIONS
+from tenure.store.sql import Connection
 from tenure.store.stems import Stemmer
 
 T = TypeVar("T")
@@ -127,21 +129,18 @@ class PostgresWriting(PostgresReading, Writing):
         self._is_there = False
 
     def add(self, user: str, part: Part, rows: Sequence[Row]) -> Added:
-        columns = list(zip(*rows, strict=True))
-        names = [column.name for column in part.table.columns]
-        values: dict[str, Any] = {
-            name: list(column)
-            for name, column in zip(names, columns, strict=True)
-            if name != "user"
-        }
-        if part.table is VECTORS:
-            self._add_vectors(user, values)
-        else:
-            self.connection.execute(_insert(part.table), {**values, "user": user})
-        return self._indexed(user, values) if part.table.name == "memories" else Added()
-
-    def _add_vectors(self, user: str, values: dict[str, Any]) -> None:
         self.connection.adapt(Packed, packed_dumper())
+        turned = zip(part.table.columns, zip(*rows, strict=True), strict=True)
+        columns = {column: values for column, values in turned if column.name != "user"}
+        known = {column.name: values for column, values in columns.items()}
+        if part.table is VECTORS:
+            self._add_vectors(user, known)
+        else:
+            sent = {one.name: packed_column(one.kind, values) for one, values in columns.items()}
+            self.connection.execute(_insert(part.table), {**sent, "user": user})
+        return self._indexed(user, known) if part.table.name == "memories" else Added()
+
+    def _add_vectors(self, user: str, values: Mapping[str, Sequence[Any]]) -> None:
         rows, blobs = np.array(values["row"], np.int64), values["vector"]
         known = {"user": user, "embedder": values["embedder"][0]}
         there = np.array([bool(blob) for blob in blobs])
@@ -153,9 +152,8 @@ class PostgresWriting(PostgresReading, Writing):
         if not there.all():
             self.connection.execute(_ADD_NO_VECTORS, {**known, "row": rows[~there].tolist()})
 
-    def _indexed(self, user: str, values: dict[str, Any]) -> Added:
+    def _indexed(self, user: str, values: Mapping[str, Sequence[Any]]) -> Added:
         """Puts the texts of live memories into the full-text index."""
-        self.connection.adapt(Packed, packed_dumper())
         gone = zip(values["deleted_at"], values["superseded_by"], strict=True)
         live = [at for at, ends in enumerate(gone) if ends == (None, None)]
         texts = [terms.Text(values["content"][at], values["words"][at]) for at in live]
@@ -209,7 +207,8 @@ class PostgresWriting(PostgresReading, Writing):
         if found is not None and not found[0]:
             raise Conflict(
                 f"somebody writes as {self._user!r} in the database that is moved to",
-                hint="stop its daemons and agents of that user, then start over with --restart",
+                hint="stop its daemons and agents of that user, then start over with --restart,"
+                " which throws away what they wrote",
             )
 
     def note(self, key: str, value: str) -> None:
@@ -231,9 +230,19 @@ class PostgresWriting(PostgresReading, Writing):
 
 def is_made(place: Place) -> bool:
     """Whether a database has our tables as this version knows them; nothing is changed."""
+    return _version(place) == MIGRATIONS[-1].version
+
+
+def demand_store(place: Place) -> None:
+    """Refuses a database without our tables: in one that is only read none are made."""
+    if not _version(place):
+        raise InputError(f"there is no store in {place.name}", hint="check the address")
+
+
+def _version(place: Place) -> int:
     demand_driver()
     with translated(), contextlib.closing(connect(place.url)) as raw:
-        return schema_version(raw) == MIGRATIONS[-1].version
+        return schema_version(raw)
 
 
 class PostgresSide:
@@ -241,6 +250,8 @@ class PostgresSide:
 
     kind = "postgresql"
     takes_nul = False
+    # Not from those who write as the very user.
+    is_hidden = False
 
     def __init__(self, place: Place) -> None:
         self.name = place.name
@@ -250,7 +261,7 @@ class PostgresSide:
     @contextlib.contextmanager
     def reading(self) -> Iterator[PostgresReading]:
         """One snapshot, whatever others write meanwhile."""
-        with self._engine.read() as connection:
+        with self._held() as connection:
             yield PostgresReading(cast("TenantConnection", connection))
 
     def write(self, user: str, work: Callable[[Writing], T]) -> T:
@@ -267,7 +278,7 @@ class PostgresSide:
     @contextlib.contextmanager
     def claimed(self, user: str) -> Iterator[None]:
         """Two moves of one user would mix their rows."""
-        with self._engine.read() as connection:
+        with self._held() as connection:
             found = connection.execute(
                 "SELECT pg_try_advisory_xact_lock(hashtextextended(?, 0))",
                 (f"tenure moving {user}",),
@@ -279,7 +290,14 @@ class PostgresSide:
                 )
             yield
 
-    def reveal(self) -> None:
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[Connection]:
+        """A transaction that stays open while the other side works."""
+        with self._engine.read() as connection:
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            yield connection
+
+    def reveal(self, users: Sequence[str]) -> None:
         """Everything is in its place already."""
 
     def close(self) -> None:
@@ -293,11 +311,18 @@ def _matrix(rows: NDArray[np.int64], blobs: Sequence[bytes]) -> NDArray[np.float
     size = max(map(len, blobs))
     for row, blob in zip(rows.tolist(), blobs, strict=True):
         if len(blob) not in (0, size) or size % 4:
-            raise Corrupt(
-                f"the vector of row {row} is damaged",
-                hint="`tenure doctor --deep` tells more; restore a backup",
-            )
-    return np.frombuffer(b"".join(blobs), "<f4").reshape(-1, size // 4)
+            raise _damaged(row)
+    matrix = np.frombuffer(b"".join(blobs), "<f4").reshape(-1, size // 4)
+    if not (is_finite := np.isfinite(matrix).all(axis=1)).all():
+        raise _damaged(rows[[bool(blob) for blob in blobs]][~is_finite][0])
+    return matrix
+
+
+def _damaged(row: int) -> Corrupt:
+    return Corrupt(
+        f"the vector of row {row} is damaged",
+        hint="`tenure doctor --deep` tells more; restore a backup",
+    )
 
 
 def _with_blob(row: Row) -> Row:

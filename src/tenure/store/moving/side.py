@@ -180,6 +180,10 @@ class Side(Protocol):
     kind: str
     takes_nul: bool
 
+    @property
+    def is_hidden(self) -> bool:
+        """Whether nobody else can find what is moved here before it is revealed."""
+
     def reading(self) -> AbstractContextManager[Reading]:
         """One look at everything, for the length of the block."""
 
@@ -189,8 +193,8 @@ class Side(Protocol):
     def claimed(self, user: str) -> AbstractContextManager[None]:
         """Keeps others from moving the same user in, for the length of the block."""
 
-    def reveal(self) -> None:
-        """Puts what was moved in its place, once all of it is there."""
+    def reveal(self, users: Sequence[str]) -> None:
+        """Puts what was moved in its place, once all of it is there: of these users alone."""
 
     def close(self) -> None:
         """Lets go of the store."""

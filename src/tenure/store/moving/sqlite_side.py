@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tenure.errors import Corrupt, InputError
+from tenure.errors import Conflict, Corrupt, InputError
 from tenure.store.backup import hold_alone, sync_file
 from tenure.store.engine import (
     connect,
@@ -23,7 +23,7 @@ from tenure.store.engine import (
     translated,
 )
 from tenure.store.models import ModelRows
-from tenure.store.moving.progress import Standing
+from tenure.store.moving.progress import Standing, key_of
 from tenure.store.moving.side import Added, Embedder, Reading, Writing
 from tenure.store.moving.tables import GIVEN, MODELS, TABLES, Part, Row, Table
 
@@ -123,12 +123,12 @@ class SqliteWriting(SqliteReading, Writing):
                 )
 
     def taken(self, table: Table, numbers: Iterable[int]) -> int:
-        left = iter(numbers)
+        highest, left = self.highest(table.name), iter(numbers)
         asked = f"""SELECT 1 FROM {table.name} WHERE {table.gives} IN
             (SELECT value FROM json_each(?)) LIMIT 1"""  # noqa: S608
-        while some := list(islice(left, _ASKED_AT_ONCE)):
+        while highest and (some := list(islice(left, _ASKED_AT_ONCE))):
             if self.connection.execute(asked, (json.dumps(some),)).fetchone():
-                return self.highest(table.name)
+                return highest
         return 0
 
     def has_vectors(self) -> bool:
@@ -194,6 +194,9 @@ class SqliteSide:
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.closing(hold_alone(self.path)))
             stack.enter_context(translated(self.path))
+            if self.path.exists() and unfinished.exists() and unfinished.samefile(self.path):
+                # Its new name is there already, and only the old one was left to be removed.
+                unfinished.unlink()
             if not self._file.exists():
                 create(self._file)
             self._connection = stack.enter_context(contextlib.closing(self._opened()))
@@ -219,6 +222,11 @@ class SqliteSide:
             )
         return connection
 
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it has the name yet that others know."""
+        return self._file != self.path
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[SqliteReading]:
         """A look at the file, which nobody else can change meanwhile."""
@@ -243,11 +251,12 @@ class SqliteSide:
         """The whole file is ours already."""
         return contextlib.nullcontext()
 
-    def reveal(self) -> None:
+    def reveal(self, users: Sequence[str]) -> None:
         """Gives a new file its name."""
-        if self._file == self.path:
+        if not self.is_hidden:
             return
         with translated(self.path):
+            self._demand_only(users)
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.close()
             # Never over a file that came to be there in the meantime.
@@ -255,6 +264,17 @@ class SqliteSide:
             for leftover in (self._file, *side_files(self._file)):
                 leftover.unlink(missing_ok=True)
             sync_file(self.path.parent)
+
+    def _demand_only(self, users: Sequence[str]) -> None:
+        """What another move left in the file, maybe the half of it, must not appear with it."""
+        noted = self._connection.execute("SELECT key FROM meta WHERE key LIKE ?", (key_of("%"),))
+        others = {key for (key,) in noted} - set(map(key_of, users))
+        if others:
+            names = ", ".join(sorted(key.removeprefix(key_of("")) for key in others))
+            raise Conflict(
+                f"{self._file} holds what an earlier move brought of {names}",
+                hint="move them too, or delete that file and start over",
+            )
 
     def close(self) -> None:
         """Lets go of the file."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+import select
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,6 @@ Changed = tuple[str | None, str]
 # After an error every statement that was sent already says that it was not run; these reports
 # come in so many heaps at most.
 _LATE_ERRORS = 5
-# The driver waits for ever for a message of a megabyte that it sent without waiting.
-_PIPELINED_SIZE = 100_000
 _NO_TENANT = "a statement on tenants' tables named no tenant"
 
 
@@ -98,7 +97,7 @@ class TenantConnection:
         plan = translate(statement)
         bound = _bound(plan, plan.values(values))
         self._enter(plan, None if plan.tenant_at is None else bound[plan.tenant_at])
-        cursor = self._cursor(plan, is_long=_size(bound) > _PIPELINED_SIZE)
+        cursor = self._cursor(plan)
         cursor.execute(plan.text.encode(), bound)
         return self._answer(cursor)
 
@@ -143,7 +142,7 @@ class TenantConnection:
             except psycopg.Error:
                 self._raw.close()
 
-    def _cursor(self, plan: Statement, *, is_long: bool = False) -> RawCursor[Any]:
+    def _cursor(self, plan: Statement) -> RawCursor[Any]:
         """A cursor for the next statement."""
         return self._raw_cursor()
 
@@ -259,16 +258,15 @@ class WritingConnection(TenantConnection):
         """Waits for the answers to all that was sent."""
         if self._pipeline is None:
             return
-        self._pipeline.sync()
+        self._synced(self._pipeline)
         self._changed |= {changed for cursor, changed in self._sent if cursor.rowcount}
         self._sent.clear()
 
     def commit(self) -> None:
         if not self._has_begun:
             return
-        if self.changes() and self._rings():
-            self._say(f"NOTIFY {CHANNEL}")
-        self._say("COMMIT")
+        says = self.changes() and self._rings()
+        self._say(*((f"NOTIFY {CHANNEL}",) if says else ()), "COMMIT")
         if self._pipelined is not None:
             self.settle()
             self._leave_pipeline()
@@ -281,26 +279,34 @@ class WritingConnection(TenantConnection):
         for _ in range(_LATE_ERRORS):
             with contextlib.suppress(psycopg.Error):
                 if self._pipeline is not None:
-                    self._pipeline.sync()
+                    self._synced(self._pipeline)
                 break
         with contextlib.suppress(psycopg.Error):
             self._leave_pipeline()
         super().rollback()
+
+    def _synced(self, pipeline: Pipeline) -> None:
+        # The driver only listens once it waits for answers: what is left to be sent goes first,
+        # or both sides would wait for each other.
+        connection = self._raw.pgconn
+        poll = select.poll()
+        poll.register(connection.socket, select.POLLIN | select.POLLOUT)
+        while connection.flush():
+            poll.poll()
+            connection.consume_input()
+        pipeline.sync()
 
     def _leave_pipeline(self) -> None:
         held, self._pipelined, self._pipeline = self._pipelined, None, None
         if held is not None:
             held.__exit__(None, None, None)
 
-    def _cursor(self, plan: Statement, *, is_long: bool = False) -> RawCursor[Any]:
+    def _cursor(self, plan: Statement) -> RawCursor[Any]:
         cursor = self._raw_cursor()
-        if is_long:
-            self.settle()
-            self._leave_pipeline()
         if plan.changes:
             whose = None if self._is_across else self.tenant
             self._sent.append((cursor, (whose, plan.changes)))
-            if self._pipelined is None and not plan.is_answered and not is_long:
+            if self._pipelined is None and not plan.is_answered:
                 self._pipelined = self._raw.pipeline()
                 self._pipeline = self._pipelined.__enter__()
         return cursor
@@ -309,26 +315,24 @@ class WritingConnection(TenantConnection):
         return cursor if self._pipeline is None else Answer(cursor, self.settle)
 
     def _go_to(self, tenant: str) -> None:
+        if tenant in self._counts:
+            # Its row is held already.
+            super()._go_to(tenant)
+            return
         name = self._quoted(tenant)
         row = self._say(
             f"SET LOCAL {SETTING} = {name}",
             f'INSERT INTO tenants ("user") VALUES ({name}) ON CONFLICT DO NOTHING',  # noqa: S608
             f'SELECT {", ".join(COUNTED)} FROM tenants WHERE "user" = {name} FOR UPDATE',  # noqa: S608
         )
-        if row is not None and tenant not in self._counts:
-            self.settle()
-            self._counts[tenant] = row.fetchone() or ()
+        self.settle()
+        self._counts[tenant] = (row.fetchone() if row else None) or ()
 
     def _said(self, statements: Sequence[str]) -> Cursor[Any]:
         if self._pipelined is None:
             return super()._said(statements)
         # Nobody waits in between here, but each is a message of its own.
         return [self._raw.execute(text.encode(), prepare=False) for text in statements][-1]
-
-
-def _size(values: Iterable[Any]) -> int:
-    """About how long the message with these values gets."""
-    return sum(len(value) for value in values if isinstance(value, Sized))
 
 
 def _bound(plan: Statement, values: list[Any]) -> list[Any]:

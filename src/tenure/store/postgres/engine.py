@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tenure.errors import Busy, MissingExtra, SchemaTooNew, StorageError
+from tenure.errors import Busy, MissingExtra, ReadOnlyStore, SchemaTooNew, StorageError
 from tenure.store.postgres.bell import Bell
 from tenure.store.postgres.connection import (
     READ,
@@ -34,6 +35,7 @@ CONNECTION_LIMIT = 16
 STATEMENT_TIMEOUT_MS = 60_000
 LOCK_TIMEOUT_MS = 30_000
 WRITE_ATTEMPTS = 5
+WRITE_WAIT_LIMIT_S = 30.0
 _BACKOFF_S = 0.02
 _TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 SERVER_VERSION_MIN = 150_000
@@ -171,7 +173,11 @@ class Engine:
         demand_driver()
         self._pid = os.getpid()
         self._closed = False
-        self._pool = Pool(url, connection_limit)
+        # Half of the connections are for reads: who writes may have to read something else, and
+        # writers of one tenant wait for each other, each with a connection.
+        limit = max(2, connection_limit)
+        self._writers = threading.BoundedSemaphore(limit // 2)
+        self._pool = Pool(url, limit)
         self._bell = Bell(self._pool)
         try:
             with translated(), self._pool.lent() as raw:
@@ -204,24 +210,46 @@ class Engine:
     @contextlib.contextmanager
     def turn(self, what: str) -> Iterator[bool]:
         """Has the turn at something, with a connection of its own; the server knows who lives."""
-        with translated(), self._ready().lent() as raw:
-            # Its transaction sees nothing and holds nothing back but the turn, and ends with the
-            # connection, which is not lent again from the middle of one.
-            raw.execute(WRITE.encode())
-            found = raw.execute(_TURN, (f"tenure {what}",)).fetchone()
-            yield bool(found and found[0])
-
-    def _tried_again(self, kind: Callable[..., C], work: Callable[[C], T]) -> T:
         import psycopg
 
+        with translated(), self._ready().lent() as raw:
+            # Its transaction sees nothing, and holds nothing back but the turn.
+            raw.execute(WRITE.encode())
+            found = raw.execute(_TURN, (f"tenure {what}",)).fetchone()
+            try:
+                yield bool(found and found[0])
+            finally:
+                with contextlib.suppress(psycopg.Error):
+                    raw.rollback()
+
+    def _tried_again(self, kind: Callable[..., C], work: Callable[[C], T]) -> T:
+        if not self._writers.acquire(timeout=WRITE_WAIT_LIMIT_S):
+            raise Busy("too many writes are waiting", hint="try again in a moment")
+        try:
+            return self._until_done(kind, work)
+        finally:
+            self._writers.release()
+
+    def _until_done(self, kind: Callable[..., C], work: Callable[[C], T]) -> T:
+        import psycopg
+
+        clash = (
+            psycopg.errors.SerializationFailure,
+            psycopg.errors.DeadlockDetected,
+            # An embedder that was just retired: all else lies behind the lock on the tenant's row.
+            psycopg.errors.ForeignKeyViolation,
+        )
         attempt = 0
         while True:
             attempt += 1
             try:
                 with translated(), self._transaction(kind, WRITE) as connection:
                     return work(connection)
-            except Busy as error:
-                clash = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+            except ReadOnlyStore:
+                # What was the primary is a replica now; another server is meant.
+                self._pool.renew()
+                raise
+            except (Busy, StorageError) as error:
                 if attempt == WRITE_ATTEMPTS or not isinstance(error.__context__, clash):
                     raise
             time.sleep(_BACKOFF_S * attempt * (1 + random.random()))  # noqa: S311 - not a secret

@@ -9,6 +9,7 @@ from tenure.errors import (
     Busy,
     Corrupt,
     DiskFull,
+    InputError,
     ReadOnlyStore,
     StorageError,
     TenureError,
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import psycopg
 
 _PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)|(?<=//)([^:/@\s]*):[^@\s]*@")
+_OF_ADDRESSES = re.compile(r"percent-encoded|\bURI\b|connection (option|info string)")
+_ENCODE = "in user and password write %25 for %, %40 for @, %2F for / and %3A for :"
 # By the first letters of SQLSTATE: the more exact ones first.
 _BY_STATE: tuple[tuple[str, type[TenureError], str, str], ...] = (
     ("53100", DiskFull, "the database server has no space left", "free some space and try again"),
@@ -66,6 +69,9 @@ def translate_error(error: psycopg.Error) -> TenureError:
     for start, kind, message, hint in _BY_STATE:
         if state.startswith(start):
             return kind(f"{message}: {said}", hint=hint)
+    if not state and _OF_ADDRESSES.search(said):
+        # Not told: whoever cannot read an address quotes from it, and maybe from the password.
+        return InputError("the address of the database cannot be read", hint=_ENCODE)
     if isinstance(error, psycopg.OperationalError):
         return _unreachable(said)
     return StorageError(f"PostgreSQL: {said}")

@@ -40,6 +40,7 @@ class Listener:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._followers: list[_Follower] = []
         self._ear: _Ear | None = None
@@ -66,6 +67,9 @@ class Listener:
 
     def close(self) -> None:
         """Tells nobody any more, and has let go of everything afterwards."""
+        if os.getpid() != self._pid:
+            # The thread is the parent's, and stays.
+            return
         with self._lock:
             self._followers.clear()
             ear, self._ear = self._ear, None

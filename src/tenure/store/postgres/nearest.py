@@ -14,7 +14,6 @@ from tenure.store.base import Probe
 from tenure.store.index import Nearest
 from tenure.store.postgres import vectors
 from tenure.store.postgres.vectors import Embedder, vector_of, vector_text
-from tenure.store.reads import as_json
 from tenure.store.sql import Connection
 
 # From so many vectors on it is faster to bring the scope's vectors over.
@@ -83,7 +82,7 @@ def _indexed(
     if not close:
         return Nearest.none()
     found = connection.execute(
-        _MEASURED.replace("ORDER BY", "AND m.row IN (SELECT value FROM json_each(:rows)) ORDER BY"),
+        _MEASURED.replace("ORDER BY", "AND m.row = ANY(:rows::bigint[]) ORDER BY"),
         {
             "user": embedder.user,
             "embedder": embedder.number,
@@ -91,7 +90,7 @@ def _indexed(
             "query": vector_text(vector),
             "floor": probe.floor,
             "limit": probe.limit,
-            "rows": as_json(close),
+            "rows": vectors.rows_text(np.array(close, np.int64)),
         },
     )
     return _nearest(found.fetchall())

@@ -33,9 +33,6 @@ class Packed:
 
     content: bytes
 
-    def __len__(self) -> int:
-        return len(self.content)
-
 
 def packed_dumper() -> type[Dumper]:
     """What hands a packed array to the driver; the statement says its type."""

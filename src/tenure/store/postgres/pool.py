@@ -48,7 +48,7 @@ def connect(url: str) -> RawConnection[Any]:
     return psycopg.connect(autocommit=True, **parts)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Kept:
     """A connection with the moments at which it was made and last given back."""
 
@@ -66,6 +66,8 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: list[_Kept] = []
         self._closed = False
+        # Connections from before are of no use any more.
+        self._anew_s = 0.0
         # Why the server could not be reached when it was last tried, and who is trying again.
         self._trouble: psycopg.Error | None = None
         self._trying = threading.Lock()
@@ -119,13 +121,22 @@ class Pool:
         now_s = time.monotonic()
         kept.idle_s = now_s
         with self._lock:
-            is_good = not self._closed and is_at_rest(kept.raw) and now_s - kept.made_s < _LIFE_S
+            is_young = kept.made_s >= self._anew_s and now_s - kept.made_s < _LIFE_S
+            is_good = not self._closed and is_young and is_at_rest(kept.raw)
             if is_good:
                 self._idle.append(kept)
             old = [one for one in self._idle if now_s - one.idle_s > _IDLE_LIMIT_S]
             self._idle = [one for one in self._idle if one not in old]
         for one in (*old, *(() if is_good else (kept,))):
             one.raw.close()
+
+    def renew(self) -> None:
+        """Lends only new connections from now on: the address may lead elsewhere by now."""
+        with self._lock:
+            self._anew_s = time.monotonic()
+            idle, self._idle = self._idle, []
+        for kept in idle:
+            kept.raw.close()
 
     def close(self) -> None:
         """Closes what is idle at once, and the rest when it is given back."""

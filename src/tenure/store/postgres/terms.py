@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tenure.store.base import FloatArray, IntArray
 from tenure.store.postgres.packing import packed_numbers, packed_pieces, packed_texts
+from tenure.store.postgres.vectors import rows_text
 from tenure.store.reads import as_json
 from tenure.store.search import WORDS_COLUMN_WEIGHT, rarest
 from tenure.store.sql import Connection
@@ -28,6 +29,8 @@ STEM_CHARS_MAX = 200
 # Places in the words beside the text begin here: no phrase reaches from the one into the other.
 _WORDS_PLACE = 32_768
 _PLACE_MAX = _WORDS_PLACE - 2
+# More than any place, and any step from one, within a row.
+_PLACES_PER_ROW = 4 * _WORDS_PLACE
 _K1, _B = 1.2, 0.75
 _LEAST_IDF = 1e-6
 _COUNTS = """SELECT term, count(*) FROM memory_terms
@@ -36,9 +39,10 @@ _COUNTS = """SELECT term, count(*) FROM memory_terms
 _POSTINGS = """SELECT term, string_agg(int8send(row), ''::bytea),
         string_agg(int4send(token_count), ''::bytea), string_agg(float4send(weight), ''::bytea)
     FROM memory_terms WHERE user = ? AND term IN (SELECT value FROM json_each(?)) GROUP BY term"""
-_PLACES = """SELECT term, row, places FROM memory_terms
-    WHERE user = ? AND term IN (SELECT value FROM json_each(?))
-        AND row IN (SELECT value FROM json_each(?))"""
+_PLACES = """SELECT term, string_agg(int8send(row), ''::bytea),
+        string_agg(int4send(length(places)), ''::bytea), string_agg(places, ''::bytea)
+    FROM memory_terms WHERE user = ? AND term IN (SELECT value FROM json_each(?))
+        AND row = ANY(?::bigint[]) GROUP BY term"""
 _ADD = """INSERT INTO memory_terms (user, term, row, token_count, weight, places)
     SELECT :user, t.term, :row, :token_count, t.weight, t.places
     FROM unnest(:terms::text[], :weights::real[], :places::bytea[]) t (term, weight, places)"""
@@ -230,20 +234,28 @@ class TermTable:
             common = np.intersect1d(common, self._known[token].rows, assume_unique=True)
         if not len(common):
             return _NOTHING
-        places: dict[tuple[str, int], NDArray[np.int64]] = {}
-        values = (self._user, as_json(set(tokens)), as_json(common.tolist()))
-        for term, row, packed in self._connection.execute(_PLACES, values):
-            places[term, row] = np.frombuffer(packed, ">u2").astype(np.int64)
-        weights = np.zeros(len(common), np.float64)
-        for at, row in enumerate(common.tolist()):
-            starts = places[tokens[0], row]
-            for step, token in enumerate(tokens[1:], 1):
-                starts = starts[np.isin(starts + step, places[token, row])]
-            weights[at] = _weight(starts)
+        places = self._places_of(tokens, common)
+        starts = places[tokens[0]]
+        for step, token in enumerate(tokens[1:], 1):
+            starts = starts[np.isin(starts + step, places[token])]
+        at, place = starts // _PLACES_PER_ROW, starts % _PLACES_PER_ROW
+        worth = np.where(place >= _WORDS_PLACE, WORDS_COLUMN_WEIGHT, 1.0)
+        weights = np.asarray(np.bincount(at, worth, len(common)), np.float64)
         has = weights > 0
         rows = common[has]
         at_first = np.searchsorted(first.rows, rows)
         return _Postings(rows, first.token_counts[at_first], weights[has])
+
+    def _places_of(self, tokens: tuple[str, ...], rows: IntArray) -> dict[str, IntArray]:
+        """By stem where it stands in all of the rows: a number for the row's place, and its own."""
+        values = (self._user, as_json(set(tokens)), rows_text(rows))
+        found = dict.fromkeys(tokens, _NOTHING.rows)
+        for term, having, sizes, packed in self._connection.execute(_PLACES, values):
+            at = np.searchsorted(rows, np.frombuffer(having, ">i8"))
+            counts = np.frombuffer(sizes, ">i4") // 2
+            places = np.frombuffer(packed, ">u2").astype(np.int64)
+            found[term] = np.repeat(at, counts) * _PLACES_PER_ROW + places
+        return found
 
 
 def _short(stem: str) -> str:
