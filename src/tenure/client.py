@@ -197,8 +197,7 @@ def is_exposed(url: str) -> bool:
         place = urlsplit(url)
     except ValueError:
         return False
-    host = place.hostname or ""
-    is_own = host in ("localhost", "::1") or host.startswith("127.")
+    is_own = place.hostname in ("localhost", "127.0.0.1", "::1")
     return place.scheme == "http" and not is_own
 
 

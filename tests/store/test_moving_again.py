@@ -31,7 +31,7 @@ def stopped_at(row_count: int, source: Place, target: Place) -> None:
             raise Stopped
 
     with pytest.raises(Stopped):
-        moved(source, target, Wish(batch_rows=2), watch)
+        moved(source, target, Wish(), watch)
 
 
 def execute(file: Path, statement: str, *values: object) -> None:

@@ -76,13 +76,10 @@ def test_rest_keeps_and_finds_and_a_session_is_learned_from(daemon: Daemon, team
     assert asked["recording"]
     ended = ask("POST", "/api/hooks/session-end", {**session, "used": {made["id"]: 1.0}})
     assert ended["queued"]
-    wait_for(
-        lambda: ask("GET", "/api/sessions/rest?user=ann")["state"] == "finished", "nobody learned"
-    )
-    rows = execute_raw(
-        team.address, """SELECT count(*) FROM predictor_comparisons WHERE "user" = 'ann'"""
-    )
-    assert rows == [(1,)]
+    compared = """SELECT count(*) FROM predictor_comparisons WHERE "user" = 'ann'"""
+    # The last thing that is learned from a session.
+    wait_for(lambda: execute_raw(team.address, compared) == [(1,)], "nobody learned")
+    assert ask("GET", "/api/sessions/rest?user=ann")["state"] == "finished"
 
 
 def test_the_hook_tells_an_agent_what_the_team_knows(daemon: Daemon, team: Team) -> None:

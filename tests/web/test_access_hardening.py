@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -13,8 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from access_kit import Holder, holder, id_of, make_token
-from web_types import Served, clean_environment
+from access_kit import holder, id_of, make_token
+from web_types import Serve, Served, clean_environment
 
 from tenure import client, hook
 from tenure.errors import Conflict, InputError
@@ -26,6 +25,7 @@ from tenure.web import limits
 from tenure.web import tokens as door
 from tenure.web.limits import RateLimit, Workers
 from tenure.web.problems import Overloaded, TooMany
+from tenure.web.table import Call, Route, Text
 from tenure.web.tokens import Tokens
 
 HOUR = timedelta(hours=1)
@@ -65,7 +65,7 @@ def test_a_maker_must_open_and_is_named_in_the_timeline(memory: Memory) -> None:
     maker = access.create(services, wanted(life=HOUR)).token
     made = access.create(services, wanted(maker=maker.id))
     assert made.token.expires_at == maker.expires_at
-    (line,) = services.store.events("ada", made.token.id)
+    (line,) = services.store.request_events("ada", made.token.id)
     assert line.details["by"] == maker.id
     access.revoke(services, maker)
     with pytest.raises(Conflict, match="has ended"):
@@ -160,6 +160,36 @@ def test_one_tenant_holds_half_of_the_places_and_no_more() -> None:
     asyncio.run(scenario())
 
 
+def test_whoever_keeps_a_daemon_busy_keeps_no_other_tenant_out(serve: Serve) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def slow(call: Call) -> Text:
+        entered.set()
+        assert release.wait(30)
+        return Text("done")
+
+    route = Route(
+        method="GET",
+        path="/api/slow",
+        handler=slow,
+        access="read",
+        reach="scope",
+        summary="",
+        reply=Text,
+    )
+    daemon = serve([route], in_flight_limit=2)
+    ada, bob = (holder(daemon, "read", user=name) for name in ("ada", "bob"))
+    held: list[int] = []
+    thread = threading.Thread(target=lambda: held.append(bob.ask("GET", "/api/slow").status))
+    thread.start()
+    assert entered.wait(30)
+    told = [one.ask("GET", "/api/memories").status for one in (bob, ada, bob)]
+    release.set()
+    thread.join(30)
+    assert told == [503, 200, 503]
+    assert held == [200]
+
+
 def test_who_was_let_in_is_looked_up_again_while_others_guess(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,23 +271,23 @@ def test_a_hook_follows_no_redirect_with_its_token(tmp_path: Path) -> None:
         def log_message(self, *_: object) -> None:
             pass
 
+    event = {"hook_event_name": "SessionStart", "session_id": "k", "source": "startup"}
     with http.server.HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        server.timeout = 10.0
+        thread = threading.Thread(target=server.handle_request)
         thread.start()
-        event = {"hook_event_name": "SessionStart", "session_id": "k", "source": "startup"}
+        url = f"http://127.0.0.1:{server.server_address[1]}"
         done = subprocess.run(
             [sys.executable, "-I", "-S", hook.__file__, "--harness", "claude-code"],
             input=json.dumps(event).encode(),
-            env={
-                **clean_environment(tmp_path),
-                "TENURE_URL": f"http://127.0.0.1:{server.server_address[1]}",
-                "TENURE_TOKEN": TOKEN,
-            },
+            env=clean_environment(HOME=str(tmp_path), TENURE_URL=url, TENURE_TOKEN=TOKEN),
             capture_output=True,
             timeout=30,
             check=False,
         )
-        server.shutdown()
         thread.join()
+        # Whoever had followed would have asked again by now.
+        server.timeout = 0.1
+        server.handle_request()
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert asked == [("/api/hooks/session-start", f"Bearer {TOKEN}")]

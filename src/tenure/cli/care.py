@@ -150,14 +150,14 @@ def doctor(deep: bool) -> Answer:
 
 def _settings_check() -> tuple[Settings, list[Check]]:
     """The settings, or their defaults and what is wrong with them."""
-    from tenure.errors import SettingsError
+    from tenure.errors import InputError, SettingsError
     from tenure.flow.health import Check
     from tenure.settings import Settings
 
     try:
         settings = current_settings()
         named_place(settings)
-    except SettingsError as error:
+    except (SettingsError, InputError) as error:
         fallback = Settings(home=current_home(), origins={})
         return fallback, [Check("settings", "fail", error.message, error.hint or "")]
     checks = [Check("settings", "ok", f"data folder {settings.home}")]

@@ -130,7 +130,7 @@ class SqlJobs(SqlJobRows):
 
     def take_named_job(self, lease: Lease, user: str, kind: str, key: str) -> Job | None:
         names = {"user": user, "kind": kind, "key": key}
-        found = self.find_jobs(f"{_NAMED} AND state = 'queued'", names)
+        found = self.find_jobs(f"{_NAMED} AND state = 'queued'{self._LOCKED}", names)
         return self._leased(found[0], lease) if found else None
 
     def _leased(self, job: Job, lease: Lease) -> Job:

@@ -28,18 +28,27 @@ class Bell:
         self._later: threading.Timer | None = None
 
     def rings(self) -> bool:
-        """Whether the commit that comes now is to say so; else somebody does in a moment."""
+        """Whether the commit that comes now is to say so."""
         with self._lock:
             now_s = time.monotonic()
-            wait_s = self._rung_s + RING_EVERY_S - now_s
-            if wait_s <= 0 and self._later is None:
-                self._rung_s = now_s
-                return True
+            if self._later is not None or self._wait_s(now_s) > 0:
+                return False
+            self._rung_s = now_s
+            return True
+
+    def ring_later(self) -> None:
+        """Says it in a moment: after a commit that did not, for before there is nothing to see."""
+        with self._lock:
             if self._later is None:
-                self._later = threading.Timer(wait_s, self._ring)
-                self._later.daemon = True
-                self._later.start()
-            return False
+                later = threading.Timer(self._wait_s(time.monotonic()), self._ring)
+                later.daemon = True
+                # Without a thread nobody is told, which is no reason to call a commit failed.
+                with contextlib.suppress(RuntimeError):
+                    later.start()
+                    self._later = later
+
+    def _wait_s(self, now_s: float) -> float:
+        return max(0.0, self._rung_s + RING_EVERY_S - now_s)
 
     def _ring(self) -> None:
         import psycopg

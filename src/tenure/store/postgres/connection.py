@@ -15,7 +15,7 @@ import json
 import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenure.errors import InputError, StorageError
 from tenure.store import sql
@@ -128,8 +128,9 @@ class TenantConnection:
     def commit(self) -> None:
         """Ends the transaction, if it ever began."""
         if self._has_begun:
-            self._raw.execute(b"COMMIT")
+            done = self._raw.execute(b"COMMIT")
             self._has_begun = False
+            _demand_stored(done)
 
     def rollback(self) -> None:
         """Takes everything back; a connection that is lost, or does not obey, is let go of."""
@@ -194,6 +195,16 @@ class TenantConnection:
         return cursor
 
 
+class Rings(Protocol):
+    """Decides which commits that change something say so to others."""
+
+    def rings(self) -> bool:
+        """Asked before a commit: whether it is to say so."""
+
+    def ring_later(self) -> None:
+        """Told after one that was not to."""
+
+
 class StewardConnection(TenantConnection):
     """Asks about all tenants together, as the role that may see no text of theirs."""
 
@@ -211,10 +222,9 @@ class WritingConnection(TenantConnection):
     there, and nothing after it has happened.
     """
 
-    def __init__(self, rings: Callable[[], bool], raw: RawConnection[Any], *begin: str) -> None:
-        """`rings` is asked, before a commit that changes something, whether it is to say so."""
+    def __init__(self, bell: Rings, raw: RawConnection[Any], *begin: str) -> None:
         super().__init__(raw, *begin)
-        self._rings = rings
+        self._bell = bell
         self._pipelined: AbstractContextManager[Pipeline] | None = None
         self._pipeline: Pipeline | None = None
         # What was sent and may have changed something, and what is known to have.
@@ -265,15 +275,29 @@ class WritingConnection(TenantConnection):
     def commit(self) -> None:
         if not self._has_begun:
             return
-        says = self.changes() and self._rings()
-        self._say(*((f"NOTIFY {CHANNEL}",) if says else ()), "COMMIT")
+        has_changed = bool(self.changes())
+        says = has_changed and self._bell.rings()
+        done = self._say(*((f"NOTIFY {CHANNEL}",) if says else ()), "COMMIT")
         if self._pipelined is not None:
             self.settle()
-            self._leave_pipeline()
         self._has_begun = False
+        _demand_stored(done)
+        self._part()
+        if has_changed and not says:
+            self._bell.ring_later()
+
+    def _part(self) -> None:
+        """Leaves a connection behind that can be used again, or none; what is stored is stored."""
+        import psycopg
+
+        try:
+            self._leave_pipeline()
+        except psycopg.Error:
+            self._raw.close()
 
     def rollback(self) -> None:
         import psycopg
+        from psycopg.pq import TransactionStatus
 
         # What comes in late is of no interest any more: why it all ends has been raised.
         for _ in range(_LATE_ERRORS):
@@ -283,6 +307,10 @@ class WritingConnection(TenantConnection):
                 break
         with contextlib.suppress(psycopg.Error):
             self._leave_pipeline()
+        if self._raw.info.transaction_status == TransactionStatus.INERROR:
+            # What was sent behind the error was passed over, and statements that were to be kept
+            # ready with it: the driver would go on believing that they are.
+            self._raw.close()
         super().rollback()
 
     def _synced(self, pipeline: Pipeline) -> None:
@@ -333,6 +361,15 @@ class WritingConnection(TenantConnection):
             return super()._said(statements)
         # Nobody waits in between here, but each is a message of its own.
         return [self._raw.execute(text.encode(), prepare=False) for text in statements][-1]
+
+
+def _demand_stored(done: Cursor[Any] | None) -> None:
+    """Where a statement had failed, and nobody minded, PostgreSQL takes back instead."""
+    if done is not None and done.statusmessage != "COMMIT":
+        raise StorageError(
+            "nothing was stored, for a statement before the end had failed",
+            hint="this is a mistake in Tenure; please report it",
+        )
 
 
 def _bound(plan: Statement, values: list[Any]) -> list[Any]:

@@ -34,6 +34,9 @@ C = TypeVar("C", bound=TenantConnection)
 CONNECTION_LIMIT = 16
 STATEMENT_TIMEOUT_MS = 60_000
 LOCK_TIMEOUT_MS = 30_000
+# A machine that vanishes says nothing: its tenant's row is not held for it any longer than this.
+IDLE_LIMIT_MS = 60_000
+_LET_GO = f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_LIMIT_MS}"
 WRITE_ATTEMPTS = 5
 WRITE_WAIT_LIMIT_S = 30.0
 _BACKOFF_S = 0.02
@@ -89,7 +92,8 @@ def migrate(raw: RawConnection[Any]) -> None:
         if schema_version(raw) >= migration.version:
             continue
         with raw.transaction():
-            # Whoever comes second waits here, and finds the work done.
+            # Whoever comes second waits here, and finds the work done: it must see it.
+            raw.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             raw.execute("SELECT pg_advisory_xact_lock(hashtext('tenure migration'))")
             if schema_version(raw) >= migration.version:
                 continue
@@ -163,6 +167,8 @@ def _settings(raw: RawConnection[Any]) -> tuple[str, ...]:
         f"SET LOCAL search_path = {_path(raw)}",
         f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}",
         f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}",
+        # Compiling a statement takes longer than any of ours runs.
+        "SET LOCAL jit = off",
     )
 
 
@@ -201,7 +207,7 @@ class Engine:
 
     def write(self, work: Callable[[WritingConnection], T]) -> T:
         """Runs `work` in a transaction; returns once it is durable."""
-        return self._tried_again(partial(WritingConnection, self._bell.rings), work)
+        return self._tried_again(partial(WritingConnection, self._bell), work)
 
     def write_across(self, work: Callable[[StewardConnection], T]) -> T:
         """Runs `work`, which is about all tenants together, in a transaction."""
@@ -243,7 +249,7 @@ class Engine:
         while True:
             attempt += 1
             try:
-                with translated(), self._transaction(kind, WRITE) as connection:
+                with translated(), self._transaction(kind, WRITE, _LET_GO) as connection:
                     return work(connection)
             except ReadOnlyStore:
                 # What was the primary is a replica now; another server is meant.
@@ -255,9 +261,9 @@ class Engine:
             time.sleep(_BACKOFF_S * attempt * (1 + random.random()))  # noqa: S311 - not a secret
 
     @contextlib.contextmanager
-    def _transaction(self, kind: Callable[..., C], begin: str) -> Iterator[C]:
+    def _transaction(self, kind: Callable[..., C], *begin: str) -> Iterator[C]:
         with translated(), self._ready().lent() as raw:
-            connection = kind(raw, begin, *self._settings)
+            connection = kind(raw, *begin, *self._settings)
             try:
                 yield connection
                 connection.commit()

@@ -32,6 +32,7 @@ _BY_STATE: tuple[tuple[str, type[TenureError], str, str], ...] = (
     ("28", StorageError, "the database server refuses the login",
      "check user and password in the address, and pg_hba.conf"),
     ("3D000", StorageError, "there is no such database", "create it, or check the address"),
+    ("25P03", Busy, "the database waited too long in the middle of a change", "try again"),
     ("42501", StorageError, "the login may not do that",
      "it must own the schema, or be a member of tenure_app and tenure_steward"),
     ("40", Busy, "others wrote the same rows at the same time", "try again"),
@@ -51,6 +52,7 @@ _BY_WORDS: tuple[tuple[tuple[str, ...], tuple[type[TenureError], str, str]], ...
     (("does not exist",), _ADVICE["3D000"]),
     (("too many", "remaining connection slots"), _ADVICE["53300"]),
     (("starting up", "shutting down"), _ADVICE["57P"]),
+    (("consuming input failed",), _ADVICE["08"]),
 )
 
 

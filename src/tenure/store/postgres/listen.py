@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CALM_S = 0.05
 # How soon a lost connection is made anew, and how much later after every failure.
 RECONNECT_MIN_S, RECONNECT_MAX_S = 0.2, 10.0
+END_WAIT_S = 2.0
 
 Told = Callable[[], None]
 
@@ -56,6 +57,9 @@ class Listener:
 
     def leave(self, follower: _Follower) -> None:
         """Tells somebody no more; without anybody, nobody listens."""
+        if os.getpid() != self._pid:
+            # The thread is the parent's, which would hear of this without an end.
+            return
         with self._lock:
             if follower in self._followers:
                 self._followers.remove(follower)
@@ -100,8 +104,8 @@ class _Ear:
         self._stopping.set()
 
     def join(self) -> None:
-        """Waits for its end."""
-        self._thread.join()
+        """Waits for its end, but not for a server that does not answer."""
+        self._thread.join(END_WAIT_S)
 
     def _serve(self) -> None:
         import psycopg

@@ -44,7 +44,8 @@ def connect(url: str) -> RawConnection[Any]:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    parts = {**_DEFAULTS, **conninfo_to_dict(url)}
+    # Whatever the address says: statements are written in UTF-8, and quoted for it.
+    parts = {**_DEFAULTS, **conninfo_to_dict(url), "client_encoding": "utf8"}
     return psycopg.connect(autocommit=True, **parts)
 
 
