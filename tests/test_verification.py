@@ -29,9 +29,10 @@ from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.settings import load_settings
 from tenure.store.engine import connect
 from tenure.web.engine import Engine
+from tenure.web.grants import OWNER
 from tenure.web.routes.observing import pipeline
 from tenure.web.session_wire import UserQuery
-from tenure.web.table import Call
+from tenure.web.table import Call, Scoped
 from tenure.world import SeededWorld
 
 USER = "default"
@@ -311,10 +312,10 @@ def test_the_worker_that_scores_is_in_the_pipelines_status(tmp_path: Path) -> No
     # Its process is waited for, however busy the machine is.
     patient = {"TENURE_PREDICTOR_SCORE_TIMEOUT_MS": "60000"}
     with closing(Engine(load_settings(tmp_path / "home", patient), "http://127.0.0.1:1")) as engine:
-        memory = engine.view(None, None, None)
+        memory = engine.view(OWNER, Scoped())
         noted(memory)
         memory.session("run", context="fix the alpha service")
-        call = Call(engine, {}, UserQuery(), None, "r1")
+        call = Call(engine, OWNER, {}, UserQuery(), None, "r1")
         told = pipeline(call).workers["predictor"]
         assert told.running
         assert told.details["pid"] not in (None, os.getpid())

@@ -46,7 +46,12 @@ def connect(url: str) -> RawConnection[Any]:
 
     # Whatever the address says: statements are written in UTF-8, and quoted for it.
     parts = {**_DEFAULTS, **conninfo_to_dict(url), "client_encoding": "utf8"}
-    return psycopg.connect(autocommit=True, **parts)
+    try:
+        return psycopg.connect(autocommit=True, **parts)
+    except psycopg.Error as error:
+        # The driver's frames hold the half-made connection: a server that was only slow would
+        # serve it for as long as the error is remembered.
+        raise error.with_traceback(None)  # noqa: B904 - it is the very same
 
 
 @dataclass(slots=True, eq=False)
