@@ -74,6 +74,9 @@ def translate_error(error: psycopg.Error) -> TenureError:
     if not state and _OF_ADDRESSES.search(said):
         # Not told: whoever cannot read an address quotes from it, and maybe from the password.
         return InputError("the address of the database cannot be read", hint=_ENCODE)
+    if isinstance(error, psycopg.errors.PipelineAborted):
+        # Somebody passed over the error that came first, and went on.
+        return StorageError("an earlier error took the whole change back")
     if isinstance(error, psycopg.OperationalError):
         return _unreachable(said)
     return StorageError(f"PostgreSQL: {said}")
