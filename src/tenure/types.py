@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Protocol, get_args
 
 Kind = Literal["fact", "preference", "decision", "procedure", "episode", "lesson", "constraint"]
 Provenance = Literal["user_stated", "assistant_derived", "episode_summary"]
@@ -328,3 +328,22 @@ class SessionMemory:
     def memory_id(self) -> str:
         """The memory's id."""
         return self.candidate.memory_id
+
+
+class ModelRows(Protocol):
+    """Models that lie inside a store, each under its user and version; they are not looked into."""
+
+    def versions(self, user: str) -> list[int]:
+        """The versions there are, the latest first."""
+
+    def digest(self, user: str, version: int) -> str | None:
+        """The SHA-256 of a model in hexadecimal digits; None without one."""
+
+    def content(self, user: str, version: int) -> bytes | None:
+        """A model; None without one."""
+
+    def put(self, user: str, version: int, content: bytes) -> None:
+        """Keeps a model under its version, in the place of one that is there."""
+
+    def drop(self, user: str, version: int) -> None:
+        """Removes a model, if it is there."""

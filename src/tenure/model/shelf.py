@@ -9,11 +9,11 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from tenure.errors import BadCheckpoint
 from tenure.model import checkpoint
 from tenure.model.checkpoint import Checkpoint
+from tenure.types import ModelRows
 
 KEPT_COUNT = 3
 _NAME = re.compile(r"model-(0|[1-9][0-9]{0,8})\.sgpt")
@@ -24,25 +24,6 @@ def models_beside(store: Path) -> Path:
     """The folder of the models that belong to a store's file, or to a backup's."""
     # By its text: a path without a name is refused by whoever opens it, not here.
     return Path(f"{store}-models")
-
-
-class Rows(Protocol):
-    """Models inside a store, each under its version."""
-
-    def versions(self, user: str) -> list[int]:
-        """The versions there are, the latest first."""
-
-    def digest(self, user: str, version: int) -> str | None:
-        """The SHA-256 of a model in hexadecimal digits; None without one."""
-
-    def content(self, user: str, version: int) -> bytes | None:
-        """A model; None without one."""
-
-    def put(self, user: str, version: int, content: bytes) -> None:
-        """Keeps a model under its version."""
-
-    def drop(self, user: str, version: int) -> None:
-        """Removes a model, if it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +99,7 @@ class SharedShelf(Shelf):
     """
 
     user: str
-    rows: Rows
+    rows: ModelRows
 
     def path_of(self, version: int) -> Path:
         """The copy of a version, the same as in the store; none where the store has none."""

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from tenure.errors import BadCheckpoint, PortError
 from tenure.model import checkpoint, ranker
 from tenure.model.base import Model, Query, Rows
-from tenure.model.shelf import Rows as StoredModels
 from tenure.model.shelf import SharedShelf, Shelf
 from tenure.model.tokens import words_of
 from tenure.rank.features import FEATURE_VERSION, FEATURES
+from tenure.types import ModelRows
 from tenure.world import World
 
 # What memories of a user say, by id; one that is gone is missing from the answer.
@@ -165,7 +165,7 @@ class Shelves:
     folder: Path
     base: Path
     # The store that has the models, if the folder only has copies of them.
-    rows: StoredModels | None = field(default=None, compare=False, repr=False)
+    rows: ModelRows | None = field(default=None, compare=False, repr=False)
     # Files that were read once are not read again before they change.
     _examined: dict[Path, tuple[tuple[int, ...], Soundness]] = field(
         default_factory=dict, compare=False, repr=False

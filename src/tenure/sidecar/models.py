@@ -23,9 +23,9 @@ from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.world import World
 
 if TYPE_CHECKING:
-    from tenure.store.models import ModelRows
     from tenure.store.opening import TaughtReader
     from tenure.store.place import Place
+    from tenure.types import ModelRows
 
 MODEL_LIMIT = 8
 VECTOR_LIMIT_BYTES = 24 << 20

@@ -25,7 +25,6 @@ from tenure.store.following import FollowReads
 from tenure.store.gate_reads import GateReads
 from tenure.store.glance import GlanceReads
 from tenure.store.jobs import JobReads, JobVerbs
-from tenure.store.models import ModelRows
 from tenure.store.place import Place
 from tenure.store.predictor import PredictorReads, PredictorVerbs
 from tenure.store.refusals import RefusalReads, RefusalVerbs
@@ -33,7 +32,7 @@ from tenure.store.rules import RuleReads, RuleVerbs
 from tenure.store.sessions import SessionReads, SessionVerbs
 from tenure.store.turns import Turns
 from tenure.store.upkeep import UpkeepReads, UpkeepVerbs
-from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord, Scope
+from tenure.types import Action, Entity, EntityView, HistoryEntry, MemoryRecord, ModelRows, Scope
 
 T = TypeVar("T")
 FloatArray = NDArray[np.float32]

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.store.base import Store
-from tenure.store.models import ModelRows
 from tenure.store.place import Place
 from tenure.store.predictor import TaughtSession
+from tenure.types import ModelRows
 
 POOL_SIZE = 16
 

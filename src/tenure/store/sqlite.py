@@ -24,7 +24,6 @@ from tenure.store.engine import Engine, side_files
 from tenure.store.features import sqlite_features
 from tenure.store.following import Following
 from tenure.store.index import MemoryIndex, Nearest
-from tenure.store.models import ModelRows
 from tenure.store.place import Place
 from tenure.store.reads import SqlReads
 from tenure.store.search import Ground
@@ -32,7 +31,7 @@ from tenure.store.sql import Connection
 from tenure.store.sql_store import SqlStore, page_of, set_serving
 from tenure.store.sql_write import SqlTransaction
 from tenure.store.stems import Stemmer
-from tenure.types import MemoryRecord, Scope
+from tenure.types import MemoryRecord, ModelRows, Scope
 
 T = TypeVar("T")
 # From the row after a given memory's on, or from the first. Counters stand for their memories:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.store.engine import connect, translated
-from tenure.store.models import ModelRows
 from tenure.store.predictor import TaughtSession
 from tenure.store.reads import as_json
 from tenure.store.session_rows import moment
 from tenure.store.sql import Connection
+from tenure.types import ModelRows
 
 _SESSIONS = """SELECT s.session, s.key, s.started_at, s.project, s.context, s.embedder,
         s.context_vector, c.session IS NOT NULL AND c.retired_at IS NULL

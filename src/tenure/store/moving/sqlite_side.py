@@ -22,10 +22,10 @@ from tenure.store.engine import (
     side_files,
     translated,
 )
-from tenure.store.models import ModelRows
 from tenure.store.moving.progress import Standing, key_of
 from tenure.store.moving.side import Added, Embedder, Reading, Writing
 from tenure.store.moving.tables import GIVEN, MODELS, TABLES, Part, Row, Table
+from tenure.types import ModelRows
 
 T = TypeVar("T")
 # A file that is not whole yet has another name: nobody takes it for a store.

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tenure.store.models import ModelRows
 from tenure.store.postgres.engine import Engine
 from tenure.store.postgres.models import ModelTable
 from tenure.store.postgres.vectors import vector_of
@@ -15,6 +14,7 @@ from tenure.store.predictor import TaughtSession
 from tenure.store.reads import as_json
 from tenure.store.sql import Connection
 from tenure.store.taught import taught_sessions
+from tenure.types import ModelRows
 
 # One asks, and one more may keep a model meanwhile.
 _CONNECTIONS = 2

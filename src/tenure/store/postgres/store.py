@@ -19,7 +19,6 @@ from tenure.store.base import IntArray, Pool, Probe, Search, Transaction
 from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.following import Following
 from tenure.store.index import Nearest
-from tenure.store.models import ModelRows
 from tenure.store.place import Place
 from tenure.store.postgres.bulk import BulkTransaction
 from tenure.store.postgres.care import check_tenant
@@ -40,7 +39,7 @@ from tenure.store.search import Ground
 from tenure.store.sql import Connection
 from tenure.store.sql_store import SqlStore, set_serving
 from tenure.store.stems import Stemmer
-from tenure.types import MemoryRecord, Scope
+from tenure.types import MemoryRecord, ModelRows, Scope
 
 T = TypeVar("T")
 # Memories of all tenants that lack a vector, in the order of tenants and numbers.
