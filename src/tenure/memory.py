@@ -258,7 +258,10 @@ class Memory(FeedbackVerbs):
         return Session(self._services, request, self._session_ended)
 
     def drain(self) -> int:
-        """Runs every job that is due now; returns how many got done."""
+        """Runs every job that is due now, and waits for what its own thread has begun.
+
+        Returns how many it got done itself.
+        """
         return self._works.drain()
 
     def work_meanwhile(self) -> None:

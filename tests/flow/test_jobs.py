@@ -591,6 +591,35 @@ def test_the_worker_says_what_keeps_it_from_working(store: Store) -> None:
     assert watch.worker.stop(TIMEOUT_S)
 
 
+def test_draining_waits_for_what_the_worker_has_begun(watch: Watch) -> None:
+    """And for what that brings about: after it, nothing that was due is under way anywhere."""
+    begun, go = threading.Event(), threading.Event()
+
+    def block(stage: str, job: Job) -> None:
+        if (stage, job.key) == ("three", "a"):
+            begun.set()
+            assert go.wait(TIMEOUT_S)
+            watch.bench.put("b")
+
+    watch.bench.fail = block
+    watch.bench.put("a")
+    watch.worker.start()
+    assert begun.wait(TIMEOUT_S)
+    seen: list[dict[str, int]] = []
+
+    def drain() -> None:
+        watch.bench.runner.drain()
+        seen.append(watch.bench.effects())
+
+    drainer = threading.Thread(target=drain)
+    drainer.start()
+    drainer.join(0.2)
+    assert seen == []
+    go.set()
+    drainer.join(TIMEOUT_S)
+    assert seen == [once("a", "b")]
+
+
 def test_stopping_waits_for_the_stage_and_gives_the_job_back(watch: Watch) -> None:
     begun, go = threading.Event(), threading.Event()
 

@@ -96,6 +96,9 @@ class JobRunner:
         self._handlers = dict(handlers)
         self._observe = observe
         self._lease_length = lease_length
+        # Held while a job is taken and run: whoever finds none left then knows that all is done,
+        # and not under way on another thread.
+        self._turn = threading.Lock()
         self.done_count = 0
         for kind, stages in self._handlers.items():
             names = {name for name, _ in stages}
@@ -115,7 +118,8 @@ class JobRunner:
     def drain(self, limit: int | None = None) -> int:
         """Runs every job that is due, and those they bring about, once; returns how many got done.
 
-        What fails is left for later.
+        What another thread of this runner has begun is done, too, when this returns. What fails
+        is left for later.
         """
         tried: dict[int, Job] = {}
         while limit is None or len(tried) < limit:
@@ -136,9 +140,10 @@ class JobRunner:
         return self._world.monotonic_ms() / 1000
 
     def _run_next(self, skip: Collection[int], should_stop: Callable[[], bool]) -> Job | None:
-        lease = self._lease()
-        job = self._store.write(lambda t: t.take_job(lease, self._handlers, skip))
-        return None if job is None else self._run(job, should_stop)
+        with self._turn:
+            lease = self._lease()
+            job = self._store.write(lambda t: t.take_job(lease, self._handlers, skip))
+            return None if job is None else self._run(job, should_stop)
 
     def _lease(self) -> Lease:
         return Lease(self._world.new_id(), self._world.now(), self._lease_length)

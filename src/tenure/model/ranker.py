@@ -27,6 +27,9 @@ NEWTON_STEPS = 12
 _CLOSE_ENOUGH = 1e-8
 _NOISE = 1e-12
 _SHORTEST_STEP = 1e-3
+# Scores are told to so many decimals. Behind them lies the noise of sums, which depends on the
+# processor and on a candidate's place among the others: it must not decide a tie.
+_SCORE_DECIMALS = 9
 
 
 def baseline_weights() -> Floats:
@@ -87,15 +90,17 @@ class Ranker:
     def score(self, query: Query) -> Floats:
         if not query.count:
             return np.empty(0)
-        seen = standardised(query.features)
-        scores = seen @ self.weights
+        return np.round(self._summed(standardised(query.features)), _SCORE_DECIMALS)
+
+    def _summed(self, seen: Floats) -> Floats:
+        scores: Floats = seen @ self.weights
         if "hidden_out" in self._params:
             scores = scores + self._raised(seen) @ self._params["hidden_out"]
         return scores
 
     def loss_and_grads(self, lesson: Lesson) -> tuple[float, dict[str, Gradient]]:
         seen = standardised(lesson.query.features)
-        loss, by_score = cross_entropy(self.score(lesson.query), lesson.labels, lesson.weights)
+        loss, by_score = cross_entropy(self._summed(seen), lesson.labels, lesson.weights)
         by_score = by_score * lesson.weight
         found: dict[str, Gradient] = {"weights": seen.T @ by_score}
         if "hidden_out" in self._params:

@@ -262,7 +262,7 @@ class RemoteVerbs(RemoteFeedback):
         return RemoteSession(self._ask, StartRequest(name, scope, context, harness, cwd))
 
     def drain(self) -> int:
-        """Runs every job that is due now; returns how many got done."""
+        """Lets the daemon run every job that is due now; returns how many it did for this call."""
         found: int = self._did("drain", int)
         return found
 
