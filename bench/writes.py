@@ -98,7 +98,7 @@ def commits_per_s(stores: Sequence[PostgresStore], told_every_s: float) -> float
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the figures."""
     parser = argparse.ArgumentParser(prog="python -m bench.writes", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures to a file as well")
+    parser.add_argument("--json", type=Path, default=Path("writes.json"))
     chosen = parser.parse_args(argv)
     stock = items(BATCH * BATCHES + SINGLES)
     figures: dict[str, object] = {}
@@ -115,8 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             store.close()
     for key, value in figures.items():
         print(f"{key}: {value}")
-    if chosen.json is not None:
-        report.write(figures, chosen.json)
+    report.write(figures, chosen.json)
     return 0
 
 

@@ -185,10 +185,24 @@ def _store(patient: Patient) -> Iterator[Check]:
 def _schema(store: Store, versions: tuple[int, int] | None) -> Check:
     """The tables' version; those of a database are brought up to date by whoever opens it."""
     if versions is None:
-        return Check("schema", "ok", store.engine_name())
+        return _database(store)
     found, newest = versions
     told = f"version {found}" + ("" if found == newest else f", now brought to {newest}")
     return Check("schema", "ok", told)
+
+
+def _database(store: Store) -> Check:
+    told = store.engine_name()
+    following = store.follow(_unheard)
+    if following is None:
+        hint = "give daemons the server's own address: they hear of each other only every 15 s"
+        return Check("schema", "warn", told, hint)
+    following.close()
+    return Check("schema", "ok", told)
+
+
+def _unheard() -> None:
+    """Nobody waits for anything."""
 
 
 def _opened(store: Store) -> Check:

@@ -12,6 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 _READ_BYTES = 1 << 16
 _TOLD_BYTES = 2_000
 _LAST_READS = 4
+# Two threads for the numbers would fight the agent for the machine.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def environment_of(told: Mapping[str, str]) -> dict[str, str]:
+    """What a process of ours is told: what we were told ourselves, and something besides."""
+    return {**os.environ, **told, **_ONE_THREAD}
 
 
 class Child:
@@ -29,13 +36,7 @@ class Child:
             bufsize=0,
             # Ctrl-C in the terminal is for the one who started it.
             process_group=0,
-            # One thread for the numbers: two would fight the agent for the machine.
-            env={
-                **os.environ,
-                **(environment or {}),
-                "OPENBLAS_NUM_THREADS": "1",
-                "OMP_NUM_THREADS": "1",
-            },
+            env=environment_of(environment or {}),
         )
         pipes = self._process.stdin, self._process.stdout, self._process.stderr
         self._input, self._output, self._errors = (pipe for pipe in pipes if pipe is not None)

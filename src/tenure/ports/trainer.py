@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from tenure.errors import BadReply, Conflict, PortError, PortTimeout
+from tenure.ports.child import environment_of
 from tenure.ports.scorer import Shelves
 from tenure.rank.fuse import RRF_K
 from tenure.rank.influence import Weighing
@@ -131,13 +131,7 @@ class SpawnedTrainer:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     encoding="utf-8",
-                    # One thread for the numbers: two would fight the agent for the machine.
-                    env={
-                        **os.environ,
-                        **self._environment,
-                        "OPENBLAS_NUM_THREADS": "1",
-                        "OMP_NUM_THREADS": "1",
-                    },
+                    env=environment_of(self._environment),
                 )
             except OSError as error:
                 raise PortError(f"no process for training: {error}") from error

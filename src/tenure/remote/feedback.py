@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from tenure.flow.feedback import Captured
@@ -11,11 +12,12 @@ from tenure.rank.feedback.risk import Risk
 from tenure.store.feedback import Contested, FeedbackEvent
 
 
-class RemoteFeedback:
+class RemoteFeedback(ABC):
     """What a person or an agent says about the work, told to a daemon."""
 
+    @abstractmethod
     def _did(self, verb: str, kind: Any, /, **arguments: Any) -> Any:
-        raise NotImplementedError
+        """Lets the daemon do something, and returns what it says as a value of a kind."""
 
     def capture_feedback(self, signal: str, context: str = "", **fields: Any) -> Captured:
         """Keeps a thumbs up or down; what says enough becomes a lesson, or strengthens one."""

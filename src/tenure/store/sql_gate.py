@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
@@ -35,18 +36,18 @@ _SHOWN = f"""SELECT c.label, c.origins, c.features, c.feature_version, m.provena
     FROM ({_LATEST}) s JOIN session_memories c ON c.session = s.session
         LEFT JOIN memories m ON m.user = :user AND m.id = c.memory_id
     WHERE c.was_injected = 1"""  # noqa: S608 - a constant, as below
-_TURNS = f"""SELECT (SELECT count(*) FROM ({_LATEST})),
+_TURNS = f"""SELECT (SELECT count(*) FROM ({_LATEST}) s),
     (SELECT count(*) FROM ({_LATEST}) s JOIN injections i ON i.session = s.session)"""  # noqa: S608
 
 
-class SqlGateReads:
+class SqlGateReads(ABC):
     """What can be asked of a store about merges and what was shown."""
 
     _engine: Reader
 
+    @abstractmethod
     def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
-        """By row, for the store to fill in."""
-        raise NotImplementedError
+        """By row; every store has a way of its own."""
 
     def neighbours(self, probe: Probe) -> list[list[Near]]:
         with self._engine.read() as connection:

@@ -193,6 +193,11 @@ class Engine:
             self.close()
             raise
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler stands in between, so that nothing outlasts a transaction."""
+        return self._pool.is_pooled
+
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
         """One snapshot of one tenant at a time, for the length of the block."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenure.store.postgres import vectors
 from tenure.store.postgres.engine import translated
-from tenure.store.postgres.pool import connect
+from tenure.store.postgres.pool import connect, is_pooled
 from tenure.store.postgres.schema import SCHEMA
 from tenure.store.sql import Connection
 
@@ -63,16 +63,28 @@ def make_index(url: str, tenant: LargeTenant) -> bool:
     """
     # Of its own: such a statement cannot be in a transaction, nor under another role than its own.
     with translated(), contextlib.closing(connect(url)) as raw:
-        raw.execute(
-            "SET statement_timeout = 0; SET lock_timeout = 0;"
-            f" SET maintenance_work_mem = '{_BUILD_MEMORY}'".encode()
-        )
         asked = raw.execute(_ABOUT, (tenant.embedder, tenant.user)).fetchone()
         is_owner, vector_schema, name = asked or (False, "", "")
-        (is_ours,) = raw.execute(_OURS).fetchone() or (False,)
-        if is_owner and is_ours and not _is_there(raw, name):
+        if is_owner and _is_our_turn(raw) and not _is_there(raw, name):
             _create(raw, name, _statement(tenant, name, vector_schema))
         return bool(is_owner)
+
+
+def _is_our_turn(raw: RawConnection[Any]) -> bool:
+    """Gets a connection ready for long work, until its end; False when another daemon has one.
+
+    Behind a pooler all of that would stay behind for whoever gets the connection next, and nobody
+    would ever get the turn again: the server's own limits hold there, and an index that somebody
+    else is at is seen as such.
+    """
+    if is_pooled(raw):
+        return True
+    raw.execute(
+        "SET statement_timeout = 0; SET lock_timeout = 0;"
+        f" SET maintenance_work_mem = '{_BUILD_MEMORY}'".encode()
+    )
+    (is_ours,) = raw.execute(_OURS).fetchone() or (False,)
+    return bool(is_ours)
 
 
 def _create(raw: RawConnection[Any], name: str, statement: Composed) -> None:
@@ -81,6 +93,8 @@ def _create(raw: RawConnection[Any], name: str, statement: Composed) -> None:
     try:
         raw.execute(statement)
     except psycopg.errors.DiskFull:
+        if is_pooled(raw):
+            raise
         # Workers share memory, of which a container has little; one alone needs none of it.
         _is_there(raw, name)
         raw.execute("SET max_parallel_maintenance_workers = 0")

@@ -54,6 +54,16 @@ def connect(url: str) -> RawConnection[Any]:
         raise error.with_traceback(None)  # noqa: B904 - it is the very same
 
 
+def is_pooled(raw: RawConnection[Any]) -> bool:
+    """Whether a pooler (pgbouncer and its like) stands in between.
+
+    It may give every transaction another connection of the server's: nothing that was said to one
+    outlasts its transaction, or it does so for somebody else. The server tells its own number.
+    """
+    (number,) = raw.execute(b"SELECT pg_backend_pid()", prepare=False).fetchone() or (None,)
+    return number != raw.info.backend_pid
+
+
 @dataclass(slots=True, eq=False)
 class _Kept:
     """A connection with the moments at which it was made and last given back."""
@@ -72,6 +82,8 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: list[_Kept] = []
         self._closed = False
+        # Whether the last connection that was made leads through a pooler.
+        self.is_pooled = False
         # Connections from before are of no use any more.
         self._anew_s = 0.0
         # Why the server could not be reached when it was last tried, and who is trying again.
@@ -112,8 +124,7 @@ class Pool:
         if trouble is not None and not self._trying.acquire(blocking=False):
             raise translate_error(trouble) from None
         try:
-            made = _Kept(connect(self._url), time.monotonic())
-            made.raw.prepared_max = _PREPARED_LIMIT
+            made = _Kept(self._connected(), time.monotonic())
             self._trouble = None
             return made
         except psycopg.Error as error:
@@ -122,6 +133,19 @@ class Pool:
         finally:
             if trouble is not None:
                 self._trying.release()
+
+    def _connected(self) -> RawConnection[Any]:
+        raw = connect(self._url)
+        try:
+            self.is_pooled = is_pooled(raw)
+        except BaseException:
+            raw.close()
+            raise
+        raw.prepared_max = _PREPARED_LIMIT
+        if self.is_pooled:
+            # Not every pooler knows on which connection a statement was prepared.
+            raw.prepare_threshold = None
+        return raw
 
     def _take_back(self, kept: _Kept) -> None:
         now_s = time.monotonic()

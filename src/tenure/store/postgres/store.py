@@ -235,13 +235,15 @@ class PostgresStore(SqlStore):
                 """SELECT current_setting('server_version'), extversion FROM pg_extension
                     WHERE extname = 'vector'"""
             ).fetchone()
-        return f"PostgreSQL {server.split()[0]} with pgvector {vector}"
+        between = ", through a pooler" if self._engine.is_pooled else ""
+        return f"PostgreSQL {server.split()[0]} with pgvector {vector}{between}"
 
     def turn(self, what: str) -> AbstractContextManager[bool]:
         return self._engine.turn(what)
 
     def follow(self, told: Callable[[], None]) -> Following | None:
-        return self._listener.follow(told)
+        # What a pooler hears is told to nobody, or to somebody else.
+        return None if self._engine.is_pooled else self._listener.follow(told)
 
     def close(self) -> None:
         self._listener.close()
