@@ -26,6 +26,11 @@ _EMPTIED = """DO $$ DECLARE name text; BEGIN
         WHERE schemaname = 'tenure' AND tablename NOT IN ('schema_version', 'meta') LOOP
         EXECUTE format('DELETE FROM tenure.%I', name);
     END LOOP;
+    -- Those of large tenants are made for vectors of one length.
+    FOR name IN SELECT indexrelid::regclass FROM pg_stat_user_indexes
+        WHERE schemaname = 'tenure' AND indexrelname ~ '^memory_vectors_[0-9]' LOOP
+        EXECUTE format('DROP INDEX %s', name);
+    END LOOP;
     -- Numbers begin again, as in a database that was just made.
     FOR name IN SELECT sequencename FROM pg_sequences
         WHERE schemaname = 'tenure' AND last_value IS NOT NULL LOOP

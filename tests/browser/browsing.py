@@ -58,7 +58,7 @@ class Tab:
         return self.page
 
     def ready(self) -> None:
-        self.page.wait_for_selector(".page[data-ready=yes]", timeout=15_000)
+        self.page.wait_for_selector(".page[data-ready=yes]", timeout=30_000)
 
     def assert_clean(self) -> None:
         assert self.complaints == []

@@ -33,7 +33,10 @@ WAIT_S = 60.0
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The data folder of a daemon that has seen one session."""
     home = tmp_path_factory.mktemp("top") / "home"
-    daemon = client.ensure(home, options=["--port", "0"])
+    with pytest.MonkeyPatch.context() as patch:
+        # Both are waited for, however busy the machine is.
+        patch.setenv("TENURE_PREDICTOR_SCORE_TIMEOUT_MS", "60000")
+        daemon = client.ensure(home, wait_ms=60_000, options=["--port", "0"])
     try:
         daemon.request("POST", "/api/memories", {"content": "We deploy on Mondays"})
         start = {"session_key": "run", "context": "deploy \x1b[31mnow"}

@@ -5,6 +5,9 @@ const [kind, file, options, steps] = process.argv.slice(2, 6);
 const given = JSON.parse(options);
 const results = [];
 const hooks = {};
+const later = globalThis.setTimeout;
+// On a busy machine answers come late: a plugin waits longer here, unless that is what is tried.
+globalThis.setTimeout = (work, ms, ...rest) => later(work, ms * (given.patience ?? 30), ...rest);
 if (kind === "opencode") {
   const { tenure } = await import(file);
   const messages = async () => ({ data: given.history ?? [] });
@@ -17,7 +20,7 @@ if (kind === "opencode") {
 }
 for (const [name, input, output] of JSON.parse(readFileSync(steps, "utf8"))) {
   if (name === "sleep") {
-    await new Promise((resolve) => setTimeout(resolve, input));
+    await new Promise((resolve) => later(resolve, input));
     continue;
   }
   const began = Date.now();
@@ -33,4 +36,4 @@ for (const [name, input, output] of JSON.parse(readFileSync(steps, "utf8"))) {
 }
 process.stdout.write(JSON.stringify({ hooks: Object.keys(hooks), results }));
 // A plugin must not keep its harness alive.
-setTimeout(() => process.stderr.write("still alive"), 3_000).unref();
+later(() => process.stderr.write("still alive"), 3_000).unref();

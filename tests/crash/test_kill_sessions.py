@@ -61,6 +61,8 @@ def hold_sessions(path: Path, run: int, acknowledge: int, *, hasty: bool) -> Non
             session.prompt(f"and the {topic} of the {topic}house")
             if hasty:
                 tell("rate", key, session.memories[0].id)
+                # Killed before it gives them, however late the one who kills it comes.
+                time.sleep(60)
             session.rate({"m1": 0.5, "m2": -0.25})
             if not hasty:
                 tell("rate", key, session.memories[0].id)

@@ -37,7 +37,7 @@ def counts(memory: Memory) -> dict[str, int]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -98,7 +98,7 @@ def test_closing_writes_the_rest_and_leaves_no_thread(
         assert is_there()
         assert counts(memory) == {}
         held = counter_of(memory)
-    assert not is_there()
+    until(lambda: not is_there())
     held.counted("default", ["late"])
     assert not is_there()
     with places.memory() as memory:
@@ -108,7 +108,6 @@ def test_closing_writes_the_rest_and_leaves_no_thread(
 def test_the_thread_writes_after_an_interval_and_ends_when_idle(store: Store) -> None:
     counter = Counter(store, World(), Observer(World()), interval_ms=10)
     counter.counted("default", ["unknown"])
-    assert is_there()
     until(lambda: store.counters("default").get(RETRIEVED) == 1)
     until(lambda: not is_there())
     counter.counted("default", ["unknown"])

@@ -23,7 +23,7 @@ from tenure.flow.jobs import (
     Worker,
     no_effect,
 )
-from tenure.store.base import Store
+from tenure.store.base import Store, Transaction
 from tenure.store.jobs import PARK_AFTER_ATTEMPTS, WAIT_MAX, Job, Lease
 from tenure.store.sqlite import SqliteStore
 from tenure.world import SeededWorld, World
@@ -285,6 +285,24 @@ def test_a_job_that_another_took_over_is_let_go(
     assert bench.effects() == once("a")
     assert bench.job().state == "done"
     assert (bench.runner.done_count, other.runner.done_count) == (0, 1)
+
+
+def test_what_another_took_while_one_waited_to_write_is_left_to_it(
+    bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hours later its lease is none that a clock gone wrong has written."""
+    write = bench.store.write
+
+    def waiting(work: Callable[[Transaction], object]) -> object:
+        clock.now += timedelta(hours=2)
+        other = Lease("other", clock.now, LEASE_LENGTH)
+        write(lambda t: t.take_named_job(other, "default", KIND, "a"))
+        return write(work)
+
+    bench.put("a")
+    monkeypatch.setattr(bench.store, "write", waiting)
+    assert not bench.runner.run_one()
+    assert bench.job().lease == "other"
 
 
 def test_an_interrupted_job_is_free_at_once(bench: Bench) -> None:

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hook_kit import HERON, Running
+
+from patient_hook import PATIENCE_S, patient_script, set_budgets
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook waits for its answer in this process, however busy the machine is."""
+    set_budgets(monkeypatch, PATIENCE_S)
+
+
+@pytest.fixture(scope="session")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script of a hook that does so as a process."""
+    return patient_script(tmp_path_factory.mktemp("patient"))
 
 
 @pytest.fixture(scope="module")

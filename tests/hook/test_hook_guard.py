@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hook_kit import SCRIPT, Running, clean_environment, run
 
-from tenure import client, hook
+from tenure import hook
 
 SHELLS = {
     "claude-code": ("PreToolUse", "Bash"),
@@ -41,13 +41,11 @@ def asked(running: Running, harness: str, sent: dict[str, Any]) -> Any:
 @pytest.fixture(scope="module")
 def ruled(running: Running) -> Running:
     """A daemon with a rule that warns and one that blocks."""
-    daemon = client.find(running.home / "tenure")
-    assert daemon is not None
     for trigger, steps in (("shell: terraform destroy", 2), ("shell: dropdb shop", 1)):
         body = {"trigger": trigger, "why": "it was gone"}
-        rule = daemon.request("POST", "/api/rules", body)["id"]
+        rule = running.ask("POST", "/api/rules", body)["id"]
         for _ in range(steps):
-            daemon.request("POST", f"/api/rules/{rule}/approve", {})
+            running.ask("POST", f"/api/rules/{rule}/approve", {})
     return running
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hook_kit import NATIVE, Imposter, Running, clean_environment, faults, run, wrong_answer
 
+from patient_hook import set_budgets
 from tenure import hook
 
 PAYLOADS = int(os.environ.get("TENURE_FUZZ_PAYLOADS", "10000"))
@@ -150,8 +151,6 @@ ANSWERS = (
 def test_whatever_an_imposter_answers_is_shown_only_in_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook, "BUDGET_S", 0.15)
-    monkeypatch.setattr(hook, "END_BUDGET_S", 0.05)
     environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
     imposter = Imposter(tmp_path / "tenure", b"")
     answered = 0
@@ -160,6 +159,7 @@ def test_whatever_an_imposter_answers_is_shown_only_in_shape(
             imposter.answer(answer)
             answered += tried(10, 10 + number, environ)[0]
         imposter.answer(None)
+        set_budgets(monkeypatch, 0.05)
         assert tried(8, 99, environ)[0] == 0
     finally:
         imposter.close()
@@ -195,14 +195,16 @@ def test_whatever_the_daemon_is_said_to_be_is_no_harm(tmp_path: Path, told: byte
 START = b'{"session_id": "s", "hook_event_name": "SessionStart"}'
 
 
-def test_processes_end_well_whatever_they_are_sent(running: Running, tmp_path: Path) -> None:
+def test_processes_end_well_whatever_they_are_sent(
+    running: Running, tmp_path: Path, patient: Path
+) -> None:
     running.ask("POST", "/api/memories", {"content": "The heron is at the lake"})
     nobody = clean_environment(tmp_path, TENURE_HOOK="nostart")
     environs = (running.environ, nobody)
 
     def one(numbered: tuple[int, tuple[list[str], bytes]]) -> bool:
         number, (flags, raw) = numbered
-        ran = run(flags, raw, environs[number % 2])
+        ran = run(flags, raw, environs[number % 2], patient)
         assert faults(ran) == [], (flags, raw[:500])
         return bool(ran.out)
 

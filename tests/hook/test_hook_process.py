@@ -48,12 +48,13 @@ def place(tmp_path: Path) -> Iterator[Path]:
     client.stop(tmp_path / "tenure")
 
 
-def test_the_answer_is_printed_and_nothing_else(running: Running) -> None:
+def test_the_answer_is_printed_and_nothing_else(running: Running, patient: Path) -> None:
     event = {**START, "cwd": str(running.home / "shop")}
-    ran = run(CLAUDE, sent(event), running.environ)
+    ran = run(CLAUDE, sent(event), running.environ, patient)
     assert faults(ran) == []
     assert HERON in ran.out.decode()
-    command = [sys.executable, "-m", "tenure", "hook", *CLAUDE]
+    code = "from tenure import cli, hook; hook.BUDGET_S = 60.0; cli.main()"
+    command = [sys.executable, "-c", code, "hook", *CLAUDE]
     event["session_id"] = "t"
     done = subprocess.run(command, input=sent(event), capture_output=True, env=running.environ)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -80,7 +81,7 @@ def test_it_loads_nothing_that_it_does_not_need(running: Running) -> None:
     assert not loaded & heavy
 
 
-def test_a_sessions_beginning_starts_the_daemon_and_is_answered(place: Path) -> None:
+def test_a_sessions_beginning_starts_the_daemon_and_is_answered(place: Path, patient: Path) -> None:
     home = place / "tenure"
     with Memory(settings=load_settings(home, {}), background=False) as memory:
         memory.remember(HERON)
@@ -88,7 +89,8 @@ def test_a_sessions_beginning_starts_the_daemon_and_is_answered(place: Path) -> 
     assert faults(ran) == []
     wait_for(lambda: client.find(home) is not None, "no daemon came up")
     # On a busy machine it may be too late for an answer; the first prompt brings it then.
-    assert HERON in (ran.out or run(CLAUDE, sent(PROMPT), clean_environment(place)).out).decode()
+    out = ran.out or run(CLAUDE, sent(PROMPT), clean_environment(place), patient).out
+    assert HERON in out.decode()
 
 
 def test_an_empty_folder_that_is_open_is_closed_and_used(place: Path) -> None:
@@ -113,7 +115,7 @@ def test_many_at_once_start_one_daemon_and_a_prompt_does_not_wait(place: Path) -
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     # One that was started so is found by others, and ends like any other.
     assert client.stop(home) is not None
-    assert client.ensure(home).home == home
+    assert client.ensure(home, wait_ms=60_000).home == home
 
 
 def started(home: Path) -> int:
@@ -129,10 +131,10 @@ def started(home: Path) -> int:
     return found
 
 
-def test_a_reply_that_found_no_daemon_is_told_later(place: Path) -> None:
+def test_a_reply_that_found_no_daemon_is_told_later(place: Path, patient: Path) -> None:
     home, environ = place / "tenure", clean_environment(place)
-    client.ensure(home)
-    run(CLAUDE, sent(START), environ)
+    client.ensure(home, wait_ms=60_000)
+    run(CLAUDE, sent(START), environ, patient)
     assert client.stop(home) is not None
     end = {"session_id": "s", "hook_event_name": "SessionEnd", "reason": "other"}
     ran = run(CLAUDE, sent(end), environ)
@@ -303,8 +305,10 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_broken_hook_would_be_noticed(running: Running, tmp_path: Path, name: str) -> None:
-    halves = {file: SCRIPT.with_name(file).read_text("utf-8") for file in HALVES}
+def test_a_broken_hook_would_be_noticed(
+    running: Running, tmp_path: Path, patient: Path, name: str
+) -> None:
+    halves = {file: patient.with_name(file).read_text("utf-8") for file in HALVES}
     for old, new in MUTANTS[name]:
         assert [source.count(old) for source in halves.values()] in ([1, 0], [0, 1])
         halves = {file: source.replace(old, new) for file, source in halves.items()}

@@ -18,7 +18,7 @@ from tenure.mcp.protocol import CAPABILITIES_KEY, VERSION_KEY
 
 STATELESS = "2026-07-28"
 PROJECT = "shop"
-WAIT_S = 30.0
+WAIT_S = 60.0
 ENVELOPE = {VERSION_KEY: STATELESS, CAPABILITIES_KEY: {}}
 Json = dict[str, Any]
 

@@ -347,7 +347,7 @@ def test_it_ends_when_told_to_whatever_is_under_way(
         server.send(called("memory_search", query="a"))
         time.sleep(0.1)
         server.process.send_signal(number)
-        assert server.process.wait(5) == 0
+        assert server.process.wait(WAIT_S) == 0
     finally:
         os.kill(daemon.pid, signal.SIGCONT)
     assert server.end() == (0, b"", b"")
@@ -359,7 +359,7 @@ def test_a_client_that_reads_no_more_is_no_reason_to_stay(pipe: Pipe) -> None:
     assert server.process.stdout is not None
     server.process.stdout.close()
     server.send(request("ping"))
-    assert server.process.wait(5) == 0
+    assert server.process.wait(WAIT_S) == 0
 
 
 def test_too_much_at_once_is_refused_singly(pipe: Pipe, daemon: Daemon) -> None:
@@ -414,7 +414,8 @@ def test_a_daemon_that_cannot_be_started_is_an_error_in_time(tmp_path: Path) -> 
         assert read["error"]["code"] == -32603
         assert server.ask(request("ping"))["result"] == {}
         assert server.end() == (0, b"", b"")
-    assert time.monotonic() - began < 15
+    # Far from a measurement: it says only that nobody waited for a daemon each time.
+    assert time.monotonic() - began < 2 * WAIT_S
 
 
 @pytest.mark.parametrize(

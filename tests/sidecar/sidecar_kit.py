@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +130,11 @@ def trainer_of(pid: int) -> int:
 
     def is_there() -> bool:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            started = map(int, (task / "children").read_text().split())
-            # Until then it is a copy of its parent, which waits for it.
-            found.extend(one for one in started if "tenure.trainer" in _command(one))
+            # Threads come and go.
+            with suppress(OSError):
+                started = map(int, (task / "children").read_text().split())
+                # Until then it is a copy of its parent, which waits for it.
+                found.extend(one for one in started if "tenure.trainer" in _command(one))
         return bool(found)
 
     until(is_there)

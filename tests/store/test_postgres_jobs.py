@@ -125,7 +125,8 @@ def test_every_job_is_done_once_whoever_dies(address: str) -> None:
             daemon.begin()
         user, key = daemons[0].says().split()
         daemons[0].kill()
-        assert store.job(user, "kind", key).state == "running"
+        # Held, unless its lease was over before we could look: the other has done it then.
+        assert store.job(user, "kind", key).state in ("running", "done")
         ends_s = time.monotonic() + WAIT_S
         while store.job_counts()["done"] < JOB_COUNT and time.monotonic() < ends_s:
             time.sleep(0.05)

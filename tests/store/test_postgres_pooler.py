@@ -98,7 +98,7 @@ def test_the_doctor_says_that_others_are_heard_late(relay: Relay, tmp_path: Path
     (found,) = [one for one in examine(patient) if one.name == "schema"]
     assert found.status == "warn"
     assert found.detail.endswith("through a pooler")
-    assert "own address" in found.hint
+    assert "the server's own address" in found.hint
 
 
 def test_tenants_stay_apart_on_shared_connections(

@@ -167,7 +167,9 @@ def test_who_vanishes_in_the_middle_does_not_hold_a_tenant(
 
     def vanishing(transaction: Transaction) -> None:
         assert not transaction.has("default", memory_id(1))
-        # Says nothing any more, while somebody else wants to write for the tenant.
+        # Says nothing any more, while somebody else, who is not in such a hurry, wants to write
+        # for the tenant.
+        monkeypatch.undo()
         insert(other, record(1))
         transaction.count("default", "n")
 

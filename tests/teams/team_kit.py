@@ -15,7 +15,7 @@ from tenure import client
 from tenure.client import Daemon
 from tenure.store.place import URL_VARIABLE
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def environment(home: Path, address: str, **more: str) -> dict[str, str]:

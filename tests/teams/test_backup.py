@@ -38,11 +38,11 @@ def owned_by_login(server: Server) -> str:
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION vector")
     server.execute(
-        f"""DO $$ BEGIN CREATE ROLE {LOGIN} LOGIN;
+        f"""DO $$ BEGIN CREATE ROLE {LOGIN} LOGIN NOINHERIT;
         EXCEPTION WHEN duplicate_object THEN NULL; END $$"""
     )
     server.execute(f'ALTER DATABASE "{name}" OWNER TO {LOGIN}')
-    server.execute(f"GRANT tenure_app, tenure_steward TO {LOGIN} WITH INHERIT FALSE")
+    server.execute(f"GRANT tenure_app, tenure_steward TO {LOGIN}")
     return address
 
 

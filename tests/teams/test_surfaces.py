@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 from team_kit import Team, environment, wait_for
 
+from patient_hook import patient_script
 from postgres_kit import execute_raw
-from tenure import Memory, hook
+from tenure import Memory
 from tenure.client import Daemon
 
 HERON = "The staging database is called heron"
@@ -82,7 +83,9 @@ def test_rest_keeps_and_finds_and_a_session_is_learned_from(daemon: Daemon, team
     assert ask("GET", "/api/sessions/rest?user=ann")["state"] == "finished"
 
 
-def test_the_hook_tells_an_agent_what_the_team_knows(daemon: Daemon, team: Team) -> None:
+def test_the_hook_tells_an_agent_what_the_team_knows(
+    daemon: Daemon, team: Team, tmp_path: Path
+) -> None:
     project = team.folder / "shop"
     project.mkdir(exist_ok=True)
     daemon.request("POST", "/api/memories", {"content": HERON, "on_similar": "keep"})
@@ -93,12 +96,12 @@ def test_the_hook_tells_an_agent_what_the_team_knows(daemon: Daemon, team: Team)
         "cwd": str(project),
     }
     done = subprocess.run(
-        [sys.executable, "-I", "-S", hook.__file__, "--harness", "claude-code"],
+        [sys.executable, "-I", "-S", str(patient_script(tmp_path)), "--harness", "claude-code"],
         input=json.dumps(event),
         env=environment(daemon.home, team.address),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -44,6 +44,8 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     def start(routes: Sequence[Route] = (), **chosen: object) -> Served:
         home = tmp_path / "home"
         flags = {f"daemon.{name}": value for name, value in {"port": 0, **chosen}.items()}
+        # The model's scores are waited for, however busy the machine is.
+        flags["predictor.score_timeout_ms"] = 60_000
         ready: list[tuple[Doors, Callable[[], None]]] = []
         finished: list[bool] = []
         plan = serving.Plan(

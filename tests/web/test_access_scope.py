@@ -13,7 +13,8 @@ import pytest
 from access_kit import Holder, holder
 from web_types import Served, clean_environment
 
-from tenure import Memory, hook
+from patient_hook import patient_script
+from tenure import Memory
 from tenure.client import Refused
 from tenure.errors import InputError, NotFound
 from tenure.store.sqlite import SqliteStore
@@ -282,9 +283,9 @@ def test_a_program_works_with_a_writing_token(
     assert unauthorized.value.status == 401
 
 
-def _hooked(environ: dict[str, str], event: dict[str, Any]) -> str:
+def _hooked(environ: dict[str, str], event: dict[str, Any], script: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-I", "-S", hook.__file__, "--harness", "claude-code"],
+        [sys.executable, "-I", "-S", str(script), "--harness", "claude-code"],
         input=json.dumps(event).encode(),
         capture_output=True,
         env=environ,
@@ -295,7 +296,10 @@ def _hooked(environ: dict[str, str], event: dict[str, Any]) -> str:
     return done.stdout.decode()
 
 
-def test_a_hook_tells_a_daemon_on_another_machine(daemon: Served, away: Path) -> None:
+def test_a_hook_tells_a_daemon_on_another_machine(
+    daemon: Served, away: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    script = patient_script(tmp_path_factory.mktemp("hook"))
     someone = holder(daemon, "write", user="hana")
     stored(someone, "The lighthouse keeper is called Marisol", project="beacon")
     folder = away / "work" / "beacon" / "src"
@@ -312,8 +316,8 @@ def test_a_hook_tells_a_daemon_on_another_machine(daemon: Served, away: Path) ->
     )
     common = {"session_id": "hana-1", "cwd": str(folder), "transcript_path": str(said)}
     begun = {**common, "hook_event_name": "SessionStart", "source": "startup"}
-    assert "Marisol" in _hooked(environ, begun)
-    _hooked(environ, {**common, "hook_event_name": "SessionEnd", "reason": "exit"})
+    assert "Marisol" in _hooked(environ, begun, script)
+    _hooked(environ, {**common, "hook_event_name": "SessionEnd", "reason": "exit"}, script)
     session = someone.ask("GET", "/api/sessions/hana-1").json
     assert session["project"] == "beacon"
     assert session["state"] != "open"
@@ -323,9 +327,9 @@ def test_a_hook_tells_a_daemon_on_another_machine(daemon: Served, away: Path) ->
     store.close()
     assert [(one.role, one.text) for one in turns] == [("user", "Who keeps the lighthouse?")]
     # Whoever is refused, or finds nobody, is not kept from working, and starts no daemon.
-    assert _hooked({**environ, "TENURE_TOKEN": "wrong"}, begun) == ""
-    assert _hooked({**environ, "TENURE_URL": "http://127.0.0.1:1"}, begun) == ""
-    assert _hooked({**environ, "TENURE_URL": "nonsense://"}, begun) == ""
+    assert _hooked({**environ, "TENURE_TOKEN": "wrong"}, begun, script) == ""
+    assert _hooked({**environ, "TENURE_URL": "http://127.0.0.1:1"}, begun, script) == ""
+    assert _hooked({**environ, "TENURE_URL": "nonsense://"}, begun, script) == ""
     assert not (away / "home").exists()
 
 

@@ -83,7 +83,7 @@ def test_a_daemon_that_cannot_start_says_why(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text("nonsense = 1\n")
     with pytest.raises(client.DaemonDown, match="unknown setting 'nonsense'"):
-        client.ensure(home)
+        client.ensure(home, wait_ms=60_000)
 
 
 def test_a_module_beside_the_caller_is_not_run(
@@ -95,7 +95,8 @@ def test_a_module_beside_the_caller_is_not_run(
     (trap / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)
     try:
-        assert client.ensure(home, options=["--port", "0"]).version == __version__
+        found = client.ensure(home, wait_ms=60_000, options=["--port", "0"])
+        assert found.version == __version__
     finally:
         assert client.stop(home) is not None
 
@@ -112,6 +113,20 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
     yield call
     client.stop(home)
+
+
+def test_the_status_tells_of_a_store_that_is_gone(run: Run, home: Path) -> None:
+    assert run("up", "--background")[0] == 0
+    code, out, _ = run("status", "--json")
+    assert (code, json.loads(out)["health"]) == (0, "healthy")
+    for file in home.glob("tenure.db*"):
+        file.unlink()
+    code, out, _ = run("status", "--json")
+    told = json.loads(out)
+    assert (code, told["health"]) == (1, "unhealthy")
+    assert "tenure.db is gone" in told["troubles"]
+    code, out, complaint = run("status")
+    assert (code, "unhealthy" in out, "tenure.db is gone" in complaint) == (1, True, True)
 
 
 def test_up_status_api_and_down(run: Run) -> None:

@@ -237,7 +237,7 @@ def test_a_stream_beats_while_nothing_happens_and_ends_with_the_page() -> None:
         page.left.set()
         await asyncio.wait_for(stream, WAIT_S)
         # Without anybody who follows, nobody looks either.
-        await asyncio.sleep(0.1)
+        await wait_until(lambda: live._watch is not None and live._watch.done())
         before = numbers.looks
         await asyncio.sleep(0.1)
         assert numbers.looks == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from access_kit import holder
 from web_types import Serve
 
 from tenure.flow.consent import QUESTION
@@ -39,3 +40,14 @@ def test_an_answer_is_a_yes_or_a_no(serve: Serve, body: object) -> None:
     served = serve()
     assert served.ask("POST", ANSWER, body).status in (400, 422)
     assert served.ask("GET", STATE).json["training_data_opt_in"] is None
+
+
+def test_who_comes_by_a_token_is_not_asked(serve: Serve) -> None:
+    """Their `tenure telemetry` would answer for a store of their own machine."""
+    served = serve()
+    elsewhere = holder(served, "write")
+    for path, more in (("session-start", {}), ("user-prompt-submit", {"prompt": "And now?"})):
+        body = {"session_key": f"far-{path}", "harness": "claude-code", **more}
+        assert QUESTION not in elsewhere.ask("POST", f"/api/hooks/{path}", body).json["inject"]
+    here = {"session_key": "near", "harness": "claude-code"}
+    assert QUESTION in served.ask("POST", "/api/hooks/session-start", here).json["inject"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 Fields = Mapping[str, str]
 
 
@@ -175,6 +175,8 @@ class Processes:
     def spawn(self, home: Path, *options: str, **environ: str) -> subprocess.Popen[bytes]:
         """A daemon that may not even start."""
         command = [sys.executable, "-P", "-m", "tenure", "--home", str(home), "up", "--detached"]
+        # The model's scores are waited for, however busy the machine is.
+        environ = {"TENURE_PREDICTOR_SCORE_TIMEOUT_MS": "60000", **environ}
         child = subprocess.Popen(
             [*command, "--port", "0", *options],
             env=clean_environment(**environ),

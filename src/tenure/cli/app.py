@@ -112,7 +112,11 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         (
             Entry("up", "daemon:up", "Start the daemon."),
             Entry("down", "daemon:down", "Stop the daemon."),
-            Entry("status", "daemon:status", "Show whether the daemon runs, and where."),
+            Entry(
+                "status",
+                "daemon:status",
+                "Show whether the daemon runs, and how it is.",
+            ),
             Entry("dashboard", "dashboard:dashboard", "Open the dashboard in a browser."),
             Entry("top", "top:top", "Watch the daemon at a glance."),
             Entry("api", "daemon:api", "Ask the daemon, starting it when it is down."),

@@ -24,6 +24,7 @@ from tenure.cli.frame import (
 )
 from tenure.cli.options import command
 from tenure.cli.progress import bar
+from tenure.errors import InputError
 
 if TYPE_CHECKING:
     from tenure.flow.health import Check
@@ -76,6 +77,8 @@ def restore(file: str, yes: bool) -> Answer:
     settings = current_settings()
     target = demand_file(settings, "put it back with `pg_restore`")
     store_place(settings)
+    if not Path(file).is_file():
+        raise InputError(f"there is no backup {file}", hint="check the path")
     if target.exists():
         demand_yes(f"Replace {target} by {file}? The present files are kept aside.", yes=yes)
     aside = put_back(target, Path(file), World().now())
@@ -150,7 +153,7 @@ def doctor(deep: bool) -> Answer:
 
 def _settings_check() -> tuple[Settings, list[Check]]:
     """The settings, or their defaults and what is wrong with them."""
-    from tenure.errors import InputError, SettingsError
+    from tenure.errors import SettingsError
     from tenure.flow.health import Check
     from tenure.settings import Settings
 
@@ -168,17 +171,28 @@ def _settings_check() -> tuple[Settings, list[Check]]:
 
 
 def _elsewhere_checks() -> list[Check]:
-    """The daemon on another machine that agents are told to use, if its token is in danger."""
+    """The daemon that agents and programs are told to use instead of this machine's own store."""
     from tenure.client import is_exposed
+    from tenure.errors import TenureError
     from tenure.flow.health import Check
+    from tenure.memory import Memory
     from tenure.settings.home import TOKEN_VARIABLE, URL_VARIABLE
 
     env = environment()
     url = env.get(URL_VARIABLE, "").strip()
-    if not env.get(TOKEN_VARIABLE) or not is_exposed(url):
+    if not url:
         return []
-    told = f"{URL_VARIABLE} has no TLS: token and memories can be read on the way"
-    return [Check("elsewhere", "warn", told, "use https://, by a proxy in front of the daemon")]
+    token = env.get(TOKEN_VARIABLE, "").strip() or None
+    if token and is_exposed(url):
+        told = f"{URL_VARIABLE} has no TLS: token and memories can be read on the way"
+        return [Check("elsewhere", "warn", told, "use https://, by a proxy in front of the daemon")]
+    try:
+        with Memory(url=url, token=token) as memory:
+            user = memory.scope.user
+    except TenureError as error:
+        return [Check("elsewhere", "fail", f"{URL_VARIABLE}: {error.message}", error.hint or "")]
+    told = f"agents and programs use {url}, with the memories of {user!r}; commands the store above"
+    return [Check("elsewhere", "ok", told)]
 
 
 def _harness_checks() -> list[Check]:

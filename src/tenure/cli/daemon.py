@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +14,13 @@ import click
 from tenure.cli.answer import Answer, Fields, Lines
 from tenure.cli.frame import current_flags, current_home, current_settings, note
 from tenure.cli.options import command
-from tenure.errors import InputError
+from tenure.cli.progress import bar
+from tenure.cli.records import clock_text
+from tenure.errors import InputError, TenureError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tenure.client import Daemon
     from tenure.web.sockets import Doors
 
@@ -63,7 +67,7 @@ def up(
         from tenure import client
 
         running = client.find(settings.home)
-        daemon = running or client.ensure(settings.home, options=passed_on(port, host, allow_hosts))
+        daemon = running or ensured(settings.home, passed_on(port, host, allow_hosts))
         for told in daemon.notes:
             note(told)
         word = "the daemon runs already" if running else "the daemon is up"
@@ -96,6 +100,17 @@ def _ready(doors: Doors, stop: Callable[[], None]) -> None:
     sys.stdout.flush()
 
 
+def ensured(home: Path, options: Sequence[str]) -> Daemon:
+    """The daemon of a data folder; whoever has to wait for its start sees for what."""
+    from tenure import client
+
+    running = client.find(home)
+    if running is not None:
+        return running
+    with bar("starting the daemon"):
+        return client.ensure(home, options=options)
+
+
 def passed_on(port: int | None, host: str | None, allow_hosts: Sequence[str]) -> list[str]:
     """The options of this call that a daemon it starts has to be given too."""
     flags = current_flags()
@@ -122,34 +137,56 @@ def down() -> Answer:
 
 @command("status", "tenure status --json")
 def status() -> Answer:
-    """Show whether the daemon runs, and where.
+    """Show whether the daemon runs, and how it is.
 
-    Ends with 1 when it does not.
+    Ends with 1 when it does not run, or cannot do its work.
     """
     from tenure import client
 
     home = current_home()
     daemon = client.find(home)
     if daemon is None:
-        pid = client.holder_pid(home)
-        told = "no daemon runs; `tenure up --background` starts one"
-        if pid is not None:
-            told = f"a daemon (process {pid or 'unknown'}) runs but does not answer"
-        nothing = dict.fromkeys(("url", "socket", "version", "started_at", "uptime_s"))
-        plain = {"running": False, "health": None, "pid": pid, **nothing, "home": str(home)}
-        return Answer(plain, [Lines([told])], 1)
-    for told in daemon.notes:
+        return _nobody(home, client.holder_pid(home))
+    health, troubles = _health(daemon)
+    for told in (*daemon.notes, *troubles):
         note(told)
-    plain = _plain(daemon)
-    pairs = [(name.replace("_", " "), str(plain[name])) for name in plain if name != "running"]
-    return Answer(plain, [Fields(pairs)])
+    plain = {"health": health, "troubles": troubles, **_plain(daemon)}
+    pairs = [(name, str(plain[name])) for name in ("health", "url", "socket", "pid", "version")]
+    started = datetime.fromisoformat(daemon.started_at)
+    since = f"{clock_text(started)}, {timedelta(seconds=plain['uptime_s'])} ago"
+    fields = Fields([*pairs, ("started", since), ("home", plain["home"])])
+    return Answer(plain, [fields], int(health == "unhealthy"))
+
+
+def _nobody(home: Path, pid: int | None) -> Answer:
+    told = "no daemon runs; `tenure up --background` starts one"
+    if pid is not None:
+        told = f"a daemon (process {pid or 'unknown'}) runs but does not answer"
+    nothing = dict.fromkeys(("url", "socket", "version", "started_at", "uptime_s"))
+    plain: dict[str, Any] = {
+        "running": False,
+        "health": None,
+        "troubles": [],
+        "pid": pid,
+        **nothing,
+    }
+    return Answer({**plain, "home": str(home)}, [Lines([told])], 1)
+
+
+def _health(daemon: Daemon) -> tuple[str, list[str]]:
+    """How it is doing in a word of its own, and what is wrong; one whose store is away says so."""
+    try:
+        told = daemon.request("GET", "/api/diagnostics")
+    except TenureError as error:
+        return "unhealthy", [error.message]
+    warnings = [warning for domain in told["domains"] for warning in domain["warnings"]]
+    return told["status"], [] if told["status"] == "healthy" else warnings
 
 
 def _plain(daemon: Daemon) -> dict[str, Any]:
     started = datetime.fromisoformat(daemon.started_at)
     return {
         "running": True,
-        "health": "ok",
         "url": daemon.url,
         "socket": daemon.socket,
         "pid": daemon.pid,
@@ -180,10 +217,8 @@ def api(path: str, method: str | None, data: str | None) -> Answer:
 
     PATH is one of those in `tenure api /openapi.json`, query string included.
     """
-    from tenure import client
-
     body = None if data is None else _parsed(data)
-    daemon = client.ensure(current_home(), options=passed_on(None, None, ()))
+    daemon = ensured(current_home(), passed_on(None, None, ()))
     chosen = method or ("GET" if data is None else "POST")
     reply = daemon.request(chosen.upper(), path, body)
     if isinstance(reply, str):

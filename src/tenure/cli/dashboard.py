@@ -9,7 +9,7 @@ import webbrowser
 import click
 
 from tenure.cli.answer import Answer, Lines
-from tenure.cli.daemon import passed_on
+from tenure.cli.daemon import ensured, passed_on
 from tenure.cli.frame import current_home, note
 from tenure.cli.options import command
 from tenure.errors import InputError
@@ -43,7 +43,7 @@ def dashboard(no_open: bool, logout_all: bool) -> Answer:
             ended = int(reply["ended"])
         word = "login was" if ended == 1 else "logins were"
         return Answer({"ended": ended}, [Lines([f"{ended} {word} ended"])])
-    daemon = client.ensure(home, options=passed_on(None, None, ()))
+    daemon = ensured(home, passed_on(None, None, ()))
     link = daemon.request("POST", "/api/dashboard/links")
     is_open = not no_open and _has_screen() and webbrowser.open(link["url"])
     told = {"url": link["url"], "expires_in_s": link["expires_in_s"], "opened": is_open}

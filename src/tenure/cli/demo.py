@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from tenure.cli import demo_later
 from tenure.cli.answer import Answer, Block, Column, Lines, Table
 from tenure.cli.frame import note
 from tenure.cli.options import command
+from tenure.cli.progress import bar
 from tenure.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,22 +51,27 @@ def demo(keep: str | None, quick: bool) -> Answer:
     session is served better for it. After the week more sessions follow, until the learned
     ranking has proved that it is better than the fixed one.
     """
-    from tenure.demo.week import Week
-    from tenure.settings import load_settings
-
-    with tempfile.TemporaryDirectory(prefix="tenure-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tenure-demo-") as folder, ExitStack() as held:
         file = Path(folder) / "demo.db" if keep is None else _kept(keep)
-        with closing(Week(file, load_settings(Path(folder), {}))) as week:
+        with bar("playing the week"):
+            week = held.enter_context(closing(_week(file, Path(folder))))
             played = list(week.play())
-            learned = _learned(week)
-            answer = Answer(_plain(week, played, learned), _blocks(week, played, learned))
-            if not quick:
-                answer = _with_later(answer, week)
+        learned = _learned(week)
+        answer = Answer(_plain(week, played, learned), _blocks(week, played, learned))
+        if not quick:
+            answer = _with_later(answer, week)
     if keep:
         note(f"the store is kept: `tenure --store {keep} sessions` looks into it")
     else:
         note("that was a throw-away store; yours starts with `tenure remember ...`")
     return answer
+
+
+def _week(file: Path, home: Path) -> Week:
+    from tenure.demo.week import Week
+    from tenure.settings import load_settings
+
+    return Week(file, load_settings(home, {}))
 
 
 def _with_later(answer: Answer, week: Week) -> Answer:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,6 +24,15 @@ _HINTS = {
     "storage": "`tenure doctor` says what is wrong",
     "port": "`tenure doctor` says what is wrong",
 }
+
+
+# What click says in the words of its own classes and of a usage line.
+_PLAINER = (
+    (re.compile(r"(?<=is not a )valid (?:integer range|integer|int)\b"), "whole number"),
+    (re.compile(r"(?<=is not a )valid (?:float range|float)\b"), "number"),
+    (re.compile(r"(?<=value for )'[\[{]+[^'|]*\|[^']*'"), "the argument"),
+    (re.compile(r"(?<=value for )'\[(\w+)\]'"), r"'\1'"),
+)
 
 
 class ReaderGone(Exception):
@@ -80,9 +91,9 @@ def describe(error: Exception) -> Failure:
         return Failure("failed", _one_line(error), None, FAILED)
     if isinstance(error, OSError):
         place = f": {error.filename}" if error.filename is not None else ""
-        return Failure(
-            "system", f"{error.strerror or error}{place}", "check the path and its rights", FAILED
-        )
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "free some space and try again" if is_full else "check the path and its rights"
+        return Failure("system", f"{error.strerror or error}{place}", hint, FAILED)
     if isinstance(error, MemoryError):
         return Failure("no_memory", "this machine has not enough memory for that", None, FAILED)
     return Failure(
@@ -94,8 +105,15 @@ def describe(error: Exception) -> Failure:
 
 
 def _one_line(error: click.ClickException) -> str:
-    """The message without click's own line breaks and indents."""
-    return " ".join(error.format_message().split())
+    """The message without click's own line breaks, indents and names of classes."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        group = error.ctx.command if error.ctx else None
+        names = sorted(group.commands) if isinstance(group, click.Group) else []
+        return f"say what to do: {', '.join(names)}"
+    told = " ".join(error.format_message().split())
+    for found, plainer in _PLAINER:
+        told = found.sub(plainer, told)
+    return told
 
 
 def _exit_code(error: TenureError) -> int:

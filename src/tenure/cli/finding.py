@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tenure.cli.answer import Answer, Block, Column, Fields, Table
-from tenure.cli.frame import handles, note, opened
+from tenure.cli.frame import environment, handles, note, opened
 from tenure.cli.options import command, scope_options
 from tenure.cli.records import ID_COLUMN, clock_text, memory_fields, memory_table
 from tenure.codec import moment_text, record_to_dict
+from tenure.settings.home import URL_VARIABLE
 from tenure.types import KINDS
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def elsewhere(memory: Memory) -> Iterator[str]:
     around = memory.page(_LOOK_AROUND, everywhere=True)
     if not around:
         yield "there are no memories yet: `tenure remember TEXT` stores one"
+        if environment().get(URL_VARIABLE, "").strip():
+            yield f"{URL_VARIABLE} is for agents and programs; commands work on the local store"
     for word in ("project", "agent"):
         other = {getattr(r, word) for r in around} - {None, getattr(scope, word)}
         if other:

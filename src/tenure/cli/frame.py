@@ -254,6 +254,8 @@ def demand_yes(question: str, *, yes: bool) -> None:
     except click.Abort:
         if is_terminal(sys.stdin):
             raise
+        # The question stands there without an answer, and would share its line with the error.
+        click.echo(err=True)
         raise InputError("this needs a yes, and nobody is there to ask", hint="add --yes") from None
     if not agreed:
         raise Declined("nothing was done", hint="answer y, or add --yes, to go on")

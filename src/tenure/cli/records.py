@@ -32,6 +32,10 @@ def clock_text(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC" if moment is not None else ""
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def marks(record: MemoryRecord) -> str:
     """What a reader must know about a memory at a glance."""
     found = [
@@ -92,7 +96,7 @@ def memory_fields(record: MemoryRecord) -> Fields:
         ("valid until", clock_text(record.valid_until)),
         ("created", clock_text(record.created_at)),
         ("updated", clock_text(record.updated_at)),
-        ("used", f"{record.access_count} times, usefulness {record.usefulness:g}"),
+        ("shown", f"{_times(record.access_count)}, usefulness {record.usefulness:g}"),
         ("superseded by", record.superseded_by or ""),
         ("forgotten", clock_text(record.deleted_at)),
         ("embedder", f"{record.embedder} ({record.dimension})" if record.embedder else "none yet"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -91,15 +92,11 @@ def describe(entity: str, project: str | None, agent: str | None) -> Answer:
 
 def _view(memory: Memory, text: str) -> EntityView:
     """The entity as it was typed, else written the way a text would name it."""
-    first: NotFound | None = None
     for writing in _writings(text):
-        try:
+        with contextlib.suppress(NotFound):
             return memory.describe(writing)
-        except NotFound as error:
-            first = first or error
-    message = first.message if first else "nothing is known about that"
     hints = ["`tenure entities` lists what there is", *elsewhere(memory)]
-    raise NotFound(message, hint="; ".join(hints))
+    raise NotFound(f"nothing is known about {text[:80]!r}", hint="; ".join(hints))
 
 
 def _writings(text: str) -> Iterator[str]:

@@ -132,7 +132,10 @@ def export(file: str) -> Answer:
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except (OSError, ValueError) as error:
-        raise InputError(f"{target} cannot be made: {error}", hint="choose another name") from error
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(
+            f"{target} cannot be made: {why}", hint="name a file that does not exist yet"
+        ) from error
     with opened(quiet=True) as memory, open(descriptor, "w", encoding="utf-8") as held:
         count = sum(
             held.write(f"{line}\n") > 0 for line in kept_lines(memory.services.telemetry_file)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from tenure.cli.answer import Answer, Lines
-from tenure.cli.daemon import passed_on
+from tenure.cli.daemon import ensured, passed_on
 from tenure.cli.frame import current_flags, current_home, is_terminal
 from tenure.cli.options import command
 from tenure.cli.render import rich_table, wants_colour
@@ -54,10 +54,8 @@ def top(once: bool) -> Answer | None:
     Health, the predictor with its latest outcomes, sessions, the queue, how long things take and
     what went wrong. It is drawn anew every two seconds until q or Ctrl-C.
     """
-    from tenure import client
-
     flags = current_flags()
-    daemon = client.ensure(current_home(), options=passed_on(None, None, ()))
+    daemon = ensured(current_home(), passed_on(None, None, ()))
     if once or flags.as_json or not (is_terminal(sys.stdout) and is_terminal(sys.stdin)):
         seen = look(daemon, flags.user)
         return Answer(seen, blocks(seen, datetime.now(UTC)))

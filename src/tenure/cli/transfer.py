@@ -68,7 +68,8 @@ def _export_notes(folder: Path) -> Answer:
 
     with opened() as memory:
         count, file_count = write_notes(memory.services, memory.scope.user, folder)
-    line = f"exported {count} memories to {file_count} files in {folder}"
+    files = "file" if file_count == 1 else "files"
+    line = f"exported {count} memories to {file_count} {files} in {folder}"
     plain = {"file": str(folder.absolute()), "memory_count": count, "file_count": file_count}
     return Answer(plain, [Lines([line])])
 

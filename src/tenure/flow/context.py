@@ -34,6 +34,8 @@ class StartRequest:
     harness: str | None = None
     cwd: str | None = None
     request_id: str | None = None
+    # Whether the agent runs where this machine's commands and files are not.
+    is_elsewhere: bool = False
 
 
 def known_session(services: Services, scope: Scope, key: str) -> SessionRecord:

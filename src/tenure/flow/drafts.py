@@ -147,7 +147,10 @@ def checked_source(value: object) -> Source | None:
         known_fields(value, _SOURCE_FIELDS)
         source = Source(**value)
     else:
-        raise InputError("source must be a Source or a dictionary of its fields")
+        raise InputError(
+            "source must be a Source or a dictionary of its fields",
+            hint=f"they are {', '.join(_SOURCE_FIELDS)}",
+        )
     if source is not None:
         for name in _SOURCE_FIELDS:
             held = getattr(source, name)

@@ -31,8 +31,9 @@ def write_notes(services: Services, user: str, folder: Path) -> tuple[int, int]:
     try:
         folder.mkdir(mode=0o700)
     except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(
-            f"{folder} cannot be made: {error}", hint="name a folder that does not exist yet"
+            f"{folder} cannot be made: {why}", hint="name a folder that does not exist yet"
         ) from error
     projects: dict[str | None, list[MemoryRecord]] = {}
     for record in services.store.walk(user):

@@ -170,7 +170,12 @@ def _store(patient: Patient) -> Iterator[Check]:
         yield embedder_check
         return
     try:
-        yield _opened(store)
+        opened = _opened(store)
+        yield opened
+        if file is None and opened.status == "fail":
+            # Whoever is not let in would be told the same by every other check.
+            yield embedder_check
+            return
         yield _schema(store, schema)
         yield _contents(store, deep=patient.deep)
         folder = patient.copied_models if file is None else models_beside(file)
@@ -185,24 +190,11 @@ def _store(patient: Patient) -> Iterator[Check]:
 def _schema(store: Store, versions: tuple[int, int] | None) -> Check:
     """The tables' version; those of a database are brought up to date by whoever opens it."""
     if versions is None:
-        return _database(store)
+        advice = store.advice()
+        return Check("schema", "warn" if advice else "ok", store.engine_name(), "; ".join(advice))
     found, newest = versions
     told = f"version {found}" + ("" if found == newest else f", now brought to {newest}")
     return Check("schema", "ok", told)
-
-
-def _database(store: Store) -> Check:
-    told = store.engine_name()
-    following = store.follow(_unheard)
-    if following is None:
-        hint = "give daemons the server's own address: they hear of each other only every 15 s"
-        return Check("schema", "warn", told, hint)
-    following.close()
-    return Check("schema", "ok", told)
-
-
-def _unheard() -> None:
-    """Nobody waits for anything."""
 
 
 def _opened(store: Store) -> Check:

@@ -111,8 +111,7 @@ class JobRunner:
 
     def run_named(self, user: str, kind: str, key: str) -> bool:
         """Runs one job that waits, due or not; False when it does not wait, or fails."""
-        lease = self._lease()
-        job = self._store.write(lambda t: t.take_named_job(lease, user, kind, key))
+        job = self._store.write(lambda t: t.take_named_job(self._lease(), user, kind, key))
         return job is not None and self._run(job, _never).state == "done"
 
     def drain(self, limit: int | None = None) -> int:
@@ -141,11 +140,11 @@ class JobRunner:
 
     def _run_next(self, skip: Collection[int], should_stop: Callable[[], bool]) -> Job | None:
         with self._turn:
-            lease = self._lease()
-            job = self._store.write(lambda t: t.take_job(lease, self._handlers, skip))
+            job = self._store.write(lambda t: t.take_job(self._lease(), self._handlers, skip))
             return None if job is None else self._run(job, should_stop)
 
     def _lease(self) -> Lease:
+        """Made when it is its turn to write: leases given while it waited are not of the future."""
         return Lease(self._world.new_id(), self._world.now(), self._lease_length)
 
     def _run(self, job: Job, should_stop: Callable[[], bool]) -> Job:

@@ -50,6 +50,7 @@ class PromptRequest:
     request_id: str | None = None
     # Whether the harness shows the agent nothing of what is answered.
     is_silent: bool = False
+    is_elsewhere: bool = False
 
 
 def prompt(services: Services, request: PromptRequest) -> Served:
@@ -98,7 +99,13 @@ def _ended(session: SessionRecord) -> Conflict:
 def _begin_with(services: Services, request: PromptRequest) -> Served:
     """A prompt of an unknown session: the daemon may have been down when it began."""
     start = StartRequest(
-        request.key, request.scope, request.prompt, request.harness, request.cwd, request.request_id
+        request.key,
+        request.scope,
+        request.prompt,
+        request.harness,
+        request.cwd,
+        request.request_id,
+        request.is_elsewhere,
     )
     served = begin(services, start, prompt_count=1)
     if served is None:

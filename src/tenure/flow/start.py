@@ -58,7 +58,9 @@ def begin(services: Services, request: StartRequest, prompt_count: int = 0) -> S
     with watch.stage("packing"):
         line = standing_line(services, session.user, ranked.state)
         packed, text, shown, injection = compose(services, session, ranked, line)
-        text = with_question(services, session, text)
+        if not request.is_elsewhere:
+            # The answer is a command, and the file it is about is of this machine.
+            text = with_question(services, session, text)
     served = Served(
         key=session.key,
         inject=text,

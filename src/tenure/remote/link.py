@@ -30,6 +30,7 @@ _PAUSE_S = 0.05
 _LATER = (429, 503)
 _LATER_CODES = ("too_many", "overloaded")
 _DOWN_HINT = "`tenure up --background` starts it"
+_AWAY_HINT = "check that it runs, and host and port of its url"
 
 
 class _Lost(Exception):
@@ -87,7 +88,7 @@ class Link:
         except _Lost as lost:
             if lost.is_sent and not is_repeatable:
                 raise _unknown_end() from lost
-            raise _down() from lost
+            raise _down(self._address) from lost
 
     def _exchange(
         self, connection: http.client.HTTPConnection, path: str, content: bytes, deadline: float
@@ -171,7 +172,7 @@ def _announced(place: Address) -> Address:
         told = json.loads((place.home / DAEMON_NAME).read_bytes()) if place.home else {}
         url, socket = str(told["url"]), told["socket"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _down() from error
+        raise _down(place) from error
     host = url.removeprefix("http://").rstrip("/")
     return Address(socket=socket) if isinstance(socket, str) else Address(host=host)
 
@@ -207,7 +208,9 @@ def _problem(status: int, raw: bytes) -> TenureError:
         return BadReply(f"the daemon answered {status}, and nothing that can be read")
 
 
-def _down() -> DaemonDown:
+def _down(place: Address) -> DaemonDown:
+    if place.host is not None:
+        return DaemonDown(f"the daemon at {place.host} cannot be reached", hint=_AWAY_HINT)
     return DaemonDown("the daemon cannot be reached", hint=_DOWN_HINT)
 
 

@@ -34,5 +34,8 @@ class Care(Protocol):
     def engine_name(self) -> str:
         """The database behind it, with its version."""
 
+    def advice(self) -> list[str]:
+        """What its operator had better change, in words; nothing is wrong with it."""
+
     def close(self) -> None:
         """Finishes what is under way and lets go of the files; safe to call twice."""

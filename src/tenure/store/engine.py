@@ -68,6 +68,7 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> TenureEr
 
 def translate_system(error: OSError, path: Path) -> TenureError:
     """The typed error, with advice, for what the operating system reported."""
+    path = Path(str(error.filename or path))  # which may be the target of a backup
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no space left to write {path.name}", hint="free some space and try again")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):

@@ -79,13 +79,13 @@ class SqlQualityRows:
 
     def refusal(self, user: str, prefix: str) -> Refusal:
         if len(prefix) < PREFIX_CHARS_MIN or not prefix.isalnum() or not prefix.isascii():
-            raise InputError(f"no refusal has an id like {prefix[:40]!r}")
+            raise _no_refusal(prefix)
         found = self.connection.execute(
             f"{_SELECT_REFUSALS} AND id >= :low AND id < :high ORDER BY id LIMIT 2",
             {"user": user, "low": prefix, "high": prefix + "~"},
         ).fetchall()
         if not found:
-            raise NotFound(f"nothing that was refused has an id starting with {prefix[:40]!r}")
+            raise _no_refusal(prefix)
         if len(found) > 1 and found[0][1] != prefix:
             raise InputError(f"several refusals start with {prefix!r}", hint="give more of the id")
         return _refusal(found[0])
@@ -259,3 +259,10 @@ def _refusal(row: Sequence[Any]) -> Refusal:
     values = dict(zip(_REFUSAL_COLUMNS, rest, strict=True))
     scope = Scope(user, values.pop("agent"), values.pop("project"))
     return Refusal(scope=scope, **{**values, "at": moment(values["at"])})
+
+
+def _no_refusal(prefix: str) -> NotFound:
+    return NotFound(
+        f"nothing that was refused has an id starting with {prefix[:40]!r}",
+        hint="`tenure extraction` lists the ids; their first characters (4 or more) are enough",
+    )

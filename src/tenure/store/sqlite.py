@@ -169,6 +169,9 @@ class SqliteStore(SqlStore):
         found = sqlite_features()
         return f"SQLite {found.version}" + (" with FTS5" if found.has_full_text else "")
 
+    def advice(self) -> list[str]:
+        return []
+
     def follow(self, told: Callable[[], None]) -> Following | None:
         return None
 

@@ -14,7 +14,7 @@ _TITLES = {
     "secret_found": "The text holds a secret",
     "not_found": "There is no such thing",
     "conflict": "The present state does not allow it",
-    "busy": "Somebody else is writing",
+    "busy": "Not now: somebody else is writing, or the database is away",
     "storage": "The store could not do it",
     "disk_full": "The disk is full",
     "read_only": "The store cannot be written",
@@ -38,9 +38,10 @@ class Unauthorized(TenureError):
 
     def __init__(self) -> None:
         super().__init__(
-            "this needs a token",
-            hint="send `Authorization: Bearer TOKEN`: one of `tenure token create`, or the owner's,"
-            " which is in the file `token` of the data folder",
+            "there is no token, or not the right one",
+            hint="send `Authorization: Bearer TOKEN` (programs: TENURE_TOKEN), one of `tenure token"
+            " create` that has not ended, or the owner's, which is in the file `token` of the data"
+            " folder",
         )
 
 

@@ -34,7 +34,8 @@ _BY_STATE: tuple[tuple[str, type[TenureError], str, str], ...] = (
     ("3D000", StorageError, "there is no such database", "create it, or check the address"),
     ("25P03", Busy, "the database waited too long in the middle of a change", "try again"),
     ("42501", StorageError, "the login may not do that",
-     "it must own the schema, or be a member of tenure_app and tenure_steward"),
+     "it must own the database and be a member of two roles:"
+     " `GRANT tenure_app, tenure_steward TO LOGIN`"),
     ("40", Busy, "others wrote the same rows at the same time", "try again"),
     ("55P03", Busy, "somebody else holds the tenant's rows", "try again"),
     ("57014", Busy, "the database took too long", "try again; look at the server's load"),

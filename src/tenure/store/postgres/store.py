@@ -20,6 +20,7 @@ from tenure.store.candidates import Gathered, Gathering, Trait
 from tenure.store.following import Following
 from tenure.store.index import Nearest
 from tenure.store.place import Place
+from tenure.store.postgres.advice import LATE, about_login
 from tenure.store.postgres.bulk import BulkTransaction
 from tenure.store.postgres.care import check_tenant
 from tenure.store.postgres.connection import WritingConnection
@@ -237,6 +238,11 @@ class PostgresStore(SqlStore):
             ).fetchone()
         between = ", through a pooler" if self._engine.is_pooled else ""
         return f"PostgreSQL {server.split()[0]} with pgvector {vector}{between}"
+
+    def advice(self) -> list[str]:
+        with self._engine.read_across() as connection:
+            found = about_login(connection)
+        return [LATE, *found] if self._engine.is_pooled else found
 
     def turn(self, what: str) -> AbstractContextManager[bool]:
         return self._engine.turn(what)

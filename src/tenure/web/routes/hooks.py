@@ -74,7 +74,13 @@ def _has_before_its_eyes(memory: Memory, session: SessionRecord) -> bool:
 def _beginning(call: Call, memory: Memory, context: str | None = None) -> StartRequest:
     body: wire.Hook = call.body
     return StartRequest(
-        body.session_key, memory.scope, context, body.harness, body.cwd, call.request_id
+        body.session_key,
+        memory.scope,
+        context,
+        body.harness,
+        body.cwd,
+        call.request_id,
+        call.grant.caller == "token",
     )
 
 
@@ -100,6 +106,7 @@ def user_prompt_submit(call: Call) -> wire.Injected:
         () if found is None else read_turns(found),
         call.request_id,
         body.silent,
+        call.grant.caller == "token",
     )
     return _joined(before, wire.Injected.of(prompt(memory.services, request)))
 

@@ -1,0 +1,29 @@
+"""What the operator of a shared database had better change, in words."""
+
+from __future__ import annotations
+
+from tenure.store.postgres.tenancy import APP, STEWARD
+from tenure.store.sql import Connection
+
+LATE = (
+    "a pooler stands in between: daemons look for each other's work every 15 s only;"
+    " give them the server's own address"
+)
+# Together the two roles see all rows and all columns; one at a time they do not. An administrator
+# stands above all walls anyway.
+_LOGIN = f"""SELECT session_user, current_setting('server_version_num')::integer >= 160000,
+        pg_has_role(session_user, '{APP}', 'USAGE')
+            AND pg_has_role(session_user, '{STEWARD}', 'USAGE')
+            AND NOT (rolsuper OR rolbypassrls)
+    FROM pg_roles WHERE rolname = session_user"""  # noqa: S608 - names of ours
+
+
+def about_login(connection: Connection) -> list[str]:
+    """Whether whoever has the daemon's password reads the texts of all tenants, without Tenure."""
+    login, can_tell_apart, is_open = connection.execute(_LOGIN).fetchone()
+    if not is_open:
+        return []
+    closing = f"`ALTER ROLE {login} NOINHERIT`"
+    if can_tell_apart:
+        closing = f"`GRANT {APP}, {STEWARD} TO {login} WITH INHERIT FALSE`"
+    return [f"the password of {login} opens all tenants' rows in `psql`; {closing} ends that"]
