@@ -52,6 +52,9 @@ class Relay:
         self._door.listen(64)
         self.said = bytearray()
         self._ends: list[socket.socket] = []
+        # Held while somebody is let in: whoever knocks at the end is not forgotten.
+        self._lock = threading.Lock()
+        self._is_closed = False
         threading.Thread(target=self._serve, daemon=True).start()
 
     @property
@@ -59,6 +62,8 @@ class Relay:
         return address_of({**self._parts, "host": str(self._folder), "port": _PORT})
 
     def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
         for end in (self._door, *self._ends):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -68,9 +73,13 @@ class Relay:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._door.accept()
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(self._target)
-                self._ends += [client, server]
+                with self._lock:
+                    if self._is_closed:
+                        client.close()
+                        return
+                    server = socket.socket(socket.AF_UNIX)
+                    self._ends += [client, server]
+                    server.connect(self._target)
                 for work in (self._up, self._down):
                     threading.Thread(target=work, args=(client, server), daemon=True).start()
 

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from contract.builders import NOW, about, ids, indexed, insert, memory_id, record, update
+from contract.feedback import event as reported
+from contract.rules import RULE
 from contract.sessions import USER, begin, injection, verdict
 from tenure.errors import NotFound
 from tenure.store.base import Listing, Store
 from tenure.store.glance import SessionQuery, SessionSummary
 from tenure.store.predictor import Comparison
+from tenure.store.rules import RuleEvent
 from tenure.types import Entity, EveryScope, Scope
 
 OTHER = "somebody else"
@@ -233,4 +236,8 @@ class Glance:
         assert told(lambda: store.write(lambda t: t.put_job(OTHER, "kind", "key", later))) == {
             "job"
         }
+        assert told(lambda: store.write(lambda t: t.put_rule(USER, RULE))) == {"rules"}
+        event = RuleEvent(rule_id=RULE.id, at=NOW, kind="proposed", reason="", actor="me")
+        assert told(lambda: store.write(lambda t: t.add_rule_event(USER, event))) == {"rules"}
+        assert told(lambda: store.write(lambda t: t.add_feedback(reported(1)))) == {"feedback"}
         assert told(lambda: store.session_page(USER, SessionQuery())) == set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -26,6 +27,7 @@ from contract.builders import (
 from contract.shelf import Shelf
 from tenure.errors import NotFound
 from tenure.store.base import Change, Probe, Store
+from tenure.store.jobs import Lease
 from tenure.types import Scope
 
 DEFAULT = Scope()
@@ -91,11 +93,18 @@ class Purging:
         insert(
             store,
             indexed(record(1), attributes=(about("shared"), about("own"))),
-            indexed(record(2), attributes=(about("shared"),)),
+            indexed(
+                record(2),
+                attributes=(about("shared"),),
+                # Nothing is told of it, and it is needed all the same.
+                depends_on=((about("shared"), about("needed")),),
+            ),
         )
         purge(store, 1)
         assert [e.name for e in store.entities(DEFAULT, 9)] == ["shared"]
-        assert store.totals("default")["entities"] == 1
+        assert store.totals("default")["entities"] == 2
+        needed = store.describe(DEFAULT, about("shared").key).depends_on
+        assert [e.name for e in needed] == ["needed"]
 
     def test_no_byte_of_the_text_is_left(self, shelf: Shelf) -> None:
         store = shelf.store
@@ -118,6 +127,19 @@ class Purging:
         shelf.store.close()
         assert shelf.files_with(WORD) == []
 
+    def test_no_byte_is_left_in_what_went_wrong_with_a_job(self, shelf: Shelf) -> None:
+        """Nor does it concern the jobs of others."""
+        store, lease = shelf.store, Lease("me", NOW, timedelta(minutes=5))
+        insert(store, record(1, f"The {WORD} opens at nine"))
+        for user, error in (("default", f"cannot read '{WORD}'"), ("other", "out of reach")):
+            store.write(lambda t, user=user: t.put_job(user, "kind", "key", NOW))
+            job = store.write(lambda t, user=user: t.take_named_job(lease, user, "kind", "key"))
+            assert job is not None
+            store.write(lambda t, job=job, error=error: t.fail_job(job, error, None))
+        purge(store, 1)
+        assert shelf.files_with(WORD) == []
+        assert store.job("other", "kind", "key").error == "out of reach"
+
     def test_no_byte_of_a_merged_text_is_left(self, shelf: Shelf) -> None:
         store = shelf.store
         survivor, other = record(1, "plain survivor"), record(2, f"merged {WORD}")
@@ -134,7 +156,7 @@ class Purging:
         survivor, other = record(1, "plain survivor"), record(2, f"telling {WORD}")
         worn = replace(survivor, content=other.content)
         insert(store, survivor)
-        note = Change("m", NOW, "gate", "merge", "", survivor, other, other.id)
+        note = Change("m", NOW, "gate", "merge", f"{WORD} too", survivor, other, other.id)
         store.write(lambda t: t.update(indexed(worn), note))
         update(store, worn, survivor, "undo")
         store.write(lambda t: t.insert(indexed(other), change("split", other_id=survivor.id)))

@@ -93,7 +93,8 @@ class Refusals:
         assert store.refusals("default", 9) == []
 
     def test_a_purge_takes_the_same_words_along(self, store: Store) -> None:
-        put(store, REFUSAL, replace(LATER, content="Something else", quote="Something else."))
+        told = replace(LATER, id="0a1b77", content="In other words", quote=f"So {REFUSAL.quote}")
+        put(store, REFUSAL, told, replace(LATER, content="Something else", quote="Something else."))
         memory = record(1, REFUSAL.content)
         insert(store, memory)
         store.write(lambda t: t.purge("default", memory.id))

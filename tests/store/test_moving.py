@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moving_kit import all_rows, lived_in, made, moved, raw_rows, side
+from moving_kit import all_rows, lived_in, made, moved, raw_rows, side, silent
 
 from learning_kit import WORDS
 from tenure.flow.model_files import ModelFiles
 from tenure.memory import Memory
 from tenure.settings import load_settings
-from tenure.store.moving.move import Wish
+from tenure.store.moving.move import Wish, verify
 from tenure.store.moving.tables import BY_NAME, COMMON, DERIVED, TABLES, shapes
 from tenure.store.opening import open_store
 from tenure.store.place import Place
@@ -170,9 +170,35 @@ def test_every_reference_is_raised_with_its_number(database: Place, tmp_path: Pa
     with side(back) as opened_side, opened_side.reading() as reading:
         raised = reading.progress("ben")
         assert raised is not None and set(raised.raised.values()) == {3}
+    with side(database) as one, side(back) as other:
+        assert verify(one, other, Wish(), silent).is_equal
     store = SqliteStore(tmp_path / "back.db")
     assert [line for line in store.check(deep=True) if "points at nothing" in line] == []
     store.close()
+
+
+def test_a_number_that_is_gone_is_not_given_again_in_a_file_of_several(
+    database: Place, tmp_path: Path
+) -> None:
+    for user in ("anna", "ben"):
+        moved(made(tmp_path / f"{user}.db", user), database)
+    raw_rows(database, "UPDATE tenure.tenants SET row = 10 WHERE \"user\" = 'ben'")
+    back = tmp_path / "back.db"
+    assert moved(database, Place(file=back)).is_equal
+    with contextlib.closing(sqlite3.connect(back)) as raw:
+        (given,) = raw.execute("SELECT seq FROM sqlite_sequence WHERE name = 'memories'").fetchone()
+    # Three of the other were in the way.
+    assert given == 10 + 3
+
+
+def test_all_words_of_all_batches_are_counted(lived: Path, database: Place) -> None:
+    """A text is weighed by how long it is beside the others."""
+    moved(Place(file=lived), database, Wish(batch_rows=2))
+    counted = raw_rows(database, "SELECT document_count, token_count FROM tenure.tenants")
+    there = """SELECT count(*), sum(length) FROM
+        (SELECT DISTINCT row, token_count AS length FROM tenure.memory_terms) texts"""
+    assert counted == raw_rows(database, there)
+    assert counted[0][0] > 2
 
 
 def test_one_user_of_several_can_be_moved_alone(database: Place, tmp_path: Path) -> None:

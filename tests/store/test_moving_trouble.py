@@ -152,14 +152,16 @@ def test_nobody_sees_a_user_who_is_only_half_there(database: Place, tmp_path: Pa
     store.close()
 
 
+@pytest.mark.parametrize("is_late", [False, True])
 def test_somebody_who_writes_as_the_user_meanwhile_is_noticed(
-    database: Place, tmp_path: Path
+    is_late: bool, database: Place, tmp_path: Path
 ) -> None:
+    """Also when all is copied, and looked at already."""
     first = made(tmp_path / "a.db", "anna")
     store = open_store(database)
 
     def write(done: int, total: int) -> None:
-        if done > 20:
+        if done > (total // 2 if is_late else 20):
             store.write(lambda t: t.count("anna", "writes"))
 
     with pytest.raises(Conflict, match="somebody writes as 'anna'"):
@@ -222,6 +224,30 @@ def test_a_difference_that_comes_up_on_the_way_leaves_the_move_unfinished(
             assert noted is not None and not noted.is_complete
             assert reading.users() == []
     assert moved(first, database, Wish(restart=True)).is_equal
+    assert all_rows(database, "anna") == all_rows(first, "anna")
+
+
+def test_jobs_that_come_out_otherwise_leave_the_move_unfinished(
+    database: Place, tmp_path: Path
+) -> None:
+    """They are compared last, before anybody could see the user."""
+    first = made(tmp_path / "a.db", "anna")
+    raw_rows(
+        database,
+        """CREATE FUNCTION tenure.spoilt() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN NEW.error := 'spoilt'; RETURN NEW; END $$""",
+    )
+    spoil = "CREATE TRIGGER spoilt BEFORE INSERT ON tenure.jobs FOR EACH ROW EXECUTE FUNCTION "
+    raw_rows(database, f"{spoil} tenure.spoilt()")
+    try:
+        report = moved(first, database)
+    finally:
+        raw_rows(database, "DROP FUNCTION tenure.spoilt CASCADE")
+    assert {(one.table, one.what) for one in report.differences} == {("jobs", "error")}
+    assert raw_rows(database, "SELECT 1 FROM tenure.jobs") == []
+    with side(database) as opened, opened.reading() as reading:
+        assert reading.users() == []
+    assert moved(first, database).is_equal
     assert all_rows(database, "anna") == all_rows(first, "anna")
 
 

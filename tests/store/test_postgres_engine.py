@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -13,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import (
     EMBEDDER,
+    NOW,
     OTHER_EMBEDDER,
     change,
     found,
@@ -28,6 +30,7 @@ from contract.builders import (
 from postgres_kit import Server, address_of
 from tenure.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew, StorageError
 from tenure.store.base import Transaction
+from tenure.store.jobs import Job, Lease
 from tenure.store.postgres.connection import TenantConnection
 from tenure.store.postgres.engine import WRITE_ATTEMPTS, Engine, schema_version
 from tenure.store.postgres.errors import without_password
@@ -171,6 +174,15 @@ def test_a_read_is_one_snapshot(address: str, engine: Engine) -> None:
     with engine.read() as connection:
         assert connection.execute(count, ("default",)).fetchone() == (1,)
     store.close()
+
+
+def test_nothing_is_waited_for_without_end(engine: Engine) -> None:
+    asked = """SELECT current_setting('statement_timeout'), current_setting('lock_timeout'),
+        current_setting('idle_in_transaction_session_timeout')"""
+    assert engine.write(lambda c: c.execute(asked).fetchone()) == ("1min", "30s", "1min")
+    assert engine.write_across(lambda c: c.execute(asked).fetchone()) == ("1min", "30s", "1min")
+    with engine.read() as connection:
+        assert connection.execute(asked).fetchone()[:2] == ("1min", "30s")
 
 
 def test_a_clash_is_tried_again_and_not_for_ever(engine: Engine) -> None:
@@ -323,6 +335,22 @@ def test_what_a_transaction_did_it_sees(address: str) -> None:
     # The history is in the order in which it happened.
     entries = [store.history("default", memory_id(n))[0].entry for n in (1, 11, 2, 12, 3, 13)]
     assert entries == sorted(entries)
+    store.close()
+
+
+def test_what_was_done_before_a_question_about_all_is_done_as_the_tenant(address: str) -> None:
+    """New memories wait to go together, and the steward may not store them."""
+    store = PostgresStore(address)
+    store.write(lambda t: t.put_job("other", "kind", "key", NOW))
+
+    def work(transaction: Transaction) -> Job | None:
+        transaction.insert(indexed(record(1)), change())
+        return transaction.take_job(Lease("me", NOW, timedelta(minutes=5)), ["kind"])
+
+    taken = store.write(work)
+    assert taken is not None
+    assert taken.user == "other"
+    assert numbers([m.id for m in store.walk("default")]) == [1]
     store.close()
 
 

@@ -13,12 +13,15 @@ import pytest
 
 from contract.builders import NOW
 from postgres_kit import Server
-from tenure.store.jobs import Lease
+from tenure.store.base import Transaction
+from tenure.store.jobs import PARK_AFTER_ATTEMPTS, Lease
+from tenure.store.postgres import engine
 from tenure.store.postgres.store import PostgresStore
 from tenure.world import World
 
 JOB_COUNT = 200
 WAIT_S = 60.0
+MINUTE = timedelta(minutes=1)
 # The one that dies does so in the middle of a stage, with what it did so far in the store.
 DAEMON = """
 import sys, time
@@ -108,6 +111,31 @@ def test_no_job_is_taken_twice(address: str) -> None:
     assert stores[1].job_counts()["done"] == 40
     for store in stores:
         store.close()
+
+
+def test_who_asks_for_a_job_does_not_wait_for_who_just_takes_one(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where abandoned ones are to be parked, which both come across."""
+    monkeypatch.setattr(engine, "LOCK_TIMEOUT_MS", 300)
+    store = PostgresStore(address)
+    for key, user in (("dead", "ann"), ("a", "bob"), ("b", "bob"), ("c", "ann")):
+        store.write(lambda t, key=key, user=user: t.put_job(user, "learn", key, NOW))
+    for attempt in range(PARK_AFTER_ATTEMPTS):
+        died = Lease("who died", NOW + attempt * MINUTE, MINUTE)
+        job = store.write(lambda t, died=died: t.take_job(died, ("learn",), (2, 3, 4)))
+        assert job is not None and job.key == "dead"
+    now = NOW + PARK_AFTER_ATTEMPTS * MINUTE
+
+    def take(transaction: Transaction, left: int = 3) -> list[str]:
+        job = transaction.take_job(Lease(f"{left}", now, MINUTE), ("learn",))
+        assert job is not None
+        others = store.write(lambda t: take(t, left - 1)) if left > 1 else []
+        return [job.key, *others]
+
+    assert store.write(take) == ["a", "b", "c"]
+    assert store.job_counts() == {"queued": 0, "running": 3, "done": 0, "parked": 1}
+    store.close()
 
 
 def test_every_job_is_done_once_whoever_dies(address: str) -> None:

@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
+import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import insert, record
 from postgres_kit import Server, address_of
+from tenure.errors import Busy
 from tenure.flow.health import Check, Patient, examine
 from tenure.ports.embedder import EmbedderSpec
 from tenure.store.opening import open_store
@@ -21,10 +23,11 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def owned(postgres: Server, role: str) -> Place:
     """A new database of a new login, on a server on which others made the roles already."""
-    name, address = f"login_{secrets.token_hex(4)}", postgres.empty()
-    postgres.execute(f"CREATE ROLE {name} {role}")
+    # A name that has to be quoted wherever it stands in a statement.
+    name, address = f"login-{secrets.token_hex(4)}", postgres.empty()
+    postgres.execute(f'CREATE ROLE "{name}" {role}')
     database = str(conninfo_to_dict(address)["dbname"])
-    postgres.execute(f'ALTER DATABASE "{database}" OWNER TO {name}')
+    postgres.execute(f'ALTER DATABASE "{database}" OWNER TO "{name}"')
     with psycopg.connect(address, autocommit=True) as administrator:
         administrator.execute("CREATE EXTENSION vector")
         for group in ("tenure_app", "tenure_steward"):
@@ -53,7 +56,7 @@ def test_a_password_that_opens_all_rows_is_told_and_how_to_close_them(
     """What is warned of is true, and what is advised helps."""
     place = owned(postgres, "LOGIN INHERIT")
     # As an administrator may have done it before Tenure came.
-    postgres.execute(f"GRANT tenure_app, tenure_steward TO {login_of(place)}")
+    postgres.execute(f'GRANT tenure_app, tenure_steward TO "{login_of(place)}"')
     store = open_store(place)
     for user in ("ann", "bob"):
         insert(store, record(1, f"{user} said so", user=user))
@@ -73,9 +76,44 @@ def test_a_password_that_opens_all_rows_is_told_and_how_to_close_them(
     assert seen() == 2
     warned = told()
     assert warned.status == "warn"
-    assert f"the password of {login_of(place)} opens all" in warned.hint
+    assert f'the password of "{login_of(place)}" opens all' in warned.hint
     postgres.execute(warned.hint.split("`")[-2])
     assert seen() == 0
     assert (told().status, told().hint) == ("ok", "")
     assert [one.content for one in store.walk("ann")] == ["ann said so"]
     store.close()
+
+
+def test_a_server_that_goes_in_the_middle_ends_no_examination(
+    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(connection: object) -> list[str]:
+        raise Busy("the connection to the database was lost", hint="try again")
+
+    monkeypatch.setattr("tenure.store.postgres.store.about_login", gone)
+    place = owned(postgres, "LOGIN NOINHERIT")
+    postgres.execute(f'GRANT tenure_app, tenure_steward TO "{login_of(place)}"')
+    patient = Patient(tmp_path, place, tmp_path / "backups", EmbedderSpec(kind="none"), NOW)
+    found = {check.name: (check.status, check.hint) for check in examine(patient)}
+    assert found["schema"] == ("fail", "try again")
+    assert found["embedder"][0] == "ok"
+
+
+def test_what_is_advised_lets_a_login_work_on_that_owns_nothing(postgres: Server) -> None:
+    """It looks at the tables' version with rights of its own, or not at all."""
+    place = owned(postgres, "LOGIN NOINHERIT")
+    postgres.execute(f'GRANT tenure_app, tenure_steward TO "{login_of(place)}"')
+    open_store(place).close()
+    guest = f"guest-{secrets.token_hex(4)}"
+    postgres.execute(f'CREATE ROLE "{guest}" LOGIN INHERIT IN ROLE tenure_app, tenure_steward')
+    theirs = Place(url=address_of({**conninfo_to_dict(place.url), "user": guest}))
+    store = open_store(theirs)
+    (advice,) = store.advice()
+    store.close()
+    address = postgres.address(str(conninfo_to_dict(place.url)["dbname"]))
+    with psycopg.connect(address, autocommit=True) as administrator:
+        administrator.execute(advice.split("`")[-2].encode())
+    again = open_store(theirs)
+    insert(again, record(1, "We deploy on Mondays"))
+    assert again.advice() == []
+    again.close()

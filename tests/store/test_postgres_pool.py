@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import insert, record
-from postgres_kit import Server, Unavailable, throw_away_server
+from postgres_kit import Server, Unavailable, address_of, throw_away_server
 from tenure.errors import Busy, ReadOnlyStore, StorageError
 from tenure.store.postgres.pool import Pool
 from tenure.store.postgres.store import PostgresStore
@@ -104,8 +104,14 @@ def test_who_became_read_only_is_left(address: str) -> None:
         administrator.execute(switch.format("on").encode())
         try:
             store = PostgresStore(address)
-            with pytest.raises(ReadOnlyStore):
-                insert(store, record(1))
+            # Neither one that lies ready then, nor one that is lent and given back afterwards.
+            with store._engine.read() as held:
+                held.execute("SELECT 1").fetchone()
+                with store._engine.read() as one, store._engine.read() as other:
+                    for connection in (one, other):
+                        connection.execute("SELECT 1").fetchone()
+                with pytest.raises(ReadOnlyStore):
+                    insert(store, record(1))
         finally:
             administrator.execute("SET default_transaction_read_only = off")
             administrator.execute(switch.format("off").encode())
@@ -178,3 +184,57 @@ def test_no_more_connections_than_allowed(address: str, monkeypatch: pytest.Monk
     pool.close()
     with pytest.raises(StorageError, match="closed"), pool.lent():
         pass
+
+
+def test_who_leaves_a_transaction_open_leaves_it_to_nobody(address: str) -> None:
+    pool = Pool(address, 1)
+    with pool.lent() as raw:
+        raw.execute("BEGIN")
+        raw.execute("SET LOCAL tenure.tenant = 'ann'")
+    with pool.lent() as raw:
+        found = raw.execute("SELECT nullif(current_setting('tenure.tenant', true), '')").fetchone()
+        assert found == (None,)
+    pool.close()
+
+
+def test_connections_are_let_go_of_in_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(address, 3)
+    with pool.lent():
+        with pool.lent() as idle:
+            pass
+        assert not idle.closed
+        # What lies there unused goes when the next is given back.
+        monkeypatch.setattr("tenure.store.postgres.pool._IDLE_LIMIT_S", -1.0)
+    assert idle.closed
+    monkeypatch.undo()
+    with pool.lent() as young:
+        pass
+    assert not young.closed
+    monkeypatch.setattr("tenure.store.postgres.pool._LIFE_S", 0.0)
+    with pool.lent() as old:
+        pass
+    assert old.closed
+    monkeypatch.undo()
+    with pool.lent() as last:
+        pool.close()
+    assert last.closed
+
+
+def test_a_server_that_was_away_once_is_trusted_again(address: str) -> None:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        pool = Pool(f"postgresql://x@127.0.0.1:{door.getsockname()[1]}/x", 2)
+        with pytest.raises(psycopg.OperationalError), pool.lent():
+            pass
+    pool._url = address
+    with pool.lent(), pool._trying, pool.lent():
+        assert len(backends(address)) == 2
+    pool.close()
+
+
+def test_texts_are_sent_whole_whatever_the_address_says(address: str) -> None:
+    wanted = address_of({**conninfo_to_dict(address), "client_encoding": "latin1"})
+    store = PostgresStore(wanted)
+    insert(store, record(1, "日本 ünï"))
+    assert [one.content for one in store.walk("default")] == ["日本 ünï"]
+    store.close()

@@ -82,8 +82,29 @@ def test_without_a_pooler_all_of_that_is_said(
     store.close()
     said = bytes(relay.said)
     relay.close()
-    for lasting in (b"_pg3_", b"SET statement", b"SET maintenance", b"_advisory_lock"):
+    for lasting in (b"_pg3_", b"SET statement", b"SET maintenance"):
         assert lasting in said
+
+
+def test_only_one_makes_indexes_behind_a_pooler_too(
+    relay: Relay, database: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two on one table wait for each other until the server ends the one that is almost done."""
+    monkeypatch.setattr(vectors, "EXACT_ROWS", 10)
+    one, other = PostgresStore(relay.address), PostgresStore(relay.address)
+    fill(one, 20)
+
+    def made() -> list[tuple[bool]]:
+        with psycopg.connect(database.url) as direct:
+            return direct.execute(f"SELECT indisvalid FROM pg_index WHERE {_OURS}").fetchall()
+
+    with other.turn("vector indexes"):
+        one.tidy(lambda: False)
+        assert made() == []
+    one.tidy(lambda: False)
+    assert made() == [(True,)]
+    one.close()
+    other.close()
 
 
 def test_the_doctor_says_that_others_are_heard_late(relay: Relay, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -21,6 +22,7 @@ from tenure.errors import Busy, StorageError
 from tenure.store.base import Transaction
 from tenure.store.jobs import Job, Lease
 from tenure.store.postgres import engine
+from tenure.store.postgres.connection import TenantConnection
 from tenure.store.postgres.errors import translate_error
 from tenure.store.postgres.listen import Listener
 from tenure.store.postgres.store import PostgresStore
@@ -65,6 +67,16 @@ def test_what_was_taken_back_is_never_called_stored(store: PostgresStore) -> Non
     assert store.counters("default") == {"n": 1}
     store.write(lambda t: t.count("default", "n"))
     assert store.counters("default") == {"n": 2}
+
+
+def test_nor_is_what_concerns_everybody(store: PostgresStore) -> None:
+    def careless(connection: TenantConnection) -> None:
+        connection.execute("INSERT INTO meta VALUES ('x', 'y')")
+        with contextlib.suppress(psycopg.Error):
+            connection.execute("INSERT INTO meta VALUES ('x', NULL)")
+
+    with pytest.raises(StorageError, match="nothing was stored"):
+        store._engine.write_across(careless)
 
 
 def test_what_is_stored_is_never_called_failed(
@@ -141,6 +153,25 @@ def test_a_forked_child_does_not_end_what_its_parent_hears(store: PostgresStore)
     told.clear()
     insert(store, record(1))
     assert told.wait(WAIT_S)
+
+
+def test_a_forked_child_says_nothing_on_its_parents_connections(store: PostgresStore) -> None:
+    """Both would read each other's answers; neither does the child's end end them."""
+    insert(store, record(1))
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for use in (store.users, lambda: insert(store, record(2)), store.turn("a").__enter__):
+            try:
+                use()
+            except StorageError as error:
+                refused += "fork" in str(error)
+        store.close()
+        os._exit(refused)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 3
+    assert store.users() == ["default"]
+    assert len(list(store.walk("default"))) == 1
 
 
 def test_nobody_waits_for_a_server_that_says_nothing_to_who_listens() -> None:

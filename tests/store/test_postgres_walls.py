@@ -21,12 +21,14 @@ from contract.builders import (
     vector_search,
     words_search,
 )
-from postgres_kit import Server
+from postgres_kit import Server, execute_raw
 from tenure.errors import NotFound, StorageError
 from tenure.store.base import Listing, Probe, Transaction
+from tenure.store.postgres.connection import READ, TenantConnection
 from tenure.store.postgres.engine import Engine
 from tenure.store.postgres.schema import TENANT_TABLES
 from tenure.store.postgres.store import PostgresStore
+from tenure.store.postgres.tenancy import APP, STEWARD
 from tenure.types import Scope
 
 ANN, BOB = Scope("ann"), Scope("bob")
@@ -195,6 +197,73 @@ def test_the_steward_sees_no_words(engine: Engine) -> None:
             connection.execute(statement)
     with pytest.raises(StorageError, match="may not"):
         engine.write_across(lambda connection: connection.execute("DELETE FROM memories"))
+
+
+def test_whoever_asked_about_all_is_behind_the_wall_again(engine: Engine) -> None:
+    """Within the same transaction, whether it reads or writes."""
+    everything = "SELECT count(*) FROM memories WHERE user = ? OR true"
+
+    def work(connection: TenantConnection) -> list[tuple[int]]:
+        seen = []
+        for _ in range(2):
+            with connection.across():
+                seen.append(connection.execute("SELECT count(*) FROM memories").fetchone())
+            seen.append(connection.execute(everything, ("bob",)).fetchone())
+        return seen
+
+    assert engine.write(work) == [(2,), (1,)] * 2
+    with engine._transaction(TenantConnection, READ) as connection:
+        assert work(connection) == [(2,), (1,)] * 2
+
+
+ALL = ("DELETE", "INSERT", "SELECT", "UPDATE")
+COMMON = ("embedders", "meta", "schema_version")
+
+
+def test_both_roles_have_these_rights_and_no_others(address: str) -> None:
+    tenants, looked_at = sorted(TENANT_TABLES), dict.fromkeys(COMMON, ("SELECT",))
+    assert rights(address, APP) == {**looked_at, **dict.fromkeys(tenants, ALL)}
+    assert rights(address, STEWARD) == {
+        **looked_at,
+        **dict.fromkeys(("embedders", "meta"), ALL),
+        **dict.fromkeys(("predictor_state", "tenants"), ("SELECT",)),
+        "jobs": ("SELECT", "UPDATE"),
+    }
+    # What is all of a table needs no naming of columns.
+    assert columns_seen(address, STEWARD) == {
+        "memories": ["id", "row", "user"],
+        "memory_stats": ["row", "user"],
+        "memory_vectors": ["embedder", "row", "user"],
+        "sessions": ["session", "user"],
+        "events": ["event", "user"],
+        "predictor_comparisons": ["comparison", "user"],
+        "predictor_training_log": ["run", "user"],
+        "rule_events": ["event", "user"],
+        "rules": ["id", "user"],
+        "feedback_events": ["event", "user"],
+    }
+
+
+def rights(address: str, role: str) -> dict[str, tuple[str, ...]]:
+    found = execute_raw(
+        address,
+        f"""SELECT table_name, array_agg(privilege_type::text ORDER BY privilege_type)
+            FROM information_schema.table_privileges
+            WHERE table_schema = 'tenure' AND grantee IN ('{role}', 'PUBLIC') GROUP BY 1""",
+    )
+    return {table: tuple(granted) for table, granted in found}
+
+
+def columns_seen(address: str, role: str) -> dict[str, list[str]]:
+    """The columns by name that a role may see of tables that it may not see whole."""
+    found = execute_raw(
+        address,
+        f"""SELECT table_name, array_agg(column_name::text ORDER BY column_name)
+            FROM information_schema.column_privileges
+            WHERE table_schema = 'tenure' AND grantee IN ('{role}', 'PUBLIC') GROUP BY 1""",
+    )
+    whole = rights(address, role)
+    return {table: columns for table, columns in found if table not in whole}
 
 
 def test_two_tenants_in_one_transaction(store: PostgresStore) -> None:

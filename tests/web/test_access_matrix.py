@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from access_kit import make_token, shown
 from test_auth_matrix import real
 from web_types import Served
 
 from tenure.web.app import TABLE
+from tenure.web.grants import Grant
+from tenure.web.problems import Forbidden
 from tenure.web.table import Route
 
 CALLERS = ("owner", "admin", "write", "read", "narrow", "dashboard", "nobody")
@@ -203,3 +207,17 @@ def test_the_rules_behind_the_table_hold() -> None:
         assert (nobody == "n") == (route.access in ("health", "login"))
         if route.reach == "daemon" and route.access != "login":
             assert (admin, write, read, narrow) == ("-", "-", "-", "-")
+
+
+@pytest.mark.parametrize(("agent", "project"), [("coder", None), (None, "api"), ("coder", "api")])
+def test_a_token_is_narrow_by_its_agent_as_by_its_project(
+    agent: str | None, project: str | None
+) -> None:
+    expected = dict(letters(line) for line in MATRIX.strip().splitlines())
+    grant = Grant("token", "admin", "ada", agent, project)
+    for route in TABLE:
+        narrow = expected[f"{route.method} {route.path}"][4]
+        with contextlib.nullcontext() if narrow == "n" else pytest.raises(Forbidden):
+            grant.demand(route)
+    with pytest.raises(Forbidden, match="not everywhere"):
+        grant.scope(None, None, None, everywhere=True)

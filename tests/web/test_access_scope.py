@@ -173,7 +173,12 @@ def test_a_narrow_token_has_no_part_in_other_sessions(
     assert narrow.ask("POST", "/api/feedback", with_key).status == 403
     with_id = {**thumb, "memory_ids": [places["web"]]}
     assert narrow.ask("POST", "/api/feedback", with_id).status == 404
-    for name, more in (("rate", {"scores": {}}), ("end", {}), ("reply", {"text": "x"})):
+    assert narrow.verb("capture-feedback", **with_key).status == 403
+    assert narrow.verb("capture-feedback", **with_id).status == 404
+    for name, more in (
+        *(("start", {}), ("prompt", {"prompt": "basalt"}), ("compact", {}), ("end", {})),
+        *(("rate", {"scores": {}}), ("reply", {"text": "x"})),
+    ):
         assert narrow.verb(f"session/{name}", key="web-session", **more).status == 403
     tool = {"injection": theirs["injection"], "ratings": {"m1": 1}}
     assert narrow.tool("memory_feedback", **tool)["isError"]
@@ -188,7 +193,12 @@ def test_a_narrow_token_has_no_part_in_other_sessions(
     report = daemon.ask("POST", "/api/feedback", {**thumb, "user": "dora", "project": "web"}).json
     event = report["event"]["id"]
     assert narrow.verb("complete-feedback", event_id=event, context="mine").status == 404
-    # Its own are its own.
+    # Its own are its own, but are not about those of others.
+    event = narrow.ask("POST", "/api/feedback", thumb).json["event"]["id"]
+    told = {"event_id": event, "memory_ids": [places["web"]]}
+    assert narrow.verb("complete-feedback", **told).status == 404
+    told["memory_ids"] = [places["api"]]
+    assert narrow.verb("complete-feedback", **told).status == 200
     own = {"session_key": "api-session", "context": "basalt"}
     assert narrow.ask("POST", "/api/hooks/session-start", own).json["injection"]
     assert narrow.ask("POST", "/api/hooks/session-end", own | {"context": None}).status in (

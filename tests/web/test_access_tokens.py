@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import json
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from web_types import Serve, Served, wait_for
 from tenure.errors import Busy, Conflict, InputError
 from tenure.flow import access
 from tenure.memory import Memory
+from tenure.store.access import AccessToken
 from tenure.store.sqlite import SqliteStore
 from tenure.text.secrets import find_secrets, redact
 from tenure.types import Scope
@@ -118,6 +121,22 @@ def test_a_rotated_token_opens_for_its_grace_and_no_longer(memory: Memory) -> No
         access.rotate(services, gone, timedelta(0))
 
 
+def test_a_grace_prolongs_nothing(memory: Memory) -> None:
+    services = memory.services
+    old = access.create(services, wanted(life=timedelta(minutes=1)))
+    access.rotate(services, old.token, timedelta(minutes=10))
+    kept = services.store.access_token("ada", old.token.id)
+    assert kept is not None
+    assert kept.expires_at == old.token.expires_at
+
+
+def test_a_token_prolongs_no_other_however_long_it_lives_itself(memory: Memory) -> None:
+    services = memory.services
+    maker, old = access.create(services, wanted()), access.create(services, wanted(life=WEEK))
+    made = access.rotate(services, old.token, timedelta(0), maker=maker.token.id)
+    assert made.token.expires_at == old.token.expires_at
+
+
 def test_what_is_wrong_with_a_token_is_said(memory: Memory) -> None:
     for bad in (
         access.Wanted("", "read", Scope("ada")),
@@ -182,6 +201,87 @@ def test_a_token_is_looked_up_once_a_second_and_its_use_noted_once_a_minute(
     redeemed(tokens, made.text)
     tokens.close()
     assert plain("ada", made.token.id) == noted
+
+
+def test_a_busy_token_is_written_down_once(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = access.create(memory.services, wanted())
+    tokens = Tokens(memory.services)
+    store, written = memory.services.store, itertools.count()
+    plain = store.write
+    monkeypatch.setattr(store, "write", lambda work: (next(written), plain(work))[1])
+    redeemed(tokens, made.text, 20)
+    tokens._pool.shutdown(wait=True)
+    assert next(written) == 1
+
+
+def test_a_token_that_was_kept_ends_when_it_ends(memory: Memory) -> None:
+    """The clock of this memory goes on by a second whenever somebody looks."""
+    made = access.create(memory.services, wanted(life=timedelta(seconds=10)))
+    tokens = Tokens(memory.services)
+    first, *_, last = redeemed(tokens, made.text, 20)
+    tokens.close()
+    assert (first, last) == (made.token, None)
+
+
+def test_what_was_looked_up_is_as_old_as_the_question(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a slow store answers may have been revoked while it was on its way."""
+    monkeypatch.setattr(door, "FRESH_MS", 50.0)
+    made = access.create(memory.services, wanted())
+    tokens = Tokens(memory.services)
+    looked: list[str] = []
+    store = memory.services.store
+    plain = store.access_token
+
+    def slowly(user: str, token_id: str) -> AccessToken | None:
+        found = plain(user, token_id)
+        looked.append(token_id)
+        time.sleep(0.1)
+        return found
+
+    monkeypatch.setattr(store, "access_token", slowly)
+    redeemed(tokens, made.text, 2)
+    tokens.close()
+    assert len(looked) == 2
+
+
+def test_who_is_let_in_no_more_is_nobody_special(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "FRESH_MS", 0.0)
+    made = access.create(memory.services, wanted())
+    tokens = Tokens(memory.services)
+    assert redeemed(tokens, made.text) == [made.token]
+    access.revoke(memory.services, made.token)
+    assert redeemed(tokens, made.text) == [None]
+    monkeypatch.setattr(door, "LOOKUP_LIMIT_COUNT", 0)
+    with pytest.raises(Overloaded):
+        redeemed(tokens, made.text)
+    tokens.close()
+
+
+def test_a_lookup_that_is_over_counts_no_more(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "LOOKUP_LIMIT_COUNT", 1)
+    made = access.create(memory.services, wanted())
+    tokens = Tokens(memory.services)
+    assert redeemed(tokens, made.text[:-1] + "x", 5) == [None] * 5
+    assert redeemed(tokens, made.text) == [made.token]
+    tokens.close()
+
+
+def test_a_token_is_revoked_once(memory: Memory) -> None:
+    services = memory.services
+    made = access.create(services, wanted())
+    first = access.revoke(services, made.token)
+    assert access.revoke(services, made.token) == first
+    assert services.store.access_token("ada", made.token.id) == first
+    told = services.store.request_events("ada", made.token.id)
+    assert [one.name for one in told] == ["token.created", "token.revoked"]
 
 
 def test_a_store_that_is_away_lets_nobody_in(memory: Memory) -> None:

@@ -172,7 +172,7 @@ def _settings_check() -> tuple[Settings, list[Check]]:
 
 def _elsewhere_checks() -> list[Check]:
     """The daemon that agents and programs are told to use instead of this machine's own store."""
-    from tenure.client import is_exposed
+    from tenure import client
     from tenure.errors import TenureError
     from tenure.flow.health import Check
     from tenure.memory import Memory
@@ -183,10 +183,12 @@ def _elsewhere_checks() -> list[Check]:
     if not url:
         return []
     token = env.get(TOKEN_VARIABLE, "").strip() or None
-    if token and is_exposed(url):
+    if token and client.is_exposed(url):
         told = f"{URL_VARIABLE} has no TLS: token and memories can be read on the way"
         return [Check("elsewhere", "warn", told, "use https://, by a proxy in front of the daemon")]
     try:
+        # Hooks and `tenure mcp` read it more strictly than programs do.
+        client.elsewhere(env, current_home())
         with Memory(url=url, token=token) as memory:
             user = memory.scope.user
     except TenureError as error:

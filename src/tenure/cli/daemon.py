@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tenure.client import Daemon
     from tenure.web.sockets import Doors
 
+# Whoever asks how it is waits no longer: one whose store hangs is not well.
+HEALTH_WAIT_MS = 5_000
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 
 
@@ -176,7 +178,7 @@ def _nobody(home: Path, pid: int | None) -> Answer:
 def _health(daemon: Daemon) -> tuple[str, list[str]]:
     """How it is doing in a word of its own, and what is wrong; one whose store is away says so."""
     try:
-        told = daemon.request("GET", "/api/diagnostics")
+        told = daemon.request("GET", "/api/diagnostics", timeout_ms=HEALTH_WAIT_MS)
     except TenureError as error:
         return "unhealthy", [error.message]
     warnings = [warning for domain in told["domains"] for warning in domain["warnings"]]

@@ -62,8 +62,8 @@ class Background:
         return counts["queued"] + counts["running"] > 0
 
     def drain(self) -> int:
-        """Runs every job that is due now, on this thread."""
-        return self.runner.drain()
+        """Runs every job that is due now, on this thread; stopping ends it after a stage."""
+        return self.runner.drain(should_stop=self._stopping.is_set)
 
     def learn(self, user: str, key: str) -> None:
         """Learns from one session that ended, on this thread; nothing else is done."""

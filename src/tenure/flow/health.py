@@ -190,8 +190,11 @@ def _store(patient: Patient) -> Iterator[Check]:
 def _schema(store: Store, versions: tuple[int, int] | None) -> Check:
     """The tables' version; those of a database are brought up to date by whoever opens it."""
     if versions is None:
-        advice = store.advice()
-        return Check("schema", "warn" if advice else "ok", store.engine_name(), "; ".join(advice))
+        try:
+            name, advice = store.engine_name(), store.advice()
+        except TenureError as error:
+            return Check("schema", "fail", error.message, error.hint or "")
+        return Check("schema", "warn" if advice else "ok", name, "; ".join(advice))
     found, newest = versions
     told = f"version {found}" + ("" if found == newest else f", now brought to {newest}")
     return Check("schema", "ok", told)

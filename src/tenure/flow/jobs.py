@@ -114,15 +114,15 @@ class JobRunner:
         job = self._store.write(lambda t: t.take_named_job(self._lease(), user, kind, key))
         return job is not None and self._run(job, _never).state == "done"
 
-    def drain(self, limit: int | None = None) -> int:
+    def drain(self, limit: int | None = None, should_stop: Callable[[], bool] = _never) -> int:
         """Runs every job that is due, and those they bring about, once; returns how many got done.
 
-        What another thread of this runner has begun is done, too, when this returns. What fails
-        is left for later.
+        What another thread of this runner took as due is done, too, when this returns. What fails
+        is left for later, and so is the rest when it is to stop.
         """
         tried: dict[int, Job] = {}
         while limit is None or len(tried) < limit:
-            job = self._run_next(tried, _never)
+            job = self._run_next(tried, should_stop)
             if job is None:
                 break
             tried[job.number] = job
@@ -140,6 +140,9 @@ class JobRunner:
 
     def _run_next(self, skip: Collection[int], should_stop: Callable[[], bool]) -> Job | None:
         with self._turn:
+            # Whoever had the turn before may have had it for minutes.
+            if should_stop():
+                return None
             job = self._store.write(lambda t: t.take_job(self._lease(), self._handlers, skip))
             return None if job is None else self._run(job, should_stop)
 

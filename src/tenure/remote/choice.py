@@ -70,14 +70,15 @@ def read_url(url: object, token: str | None = None) -> Address:
     """The address that a url names, with the token that opens it."""
     if not isinstance(url, str):
         raise InputError(f"a url is text, not {type(url).__name__}", hint=_HINT)
+    if set(url) & set("@?#"):
+        # Before anything quotes it: a password or a token may have been written into it.
+        raise InputError("a daemon's url names a place and nothing else", hint=_HINT)
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError as error:
         raise InputError(f"{url[:80]!r} is not a url: {error}", hint=_HINT) from error
-    if parts.query or parts.fragment or parts.username or parts.password:
-        raise InputError("a daemon's url names a place and nothing else", hint=_HINT)
     if parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/"):
         return Address(socket=parts.path)
     is_named = bool(host) and str(host).isprintable() and " " not in str(host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -34,6 +35,8 @@ class Engine:
         self.world = self._memory.services.world
         self.observer = self._memory.services.observer
         self.tokens = Tokens(self._memory.services)
+        # Held by the one request that works through jobs, or waits for those under way.
+        self.draining = threading.Lock()
         self.echoes = Echoes(self.world.monotonic_ms)
         logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
         self.dashboard = Dashboard(own_address(url), logins, read_files())

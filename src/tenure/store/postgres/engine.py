@@ -37,6 +37,8 @@ LOCK_TIMEOUT_MS = 30_000
 # A machine that vanishes says nothing: its tenant's row is not held for it any longer than this.
 IDLE_LIMIT_MS = 60_000
 _LET_GO = f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_LIMIT_MS}"
+# Who has the turn at something is silent for as long as that takes.
+_UNHURRIED = "SET LOCAL idle_in_transaction_session_timeout = 0"
 WRITE_ATTEMPTS = 5
 WRITE_WAIT_LIMIT_S = 30.0
 _BACKOFF_S = 0.02
@@ -224,9 +226,11 @@ class Engine:
         import psycopg
 
         with translated(), self._ready().lent() as raw:
-            # Its transaction sees nothing, and holds nothing back but the turn.
             raw.execute(WRITE.encode())
             found = raw.execute(_TURN, (f"tenure {what}",)).fetchone()
+            # A plain statement last, which ends the question and its view of the rows: now the
+            # transaction sees nothing, and holds nothing back but the turn.
+            raw.execute(_UNHURRIED.encode())
             try:
                 yield bool(found and found[0])
             finally:

@@ -1,7 +1,8 @@
 """The vector indexes of large tenants, made beside the work of everybody else.
 
 One that a crash or an impatient operator left half made is not used by PostgreSQL; it is taken
-away and made again. Several daemons may look after one database: only one of them makes indexes.
+away and made again. Several daemons may look after one database: only one of them makes indexes,
+for two on one table wait for each other until the server ends one, after minutes of work.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ INDEXED_DIMENSIONS = 4_000
 EF_CONSTRUCTION = 128
 # What the graph of a tenant of a few hundred thousand needs: beyond it, building crawls.
 _BUILD_MEMORY = "512MB"
+_FOR_LONG_WORK = (
+    f"SET statement_timeout = 0; SET lock_timeout = 0; SET maintenance_work_mem = '{_BUILD_MEMORY}'"
+)
 _LACKING = """SELECT t.user, e.embedder, e.dimension FROM tenants t JOIN embedders e ON e.embedder =
         (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'serving')
     WHERE t.document_count > ? AND e.dimension <= ? AND NOT EXISTS (
         SELECT 1 FROM pg_index i WHERE i.indisvalid AND i.indexrelid = to_regclass(
             'memory_vectors_' || e.embedder || '_' || md5(t.user)))
     ORDER BY t.user"""
-_OURS = "SELECT pg_try_advisory_lock(hashtext('tenure vector indexes'))"
 _ABOUT = f"""SELECT pg_has_role(session_user, c.relowner, 'USAGE'), n.nspname,
         'memory_vectors_' || %s::bigint || '_' || md5(%s)
     FROM pg_class c, pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
@@ -59,32 +62,19 @@ def lacking_index(connection: Connection) -> list[LargeTenant]:
 def make_index(url: str, tenant: LargeTenant) -> bool:
     """Makes the index of one tenant while others read and write; it may take minutes.
 
-    False where whoever logs in there does not own the tables, and may not.
+    False where whoever logs in there does not own the tables, and may not. It is the caller's turn.
     """
     # Of its own: such a statement cannot be in a transaction, nor under another role than its own.
     with translated(), contextlib.closing(connect(url)) as raw:
         asked = raw.execute(_ABOUT, (tenant.embedder, tenant.user)).fetchone()
         is_owner, vector_schema, name = asked or (False, "", "")
-        if is_owner and _is_our_turn(raw) and not _is_there(raw, name):
+        if is_owner and not is_pooled(raw):
+            # Behind a pooler this would stay for whoever gets the connection next: there the
+            # server's own limits hold.
+            raw.execute(_FOR_LONG_WORK.encode())
+        if is_owner and not _is_there(raw, name):
             _create(raw, name, _statement(tenant, name, vector_schema))
         return bool(is_owner)
-
-
-def _is_our_turn(raw: RawConnection[Any]) -> bool:
-    """Gets a connection ready for long work, until its end; False when another daemon has one.
-
-    Behind a pooler all of that would stay behind for whoever gets the connection next, and nobody
-    would ever get the turn again: the server's own limits hold there, and an index that somebody
-    else is at is seen as such.
-    """
-    if is_pooled(raw):
-        return True
-    raw.execute(
-        "SET statement_timeout = 0; SET lock_timeout = 0;"
-        f" SET maintenance_work_mem = '{_BUILD_MEMORY}'".encode()
-    )
-    (is_ours,) = raw.execute(_OURS).fetchone() or (False,)
-    return bool(is_ours)
 
 
 def _create(raw: RawConnection[Any], name: str, statement: Composed) -> None:

@@ -199,11 +199,14 @@ class PostgresStore(SqlStore):
         # The rest PostgreSQL does by itself: that is what autovacuum is for.
         with self._engine.read_across() as connection:
             lacking = lacking_index(connection)
-        for tenant in lacking:
-            if should_stop():
-                return
-            if not make_index(self.place.url, tenant):
-                self._engine.write_across(partial(make_index_locked, tenant))
+        if not lacking:
+            return
+        with self._engine.turn("vector indexes") as is_ours:
+            for tenant in lacking:
+                if not is_ours or should_stop():
+                    return
+                if not make_index(self.place.url, tenant):
+                    self._engine.write_across(partial(make_index_locked, tenant))
 
     def check(self, *, deep: bool) -> list[str]:
         if not deep:

@@ -21,6 +21,7 @@ from tenure.flow.showing import Served
 from tenure.memory import Memory
 from tenure.types import WriteResult
 from tenure.web.confined import demand_session
+from tenure.web.problems import Overloaded
 from tenure.web.table import Access, Call, Handler, Reach, Route, Scoped
 
 PREFIX = "/api/library/"
@@ -105,6 +106,21 @@ def backup(call: Call) -> None:
         memory.backup(_text("a target", target))
 
     _called(verb, call.body.arguments)
+
+
+def drain(call: Call) -> int:
+    """Runs every job that is due.
+
+    That may take minutes, and threads are few: one request at a time does, others come again.
+    """
+    turn = call.engine.draining
+    if not turn.acquire(blocking=False):
+        raise Overloaded("jobs are worked through already", hint="try again in a second")
+    try:
+        found: int = _called(_memory(call).drain, call.body.arguments)
+        return found
+    finally:
+        turn.release()
 
 
 def _text(what: str, value: object) -> str:
@@ -209,6 +225,7 @@ _OWN: tuple[tuple[str, Access, Reach, str, Handler], ...] = (
     ("forget", "write", "scope", "Hide a memory.", forget),
     ("purge", "admin", "scope", "Erase a memory for good.", purge),
     ("backup", "admin", "daemon", "Write a verified copy.", backup),
+    ("drain", "admin", "daemon", "Run every job that is due.", drain),
     ("session/start", "hooks", "scope", "Begin a session.", session_start),
     ("session/prompt", "hooks", "scope", "What a prompt calls to mind.", session_prompt),
     ("session/reply", "hooks", "scope", "Take ratings out of a reply.", session_reply),
@@ -228,7 +245,6 @@ _PLAIN: tuple[tuple[str, Access, Reach, str], ...] = (
     ("history", "read", "scope", "Every change of a memory."),
     ("merges", "read", "scope", "The latest merges."),
     ("stats", "read", "user", "Counts of everything."),
-    ("drain", "admin", "daemon", "Run every job that is due."),
     ("work_meanwhile", "hooks", "scope", "Let jobs run meanwhile."),
     ("predictor_status", "read", "user", "Everything about the predictor."),
     ("why", "read", "user", "Why a session has a memory, or not."),
