@@ -23,7 +23,7 @@ from contract.builders import (
 )
 from contract.shelf import Shelf
 from tenure.errors import InputError, NotFound
-from tenure.store.base import EmbedderInfo, EmbeddingState, Search, Store
+from tenure.store.base import EmbedderInfo, EmbeddingState, Probe, Search, Store
 from tenure.types import Scope
 
 DEFAULT = Scope()
@@ -221,3 +221,17 @@ class Embedders:
         insert(store, record(1))
         assert not store.serve_embedder("nobody")
         assert store.serving_embedder() == EMBEDDER
+
+    def test_the_nearest_are_those_by_the_embedder_that_is_asked_for(self, store: Store) -> None:
+        """While vectors are made anew, memories have two that mean nothing to each other."""
+        other = replace(OTHER_EMBEDDER, dimension=EMBEDDER.dimension)
+        vectors = {EMBEDDER.name: unit(1, 0, 0, 0), other.name: unit(0, 1, 0, 0)}
+        for embedder in (EMBEDDER, other):
+            store.register_embedder(embedder)
+        insert(store, indexed(record(1), vectors=vectors))
+        asked = np.stack([unit(1, 0, 0, 0), unit(0, 1, 0, 0), unit(0, 0, 1, 0)])
+        for count in (1, 2, 3):
+            for embedder, near in ((EMBEDDER.name, [1, 0, 0]), (other.name, [0, 1, 0])):
+                probe = Probe(Scope(), embedder, asked[:count], 9, 0.5)
+                found = store.write(lambda t, probe=probe: t.nearest(probe))
+                assert [len(one) for one in found] == near[:count]

@@ -15,7 +15,7 @@ from tenure.flow.model_files import ModelFiles
 from tenure.memory import Memory
 from tenure.settings import load_settings
 from tenure.store.moving.move import Wish, verify
-from tenure.store.moving.tables import BY_NAME, COMMON, DERIVED, TABLES, shapes
+from tenure.store.moving.tables import BY_NAME, COMMON, DERIVED, GIVEN, TABLES, shapes
 from tenure.store.opening import open_store
 from tenure.store.place import Place
 from tenure.store.sqlite import SqliteStore
@@ -156,6 +156,14 @@ def test_several_files_go_into_one_database_under_other_names(
         assert memory.recall("alpha service", 1)[0].memory.content.startswith("The alpha service m")
 
 
+def test_no_number_that_another_table_gave_is_overlooked() -> None:
+    """By their names: not every reference is known to the database as one."""
+    given = {*GIVEN.values(), "aspect", "on_entity", "replayed_through"}
+    for table in TABLES:
+        numbers = {one.name for one in table.columns if one.kind == "INTEGER"} & given
+        assert numbers == set(table.numbers), table.name
+
+
 def test_every_reference_is_raised_with_its_number(database: Place, tmp_path: Path) -> None:
     for user in ("anna", "ben"):
         moved(made(tmp_path / f"{user}.db", user), database)
@@ -189,6 +197,38 @@ def test_a_number_that_is_gone_is_not_given_again_in_a_file_of_several(
         (given,) = raw.execute("SELECT seq FROM sqlite_sequence WHERE name = 'memories'").fetchone()
     # Three of the other were in the way.
     assert given == 10 + 3
+
+
+def test_what_is_damaged_is_not_called_whole_under_another_name(
+    database: Place, tmp_path: Path
+) -> None:
+    """A hash that goes over the user's name is made anew, but only where it was right."""
+    moved(made(tmp_path / "a.db", "anna"), database, Wish(new_name="ben"))
+    hashes = raw_rows(database, "SELECT row_hash FROM tenure.memories")
+    assert hashes == [(bytes(range(256)),)] * 3
+
+
+def test_what_is_no_number_yet_stays_none(database: Place, tmp_path: Path) -> None:
+    """Nought says of a rule that it was tried on nothing so far."""
+    for user in ("anna", "ben"):
+        moved(made(tmp_path / f"{user}.db", user), database)
+    raw_rows(database, "UPDATE tenure.rules SET replayed_through = 0")
+    back = Place(file=tmp_path / "back.db")
+    assert moved(database, back).is_equal
+    at = [column.name for column in BY_NAME["rules"].columns].index("replayed_through")
+    assert {row[at] for row in all_rows(back, "ben")["rules"]} == {0}
+
+
+def test_a_file_that_others_use_never_counts_backwards(database: Place, tmp_path: Path) -> None:
+    """What is held in memory is known to be old by these numbers."""
+    moved(made(tmp_path / "anna.db", "anna"), database)
+    back = made(tmp_path / "ben.db", "ben")
+    counted = "SELECT value FROM meta WHERE key IN ('change', 'learned')"
+    with contextlib.closing(sqlite3.connect(tmp_path / "ben.db")) as raw, raw:
+        raw.execute("UPDATE meta SET value = '99' WHERE key IN ('change', 'learned')")
+    assert moved(database, back).is_equal
+    with contextlib.closing(sqlite3.connect(tmp_path / "ben.db")) as raw:
+        assert [int(value) for (value,) in raw.execute(counted)] == [99, 99]
 
 
 def test_all_words_of_all_batches_are_counted(lived: Path, database: Place) -> None:

@@ -17,9 +17,11 @@ from moving_kit import all_rows, made, moved, raw_rows, side
 from psycopg.conninfo import conninfo_to_dict
 
 from postgres_kit import Server, address_of
-from tenure.errors import Busy, Conflict, Corrupt, InputError, NotFound
+from tenure.errors import Busy, Conflict, Corrupt, InputError, NotFound, StorageError
+from tenure.flow.model_files import ModelFiles
 from tenure.store.jobs import Lease
 from tenure.store.moving.move import Wish, move, preview, verify
+from tenure.store.moving.side import Writing
 from tenure.store.moving.tables import BY_NAME
 from tenure.store.opening import open_store
 from tenure.store.place import Place
@@ -69,6 +71,24 @@ def test_a_move_that_is_stopped_after_every_batch_goes_on(
     assert all_rows(target, "anna") == before
 
 
+def test_a_move_that_is_stopped_between_two_models_goes_on(database: Place, tmp_path: Path) -> None:
+    first = made(tmp_path / "a.db", "anna")
+    for version in range(1, 4):
+        ModelFiles(tmp_path / "a.db").put("anna", version, bytes([version]))
+    jobs = len(all_rows(first, "anna")["jobs"])
+    for left in (2, 1):
+
+        def stop(done: int, total: int, left: int = left) -> None:
+            # Only jobs come after models.
+            if done == total // 2 - jobs - left:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            moved(first, database, SMALL, stop)
+    assert moved(first, database, SMALL).is_equal
+    assert all_rows(database, "anna") == all_rows(first, "anna")
+
+
 def test_every_batch_is_one_transaction_with_its_note(database: Place, tmp_path: Path) -> None:
     first = made(tmp_path / "a.db", "anna")
     copied = set()
@@ -94,6 +114,31 @@ def watch(done, total):
     print(done, total, flush=True)
 moved(Place.of(sys.argv[1]), Place.of(sys.argv[2]), Wish(batch_rows=1), watch)
 """
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_what_fails_within_a_batch_leaves_nothing_of_it(
+    is_file: bool, database: Place, tmp_path: Path
+) -> None:
+    place = Place(file=tmp_path / "last.db") if is_file else database
+
+    def work(writing: Writing) -> None:
+        writing.note("moving anna", "half")
+        raise Stopped
+
+    with side(place, is_target=True) as opened:
+        with pytest.raises(Stopped):
+            opened.write("anna", work)
+        with opened.reading() as reading:
+            assert reading.progress("anna") is None
+
+
+def test_a_file_that_came_to_be_there_meanwhile_is_kept(database: Place, tmp_path: Path) -> None:
+    moved(made(tmp_path / "a.db", "anna"), database)
+    last = tmp_path / "last.db"
+    with pytest.raises(StorageError):
+        moved(database, Place(file=last), watch=lambda done, total: last.write_text("mine"))
+    assert last.read_text() == "mine"
 
 
 @pytest.mark.parametrize(("goes_back", "waits_ms"), [(False, (0, 7)), (True, (3,))])

@@ -60,15 +60,22 @@ def arrivals(count: int, first: int = 1) -> list[Arrival]:
             vectors[OTHER_EMBEDDER.name] = unit(0.5, 0.2, 0.1)
         if number % 7 == 0:
             vectors = {}
-        topics = (about(f"topic {number % 4}"), about("Shop", "price", is_stated=True))
+        # Under the same key, but not always spelled alike.
+        place = "Shop" if number < 10 else "Depot"
+        spelled = (place, place.upper(), place.lower())[number % 3]
+        price, stock, shop = (
+            replace(about(place, aspect, is_stated=aspect == "price"), name=spelled)
+            for aspect in ("price", "stock", "fact")
+        )
+        topics = (about(f"topic {number % 4}"), price)
         found.append(
             (
                 indexed(
                     record(number, "?" if number == 3 else text, **fields),
                     vectors=vectors,
                     # The same one twice, and one with two aspects.
-                    attributes=(*topics, topics[0], about("Shop", "stock"))[: number % 5],
-                    depends_on=((about("Shop"), about(f"supplier {number % 3}")),)[: number % 2],
+                    attributes=(*topics, topics[0], stock)[: number % 5],
+                    depends_on=((shop, about(f"supplier {number % 3}")),)[: number % 2],
                 ),
                 None if number % 11 == 0 else change(operation=f"op {number}", why="moved"),
             )

@@ -203,9 +203,7 @@ def test_a_token_is_looked_up_once_a_second_and_its_use_noted_once_a_minute(
     assert plain("ada", made.token.id) == noted
 
 
-def test_a_busy_token_is_written_down_once(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_token_is_written_down_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     made = access.create(memory.services, wanted())
     tokens = Tokens(memory.services)
     store, written = memory.services.store, itertools.count()
