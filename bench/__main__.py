@@ -48,7 +48,7 @@ def main() -> int:
     """Runs every bench even if one misses its bar."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--load", action="store_true", help="many sessions at once as well (slow)")
-    parser.add_argument("--teams", action="store_true", help="a million in PostgreSQL (an hour)")
+    parser.add_argument("--teams", action="store_true", help="a million in PostgreSQL (20 minutes)")
     options = parser.parse_args()
     failed = 0
     chosen = {**BENCHES, **(TEAM_BENCHES if options.teams else {})}
