@@ -64,6 +64,14 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture
+def address(postgres: Server) -> Iterator[str]:
+    """The address of a database that holds nothing but our schema, and that no setting names."""
+    address = postgres.fresh()
+    yield address
+    postgres.give_back(address)
+
+
+@pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
     """A new store in a folder of its own."""
     opened = SqliteStore(tmp_path / "tenure.db")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,6 @@ if TYPE_CHECKING:
     from postgres_kit import Server
 
 VARIABLE = "TENURE_DATABASE_URL"
-
-
-@pytest.fixture
-def address(postgres: Server) -> Iterator[str]:
-    """An empty database that no setting names yet."""
-    address = postgres.fresh()
-    yield address
-    postgres.give_back(address)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -20,19 +19,12 @@ from contract.builders import (
     words_search,
 )
 from contract.rules import ACTION
-from postgres_kit import Server, execute_raw
+from postgres_kit import execute_raw
 from tenure.store.postgres import write
 from tenure.store.postgres.store import PostgresStore
 from tenure.store.rules import ActionQuery
 from tenure.store.sqlite import SqliteStore
 from tenure.types import Scope, Source
-
-
-@pytest.fixture
-def address(postgres: Server) -> Iterator[str]:
-    address = postgres.fresh()
-    yield address
-    postgres.give_back(address)
 
 
 def test_texts_that_come_go_and_come_back_are_counted_right(address: str) -> None:

@@ -57,13 +57,6 @@ def changed(address: str, **parts: str) -> str:
 
 
 @pytest.fixture
-def address(postgres: Server) -> Iterator[str]:
-    address = postgres.fresh()
-    yield address
-    postgres.give_back(address)
-
-
-@pytest.fixture
 def engine(address: str) -> Iterator[Engine]:
     opened = Engine(address)
     yield opened

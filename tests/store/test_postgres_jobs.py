@@ -6,13 +6,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from contract.builders import NOW
-from postgres_kit import Server
 from tenure.store.base import Transaction
 from tenure.store.jobs import PARK_AFTER_ATTEMPTS, Lease
 from tenure.store.postgres import engine
@@ -52,13 +50,6 @@ while True:
     runner.drain()
     time.sleep(0.05)
 """
-
-
-@pytest.fixture
-def address(postgres: Server) -> Iterator[str]:
-    address = postgres.fresh()
-    yield address
-    postgres.give_back(address)
 
 
 class Daemon:

@@ -12,7 +12,6 @@ import psycopg
 import pytest
 
 from contract.builders import NOW, insert, record
-from postgres_kit import Server
 from tenure.errors import Conflict
 from tenure.flow.jobs import JobRunner, Worker, no_effect
 from tenure.store.jobs import Job, Lease
@@ -24,13 +23,6 @@ from tenure.world import World
 
 WAIT_S = 20.0
 LISTENERS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = %s"
-
-
-@pytest.fixture
-def address(postgres: Server) -> Iterator[str]:
-    address = postgres.fresh()
-    yield address
-    postgres.give_back(address)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -18,19 +17,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import insert, record
-from postgres_kit import Server, Unavailable, address_of, throw_away_server
+from postgres_kit import Unavailable, address_of, throw_away_server
 from tenure.errors import Busy, ReadOnlyStore, StorageError
 from tenure.store.postgres.pool import Pool
 from tenure.store.postgres.store import PostgresStore
 
 WAIT_S = 20.0
-
-
-@pytest.fixture
-def address(postgres: Server) -> Iterator[str]:
-    address = postgres.fresh()
-    yield address
-    postgres.give_back(address)
 
 
 class Restartable:

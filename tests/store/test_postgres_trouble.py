@@ -34,13 +34,6 @@ OTHER_LEASE = Lease("you", NOW, timedelta(minutes=5))
 
 
 @pytest.fixture
-def address(postgres: Server) -> Iterator[str]:
-    address = postgres.fresh()
-    yield address
-    postgres.give_back(address)
-
-
-@pytest.fixture
 def store(address: str) -> Iterator[PostgresStore]:
     opened = PostgresStore(address)
     yield opened

@@ -164,15 +164,9 @@ def _nobody(home: Path, pid: int | None) -> Answer:
     told = "no daemon runs; `tenure up --background` starts one"
     if pid is not None:
         told = f"a daemon (process {pid or 'unknown'}) runs but does not answer"
-    nothing = dict.fromkeys(("url", "socket", "version", "started_at", "uptime_s"))
-    plain: dict[str, Any] = {
-        "running": False,
-        "health": None,
-        "troubles": [],
-        "pid": pid,
-        **nothing,
-    }
-    return Answer({**plain, "home": str(home)}, [Lines([told])], 1)
+    unknown = dict.fromkeys(("url", "socket", "version", "started_at", "uptime_s"))
+    known = {"running": False, "pid": pid, "home": str(home)}
+    return Answer({**known, "health": None, "troubles": [], **unknown}, [Lines([told])], 1)
 
 
 def _health(daemon: Daemon) -> tuple[str, list[str]]:
