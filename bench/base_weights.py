@@ -19,20 +19,22 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+from bench.realmem import DEVELOPED, PREFIX
 from bench.streams_data import LOCOMO_STREAMS, QUESTION_STREAM, STREAMS, load
-from bench.streams_replay import Kept, Run, replay
+from bench.streams_kept import Kept, lesson
+from bench.streams_replay import Run, replay
 from tenure.model import checkpoint, ranker
-from tenure.model.base import Lesson, Query
 from tenure.rank.features import FEATURE_VERSION, FEATURES
 
 SHIPPED = Path(__file__).parents[1] / "src" / "tenure" / "data" / "base.sgpt"
-SHIPPED_STREAMS = ("git_datasette_2h", QUESTION_STREAM)
+DEVELOPED_STREAMS = tuple(f"{PREFIX}{person}" for person in DEVELOPED)
+SHIPPED_STREAMS = ("git_datasette_2h", QUESTION_STREAM, *DEVELOPED_STREAMS)
 # So many sessions of a stream at most, evenly taken, so that no stream speaks for all. Work has two
 # voices to the one of questions: with as many each, it would be ranked worse than by the baseline.
 SESSIONS_PER_STREAM = 400
 QUESTIONS_PER_STREAM = 200
 # Held to the baseline far more strongly than a user's own sessions are to this base.
-STRENGTH = 100.0
+STRENGTH = 300.0
 # The files must be the same whenever they are made.
 MADE_AT = datetime(2026, 11, 15, tzinfo=UTC)
 
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Replay, fit and write."""
     options = _options(arguments)
     kept = [one for name in options.stream for one in _evenly(name, _sessions(name, options.limit))]
-    model, loss = ranker.fitted([_lesson(one) for one in kept], ranker.baseline_weights(), STRENGTH)
+    model, loss = ranker.fitted([lesson(one) for one in kept], ranker.baseline_weights(), STRENGTH)
     # What is learned here is where learning starts for everyone else.
     model = ranker.Ranker.untrained(model.weights)
     checkpoint.write(
@@ -67,21 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _sessions(name: str, limit: int | None) -> list[Kept]:
     outcome = replay(load(name), Run(limit=limit, keep=True, settings={"predictor.enabled": False}))
-    return [one for one in outcome.kept if one.told.any()]
+    return [one for one in outcome.kept if (one.labels > 0.0).any()]
 
 
 def _evenly(name: str, sessions: list[Kept]) -> list[Kept]:
-    limit = SESSIONS_PER_STREAM if name in STREAMS else QUESTIONS_PER_STREAM
+    limit = QUESTIONS_PER_STREAM if name == QUESTION_STREAM else SESSIONS_PER_STREAM
     places = np.linspace(0, len(sessions) - 1, min(len(sessions), limit))
     return [sessions[place] for place in np.unique(places.astype(int)).tolist()]
-
-
-def _lesson(kept: Kept) -> Lesson:
-    return Lesson(
-        query=Query(features=kept.features),
-        labels=kept.told / 2.0,
-        weights=np.ones(len(kept.told)),
-    )
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -89,7 +83,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--stream",
         nargs="+",
-        choices=(*STREAMS, QUESTION_STREAM, *LOCOMO_STREAMS),
+        choices=(*STREAMS, QUESTION_STREAM, *LOCOMO_STREAMS, *DEVELOPED_STREAMS),
         default=SHIPPED_STREAMS,
     )
     parser.add_argument("--out", type=Path, default=SHIPPED, help="the file to write")

@@ -26,6 +26,7 @@ from tenure.rank.metrics import any_at, mrr, ndcg_at
 from tenure.settings import load_settings
 from tenure.store.base import Pool, Search
 from tenure.text.terms import query_pairs, query_terms
+from tenure.text.title import OPENING_CHARS, title_scores, title_words
 from tenure.types import Scope
 
 # "quiet": the share of the places of a prompt that stay empty where nothing answers it.
@@ -65,6 +66,8 @@ class Found:
     # By place in the pool.
     notes: list[list[Note]]
     age_days: Floats
+    # How well the question matches each title.
+    title: Floats
     # By the name of what stands in for it.
     confidence: dict[str, NDArray[np.float32]]
 
@@ -186,22 +189,27 @@ def _prompted(found: Found, floor: float) -> Places:
 
 
 def _started(found: Found, half_life_days: float) -> Places:
-    """How a session about the question would begin, for somebody without any history."""
+    """Return what a session about the question would begin with, without any history.
+
+    Recency counts in full, as for a user whose record shows that it helps.
+    """
     pool = found.pool
     there = np.flatnonzero(found.age_days >= 0.0)
     weight = scores.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
     match = living.context_match(pool.raw_cosine, pool.text) * weight
     none = np.zeros(len(there))
-    parts = living.living_parts(
+    parts = living.history_parts(
         living.Feed(
             match=match[there],
+            title=(found.title * weight)[there],
             age_days=found.age_days[there] * HALF_LIFE_DAYS / half_life_days,
             usage=Usage(*[none] * 12),
             confidence=pool.confidence[there],
             access_count=none,
         )
     )
-    return there[np.argsort(-scores.composite(*parts), kind="stable")][:DEPTH]
+    composite = scores.composite(*parts.shrunk(living.FULL_TRUST))
+    return there[np.argsort(-composite, kind="stable")][:DEPTH]
 
 
 def _ids(found: Found, order: Places) -> list[str]:
@@ -254,6 +262,7 @@ class Library:
             pool=pool,
             notes=notes,
             age_days=_ages(question.asked_at, notes),
+            title=title_scores(text, [title_words(row[0].text[:OPENING_CHARS]) for row in notes]),
             confidence={
                 name: np.array([self._confidence[row[0].id][name] for row in notes], np.float32)
                 for name in CONFIDENCES

@@ -10,7 +10,8 @@ import numpy as np
 from bench.calibrate_rule import Floats, Sweep, Table
 from bench.calibrate_score import DEPTH, FLOOR, HALF_LIFE, HALF_LIFE_DAYS, MEASURES
 from bench.streams_data import load
-from bench.streams_replay import Kept, Run, replay
+from bench.streams_kept import Kept
+from bench.streams_replay import Run, replay
 from tenure.flow.services import PROMPT_MEMORY_LIMIT
 from tenure.rank import scores
 from tenure.rank.features import FEATURES

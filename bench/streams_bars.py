@@ -1,126 +1,148 @@
-"""What the streams must show, and where they do not."""
+"""The bars of the streams: the figures that each regime and each control must reach."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bench.streams_replay import BASELINE, PREDICTOR, QUARTERS, SEED_FUSION, SERVED, Outcome
-from tenure.rank.metrics import bootstrap_interval
+from bench.realmem import PREFIX, REPORTED_PEOPLE
+from bench.streams_figures import Figures
+from bench.streams_outcome import QUARTERS
+from bench.streams_rows import BASELINE, FRECENCY, MIX, PREDICTOR, SERVED, TEXT
 
-# NDCG@10 that the baseline must reach over a whole stream, and the share of what was used that
-# must be among the candidates.
+# -- complete: NDCG@10 of the baseline over a whole stream, and the recall of the pool.
 LINES = {"agent_specstory": 0.446, "agent_calibrate": 0.724, "git_datasette_2h": 0.429}
 POOL_LINES = {"agent_specstory": 0.90}
-MIX, MIX_TOLERANCE = "hand-made mix", 0.02
+SERVED_MIX_TOLERANCE = 0.01
+BASELINE_MIX_TOLERANCE = 0.02
 PREDICTOR_RATIO = 1.08
-PREDICTOR_STREAMS = ("agent_specstory", "git_datasette_2h", "git_simonw3_2h")
-SERVED_RATIO, SERVED_SESSIONS = 1.06, 100
+SERVED_RATIO = 1.06
+LEARNING_STREAMS = ("agent_specstory", "git_datasette_2h", "git_simonw3_2h")
 SEED_RATIO = 2.4
 QUARTER_TOLERANCE, QUARTER_SESSIONS = 0.02, 25
 FIRST_INFLUENCE = {"agent_specstory": 60}
-SHUFFLED_MEAN, SHUFFLED_WORST = 0.003, 0.01
-_SEED = 20261115
+# -- transcripts
+TRANSCRIPT_STREAM = "agent_entire_s"
+LABEL_PRECISION, LABEL_RECALL = 0.8, 0.6
+REFERENCE_RATIO = 1.15
+COMPLETE_SHARE = 0.9
+# -- ratings
+RATED_STREAMS = tuple(f"{PREFIX}{person}" for person in REPORTED_PEOPLE)
+LAST_QUARTER_RATIO = 1.05
+# -- controls
+TEXT_TOLERANCE = 0.005
+MEAN_HARM, WORST_HARM = 0.003, 0.01
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """One stream over all seeds: means of the seeds, the worst where one may not fail."""
+class Bar:
+    """One figure and the line that it must reach, or must not pass."""
 
-    name: str
-    session_count: int
-    pool_recall: float
-    baseline: float
-    mix: float
-    predictor_ratio: float
-    served_ratio: float
-    seed_ratio: float
-    # The latest over the seeds; None when one was never heard.
-    first_influence: int | None
-    # By quarter of any seed: the upper bound of served less baseline, one-sided 95 %.
-    worst_quarter: float
-    quarter_sessions: int
+    what: str
+    value: float
+    line: float
+    is_ceiling: bool = False
 
-    @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> Figures:
-        """The figures of one stream."""
-        first = outcomes[0]
+    @property
+    def is_met(self) -> bool:
+        """Whether the figure is on the right side; NaN never is."""
+        if self.is_ceiling:
+            return self.value <= self.line + _ROUNDING
+        return self.value >= self.line - _ROUNDING
 
-        def mean(values: Sequence[float]) -> float:
-            return float(np.mean(values))
-
-        heard = [one.first_influence for one in outcomes]
-        return cls(
-            name=first.name,
-            session_count=len(first.pool_recall),
-            pool_recall=float(np.nanmean(first.pool_recall)),
-            baseline=mean([one.mean(BASELINE) for one in outcomes]),
-            mix=mean([one.mean(MIX) for one in outcomes]),
-            predictor_ratio=mean([one.ratio(PREDICTOR) for one in outcomes]),
-            served_ratio=mean([one.ratio(SERVED) for one in outcomes]),
-            seed_ratio=mean([one.mean(PREDICTOR) / one.mean(SEED_FUSION) for one in outcomes]),
-            first_influence=max((one for one in heard if one is not None), default=None)
-            if all(one is not None for one in heard)
-            else None,
-            worst_quarter=min(bound for one in outcomes for bound in quarter_bounds(one)),
-            quarter_sessions=len(first.pool_recall) // QUARTERS,
-        )
-
-    def line(self) -> str:
-        """All of it in one line."""
-        return (
-            f"{self.name:18s} pool {self.pool_recall:.3f}  baseline {self.baseline:.3f} "
-            f"(mix {self.mix:.3f})  second half: predictor x{self.predictor_ratio:.3f}, "
-            f"served x{self.served_ratio:.3f}  predictor / seed fusion x{self.seed_ratio:.2f}  "
-            f"heard from {self.first_influence}  worst quarter's bound {self.worst_quarter:+.3f}"
-        )
+    def __str__(self) -> str:
+        side = "above" if self.is_ceiling else "below"
+        return f"{self.what} {self.value:.4f} is {side} {self.line:.4f}"
 
 
-def quarter_bounds(outcome: Outcome) -> list[float]:
-    """By quarter the most that served less baseline can be, one-sided at 95 %."""
-    rng = np.random.default_rng(_SEED)
-    margins = np.array(outcome.ndcg[SERVED]) - np.array(outcome.ndcg[BASELINE])
-    parts = np.array_split(margins, QUARTERS)
-    return [bootstrap_interval(part, rng, level=0.90).high for part in parts]
+def bars(figures: Figures, complete_served: float | None = None) -> list[Bar]:
+    """Return every bar of a stream; `complete_served` is its figure in the regime complete."""
+    if figures.control is not None:
+        return control_bars(figures)
+    if figures.regime == "complete":
+        return complete_bars(figures)
+    if figures.regime == "ratings":
+        return rating_bars(figures)
+    return transcript_bars(figures, complete_served)
 
 
-def missed(figures: Figures) -> list[str]:
-    """Say in one line each which bar was missed."""
-    name, is_long = figures.name, figures.session_count >= SERVED_SESSIONS
-    wanted: list[tuple[str, float, float]] = [
-        ("NDCG@10 of the baseline", figures.baseline, LINES.get(name, 0.0)),
-        ("baseline beside the hand-made mix", figures.baseline, figures.mix - MIX_TOLERANCE),
-        ("pool recall", figures.pool_recall, POOL_LINES.get(name, 0.0)),
-    ]
-    if name in PREDICTOR_STREAMS:
-        wanted.append(("predictor's ratio", figures.predictor_ratio, PREDICTOR_RATIO))
+def missed(figures: Figures, complete_served: float | None = None) -> list[str]:
+    """Return one line for each bar that was missed."""
+    return [f"{figures.name}: {bar}" for bar in bars(figures, complete_served) if not bar.is_met]
+
+
+def complete_bars(figures: Figures) -> list[Bar]:
+    """Return the bars of a stream whose labels are complete; RealMem has none."""
+    name, is_agent = figures.name, figures.name.startswith("agent_")
+    if name.startswith(PREFIX):
+        return []
+    mix = figures.mean(MIX)
+    found = [Bar("NDCG@10 of the baseline", figures.mean(BASELINE), LINES.get(name, 0.0))]
+    found.append(Bar("pool recall", figures.pool_recall, POOL_LINES.get(name, 0.0)))
+    if is_agent:
+        found.append(Bar("served against mix", figures.mean(SERVED), mix - SERVED_MIX_TOLERANCE))
+    elif name.startswith("git_"):
+        line = mix - BASELINE_MIX_TOLERANCE
+        found.append(Bar("baseline against mix", figures.mean(BASELINE), line))
+    if name in LEARNING_STREAMS:
+        found.append(Bar("predictor's ratio", figures.ratio(PREDICTOR), PREDICTOR_RATIO))
+        found.append(Bar("served ratio", figures.ratio(SERVED), SERVED_RATIO))
     if name == "agent_specstory":
-        wanted.append(("predictor beside the seed's fusion", figures.seed_ratio, SEED_RATIO))
-    if is_long:
-        wanted.append(("served ratio", figures.served_ratio, SERVED_RATIO))
-    if figures.quarter_sessions >= QUARTER_SESSIONS:
-        wanted.append(("bound of the worst quarter", figures.worst_quarter, -QUARTER_TOLERANCE))
-    misses = [
-        f"{name}: {what} {value:.3f} is below {line:.3f}"
-        for what, value, line in wanted
-        if not value >= line
+        found.append(Bar("predictor against seed fusion", figures.seed_ratio, SEED_RATIO))
+    if figures.session_count // QUARTERS >= QUARTER_SESSIONS:
+        bound = figures.worst_quarter
+        found.append(Bar("bound of the worst quarter", bound, -QUARTER_TOLERANCE))
+    if name in FIRST_INFLUENCE:
+        first = figures.first_influence
+        number = np.inf if first is None else first
+        found.append(Bar("first active session", number, FIRST_INFLUENCE[name], is_ceiling=True))
+    return found
+
+
+def rating_bars(figures: Figures) -> list[Bar]:
+    """Return the bars of a reported person with noisy ratings of the shown memories."""
+    if figures.name not in RATED_STREAMS:
+        return []
+    served, text = figures.quarters(SERVED), figures.quarters(TEXT)
+    found = [
+        Bar(f"served in quarter {number} against text", *pair)
+        for number, pair in enumerate(zip(served, text, strict=True), start=1)
     ]
-    limit, heard = FIRST_INFLUENCE.get(name), figures.first_influence
-    if limit is not None and (heard is None or heard > limit):
-        misses.append(f"{name}: heard from session {heard}, not within {limit}")
-    return misses
+    line = LAST_QUARTER_RATIO * text[-1]
+    return [*found, Bar("served in the last quarter against 1.05 x text", served[-1], line)]
 
 
-def missed_shuffled(name: str, harm: Sequence[float]) -> list[str]:
-    """Say where chance credit did harm."""
-    figures = (
-        ("mean harm", float(np.mean(harm)), SHUFFLED_MEAN),
-        ("worst harm", max(harm), SHUFFLED_WORST),
-    )
+def transcript_bars(figures: Figures, complete_served: float | None = None) -> list[Bar]:
+    """Return the bars of the stream of real transcripts."""
+    if figures.name != TRANSCRIPT_STREAM:
+        return []
+    served = figures.mean(SERVED)
+    reference = max(figures.mean(TEXT), figures.mean(FRECENCY))
+    found = [
+        Bar("precision of helped labels", figures.label_precision, LABEL_PRECISION),
+        Bar("recall of helped labels", figures.label_recall, LABEL_RECALL),
+        Bar(
+            f"served against {REFERENCE_RATIO} x max(text, frecency)",
+            served,
+            REFERENCE_RATIO * reference,
+        ),
+    ]
+    if figures.has_influence:
+        low = figures.lead(PREDICTOR, BASELINE).low
+        found.append(Bar("low end of predictor - baseline", low, 0.0))
+    if complete_served is not None:
+        line = COMPLETE_SHARE * complete_served
+        found.append(Bar(f"served against {COMPLETE_SHARE} x served (complete)", served, line))
+    return found
+
+
+def control_bars(figures: Figures) -> list[Bar]:
+    """Return the bars of a control: evidence without truth must do no harm in any run."""
+    mean = float(np.mean(figures.harms))
     return [
-        f"{name}: {what} {value:.4f} of shuffled labels is above {line}"
-        for what, value, line in figures
-        if not value <= line
+        Bar("served - text of the worst run", min(figures.text_margins), -TEXT_TOLERANCE),
+        Bar("mean harm of the model", mean, MEAN_HARM, is_ceiling=True),
+        Bar("worst harm of the model", max(figures.harms), WORST_HARM, is_ceiling=True),
     ]

@@ -1,16 +1,16 @@
-"""Streams of real sessions: what was known at each moment, and what was really used then."""
+"""Load streams of real sessions, with their hashes checked."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench import realmem
 from bench.datasets import (
     ADVERSARIAL,
     Corpus,
@@ -21,6 +21,8 @@ from bench.datasets import (
     data_root,
     load_locomo,
 )
+from bench.streams_transcripts import TranscriptArchive
+from bench.streams_types import Stream, StreamMemory, StreamSession, Version, guarded
 
 STREAMS = (
     "agent_specstory",
@@ -28,100 +30,43 @@ STREAMS = (
     "git_datasette_2h",
     "git_simonw3_2h",
     "git_datasette",
+    "agent_entire_s",
 )
-# LoCoMo's conversations, whose questions have no order of their own: one a day, after the talk.
+# LoCoMo's questions have no order of their own: one is asked each day after the conversation.
 LOCOMO_STREAMS = tuple(f"locomo_{number}" for number in range(10))
-# LongMemEval's questions in the same way: to learn base weights from, nobody is judged by them. Its
-# licence (MIT) allows that; LoCoMo's (CC BY-NC) is for judging alone.
+REALMEM_STREAMS = tuple(f"{realmem.PREFIX}{person}" for person in realmem.PEOPLE)
+# LongMemEval's questions, asked in the same way. They train base weights and judge nothing. Its
+# licence (MIT) allows that; LoCoMo's (CC BY-NC) allows evaluation only.
 QUESTION_STREAM = "longmemeval"
+# Only these can run in the regime "transcripts".
+TRANSCRIPT_STREAMS = ("agent_entire_s", *REALMEM_STREAMS)
 _ORDER_SEED = 7
-# Every second question: what people said behind all of them is more than one store would hold.
+# Every second question: the talks behind all of them are more than one store would hold.
 _QUESTION_STEP = 2
-# What a session used without saying how: all of it alike.
+# The gain of a memory when the data says that it was used, but not how.
 PLAIN_GAIN = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """What a memory says from a moment on."""
-
-    at: datetime
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class StreamMemory:
-    """One memory with its life."""
-
-    id: str
-    project: str | None
-    created_at: datetime
-    deleted_at: datetime | None
-    versions: tuple[Version, ...]
-
-    def text_before(self, moment: datetime) -> str | None:
-        """What it said just before a moment; None when it was not there.
-
-        What carries the very time of a session was made by it: to show it would be a leak.
-        """
-        if self.created_at >= moment or (self.deleted_at is not None and self.deleted_at < moment):
-            return None
-        said = [version.text for version in self.versions if version.at < moment]
-        return said[-1] if said else None
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSession:
-    """One session: what it was about, and how much each memory was worth to it."""
-
-    key: str
-    at: datetime
-    project: str | None
-    context: str
-    gains: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Sessions in the order of time, and all memories that ever were."""
-
-    name: str
-    memories: tuple[StreamMemory, ...]
-    sessions: tuple[StreamSession, ...]
+_ARCHIVE = "transcripts.tar.xz"
 
 
 def load(name: str, root: Path | None = None) -> Stream:
-    """Load one stream, its hashes checked and its leaks closed."""
+    """Load one stream; no session of it has a gain for a memory that did not exist yet."""
+    base = root or data_root()
     if name in LOCOMO_STREAMS:
-        corpora = load_locomo(root or data_root())
-        return guarded(_questions(name, corpora[LOCOMO_STREAMS.index(name)]))
+        return guarded(_questions(name, load_locomo(base)[LOCOMO_STREAMS.index(name)]))
+    if name in REALMEM_STREAMS:
+        return guarded(realmem.load_person(name.removeprefix(realmem.PREFIX), base))
     if name == QUESTION_STREAM:
-        return guarded(_questions(name, _longmemeval(root or data_root())))
-    folder = (root or data_root()) / "streams" / name
-    sessions = [_session(row) for row in _rows(folder / "sessions.jsonl")]
+        return guarded(_questions(name, _longmemeval(base)))
+    folder = base / "streams" / name
+    archive = TranscriptArchive(folder / _ARCHIVE)
+    sessions = [_session(row, archive) for row in _rows(folder / "sessions.jsonl")]
     projects = {session.project for session in sessions}
     memories = [_memory(row, projects) for row in _rows(folder / "memories.jsonl")]
     return guarded(Stream(name, tuple(memories), tuple(sessions)))
 
 
-def guarded(stream: Stream) -> Stream:
-    """The stream in time order, without targets that were not there before their session."""
-    memories = {memory.id: memory for memory in stream.memories}
-
-    def honest(session: StreamSession) -> StreamSession:
-        there = {
-            one: gain
-            for one, gain in session.gains.items()
-            if memories[one].text_before(session.at) is not None
-        }
-        return replace(session, gains=there)
-
-    ordered = sorted(stream.sessions, key=lambda session: session.at)
-    return replace(stream, sessions=tuple(honest(session) for session in ordered))
-
-
 def _questions(name: str, corpus: Corpus) -> Stream:
-    """A conversation as a stream: its turns are known, then questions come, one a day."""
+    """Return a conversation as a stream: its turns are stored, then one question comes a day."""
     begun = [doc.at for doc in corpus.docs if doc.at is not None]
     memories = [
         StreamMemory(doc.id, None, at, None, (Version(at, _storable(doc.text)),))
@@ -144,7 +89,7 @@ def _questions(name: str, corpus: Corpus) -> Stream:
 
 
 def _longmemeval(root: Path) -> Corpus:
-    """What users said in the talks behind some questions, and which of it answers each."""
+    """Return the users' turns behind some questions, and which turns answer each question."""
     items = json.loads(_checked(root / "longmemeval" / "longmemeval_oracle.json"))
     asked = [item for item in items if not item["question_id"].endswith("_abs")]
     docs: dict[str, Doc] = {}
@@ -164,19 +109,21 @@ def _longmemeval(root: Path) -> Corpus:
     return Corpus(QUESTION_STREAM, list(docs.values()), queries)
 
 
-def _session(row: dict[str, Any]) -> StreamSession:
+def _session(row: dict[str, Any], archive: TranscriptArchive) -> StreamSession:
     gains = row.get("gain") or dict.fromkeys(row["rel"], PLAIN_GAIN)
+    member = row.get("transcript")
     return StreamSession(
         key=str(row["sid"]),
         at=_moment(row["ts"]),
         project=row["project"],
         context=row["query"],
         gains={str(one): float(gain) for one, gain in gains.items()},
+        transcript=None if member is None else partial(archive.messages, member),
     )
 
 
 def _memory(row: dict[str, Any], projects: set[str | None]) -> StreamMemory:
-    # In the agents' streams the field holds a folder; there, all memories are of the one project.
+    # In the agents' streams the field holds a folder: all their memories belong to one project.
     only = next(iter(projects)) if len(projects) == 1 else None
     return StreamMemory(
         id=str(row["mid"]),
@@ -188,7 +135,7 @@ def _memory(row: dict[str, Any], projects: set[str | None]) -> StreamMemory:
 
 
 def _storable(text: str) -> str:
-    """Without what a memory may not hold: some files are no text at all."""
+    """Return the text without bytes that a memory may not hold: some files are binary."""
     return text.encode("utf-8", "ignore").decode().replace("\0", "")
 
 

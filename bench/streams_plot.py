@@ -11,7 +11,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from bench.streams_replay import BASELINE, PREDICTOR, SERVED, Outcome
+from bench.streams_outcome import Outcome
+from bench.streams_rows import BASELINE, PREDICTOR, SERVED
 
 WINDOW = 25
 _COLOURS = {BASELINE: "#7f7f7f", PREDICTOR: "#1f77b4", SERVED: "#2ca02c"}

@@ -1,33 +1,37 @@
-"""One stream of real sessions through the library, learning as it goes."""
+"""Replay one stream of real sessions through the library, which learns on the way."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bench.streams_data import Stream, StreamSession
+from bench.streams_kept import DEPTH, Kept, keep, learned
+from bench.streams_outcome import LabelCount, Outcome
+from bench.streams_regimes import Control, Evidence, Occasion, Regime, Reporter, Shown
+from bench.streams_rows import (
+    COLD_LINEAR,
+    SERVED_BASELINE,
+    References,
+    labelled,
+    product_rankings,
+    served_baseline,
+)
+from bench.streams_types import Stream, StreamSession
 from tenure import Memory
 from tenure.flow.predictor import state_of
-from tenure.rank import fuse, scores
-from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.rank.metrics import ndcg_at
-from tenure.rank.seed_feed import seed_composite
 from tenure.settings import load_settings
 from tenure.types import Candidate
 from tenure.world import SeededWorld
 
-DEPTH = 10
-QUARTERS = 4
-BASELINE, SERVED, PREDICTOR = "baseline", "served", "predictor"
-SEED_FUSION = "seed fusion"
-
-Floats = NDArray[np.float64]
+# Files hold example keys: they are blacked out, and the file is stored. Memories that the library
+# extracts from transcripts have no known gain, so nothing is extracted.
+SETTINGS: Mapping[str, object] = {"secrets.policy": "redact", "extraction.kind": "none"}
 
 
 @dataclass(slots=True)
@@ -44,76 +48,21 @@ class Clock:
 class Run:
     """How a stream is replayed."""
 
-    # Keys decide which sessions examine models and how the replay deals them: another seed,
-    # other keys.
+    # Session keys decide which sessions test models and how the product's own replay splits them:
+    # another seed gives other keys. The seed also drives all chance in the evidence.
     seed: int = 0
     limit: int | None = None
-    # What the library is told helped is drawn by chance.
-    shuffled: bool = False
-    # Settings beside the defaults.
+    # The evidence that the library receives, and the control that replaces it.
+    regime: Regime = "complete"
+    control: Control | None = None
+    # Settings that differ from the defaults.
     settings: Mapping[str, object] = field(default_factory=dict)
-    # Whether to keep what was recorded, for ablations.
+    # Whether to return the recorded sessions, for ablations.
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A session as it was recorded, and what it really used."""
-
-    features: Floats
-    baseline_ranks: NDArray[np.int64]
-    gains: Floats
-    told: Floats
-    ideal: float
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Per-session figures of one stream; NaN where nothing old enough was used."""
-
-    name: str
-    seed: int = 0
-    pool_recall: list[float] = field(default_factory=list)
-    ndcg: dict[str, list[float]] = field(default_factory=dict)
-    # As served, and the model that scored.
-    alpha: list[float] = field(default_factory=list)
-    version: list[int] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
-
-    def mean(self, method: str, part: slice = slice(None)) -> float:
-        """The mean over the sessions of a part that used something."""
-        return float(np.nanmean(self.ndcg[method][part]))
-
-    @property
-    def second_half(self) -> slice:
-        """The later sessions."""
-        return slice(len(self.pool_recall) // 2, None)
-
-    def ratio(self, method: str) -> float:
-        """How a ranking does against the baseline in the second half."""
-        half = self.second_half
-        return self.mean(method, half) / self.mean(BASELINE, half)
-
-    def quarters(self, method: str) -> list[float]:
-        """The mean in each quarter of the stream."""
-        parts = np.array_split(np.array(self.ndcg[method]), QUARTERS)
-        return [float(np.nanmean(part)) for part in parts if np.isfinite(part).any()]
-
-    @property
-    def first_influence(self) -> int | None:
-        """How many sessions came before the first in which the predictor was heard."""
-        return next((place for place, alpha in enumerate(self.alpha) if alpha < 1.0), None)
-
-    @property
-    def win_rate(self) -> float:
-        """The share of sessions that the predictor ranked better, ties counting half."""
-        margins = np.array(self.ndcg[PREDICTOR]) - np.array(self.ndcg[BASELINE])
-        margins = margins[np.isfinite(margins)]
-        return float(np.mean(np.where(np.abs(margins) < 1e-6, 0.5, margins > 0.0)))
-
-
 class Keeper:
-    """Brings a store to what was known at each moment."""
+    """Brings a store to the state of each moment."""
 
     def __init__(self, memory: Memory, stream: Stream) -> None:
         self._memory = memory
@@ -121,8 +70,13 @@ class Keeper:
         self._texts: dict[str, str] = {}
         self.ids: dict[str, str] = {}
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text of each memory in the store, by its id in the store."""
+        return {self.ids[one]: text for one, text in self._texts.items()}
+
     def catch_up(self, moment: datetime) -> None:
-        """Stores what is new, changes what has changed and forgets what is gone."""
+        """Store new memories, update changed ones and forget deleted ones."""
         known = {one.id: one.text_before(moment) for one in self._stream.memories}
         fresh = [one for one in self._stream.memories if known[one.id] and one.id not in self.ids]
         results = self._memory.remember_many(
@@ -152,129 +106,102 @@ class Keeper:
 
 
 def replay(stream: Stream, run: Run | None = None) -> Outcome:
-    """Runs a stream, or its first sessions, through the library."""
+    """Run a stream, or its first sessions, through the library and return the figures."""
     run = run or Run()
-    outcome, clock = Outcome(stream.name, run.seed), Clock(stream.sessions[0].at)
-    rng = np.random.default_rng(run.seed)
+    reporter = Reporter(stream, run.regime, run.control, np.random.default_rng(run.seed))
+    clock = Clock(stream.sessions[0].at)
     with tempfile.TemporaryDirectory() as place:
-        # The defaults, whatever the machine's own configuration says; example keys in files are
-        # no reason to leave the files out.
-        chosen = {"secrets.policy": "redact", **run.settings}
-        settings = load_settings(Path(place), {}, chosen)
+        # The defaults of the product, whatever this machine's own configuration says.
+        settings = load_settings(Path(place), {}, {**SETTINGS, **run.settings})
         path = Path(place) / "streams.db"
-        # Ids break ties: the same seed gives the same ones.
+        # Ids break ties: the same seed gives the same ids.
         world = SeededWorld(run.seed, clock)
         with Memory(
             path, clock=world, settings=settings, everywhere=True, background=False
         ) as memory:
-            keeper = Keeper(memory, stream)
+            replayed = _Replay(memory, stream, run, reporter)
             for number, session in enumerate(stream.sessions[: run.limit]):
                 clock.at = session.at
-                keeper.catch_up(session.at)
-                gains = {keeper.ids[one]: gain for one, gain in session.gains.items()}
-                told = _by_chance(gains, keeper, rng) if run.shuffled else gains
-                key = f"{run.seed}-{number}-{session.key}"
-                served = _serve(memory, outcome, key, session, (gains, told))
-                if run.keep:
-                    outcome.kept.append(_kept(served, gains, told))
-    return outcome
+                replayed.step(number, session)
+    return replayed.result()
 
 
-def _by_chance(
-    gains: Mapping[str, float], keeper: Keeper, rng: np.random.Generator
-) -> dict[str, float]:
-    """The same gains, given to memories drawn by chance."""
-    drawn = rng.choice(sorted(keeper.ids), len(gains), replace=False)
-    return dict(zip((keeper.ids[one] for one in drawn.tolist()), gains.values(), strict=True))
+class _Replay:
+    """One run: serves each session, measures it, then hands the evidence to the library."""
 
+    def __init__(self, memory: Memory, stream: Stream, run: Run, reporter: Reporter) -> None:
+        self._memory = memory
+        self._run = run
+        self._reporter = reporter
+        self._keeper = Keeper(memory, stream)
+        self._references = References()
+        self._kept: list[Kept] = []
+        self._outcome = Outcome(stream.name, run.seed, regime=run.regime, control=run.control)
 
-def _serve(
-    memory: Memory,
-    outcome: Outcome,
-    key: str,
-    asked: StreamSession,
-    gains: tuple[Mapping[str, float], Mapping[str, float]],
-) -> list[Candidate]:
-    """One session: served, measured by what really helped, then told what is said to have."""
-    real, told = gains
-    labels: dict[Hashable, float] = dict(real.items())
-    state = state_of(memory._services, memory.scope.user)
-    session = memory.session(key, project=asked.project, context=asked.context)
-    served = recorded(memory, key)
-    rankings = {
-        SERVED: session.ranking,
-        BASELINE: by_rank(served, lambda one: one.baseline_rank),
-        PREDICTOR: by_rank(served, lambda one: one.predictor_rank),
-        **alternatives(served),
-    }
-    for method, ranking in rankings.items():
-        found = ndcg_at(ranking, labels, DEPTH)
-        outcome.ndcg.setdefault(method, []).append(np.nan if found is None else found)
-    pool = set(session.ranking)
-    outcome.pool_recall.append(len(pool & real.keys()) / len(real) if real else np.nan)
-    outcome.alpha.append(state.alpha)
-    outcome.version.append(state.version)
-    # The label of a memory that was edited is 1, of one that was only read a half.
-    session.end(used={one: gain / 2.0 for one, gain in told.items()})
-    # A training is over before the next session begins, so that every run is the same.
-    memory.drain()
-    return served
+    def step(self, number: int, asked: StreamSession) -> None:
+        """Replay one session."""
+        self._keeper.catch_up(asked.at)
+        gains = {self._keeper.ids[one]: gain for one, gain in asked.gains.items()}
+        key = f"{self._run.seed}-{number}-{asked.key}"
+        state = state_of(self._memory._services, self._memory.scope.user)
+        alone = None
+        if state.alpha < 1.0:
+            alone = served_baseline(self._memory, key, asked.project, asked.context)
+        session = self._memory.session(key, project=asked.project, context=asked.context)
+        served = recorded(self._memory, key)
+        rankings = product_rankings(self._memory, served, session.ranking)
+        # Without weight of the model, the baseline is served as it is.
+        rankings[SERVED_BASELINE] = session.ranking if alone is None else alone
+        rankings |= self._references.rankings(asked.at, asked.context, self._keeper.texts)
+        self._measure(rankings, gains)
+        self._outcome.alpha.append(state.alpha)
+        self._outcome.version.append(state.version)
+        shown = [Shown(one.id, one.content) for one in session.memories]
+        stored = [self._keeper.ids[one] for one in sorted(self._keeper.ids)]
+        evidence = self._reporter.evidence(Occasion(number, asked.context, shown, gains, stored))
+        evidence.deliver(session)
+        # Training ends before the next session begins, so that every run is the same.
+        self._memory.drain()
+        self._learn(key, served, gains, evidence)
+        self._references.add(asked.at, gains)
+
+    def _measure(self, rankings: Mapping[str, Sequence[str]], gains: Mapping[str, float]) -> None:
+        for method, ranking in rankings.items():
+            found = ndcg_at(ranking, labelled(gains), DEPTH)
+            self._outcome.ndcg.setdefault(method, []).append(np.nan if found is None else found)
+        pool = gains.keys() & set(rankings[SERVED_BASELINE])
+        self._outcome.pool_recall.append(len(pool) / len(gains) if gains else np.nan)
+
+    def _learn(
+        self,
+        key: str,
+        served: Sequence[Candidate],
+        gains: Mapping[str, float],
+        evidence: Evidence,
+    ) -> None:
+        """Keep the session with its labels, and count how many of them are right."""
+        labels = recorded_labels(self._memory, key)
+        pool = {one.memory_id for one in served}
+        self._outcome.label_counts.append(LabelCount.of(labels, pool & gains.keys()))
+        if evidence.used is not None:
+            labels = {one: evidence.used.get(one, 0.0) for one in pool}
+        self._kept.append(keep(served, gains, labels))
+
+    def result(self) -> Outcome:
+        """Return the figures, with those of the model that the bench trains itself."""
+        self._outcome.ndcg[COLD_LINEAR] = learned(self._kept)
+        if self._run.keep:
+            self._outcome.kept = self._kept
+        return self._outcome
 
 
 def recorded(memory: Memory, key: str) -> list[Candidate]:
-    """The candidates of a session with every number as it was served."""
+    """Return the candidates of a session with every number as it was served."""
     store = memory._services.store
     return [one.candidate for one in store.session_memories(memory.scope.user, key)]
 
 
-def by_rank(served: Sequence[Candidate], rank: Callable[[Candidate], int | None]) -> list[str]:
-    """The order of one ranking alone."""
-    ranked = [one for one in served if rank(one) is not None]
-    return [one.memory_id for one in sorted(ranked, key=lambda one: rank(one) or 0)]
-
-
-def _kept(
-    served: Sequence[Candidate], gains: Mapping[str, float], told: Mapping[str, float]
-) -> Kept:
-    best = np.sort(list(gains.values()) or [0.0])[::-1][:DEPTH]
-    return Kept(
-        features=np.array([one.features for one in served]).reshape(len(served), len(FEATURES)),
-        baseline_ranks=np.array([one.baseline_rank or 0 for one in served], np.int64),
-        gains=np.array([gains.get(one.memory_id, 0.0) for one in served]),
-        told=np.array([told.get(one.memory_id, 0.0) for one in served]),
-        ideal=float((best / np.log2(np.arange(len(best)) + 2.0)).sum()),
-    )
-
-
-def alternatives(served: Sequence[Candidate]) -> dict[str, list[str]]:
-    """What other rules make of the same candidates, computed from the numbers on record."""
-    ids = [one.memory_id for one in served]
-    if any(one.feature_version != FEATURE_VERSION for one in served):
-        raise RuntimeError("the features on record are of another version")
-    table = np.array([one.features for one in served]).reshape(len(served), len(FEATURES))
-    column = dict(zip(FEATURES, table.T, strict=True))
-    rules: dict[str, Callable[[Mapping[str, Floats]], Floats]] = {
-        "seed feed": lambda known: seed_composite(known, scores.SourceWeights()),
-        SEED_FUSION: lambda known: _seed_fusion(known, ids),
-        "importance x recency": lambda known: known["effective"],
-        "hybrid text": _hybrid,
-        "hand-made mix": _mix,
-    }
-    return {
-        name: [ids[at] for at in scores.descending(rule(column), ids)]
-        for name, rule in rules.items()
-    }
-
-
-def _seed_fusion(known: Mapping[str, Floats], ids: Sequence[str]) -> Floats:
-    """Seed 001's own: importance by recency fused with the cosine, both alike."""
-    return fuse.fuse(known["effective"], known["cosine"], ids, 0.5).scores
-
-
-def _hybrid(known: Mapping[str, Floats]) -> Floats:
-    return 0.7 * np.maximum(known["cosine"], 0.0) + 0.3 * known["text"]
-
-
-def _mix(known: Mapping[str, Floats]) -> Floats:
-    """The best rule made by hand without the composite's five weights."""
-    return _hybrid(known) + 0.3 * known["association"] + 0.2 * known["frecency"]
+def recorded_labels(memory: Memory, key: str) -> dict[str, float]:
+    """Return by memory id the labels that the library made; a candidate may have none."""
+    found = memory._services.store.session_memories(memory.scope.user, key)
+    return {one.memory_id: one.label for one in found if one.label is not None}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 from bench.calibrate import verdict
 from bench.calibrate_data import CONFIDENCES, Collection, Note, Question
 from bench.calibrate_rule import Sweep, Table, candidate, decide
-from bench.calibrate_score import DERIVED, FLOOR, Drafts, figures, measure
+from bench.calibrate_score import DERIVED, FLOOR, HALF_LIFE, Drafts, figures, measure
 from bench.calibrate_streams import table, with_half_life
-from bench.streams_replay import Kept
+from bench.streams_kept import Kept
 
 from eval_kit import NAMED
 from tenure.rank import scores
@@ -107,6 +107,22 @@ def test_a_weight_that_buries_the_answers_is_found() -> None:
     assert "quiet" not in drafts[FLOOR.name]["own, recall"].table().measures
 
 
+def test_a_longer_half_life_lets_an_old_answer_begin_a_session() -> None:
+    asked_at = AT + timedelta(days=40)
+    notes = [
+        Note("old", "The boat Otter is red", "s1", "0", "user_stated", AT),
+        Note(
+            "new", "The boat Otter is wet", "s2", "0", "user_stated", asked_at - timedelta(hours=1)
+        ),
+    ]
+    asked = Question("is the boat Otter red?", frozenset({"old"}), frozenset(), asked_at, True)
+    drafts: Drafts = {}
+    measure(drafts, Collection("own", notes, [asked], []), [HALF_LIFE])
+    table = drafts[HALF_LIFE.name]["own, start"].table()
+    found = table.values[:, 0, table.measures.index("mrr")]
+    assert found[0] == 0.5 and found[-1] == 1.0
+
+
 def test_the_figures_of_a_ranking() -> None:
     found = figures(["x", "x", "y", "a"], frozenset({"a"}))
     assert found[:2] == [1.0, pytest.approx(1 / 3)]
@@ -134,7 +150,8 @@ def recorded(trust: float) -> Kept:
     }
     columns = [known.get(name, np.zeros(2)) for name in FEATURES]
     rows = np.array([0, 1])
-    return Kept(np.stack(columns, axis=1), rows, np.array([2.0, 0.0]), np.zeros(2), 2.0)
+    gains, shown = np.array([2.0, 0.0]), np.ones(2, np.bool_)
+    return Kept(np.stack(columns, axis=1), rows, gains, np.zeros(2), 2.0, shown)
 
 
 def test_a_longer_half_life_lets_what_helped_long_ago_come_first() -> None:

@@ -35,7 +35,7 @@ from bench.judge_cases import (
     coding_turns,
     question_cases,
 )
-from bench.streams_data import StreamMemory, StreamSession, Version
+from bench.streams_types import StreamMemory, StreamSession, Version
 
 from bench import judge_cases
 from tenure.types import Exhibit, Turn, Verdict

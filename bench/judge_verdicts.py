@@ -1,0 +1,77 @@
+"""Put cases before the judge, and read its verdicts as chances and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bench.judge_cases import Case, Reading
+from bench.judge_figures import Flags, Floats, Judged
+from bench.judge_fit import Names, Sample, Weights, chances_by_name, weights_names
+from tenure.flow.judging import JUDGE_MIN_CHARS
+from tenure.ports.judge import RulesJudge
+from tenure.text import evidence
+from tenure.text.judging import NO_TRACE_CHANCE, STRONG_CHANCE, USEFUL
+from tenure.text.transcript import as_text
+from tenure.types import Exhibit
+
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One judged session with the signals behind the chances."""
+
+    judged: Judged
+    signals: Floats
+    # By candidate the name of the weights that the judge uses for it.
+    names: Names
+    shown: Flags
+
+    def sample(self, name: str) -> Sample:
+        """Return the candidates that have the weights of a name."""
+        rows = self.names == name
+        return Sample(self.signals[rows], self.judged.helped[rows])
+
+    def rejudged(self, weights: dict[str, Weights]) -> Judged:
+        """Return the session under other weights, without what the user corrected in it."""
+        chances = chances_by_name(self.signals, self.names, weights)
+        is_clear = (chances >= STRONG_CHANCE) | (chances <= NO_TRACE_CHANCE)
+        labels = np.where(self.shown | is_clear, chances, np.nan)
+        likely = labels[np.isfinite(labels) & (labels >= USEFUL)]
+        confidence = float(likely.mean()) if len(likely) else 0.0
+        return replace(self.judged, chances=chances, labels=labels, confidence=confidence)
+
+
+def judge_case(case: Case) -> Trace:
+    """Judge one case as the library does."""
+    reading = case.read()
+    docket = evidence.open_docket(case.exhibits)
+    signals = evidence.signals(docket, reading.digest)
+    chances = evidence.chances(docket, reading.digest)
+    names = weights_names(docket, reading.digest)
+    if not np.allclose(chances, chances_by_name(signals, names), atol=_CLOSE):
+        raise RuntimeError("the judge chooses its weights in another way than bench.judge_fit")
+    labels, confidence = verdict(reading, case.exhibits)
+    judged = Judged(case.stream, case.helped, chances, labels, confidence)
+    return Trace(judged, signals, names, docket.shown)
+
+
+def verdict(reading: Reading, exhibits: tuple[Exhibit, ...]) -> tuple[Floats, float]:
+    """Return the labels that the library takes from its judge, and the judge's confidence."""
+    length = max(len(as_text(reading.told)), reading.digest.char_count)
+    if length < JUDGE_MIN_CHARS:
+        # So short a session is not judged.
+        return np.full(len(exhibits), np.nan), 0.0
+    found = RulesJudge().judge(reading.told, exhibits, reading.digest)
+    labels = [np.nan if score is None else score for score in found.relevance]
+    return np.array(labels, np.float64), found.confidence
+
+
+def joined(traces: Iterable[Trace], name: str) -> Sample:
+    """Return the candidates of many sessions that have the weights of a name."""
+    samples = [trace.sample(name) for trace in traces]
+    signals = np.concatenate([one.signals for one in samples])
+    return Sample(signals, np.concatenate([one.helped for one in samples]))
