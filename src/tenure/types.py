@@ -253,6 +253,8 @@ class Turn:
 
     role: Role
     text: str
+    # Files that a call names in its path arguments.
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -430,6 +430,19 @@ class Learning:
 
     # -- purge ----------------------------------------------------------------------------
 
+    def test_a_purge_drops_the_digests_that_may_hold_its_words(self, shelf: Shelf) -> None:
+        for user in (USER, "ann"):
+            insert(shelf.store, *(record(n, user=user) for n in (1, 2, 3)))
+            for key, candidates in (("shown", (1, 2)), ("considered", (2, 1)), ("other", (2, 3))):
+                begin(shelf.store, *candidates, key=key, user=user)
+                shelf.store.write(lambda t, k=key, u=user: t.put_digest(u, k, b"digest"))
+            shelf.store.write(lambda t, u=user: t.put_injection(u, "shown", injection(1, 1)))
+        shelf.store.write(lambda t: t.purge(USER, memory_id(1)))
+        for store in shelf.before_and_after_reopening():
+            keys = ("shown", "considered", "other")
+            assert [key for key in keys if store.digest(USER, key)] == ["other"]
+            assert [key for key in keys if store.digest("ann", key)] == list(keys)
+
     def test_a_purge_takes_candidates_ratings_uses_and_events_along(self, shelf: Shelf) -> None:
         for user in (USER, "ann"):
             insert(shelf.store, record(1, user=user), record(2, user=user))

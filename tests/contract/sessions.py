@@ -92,6 +92,7 @@ VERBS: dict[str, Callable[[Transaction, str], object]] = {
     "restore_context": lambda t, key: t.restore_context(USER, key, [memory_id(1)]),
     "clear_context": lambda t, key: t.clear_context(USER, key),
     "put_transcript": lambda t, key: t.put_transcript(USER, key, [Turn("user", "hi")]),
+    "put_digest": lambda t, key: t.put_digest(USER, key, b"\x00digest"),
     "put_used": lambda t, key: t.put_used(USER, key, {memory_id(1): 1.0}),
     "put_verdict": lambda t, key: t.put_verdict(
         USER, key, verdict(), [Judged(memory_id(1), 0.9, True)]
@@ -158,7 +159,7 @@ class Sessions:
         assert store.sessions(USER, 9) == []
 
     def test_what_was_never_started_has_no_answers(self, store: Store) -> None:
-        for ask in (store.session, store.transcript, store.used):
+        for ask in (store.session, store.transcript, store.digest, store.used):
             with pytest.raises(NotFound, match="session-start"):
                 ask(USER, KEY)
         for listing in (store.session_memories, store.shown, store.injections, store.ratings):
@@ -188,6 +189,7 @@ class Sessions:
             store.injections(user, KEY),
             store.ratings(user, KEY),
             store.transcript(user, KEY),
+            store.digest(user, KEY),
             store.used(user, KEY),
             store.session_score(user, KEY),
             store.session_totals(user),
@@ -482,6 +484,20 @@ class Sessions:
         store.write(lambda t: t.put_used(USER, KEY, {memory_id(1): -0.25}))
         assert store.transcript(USER, KEY) == turns[:1]
         assert store.used(USER, KEY) == {memory_id(1): -0.25}
+
+    def test_a_digest_is_kept_byte_for_byte_and_replaced_by_the_next(self, shelf: Shelf) -> None:
+        data = bytes(range(256)) * 400
+        begin(shelf.store)
+        assert shelf.store.digest(USER, KEY) is None
+        shelf.store.write(lambda t: t.put_digest(USER, KEY, data))
+        for store in shelf.before_and_after_reopening():
+            assert store.digest(USER, KEY) == data
+        # What else is written about the session leaves it alone.
+        store.write(lambda t: t.put_transcript(USER, KEY, [Turn("user", "hi")]))
+        store.write(lambda t: t.update_session(session(state="ended", ended_at=NOW)))
+        assert store.digest(USER, KEY) == data
+        store.write(lambda t: t.put_digest(USER, KEY, b""))
+        assert store.digest(USER, KEY) == b""
 
     def test_a_verdict_replaces_the_one_before_it(self, shelf: Shelf) -> None:
         begin(shelf.store, 1, 2)

@@ -13,6 +13,7 @@ import pytest
 from contract.access import Access
 from contract.care import Care
 from contract.carrying import Carrying
+from contract.comparisons import Comparisons
 from contract.consent import Consents
 from contract.embedders import Embedders
 from contract.entities import Entities
@@ -45,6 +46,7 @@ class StoreContract(
     Jobs,
     Sessions,
     Learning,
+    Comparisons,
     Feedback,
     Rules,
     Upkeep,

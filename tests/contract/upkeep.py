@@ -201,6 +201,20 @@ class Upkeep:
         assert store.session("default", "done").state == "ended"
         assert store.transcript("eve", "theirs")
 
+    def test_a_digest_goes_with_the_transcript_and_alone(self, store: Store) -> None:
+        for key in ("both", "alone", "waiting"):
+            begin(store, key=key, state="ended", ended_at=NOW)
+            store.write(lambda t, k=key: t.put_digest("default", k, b"digest"))
+        begin(store, key="open")
+        store.write(lambda t: t.put_digest("default", "open", b"digest"))
+        store.write(lambda t: t.put_transcript("default", "both", [Turn("user", "said")]))
+        store.write(lambda t: t.put_job("default", "finish-session", "waiting", NOW))
+        assert store.expirable("default", "transcripts", LATER) == 2
+        assert [expire(store, "transcripts"), expire(store, "transcripts")] == [2, 0]
+        keys = ("both", "alone", "waiting", "open")
+        assert [key for key in keys if store.digest("default", key)] == ["waiting", "open"]
+        assert store.transcript("default", "both") == ()
+
     def test_a_session_that_goes_on_keeps_its_timeline(self, store: Store) -> None:
         begin(store, key="open")
         begin(store, key="over", state="ended", ended_at=NOW)

@@ -115,11 +115,12 @@ def examine(store: SqliteStore, key: str, jobs: Counter[str]) -> None:
     """A session's record agrees with itself in every number."""
     record = store.session("default", key)
     rows = store.session_memories("default", key)
-    events = Counter(one.name for one in store.events("default", session_key=key))
-    (prefilter,) = [
-        one for one in store.events("default", session_key=key) if one.name == "predictor.prefilter"
-    ]
-    assert len(rows) >= prefilter.details["candidates"] > 0
+    logged = store.events("default", session_key=key)
+    events = Counter(one.name for one in logged)
+    # A session that began without a context is ranked again by its first prompt.
+    rankings = [one.details for one in logged if one.name == "predictor.prefilter"]
+    assert len(rankings) == 1 + sum(bool(one.details.get("reranked")) for one in logged)
+    assert all(len(rows) >= one["candidates"] > 0 for one in rankings)
     assert sorted(one.candidate.rank for one in rows if one.candidate.rank) == list(
         range(1, sum(one.candidate.rank > 0 for one in rows) + 1)
     )
@@ -143,6 +144,7 @@ def examine(store: SqliteStore, key: str, jobs: Counter[str]) -> None:
     assert events["session.end"] == is_over
     assert (record.ended_at is not None) == is_over
     assert bool(store.transcript("default", key)) == is_over
+    assert bool(store.digest("default", key)) == is_over
     assert jobs[key] == is_over
     is_labelled = any(one.label is not None for one in rows)
     assert is_labelled == (record.state == "finished") == events["session.learned"]

@@ -320,7 +320,10 @@ def test_long_texts_and_large_models_come_over(database: Place, tmp_path: Path) 
     for version in (1, 2, 12):
         models.put("anna", version, bytes([version]) * 600_000)
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("UPDATE sessions SET transcript = ?", ("long ☃ " * 60_000,))
+        raw.execute(
+            "UPDATE sessions SET transcript = ?, digest = ?",
+            ("long ☃ " * 60_000, bytes(range(256)) * 600),
+        )
     assert moved(first, database).is_equal
     assert moved(database, last).is_equal
     assert all_rows(last, "anna") == all_rows(first, "anna")

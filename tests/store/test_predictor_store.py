@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from contract.builders import EMBEDDER, NOW, indexed, insert, memory_id, record, unit
+from contract.comparisons import EXCLUDED, comparison, put
 from contract.sessions import KEY, USER, begin, candidate, session, verdict
 from contract.shelf import Shelf
 from tenure.errors import NotFound, TenureError
@@ -40,58 +41,6 @@ def shelf(tmp_path: Path) -> Any:
     held = Shelf(tmp_path, lambda folder: SqliteStore(folder / "tenure.db"))
     yield held
     held.store.close()
-
-
-def comparison(key: str = KEY, **values: Any) -> Comparison:
-    """A comparison that the predictor won."""
-    usual: dict[str, Any] = {
-        "session_key": key,
-        "at": NOW,
-        "project": "shop",
-        "scorer": "features",
-        "model_version": 3,
-        "predictor_ndcg": 0.75,
-        "baseline_ndcg": 0.5,
-        "predictor_won": 1.0,
-        "scorer_confidence": 0.9,
-        "reason": None,
-        "ema_updated": True,
-        "success_rate": 0.55,
-        "alpha": 0.8,
-        "predictor_top_ids": (memory_id(1), memory_id(2)),
-        "baseline_top_ids": (memory_id(2), memory_id(1)),
-        "relevance_scores": {memory_id(1): 1.0, memory_id(2): -0.25},
-        "fts_overlap_score": 0.5,
-        "replay_ndcg": tuple(n / 10 for n in range(len(ALPHAS))),
-        "replay_log_rank": tuple(-n / 10 for n in range(len(ALPHAS))),
-    }
-    return Comparison(**{**usual, **values})
-
-
-EXCLUDED: Mapping[str, Any] = {
-    "predictor_won": None,
-    "predictor_ndcg": None,
-    "baseline_ndcg": None,
-    "reason": "nothing helped",
-    "ema_updated": False,
-    "fts_overlap_score": None,
-    "scorer": None,
-    "model_version": None,
-    "project": None,
-    "replay_ndcg": (),
-    "replay_log_rank": (),
-}
-
-
-def put(store: SqliteStore, *made: Comparison, user: str = USER) -> None:
-    """Stores comparisons, opening the sessions they are about."""
-
-    def work(transaction: Transaction) -> None:
-        for one in made:
-            transaction.open_session(session(one.session_key, user))
-            transaction.put_comparison(user, one)
-
-    store.write(work)
 
 
 def bare(found: Comparison | None) -> Comparison:
@@ -171,7 +120,7 @@ def test_a_comparison_is_replaced_and_not_doubled(store: SqliteStore) -> None:
     assert found.number == before.number
     assert len(store.comparisons(USER, ComparisonQuery())) == 1
     assert len(store.record(USER, "features", 9).ndcg) == 1
-    assert store.slices(USER, 9) == [Slice("shop", 1, 0.0)]
+    assert store.slices(USER, 9) == [Slice("shop", 1, 0.45)]
 
 
 def test_every_filter_finds_what_it_asks_for(store: SqliteStore) -> None:
@@ -237,22 +186,6 @@ def test_the_record_holds_the_latest_that_count_oldest_first(store: SqliteStore)
 def test_kinds_of_scorers_are_not_mixed(store: SqliteStore) -> None:
     put(store, *(comparison(f"s{n}", scorer=kind) for n, kind in enumerate(("a", "b", "a"))))
     assert [len(store.record(USER, kind, 9).ndcg) for kind in ("a", "b", "c")] == [2, 1, 0]
-
-
-def test_projects_are_told_apart_the_largest_first(store: SqliteStore) -> None:
-    made = [("shop", 1.0), ("shop", 0.5), ("shop", 0.0), ("den", 1.0), (None, 0.0), (None, 1.0)]
-    put(
-        store,
-        *(
-            comparison(f"s{n}", project=name, predictor_won=won)
-            for n, (name, won) in enumerate(made)
-        ),
-        comparison("out", **{**EXCLUDED, "project": "den"}),
-    )
-    found = [Slice("shop", 3, 0.5), Slice(None, 2, 0.5), Slice("den", 1, 1.0)]
-    assert store.slices(USER, 9) == found
-    assert store.slices(USER, 1) == found[:1]
-    assert store.slices(OTHER, 9) == []
 
 
 # -- trainings --------------------------------------------------------------------------------

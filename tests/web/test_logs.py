@@ -12,7 +12,6 @@ import pytest
 
 from tenure.web import logs
 from tenure.web.logs import Log
-from tenure.web.serve import _log_event
 
 
 def lines(file: Path) -> list[dict[str, object]]:
@@ -82,15 +81,3 @@ def test_a_log_that_cannot_be_written_is_silent(
     log.info("a", "b")
     log.close()
     assert capsys.readouterr() == ("", "")
-
-
-def test_turns_in_a_predictors_life_are_for_everybody_and_its_steps_for_who_looks(
-    tmp_path: Path,
-) -> None:
-    log = Log(tmp_path / "daemon.log", "debug")
-    for name in ("predictor.compare", "predictor.train", "predictor.fallback", "predictor.score"):
-        _log_event(log, "predictor", name, {"model_version": 3})
-    log.close()
-    found = [json.loads(line) for line in (tmp_path / "daemon.log").read_text().splitlines()]
-    assert [line["level"] for line in found] == ["debug", "info", "info", "debug"]
-    assert {line["category"] for line in found} == {"predictor"}

@@ -293,6 +293,14 @@ def test_every_line_of_the_metrics_parses_and_counts_up(daemon: Served) -> None:
     assert "evil" not in str(after)
 
 
+def test_an_unknown_stage_is_refused_with_the_known_ones(daemon: Served) -> None:
+    for stage in ("predictor", "predictor_crash", "job", "feedback", "http"):
+        assert daemon.ask("GET", f"/api/analytics/errors?stage={stage}").status == 200
+    refused = daemon.ask("GET", "/api/analytics/errors?stage=predicto")
+    assert (refused.status, refused.json["detail"]) == (422, "unknown stage: 'predicto'")
+    assert "predictor, predictor_crash" in refused.json["hint"]
+
+
 def test_what_could_not_be_recorded_is_in_the_figures(serve: Serve) -> None:
     served = serve()
     assert served.ask("GET", "/api/stats").status == 200
@@ -303,6 +311,6 @@ def test_what_could_not_be_recorded_is_in_the_figures(serve: Serve) -> None:
     assert [(one["stage"], one["code"]) for one in errors] == [("session_record", "storage")]
     labels = 'stage="session_record",code="storage"'
     assert metrics(served)["tenure_errors_total", labels] == 1
-    assert served.ask("GET", "/api/analytics/errors?stage=other").json["results"] == []
+    assert served.ask("GET", "/api/analytics/errors?stage=predictor").json["results"] == []
     operations = served.ask("GET", "/api/analytics/latency").json["results"]
     assert next(one["count"] for one in operations if one["id"] == "session_start") >= 1

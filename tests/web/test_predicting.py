@@ -116,6 +116,25 @@ def test_one_session_is_compared_and_audited(daemon: Served, keys: list[str]) ->
     assert "not compared yet" in told["detail"]
 
 
+def test_the_log_has_the_numbers_of_every_session(daemon: Served, keys: list[str]) -> None:
+    reply = daemon.ask("GET", "/api/logs?category=predictor&level=info&limit=1000")
+    found: dict[str, Any] = {
+        one["event"]: one["details"]
+        for one in reply.json["results"]
+        if one["details"].get("session_key") == keys[0]
+    }
+    steps = ("prefilter", "diversity", "score", "compare", "fts_overlap", "ema_update")
+    assert {f"predictor.{name}" for name in steps} <= set(found)
+    compared = get(daemon, f"comparisons/{quote(keys[0], safe='')}")
+    score = found["predictor.score"]
+    assert score["top_pick"] == compared["predictor_top_ids"][0]
+    assert score["latency_ms"] > 0.0
+    assert score["alpha"] == 1.0
+    assert found["predictor.compare"]["margin"] == compared["margin"]
+    winner = {1: "predictor", 0.5: "tie", 0: "baseline"}[compared["predictor_won"]]
+    assert found["predictor.compare"]["winner"] == winner
+
+
 def test_drift_and_trainings_begin_empty(daemon: Served, keys: list[str]) -> None:
     told = get(daemon, "drift")
     assert (told["drift_resets"], told["is_drifting"]) == (0, False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from web_types import Processes, Served
 
 from tenure.errors import InputError
+from tenure.text.digest import decode_digest
 from tenure.web.transcripts import HARNESS_FOLDERS, TAIL_LIMIT_BYTES, read_file
 
 KEPT = ".claude/projects/-home-anna-shop"
@@ -52,6 +55,21 @@ def test_the_messages_are_unwrapped(folder: Path, tmp_path: Path) -> None:
     )
     assert said(file, tmp_path) == ["hello", "hi", "codex", "plain"]
     assert said(f"~/{KEPT}/s.jsonl", tmp_path) == ["hello", "hi", "codex", "plain"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        line("user", "hello"),
+        json.dumps({"messages": [{"role": "user", "content": "hello"}]}, indent=1),
+    ],
+)
+def test_a_byte_order_mark_before_the_first_line_is_skipped(
+    folder: Path, tmp_path: Path, text: str
+) -> None:
+    file = folder / "s.jsonl"
+    file.write_text(text, "utf-8-sig")
+    assert said(file, tmp_path) == ["hello"]
 
 
 @pytest.mark.parametrize("known", HARNESS_FOLDERS)
@@ -270,3 +288,25 @@ def test_a_path_is_only_followed_for_the_owners_socket(anna: Served, home: Path)
     told = [{"role": "user", "text": "x"}]
     assert hook(anna, "session-end", "tcp", tcp=True, transcript_path=path, transcript=told)
     assert anna.ask("GET", "/api/sessions/tcp").json["state"] != "open"
+
+
+def test_the_end_reads_the_whole_file(anna: Served, home: Path) -> None:
+    anna.ask("POST", "/api/memories", {"content": "The billing service is called pelican"})
+    path = home / KEPT / "whole.jsonl"
+    hook(anna, "session-start", "whole", context="billing service")
+    given = {"file_path": "src/billing.py", "new_string": "connect('pelican')"}
+    call = {"type": "tool_use", "id": "t", "name": "Edit", "input": given}
+    begin = {"type": "assistant", "message": {"role": "assistant", "content": [call]}}
+    filler = line("assistant", "Nothing of interest. " * 100)
+    lines = [json.dumps(begin) + "\n", '{"broken\n', *[filler] * (3 * TAIL_LIMIT_BYTES // 2_000)]
+    path.write_text("".join(lines))
+    assert path.stat().st_size > 2 * TAIL_LIMIT_BYTES
+    assert hook(anna, "session-end", "whole", transcript_path=str(path))["queued"] is True
+    counters = anna.ask("GET", "/metrics").content.decode()
+    assert 'tenure_events_total{name="hooks.transcript_lines_skipped"} 1' in counters
+    with contextlib.closing(sqlite3.connect(home / "data" / "tenure.db")) as raw:
+        (data,) = raw.execute("SELECT digest FROM sessions WHERE key = 'whole'").fetchone()
+    digest = decode_digest(data)
+    assert digest.turns[0].edited == ("src/billing.py",)
+    assert ("edit", ("pelican",)) in [(act, terms[-1:]) for act, terms in digest.turns[0].pieces]
+    assert digest.char_count > 2 * TAIL_LIMIT_BYTES

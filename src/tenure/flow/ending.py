@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tenure.errors import InputError, NotFound
 from tenure.flow import extraction, ratings
+from tenure.flow.intake import finished_digest, open_intake
 from tenure.flow.pipeline import Stopwatch
 from tenure.flow.services import Services
 from tenure.flow.telling import tell
 from tenure.store.base import Transaction
 from tenure.store.sessions import Event, SessionRecord
-from tenure.text.transcript import (
-    TRANSCRIPT_LIMIT_CHARS,
-    as_text,
-    read_turns,
-    redacted,
-    shorten,
-    stripped,
-)
+from tenure.text.digest import encode_digest
+from tenure.text.trailer import Trailer
+from tenure.text.transcript import as_text, iter_turns, read_turns
 from tenure.types import Turn
 
 SUMMARY_LIMIT_CHARS = 1_000
 USED_LIMIT_COUNT = 10_000
 # For so long a session is left to the one who ended it and learns from it at once.
 LEARN_GRACE = timedelta(seconds=10)
-# Of a transcript, so much is looked through for secrets: well beyond what is kept of it.
-_READ_LIMIT_CHARS = 8 * TRANSCRIPT_LIMIT_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,7 @@ class EndRequest:
 
     key: str
     user: str
-    # A list of turns, or one text.
+    # A list of turns, one text, or an iterator over turns, which is never held in memory.
     transcript: object = None
     # By memory id how much it helped, from a program that knows.
     used: Mapping[str, float] | None = None
@@ -64,12 +58,15 @@ def end(services: Services, request: EndRequest) -> Ended:
         return Ended(_job(session), False, ratings.RatingsTaken())
     watch = Stopwatch(services.world)
     with watch.stage("transcript"):
-        raw = read_turns(request.transcript) if request.transcript is not None else ()
-        told = _kept(raw)
+        used = checked_used(services, session, request.used)
+        intake = open_intake(services, session)
+        intake.read(_turns(request))
+        told = intake.kept()
         prompt_count = sum(turn.role == "user" for turn in told)
         is_worth_reading = extraction.is_due(services, told)
-        used = checked_used(services, session, request.used)
-        found = _late_ratings(services, session, request, raw)
+        found = _late_ratings(services, session, request, tuple(intake.trailers))
+        digest = finished_digest(services, session, intake)
+        digest_data = None if digest is None else encode_digest(digest)
     now = services.world.now()
     event = _event(session, now, told, request.request_id)
 
@@ -82,6 +79,8 @@ def end(services: Services, request: EndRequest) -> Ended:
         ratings.put(transaction, session, found)
         if told:
             transaction.put_transcript(session.user, session.key, told)
+        if digest_data is not None:
+            transaction.put_digest(session.user, session.key, digest_data)
         if used is not None:
             transaction.put_used(session.user, session.key, used)
         _queue(transaction, session, now + LEARN_GRACE if request.learns_at_once else now)
@@ -101,26 +100,18 @@ def end(services: Services, request: EndRequest) -> Ended:
     return Ended(_job(session), is_queued, found if is_queued else ratings.RatingsTaken())
 
 
-def _kept(raw: Sequence[Turn]) -> tuple[Turn, ...]:
-    """What is stored of a transcript: its end, and earlier turns that say something to be kept."""
-    end = shorten(_clean(raw))
-    if len(end) >= len(raw):
-        return end
-    earlier = extraction.earlier_words(_clean([turn for turn in raw if turn.role == "user"]), end)
-    if not earlier:
-        return end
-    return (*earlier, *shorten(end, TRANSCRIPT_LIMIT_CHARS - len(as_text(earlier)) - 1))
-
-
-def _clean(turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    return redacted(stripped(shorten(turns, _READ_LIMIT_CHARS)))
+def _turns(request: EndRequest) -> Iterable[Turn]:
+    transcript = request.transcript
+    if isinstance(transcript, Iterator):
+        return iter_turns(transcript)
+    return () if transcript is None else read_turns(transcript)
 
 
 def compact(services: Services, request: EndRequest) -> ratings.RatingsTaken:
     """The agent is about to forget what it was shown: late ratings first, then a clean slate."""
     session = services.store.session(request.user, request.key)
-    raw = read_turns(request.transcript) if request.transcript is not None else ()
-    found = _late_ratings(services, session, request, raw)
+    trailers = tuple(filter(None, map(ratings.coded_trailer, _turns(request))))
+    found = _late_ratings(services, session, request, trailers)
 
     def work(transaction: Transaction) -> None:
         ratings.put(transaction, session, found)
@@ -157,13 +148,13 @@ def _known_id(services: Services, session: SessionRecord, name: object) -> str:
 
 
 def _late_ratings(
-    services: Services, session: SessionRecord, request: EndRequest, raw: Sequence[Turn]
+    services: Services, session: SessionRecord, request: EndRequest, trailers: Sequence[Trailer]
 ) -> ratings.RatingsTaken:
     ballot = ratings.Ballot(services, session)
     return (
         ballot.from_reply(request.last_reply, "trailer")
         + ballot.from_mapping(request.feedback, "field")
-        + ballot.from_transcript(raw)
+        + ballot.from_trailers(trailers)
     )
 
 

@@ -84,11 +84,13 @@ class Ballot:
 
     def from_transcript(self, turns: Sequence[Turn]) -> RatingsTaken:
         """What the roads before this one may have missed; a trailer without a code counts not."""
+        return self.from_trailers([one for turn in turns if (one := coded_trailer(turn))])
+
+    def from_trailers(self, trailers: Sequence[Trailer]) -> RatingsTaken:
+        """Return the ratings of a transcript's trailers that no stronger channel has delivered."""
         found = RatingsTaken()
-        for turn in turns:
-            trailer = read_trailer(turn.text) if turn.role == "assistant" else None
-            if trailer is not None and trailer.code is not None:
-                found += self.from_trailer(trailer, "transcript")
+        for trailer in trailers:
+            found += self.from_trailer(trailer, "transcript")
         return self._unheard(found) if found.taken else found
 
     def _unheard(self, found: RatingsTaken) -> RatingsTaken:
@@ -132,6 +134,12 @@ class Ballot:
             return None
         fitting = [memory_id for memory_id in self._ids if memory_id.startswith(name.lower())]
         return fitting[0] if len(fitting) == 1 else None
+
+
+def coded_trailer(turn: Turn) -> Trailer | None:
+    """Return the trailer of an agent's reply if it names the code of an injection."""
+    trailer = read_trailer(turn.text) if turn.role == "assistant" else None
+    return trailer if trailer is not None and trailer.code is not None else None
 
 
 def put(transaction: Transaction, session: SessionRecord, ratings: RatingsTaken) -> None:

@@ -50,7 +50,7 @@ class Gathered:
 
 
 class Trait(NamedTuple):
-    """What ranking needs to know of a memory, without its text; moments are days of the epoch."""
+    """What ranking needs to know of a memory; moments are days of the epoch."""
 
     id: str
     kind: str
@@ -60,5 +60,7 @@ class Trait(NamedTuple):
     # When it began to hold: `valid_from` or, without one, its creation.
     since_days: float
     created_days: float
+    # The beginning of its text, which its title is read from.
+    opening: str
     access_count: int
     usefulness: float

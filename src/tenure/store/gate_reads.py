@@ -29,6 +29,8 @@ class ShownMemory:
     """
 
     label: float | None
+    # Whether it is among the uses of its session, which `memories_used` counts, too.
+    has_helped: bool
     origins: tuple[str, ...]
     features: tuple[float, ...]
     feature_version: int

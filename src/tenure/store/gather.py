@@ -15,11 +15,13 @@ from tenure.store.reads import as_json
 from tenure.store.search import EPOCH_JULIAN_DAY, Ground, both_legs, numbers, united
 from tenure.store.sql import Connection
 from tenure.store.view import View, top
+from tenure.text.title import OPENING_CHARS
 
 # What a memory is, without what may change while it stays the same. The plus keeps SQLite from
 # walking through all of a user's memories.
 _LASTING = """SELECT m.row, m.valid_until, m.id, m.kind, s.project, m.importance, m.pinned,
-        julianday(coalesce(m.valid_from, m.created_at)) - :epoch, julianday(m.created_at) - :epoch
+        julianday(coalesce(m.valid_from, m.created_at)) - :epoch, julianday(m.created_at) - :epoch,
+        substr(m.content, 1, :opening)
     FROM memories m JOIN scopes s ON s.scope = m.scope
     WHERE m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user
         AND m.trust = 'trusted' AND m.deleted_at IS NULL AND m.superseded_by IS NULL"""
@@ -79,7 +81,7 @@ def _rows_of(connection: Connection, view: View, user: str, ids: Sequence[str]) 
 
 
 class Traits:
-    """What ranking needs of one user's memories, without its text.
+    """What ranking needs of one user's memories.
 
     What lasts is remembered until the memory is changed; what use makes of a memory is always
     asked for. Not for several threads at once.
@@ -126,5 +128,6 @@ class Traits:
     def _learn(self, connection: Connection, rows: Sequence[int]) -> None:
         if rows:
             values = {"user": self._user, "rows": as_json(rows), "epoch": EPOCH_JULIAN_DAY}
+            values["opening"] = OPENING_CHARS
             for row, until, *told in connection.execute(_LASTING, values):
                 self._lasting[row] = (until, tuple(told))

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tenure.rank.influence import Margins
+from tenure.rank.influence import TIE, Margins
 
 Winner = Literal["predictor", "baseline", "tie"]
 
@@ -52,6 +52,15 @@ class Comparison:
         if self.predictor_ndcg is None or self.baseline_ndcg is None:
             return None
         return self.predictor_ndcg - self.baseline_ndcg
+
+    @property
+    def winner(self) -> Winner | None:
+        """The better order; None when the comparison does not count."""
+        if self.predictor_won is None:
+            return None
+        if self.predictor_won == TIE:
+            return "tie"
+        return "predictor" if self.predictor_won > TIE else "baseline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +117,7 @@ class Slice:
 
     project: str | None
     session_count: int
+    # A moving average over the project's own comparisons, as the overall success rate is.
     success_rate: float
 
 
@@ -192,7 +202,7 @@ class PredictorReads(Protocol):
         """
 
     def slices(self, user: str, limit: int) -> list[Slice]:
-        """Success by project, those with the most sessions first."""
+        """Return the success rate of each project, those with the most sessions first."""
 
     def entity_slices(self, user: str, limit: int) -> list[EntitySlice]:
         """Success by entity that what helped was about, those with the most sessions first."""

@@ -33,6 +33,10 @@ _REFUSED = "SELECT id, content, quote FROM refusals WHERE user = :user"
 _TELLING_CHARS = 12
 # Labels, ratings and uses of a memory go with it.
 _SESSION_TABLES = ("session_memories", "rating_events", "uses", "predictor_calibration")
+# A digest holds words of every candidate; it cannot be told which of them are only this memory's.
+_FORGET_DIGESTS = """UPDATE sessions SET digest = NULL
+    WHERE user = :user AND digest IS NOT NULL AND EXISTS (SELECT 1 FROM session_memories c
+        WHERE c.session = sessions.session AND c.memory_id = :id)"""
 _FORGET_RELEVANCE = """UPDATE predictor_comparisons
     SET relevance_scores = json_remove(relevance_scores, '$."' || :id || '"') WHERE user = :user"""
 _FORGET_USED = """UPDATE sessions SET used = json_remove(used, '$."' || :id || '"')
@@ -55,6 +59,7 @@ def erase(connection: Connection, user: str, memory_id: str) -> None:
     for statement in (
         "UPDATE memory_history SET other = NULL, why = '' WHERE user = :user AND other_id = :id",
         "DELETE FROM memory_history WHERE user = :user AND memory_id = :id",
+        _FORGET_DIGESTS,
         *(
             f"DELETE FROM {table} WHERE memory_id = :id AND {_OF_USER}"  # noqa: S608 - ours
             for table in _SESSION_TABLES

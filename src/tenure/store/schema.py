@@ -332,6 +332,9 @@ _SESSIONS = (
     "CREATE INDEX spending_by_time ON spending (user, at)",
 )
 
+# The digest of a whole session, as `tenure.text.digest` encodes it.
+_DIGESTS = ("ALTER TABLE sessions ADD COLUMN digest BLOB",)
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "foundation", _FOUNDATION),
     Migration(2, "sessions", _SESSIONS),
@@ -339,4 +342,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(4, "feedback", (*FEEDBACK_STATEMENTS, *RULES_STATEMENTS)),
     Migration(5, "quality", QUALITY_STATEMENTS),
     Migration(6, "access", ACCESS_STATEMENTS),
+    Migration(7, "digests", _DIGESTS),
 )

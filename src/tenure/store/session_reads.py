@@ -145,19 +145,22 @@ class SqlSessionReads:
     def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
         return decode_turns(self._told(user, key, "transcript"))
 
+    def digest(self, user: str, key: str) -> bytes | None:
+        told = self._told(user, key, "digest")
+        return None if told is None else bytes(told)
+
     def used(self, user: str, key: str) -> dict[str, float] | None:
         told = self._told(user, key, "used")
         return None if told is None else dict(json.loads(told))
 
-    def _told(self, user: str, key: str, column: str) -> str | None:
+    def _told(self, user: str, key: str, column: str) -> Any:
         found = self._one(
             f"SELECT {column} FROM sessions WHERE user = ? AND key = ?",  # noqa: S608 - ours
             (user, key),
         )
         if found is None:
             raise no_session(key)
-        told: str | None = found[0]
-        return told
+        return found[0]
 
     def session_score(self, user: str, key: str) -> SessionScore | None:
         found = self._one(f"{SELECT_SCORE} WHERE {_OF_SESSION}", (user, key))

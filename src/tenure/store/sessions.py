@@ -207,6 +207,9 @@ class SessionVerbs(Protocol):
     def put_transcript(self, user: str, key: str, turns: Sequence[Turn]) -> None:
         """Stores how a session went."""
 
+    def put_digest(self, user: str, key: str, data: bytes) -> None:
+        """Store the encoded digest of a session in place of an earlier one."""
+
     def put_used(self, user: str, key: str, used: Mapping[str, float]) -> None:
         """Stores what a program knows to have helped."""
 
@@ -269,6 +272,9 @@ class SessionReads(Protocol):
 
     def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
         """How a session went; empty when it was not told."""
+
+    def digest(self, user: str, key: str) -> bytes | None:
+        """Return the encoded digest of a session; None if there is none."""
 
     def used(self, user: str, key: str) -> dict[str, float] | None:
         """What a program said to have helped; None when it said nothing."""

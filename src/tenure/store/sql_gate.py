@@ -32,8 +32,10 @@ _OUTCOMES = """SELECT substr(at, 1, 10) AS day,
     GROUP BY day, outcome ORDER BY day, outcome"""
 _LATEST = """SELECT session FROM sessions WHERE user = :user
     ORDER BY started_at DESC, session DESC LIMIT :limit"""
-_SHOWN = f"""SELECT c.label, c.origins, c.features, c.feature_version, m.provenance, m.sources
+_SHOWN = f"""SELECT c.label, u.memory_id IS NOT NULL, c.origins, c.features, c.feature_version,
+        m.provenance, m.sources
     FROM ({_LATEST}) s JOIN session_memories c ON c.session = s.session
+        LEFT JOIN uses u ON u.session = c.session AND u.memory_id = c.memory_id
         LEFT JOIN memories m ON m.user = :user AND m.id = c.memory_id
     WHERE c.was_injected = 1"""  # noqa: S608 - a constant, as below
 _TURNS = f"""SELECT (SELECT count(*) FROM ({_LATEST}) s),
@@ -105,10 +107,11 @@ def _live(reads: SqlReads, user: str, rows: set[int]) -> dict[int, MemoryRecord]
 
 
 def _shown(row: Sequence[Any]) -> ShownMemory:
-    label, origins, features, version, provenance, sources = row
+    label, has_helped, origins, features, version, provenance, sources = row
     learned = json.loads(sources) if sources else []
     return ShownMemory(
         label,
+        bool(has_helped),
         tuple(json.loads(origins)),
         struct.unpack(f"={len(features) // 8}d", features),
         version,

@@ -11,7 +11,7 @@ import numpy as np
 
 from tenure.codec import moment_text
 from tenure.errors import NotFound
-from tenure.rank.influence import ALPHAS, Margins
+from tenure.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
 from tenure.store.predictor import (
     Comparison,
     ComparisonQuery,
@@ -199,12 +199,17 @@ class SqlPredictorReads:
     def slices(self, user: str, limit: int) -> list[Slice]:
         with self._engine.read() as connection:
             rows = connection.execute(
-                """SELECT project, count(*), avg(predictor_won) FROM predictor_comparisons
-                    WHERE user = ? AND predictor_won IS NOT NULL
-                    GROUP BY project ORDER BY count(*) DESC, project LIMIT ?""",
-                (user, limit),
+                """SELECT project, predictor_won FROM predictor_comparisons
+                    WHERE user = ? AND predictor_won IS NOT NULL ORDER BY at, comparison""",
+                (user,),
             ).fetchall()
-        return [Slice(*row) for row in rows]
+        found: dict[str | None, Slice] = {}
+        for project, won in rows:
+            before = found.get(project, Slice(project, 0, START_RATE))
+            rate = (1.0 - EMA_WEIGHT) * before.success_rate + EMA_WEIGHT * won
+            found[project] = Slice(project, before.session_count + 1, rate)
+        ordered = sorted(found.values(), key=lambda one: (-one.session_count, one.project or ""))
+        return ordered[:limit]
 
     def entity_slices(self, user: str, limit: int) -> list[EntitySlice]:
         with self._engine.read() as connection:

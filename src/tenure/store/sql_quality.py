@@ -37,8 +37,8 @@ _OLD: Mapping[Keepsake, tuple[str, str, str]] = {
         "sessions",
         "session",
         # What somebody has yet to learn from stays.
-        """transcript IS NOT NULL AND ended_at < :before AND NOT EXISTS (SELECT 1 FROM jobs j
-            WHERE j.state IN ('queued', 'running', 'parked')
+        """(transcript IS NOT NULL OR digest IS NOT NULL) AND ended_at < :before
+            AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'parked')
                 AND j.user = sessions.user AND j.key = sessions.key)
             ORDER BY ended_at, session""",
     ),
@@ -175,7 +175,7 @@ class SqlQuality(SqlQualityRows, SqlCarrying):
         )
         # A session stays; only what was said in it goes.
         statement = (
-            f"UPDATE sessions SET transcript = NULL WHERE {chosen}"  # noqa: S608
+            f"UPDATE sessions SET transcript = NULL, digest = NULL WHERE {chosen}"  # noqa: S608
             if what == "transcripts"
             else f"DELETE FROM {table} WHERE {chosen}"  # noqa: S608
         )

@@ -227,13 +227,16 @@ class SqlSessions(SqlEvents):
         text = json.dumps([[turn.role, turn.text] for turn in turns], ensure_ascii=False)
         self._set(user, key, "transcript", text)
 
+    def put_digest(self, user: str, key: str, data: bytes) -> None:
+        self._set(user, key, "digest", data)
+
     def put_used(self, user: str, key: str, used: Mapping[str, float]) -> None:
         self._set(user, key, "used", json.dumps(dict(used)))
 
-    def _set(self, user: str, key: str, column: str, text: str) -> None:
+    def _set(self, user: str, key: str, column: str, value: str | bytes) -> None:
         self.connection.execute(
             f"UPDATE sessions SET {column} = ? WHERE session = ?",  # noqa: S608 - names of ours
-            (text, self._session(user, key)),
+            (value, self._session(user, key)),
         )
 
     # -- what it taught -------------------------------------------------------------------

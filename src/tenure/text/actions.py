@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final
 
 from tenure.text.commands import COMMAND_LIMIT_CHARS, Command, read_commands, readable
@@ -26,8 +27,13 @@ _SECRET_LIMIT_CHARS: Final = 8_000
 RISKY: Final = 6
 _WORDS_LIMIT_COUNT: Final = 60
 _PATHS_LIMIT_COUNT: Final = 32
+# Paths of one call that a digest takes in, and the length up to which a text is a path.
+CALL_PATHS_LIMIT_COUNT: Final = 200
+_PATH_LIMIT_CHARS: Final = 1_024
+_NESTING_LIMIT: Final = 4
 
-_FAMILIES: Final[dict[str, str]] = {
+# The family of a tool by its name in lower case.
+TOOL_FAMILIES: Final[dict[str, str]] = {
     **dict.fromkeys(("bash", "shell", "local_shell", "run_shell_command", "exec"), "shell"),
     **dict.fromkeys(("exec_command", "run_in_terminal", "execute_command", "terminal"), "shell"),
     **dict.fromkeys(("powershell", "run_terminal_cmd", "unified_exec", "process"), "shell"),
@@ -35,12 +41,25 @@ _FAMILIES: Final[dict[str, str]] = {
     **dict.fromkeys(("replace", "write_file", "create", "str_replace", "edit_file"), "edit"),
     **dict.fromkeys(("patch", "create_file", "insert_edit_into_file", "delete_file"), "edit"),
     **dict.fromkeys(("str_replace_editor", "str_replace_based_edit_tool", "delete"), "edit"),
+    **dict.fromkeys(("strreplace", "search_replace", "editnotebook", "edit_notebook_file"), "edit"),
+    **dict.fromkeys(("replace_string_in_file", "multi_replace_string_in_file"), "edit"),
+    **dict.fromkeys(("write_to_file", "replace_in_file"), "edit"),
     **dict.fromkeys(("read", "read_file", "view", "cat", "read_many_files", "open"), "read"),
     **dict.fromkeys(("webfetch", "web_fetch", "fetch", "websearch", "web_search"), "web"),
 }
 _COMMAND_KEYS: Final = ("command", "cmd", "script")
-_PATH_KEYS: Final = ("file_path", "path", "filePath", "notebook_path", "absolute_path", "filename")
-_PATCH_PATH: Final = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
+# Tools of the family `edit` that write nothing.
+_DELETING_TOOLS: Final = words("delete delete_file")
+# Arguments that hold one path, and those that hold a list of them.
+PATH_KEYS: Final = (
+    *("file_path", "path", "filePath", "notebook_path", "absolute_path", "filename"),
+    *("target_file", "target_notebook", "relative_path", "file"),
+)
+PATH_LIST_KEYS: Final = ("paths", "files", "file_paths", "filePaths", "include")
+PATCH_START: Final = "*** Begin Patch"
+_PATCH_PATH: Final = re.compile(
+    r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE
+)
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]+")
 
 # What people call the things that programs do.
@@ -196,11 +215,51 @@ class ToolAction:
 
 def read_action(tool_name: str, given: Any) -> ToolAction:
     """A tool's name and arguments, in the client's own form, as an action."""
-    short = tool_name.rpartition("__")[2] if tool_name.startswith("mcp__") else tool_name
-    tool = _FAMILIES.get(short.lower(), tool_name.lower())
+    tool = tool_family(tool_name)
     argument = _argument(tool, given)
     readable_part = readable(argument) if tool == "shell" else argument[:COMMAND_LIMIT_CHARS]
     return ToolAction(tool, tool_name, readable_part)
+
+
+def tool_family(tool_name: str) -> str:
+    """Return a tool's family (shell, edit, read, web), its own lower-case name if it has none."""
+    return TOOL_FAMILIES.get(_short_name(tool_name), tool_name.lower())
+
+
+def is_writing_tool(tool_name: str) -> bool:
+    """Return whether a tool writes into files; one that deletes them does not."""
+    return tool_family(tool_name) == "edit" and _short_name(tool_name) not in _DELETING_TOOLS
+
+
+def _short_name(tool_name: str) -> str:
+    is_mcp = tool_name.startswith("mcp__")
+    return (tool_name.rpartition("__")[2] if is_mcp else tool_name).lower()
+
+
+def call_paths(given: object) -> tuple[str, ...]:
+    """Return the distinct paths in a tool's arguments: path arguments, lists of them, patches."""
+    if isinstance(given, str) and given.startswith("{"):
+        given = _decoded(given)
+    found = (path.strip() for path in _paths(given, 0))
+    kept = (path for path in found if path and len(path) <= _PATH_LIMIT_CHARS and "\n" not in path)
+    return tuple(islice(dict.fromkeys(kept), CALL_PATHS_LIMIT_COUNT))
+
+
+def _paths(given: object, depth: int) -> Iterator[str]:
+    if isinstance(given, str):
+        yield from _PATCH_PATH.findall(given) if "*** " in given else ()
+    elif depth < _NESTING_LIMIT and isinstance(given, list | tuple):
+        for value in given:
+            yield from _paths(value, depth + 1)
+    elif depth < _NESTING_LIMIT and isinstance(given, Mapping):
+        named = [value for key in PATH_KEYS if isinstance(value := given.get(key), str)]
+        yield from named
+        for key, value in given.items():
+            if key in PATH_LIST_KEYS and isinstance(value, list | tuple):
+                yield from (item for item in value if isinstance(item, str))
+            # The text of a call that names its file is content, not a patch.
+            if not isinstance(value, str) or not named:
+                yield from _paths(value, depth + 1)
 
 
 def kept_argument(argument: str) -> str:
@@ -226,9 +285,7 @@ def _argument(tool: str, given: Any) -> str:
     if tool == "shell":
         return _first(given, _COMMAND_KEYS)
     if tool in ("edit", "read"):
-        path = _first(given, _PATH_KEYS)
-        patch = "" if path else "\n".join(str(value) for value in given.values())
-        return path or "\n".join(_PATCH_PATH.findall(patch)[:_PATHS_LIMIT_COUNT])
+        return _first(given, PATH_KEYS) or "\n".join(call_paths(given)[:_PATHS_LIMIT_COUNT])
     if tool == "web":
         return _first(given, ("url", "uri", "query", "prompt"))
     pairs = sorted((str(key), value) for key, value in given.items())

@@ -56,6 +56,9 @@ _CARRIERS: Final[dict[str, tuple[str, ...]]] = {
     "xargs": ("-n", "-I", "-P", "-L", "-d"),
     **dict.fromkeys(("time", "nohup", "command", "exec", "stdbuf", "doas", "builtin"), ()),
 }
+# Programs that print files, and a word that can be one of their files: `sed -n 1,80p a.py`.
+_READERS: Final = frozenset(("cat", "sed", "head", "tail", "less", "more", "nl", "bat", "view"))
+_FILE: Final = re.compile(r"[\w.@~+/-]*[\w@~+/-][./][\w.@~+/-]*|[\w.@~+/-]*\.[A-Za-z]\w{0,9}")
 _SHELLS: Final = ("bash", "sh", "zsh", "dash")
 _KEYWORDS: Final = ("then", "do", "else", "if", "while", "until", "elif", "!", "{", "}", "fi")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
@@ -100,6 +103,19 @@ def read_commands(line: str) -> tuple[Command, ...]:
     """Every command of a line, each once, in order, up to a bound."""
     found = _commands(_without_documents(readable(line)), 0)
     return tuple(dict.fromkeys(islice(found, _COMMANDS_LIMIT_COUNT)))
+
+
+def files_read(line: str) -> tuple[str, ...]:
+    """Return the files that a line's commands print: what an agent without a tool for it opens."""
+    return tuple(
+        dict.fromkeys(
+            word
+            for command in read_commands(line)
+            if command.program in _READERS
+            for word in command.named
+            if _FILE.fullmatch(word)
+        )
+    )
 
 
 def readable(line: str) -> str:

@@ -13,6 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tenure.errors import InputError
+from tenure.text.actions import PATCH_START, call_paths, is_writing_tool, tool_family
+from tenure.text.commands import files_read
+from tenure.text.normal import strip_byte_order_mark
+from tenure.text.own_calls import CallLinks
 from tenure.text.secrets import redact
 from tenure.text.stopwords import words
 from tenure.text.trailer import strip_own
@@ -49,11 +53,10 @@ _TEXT_KEYS: Final = ("text", "content", "thinking")
 _CALLS: Final = frozenset({"tool_use", "tool_call", "function_call"})
 _RESULTS: Final = frozenset({"tool_result", "function_call_output"})
 _SPOKEN: Final = frozenset({"", "text", "input_text", "output_text"})
-_WRITING_TOOLS: Final = words(
-    "write edit multiedit notebookedit write_file create_file edit_file replace apply_patch"
-    " str_replace_editor str_replace_based_edit_tool"
+_WRITTEN_KEYS: Final = words(
+    "content contents file_text new_string new_str new_source newString newCode insert_text patch"
+    " patchText code code_edit diff input"
 )
-_WRITTEN_KEYS: Final = words("content file_text new_string new_str new_source insert_text patch")
 _INDENT: Final = "\n  "
 _UNSTORABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
 
@@ -76,18 +79,33 @@ def read_turns(value: object) -> tuple[Turn, ...]:
         raise _no_transcript(f"a {type(value).__name__}")
     if value and not any(_is_turn(item) for item in value):
         raise _no_transcript("what was given holds no turn")
-    return tuple(turn for item in value for turn in _turns(item))
+    return tuple(iter_turns(value))
+
+
+def iter_turns(items: Iterable[object]) -> Iterator[Turn]:
+    """Yield the turns of messages as they come, without the results of Tenure's own tools."""
+    links = CallLinks()
+    for item in items:
+        for turn in _turns(item, links):
+            if turn.role == "user":
+                links.end_turn()
+            yield turn
 
 
 def stripped(turns: Iterable[Turn]) -> tuple[Turn, ...]:
     """Return the turns without injected text and ratings; what is empty then is left out."""
-    bare = (Turn(turn.role, strip_own(_UNSTORABLE.sub("\ufffd", turn.text))) for turn in turns)
+    bare = (
+        Turn(turn.role, strip_own(_storable(turn.text)), tuple(map(_storable, turn.paths)))
+        for turn in turns
+    )
     return tuple(turn for turn in bare if turn.text.strip())
 
 
 def redacted(turns: Iterable[Turn]) -> tuple[Turn, ...]:
     """Return the turns with every secret replaced by its kind; do this before shortening."""
-    return tuple(Turn(turn.role, redact(turn.text)) for turn in turns)
+    return tuple(
+        Turn(turn.role, redact(turn.text), tuple(map(redact, turn.paths))) for turn in turns
+    )
 
 
 def shorten(turns: Sequence[Turn], limit_chars: int = TRANSCRIPT_LIMIT_CHARS) -> tuple[Turn, ...]:
@@ -109,6 +127,10 @@ def as_text(turns: Iterable[Turn]) -> str:
     return "\n".join(_written(turn) for turn in turns)
 
 
+def _storable(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", strip_byte_order_mark(text))
+
+
 def _no_transcript(what: str) -> InputError:
     hint = 'give a list of {"role": ..., "text": ...}'
     return InputError(f"this is no transcript: {what}", hint=hint)
@@ -120,31 +142,36 @@ def _is_turn(item: object) -> bool:
     return isinstance(item, str | Turn)
 
 
-def _turns(item: object) -> Iterator[Turn]:
+def _turns(item: object, links: CallLinks) -> Iterator[Turn]:
     if isinstance(item, Turn):
         yield item if item.role in ROLES else Turn("system", item.text)
     elif isinstance(item, str):
         yield Turn("system", item)
     elif isinstance(item, Mapping):
-        yield from _message(item)
+        yield from _message(item, links)
 
 
-def _message(item: Mapping[object, object]) -> Iterator[Turn]:
+def _message(item: Mapping[object, object], links: CallLinks) -> Iterator[Turn]:
     role = _role(item)
     content = next((item[key] for key in _CONTENT_KEYS if item.get(key)), None)
     if _kind(item) in _CALLS | _RESULTS:
-        yield from _part(item, role)
+        yield from _part(item, role, links)
     elif content is None and role == "tool":
-        yield from _call(item)
+        yield from _call(item, links)
+    elif role == "result" and not _holds_results(content) and links.is_own_result(item):
+        return
+    elif isinstance(content, str) and role in ("edit", "tool"):
+        links.note_call(item, "", None)
+        yield Turn(role, content, call_paths(item))
     elif isinstance(content, list | tuple):
         for part in content:
-            yield from _part(part, role)
+            yield from _part(part, role, links)
     elif content is not None:
-        yield from _part(content, role)
+        yield from _part(content, role, links)
     calls = item.get("tool_calls")
     if isinstance(calls, list | tuple):
         for call in calls:
-            yield from _call(call)
+            yield from _call(call, links)
 
 
 def _role(item: Mapping[object, object]) -> Role:
@@ -155,11 +182,16 @@ def _role(item: Mapping[object, object]) -> Role:
     return _SYNONYMS.get(name.strip().lower(), "system") if isinstance(name, str) else "system"
 
 
+def _holds_results(content: object) -> bool:
+    parts = content if isinstance(content, list | tuple) else ()
+    return any(isinstance(part, Mapping) and _kind(part) in _RESULTS for part in parts)
+
+
 def _kind(part: Mapping[object, object]) -> str:
     return str(part.get("type") or "")
 
 
-def _part(part: object, role: Role) -> Iterator[Turn]:
+def _part(part: object, role: Role, links: CallLinks) -> Iterator[Turn]:
     """Turn one part of a message's content into turns; parts without text say nothing."""
     if isinstance(part, str):
         yield Turn(role, part)
@@ -168,29 +200,50 @@ def _part(part: object, role: Role) -> Iterator[Turn]:
         return
     kind = _kind(part)
     if kind in _CALLS:
-        yield from _call(part)
+        yield from _call(part, links)
     elif kind in _RESULTS:
-        yield Turn("result", _plain(part.get("content") or part.get("output")))
+        if not links.is_own_result(part):
+            yield Turn("result", _plain(part.get("content") or part.get("output")))
     else:
         # Thinking is neither said nor done.
         yield Turn(role if kind in _SPOKEN else "system", _plain(part))
 
 
-def _call(call: object) -> Iterator[Turn]:
+def _call(call: object, links: CallLinks) -> Iterator[Turn]:
     if not isinstance(call, Mapping):
         return
     function = call.get("function")
-    call = function if isinstance(function, Mapping) else call
-    name = call.get("name")
-    given = next((call[key] for key in ("input", "arguments") if call.get(key)), None)
+    inner = function if isinstance(function, Mapping) else call
+    name = inner.get("name")
+    given = next((inner[key] for key in ("input", "arguments") if inner.get(key)), None)
     if isinstance(given, str):
         given = _decoded(given)
-    if isinstance(name, str) and name.lower() in _WRITING_TOOLS:
-        written = "\n".join(_writings(given))
-        if written:
-            yield Turn("edit", written)
-            return
-    yield Turn("tool", f"{name or 'tool'} {_dumped(given)}".strip())
+    known = name if isinstance(name, str) else ""
+    links.note_call(call, known, given)
+    paths = call_paths(given) or _files_read(known, given)
+    written = _written_by(known, given)
+    if written:
+        yield Turn("edit", written, paths)
+    else:
+        yield Turn("tool", f"{name or 'tool'} {_dumped(given)}".strip(), paths)
+
+
+def _files_read(name: str, given: object) -> tuple[str, ...]:
+    """Return the files that a shell call prints."""
+    if tool_family(name) != "shell":
+        return ()
+    return tuple(dict.fromkeys(path for text in _texts(given) for path in files_read(text)))
+
+
+def _written_by(name: str, given: object) -> str:
+    """Return the text that a call writes into files; empty for a call that writes none."""
+    if is_writing_tool(name):
+        return "\n".join(_writings(given))
+    if tool_family(name) == "shell":
+        # Codex applies patches through its shell, too.
+        texts = _texts(given)
+        return "\n".join(texts) if any(PATCH_START in text for text in texts) else ""
+    return ""
 
 
 def _plain(value: object, depth: int = 0) -> str:
@@ -217,6 +270,13 @@ def _writings(value: object, depth: int = 0) -> Iterator[str]:
     elif isinstance(value, list | tuple) and depth < NESTING_LIMIT:
         for inner in value:
             yield from _writings(inner, depth + 1)
+
+
+def _texts(given: object) -> list[str]:
+    """Return the texts in a shell's arguments."""
+    values = given.values() if isinstance(given, Mapping) else [given]
+    lists = (value if isinstance(value, list | tuple) else [value] for value in values)
+    return [text for texts in lists for text in texts if isinstance(text, str)]
 
 
 def _decoded(text: str) -> object:

@@ -7,9 +7,13 @@ subagents said among themselves, and the client's bookkeeping.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
+
+from tenure.text.normal import strip_byte_order_mark
 
 Message = dict[str, Any]
 
@@ -23,6 +27,9 @@ INSERTED: Final = (
 _MADE_UP: Final = ("isSidechain", "isMeta", "isCompactSummary")
 _BOOKKEEPING: Final = ("attachment", "queue-operation")
 _TELLING: Final = ("role", "content", "text", "arguments", "output")
+_DECODER: Final = json.JSONDecoder()
+_DOCUMENT_START: Final = re.compile(r"\{\r?\n")
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
 _CODEX_TOOLS: Final = {
     "custom_tool_call": "function_call",
     "custom_tool_call_output": "function_call_output",
@@ -31,14 +38,52 @@ _CODEX_TOOLS: Final = {
 
 def read_messages(text: str) -> list[Message]:
     """The messages of a transcript: JSON lines, or one JSON document that holds a list of them."""
-    document = _decoded(text) if text.startswith("{\n") else None
-    if isinstance(document, dict) and isinstance(document.get("messages"), list):
-        entries: Iterable[Any] = document["messages"]
-    else:
+    text = strip_byte_order_mark(text)
+    known = dict(document_entries(text))
+    if not known:
         # Not splitlines: other line separators may stand inside a JSON text as they are.
-        entries = map(_decoded, text.split("\n"))
-    known = [entry for entry in entries if isinstance(entry, dict)]
-    return [message for entry in _latest(known) for message in _messages(entry)]
+        known = dict(enumerate(map(decode_line, text.split("\n"))))
+    order = EntryOrder()
+    for place, entry in known.items():
+        order.note(place, entry)
+    return [message for place in order.places() for message in entry_messages(known[place])]
+
+
+def document_entries(text: str) -> Iterator[tuple[int, Any]]:
+    """Yield the list of messages of a JSON document, one by one, each with its place in the text.
+
+    A document that is cut off yields the messages before the cut.
+    """
+    if not _DOCUMENT_START.match(text):
+        return
+    # The members before the list are passed over.
+    with contextlib.suppress(ValueError, RecursionError):
+        at = _after_space(text, 1)
+        while text.startswith('"', at):
+            name, at = _DECODER.raw_decode(text, at)
+            at = _after_space(text, _after_space(text, at) + 1)
+            if name == "messages" and text.startswith("[", at):
+                yield from _elements(text, _after_space(text, at + 1))
+                return
+            _, at = _DECODER.raw_decode(text, at)
+            at = _after_space(text, _after_space(text, at) + 1)
+
+
+def _elements(text: str, at: int) -> Iterator[tuple[int, Any]]:
+    while not text.startswith("]", at):
+        value, end = _DECODER.raw_decode(text, at)
+        yield at, value
+        at = _after_space(text, _after_space(text, end) + 1)
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def entry_at(text: str, place: int) -> Any:
+    """Return the entry of a document at a place that `document_entries` named."""
+    return _DECODER.raw_decode(text, place)[0]
 
 
 def without_context(text: str) -> str:
@@ -52,7 +97,8 @@ def without_context(text: str) -> str:
     return "".join((*pieces, text[end:])).strip() if end else text
 
 
-def _decoded(line: str) -> Any:
+def decode_line(line: str) -> Any:
+    """Return the value of a line of JSON; None for a line that cannot be read."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -60,21 +106,32 @@ def _decoded(line: str) -> Any:
         return None
 
 
-def _latest(entries: Iterable[Message]) -> Iterable[Message]:
-    """The entries; Gemini CLI writes one anew when it grows, and takes some back."""
-    found: dict[object, Message] = {}
-    for place, entry in enumerate(entries):
+class EntryOrder:
+    """The order of a transcript's entries by their places.
+
+    Gemini CLI writes an entry again when it grows, and takes entries back.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[object, int] = {}
+
+    def note(self, place: int, entry: Any) -> None:
+        """Take in the entry at a place; places rise from entry to entry."""
+        if not isinstance(entry, dict):
+            return
         back = entry.get("$rewindTo")
-        if isinstance(back, str):
-            names = list(found)
-            for name in names[names.index(back) :] if back in found else ():
-                del found[name]
+        if isinstance(back, str) and back in self._found:
+            while self._found.popitem()[0] != back:
+                pass
         is_named = entry.get("type") in ("user", "gemini") and isinstance(entry.get("id"), str)
-        found[entry["id"] if is_named and "message" not in entry else place] = entry
-    return found.values()
+        self._found[entry["id"] if is_named and "message" not in entry else place] = place
+
+    def places(self) -> list[int]:
+        """Return the places of the entries that count, in the order of the conversation."""
+        return list(self._found.values())
 
 
-def _messages(entry: Message) -> Iterator[Message]:
+def entry_messages(entry: Message) -> Iterator[Message]:
     """What one entry says, as messages with a role."""
     kind = entry.get("type")
     data, payload, message = (_inner(entry, name) for name in ("data", "payload", "message"))
@@ -122,7 +179,7 @@ def _copilot(kind: str, data: Message) -> Iterator[Message]:
         yield {"role": "assistant", "content": data.get("content")}
         yield from _calls(data.get("toolRequests"))
     elif kind == "tool.execution_complete":
-        yield {"type": "tool_result", "content": data.get("result")}
+        yield _result(data.get("result"), data.get("toolCallId"), data.get("toolName"))
 
 
 def _gemini(entry: Message) -> Iterator[Message]:
@@ -132,23 +189,32 @@ def _gemini(entry: Message) -> Iterator[Message]:
     yield from _calls(calls)
     for call in calls if isinstance(calls, list) else ():
         if isinstance(call, dict) and call.get("resultDisplay"):
-            yield {"type": "tool_result", "content": call["resultDisplay"]}
+            yield _result(call["resultDisplay"], call.get("id"), call.get("name"))
+
+
+def _result(content: object, call_id: object, name: object) -> Message:
+    """Return the message of a result, with the id and the tool of its call."""
+    return {"type": "tool_result", "content": content, "tool_use_id": call_id, "name": name}
 
 
 def _calls(calls: object) -> Iterator[Message]:
     for call in calls if isinstance(calls, list) else ():
         if isinstance(call, dict):
             given = call.get("arguments", call.get("args"))
-            yield {"type": "tool_call", "name": call.get("name"), "arguments": given}
+            call_id = call.get("toolCallId", call.get("id"))
+            yield {"type": "tool_call", "id": call_id, "name": call.get("name"), "arguments": given}
 
 
 def _codex(payload: Message) -> Iterator[Message]:
     """Codex: items of the conversation; what hooks and the client say is a developer's word."""
     if payload.get("role") in ("developer", "system") or _is_inserted(payload):
         return
-    kind = payload.get("type")
-    if kind in _CODEX_TOOLS:
-        yield {**payload, "type": _CODEX_TOOLS[str(kind)], "arguments": payload.get("input")}
+    kind = str(payload.get("type"))
+    if kind == "local_shell_call":
+        call = {"type": "function_call", "name": "local_shell", "arguments": payload.get("action")}
+        yield {**payload, **call}
+    elif kind in _CODEX_TOOLS:
+        yield {**payload, "type": _CODEX_TOOLS[kind], "arguments": payload.get("input")}
     elif any(key in payload for key in _TELLING):
         yield payload
 

@@ -8,8 +8,17 @@ import msgspec
 from msgspec import Meta
 
 from tenure.codec import moment_text
+from tenure.flow.predictor_records import SessionAudit
+from tenure.rank.features import FEATURES
 from tenure.store.predictor import Comparison, Rated, TrainingRun
-from tenure.web.session_wire import CandidateOut, EventOut, SessionKey, SessionOut, UserQuery
+from tenure.web.session_wire import (
+    CandidateOut,
+    EventOut,
+    SessionKey,
+    SessionOut,
+    UserQuery,
+    candidate_out,
+)
 from tenure.web.wire import Limit, Moment
 
 OFFSET_MAX = 1_000_000
@@ -130,6 +139,20 @@ class TrialOut(msgspec.Struct):
     wins: float
 
 
+class HistoryOut(msgspec.Struct):
+    """How far history counts in the baseline, and what the record says about it."""
+
+    recency: float
+    usefulness: float
+    sessions: int
+    labels_valid: bool
+    labels_partial: bool
+    validity_errors: float
+    validity_needed: float
+    margin: float
+    full_margin: float
+
+
 class StatusOut(msgspec.Struct, kw_only=True):
     """Everything about a user's predictor."""
 
@@ -162,6 +185,7 @@ class StatusOut(msgspec.Struct, kw_only=True):
     drift_resets: int
     is_drifting: bool
     scorer_drift_signal: float | None
+    history: HistoryOut
     weighings: list[WeighingOut]
     project_success_rates: list[ProjectOut]
     entity_success_rates: list[EntityOut]
@@ -260,6 +284,17 @@ class Audit(msgspec.Struct):
     comparison: ComparisonOut | None
     results: list[CandidateOut]
     events: list[EventOut]
+
+    @classmethod
+    def of(cls, found: SessionAudit) -> Audit:
+        """Return an audit for the wire."""
+        compared = found.comparison
+        return cls(
+            SessionOut.of(found.session, found.score),
+            None if compared is None else ComparisonOut.of(compared),
+            [candidate_out(one, FEATURES) for one in found.candidates],
+            [EventOut.of(event) for event in found.events],
+        )
 
 
 class RunOut(msgspec.Struct, kw_only=True):

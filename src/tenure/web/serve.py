@@ -21,7 +21,6 @@ import uvicorn
 
 from tenure import __version__
 from tenure.codec import moment_text
-from tenure.flow.predictor import PREDICTOR_STEPS
 from tenure.opening import settings_place
 from tenure.settings import Settings, prepare_home
 from tenure.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME
@@ -110,15 +109,9 @@ def serve(plan: Plan) -> bool:
 
 
 def _heard(engine: Engine, log: Log, category: str, event: str, told: Mapping[str, object]) -> None:
-    """What the engine tells goes into the log, and open pages may want to know of it."""
-    _log_event(log, category, event, told)
+    """Log an event of the engine, and let open pages ask for news."""
+    log.info(category, event, **told)
     engine.live.nudge()
-
-
-def _log_event(log: Log, category: str, event: str, told: Mapping[str, object]) -> None:
-    """Sessions and what is learned from them; the steps on the way only for who looks into it."""
-    write = log.debug if event in PREDICTOR_STEPS else log.info
-    write(category, event, **told)
 
 
 @contextlib.contextmanager

@@ -6,13 +6,16 @@ harnesses are known to write, to a regular file of ours without any link on the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tenure.errors import InputError
 from tenure.web.messages import Message, read_messages
+from tenure.web.transcript_file import TranscriptFile
 
 if TYPE_CHECKING:
     from tenure.web.table import Call
@@ -31,7 +34,7 @@ HARNESS_FOLDERS = (
 )
 # The same where somebody moved a harness's own folder elsewhere.
 MOVED_FOLDERS = ("projects", "sessions", ".gemini/tmp", "session-state")
-# The end is what counts, and what is read of it is cut further on.
+# Before a compaction, only late ratings are of interest.
 TAIL_LIMIT_BYTES = 1 << 20
 # Whoever waits for a prompt waits for this too, and only the last replies are of interest.
 NEAR_LIMIT_BYTES = 1 << 18
@@ -48,13 +51,43 @@ def told(call: Call, transcript: Any, path: str | None, limit_bytes: int = TAIL_
     path = path or _usual(call.body)
     if transcript is not None or path is None:
         return transcript
+    opened = _followed(call, path)
+    if opened is None:
+        return None
+    with opened:
+        return _tail(opened, limit_bytes)
+
+
+@contextlib.contextmanager
+def whole(call: Call, transcript: Any, path: str | None) -> Iterator[Any]:
+    """Yield the transcript, or an iterator over the messages of the file that was named instead.
+
+    The iterator reads the whole file as it goes, and only within the block.
+    """
+    path = path or _usual(call.body)
+    if transcript is not None or path is None:
+        yield told(call, transcript, path)
+        return
+    opened = _followed(call, path)
+    if opened is None:
+        yield None
+        return
+    with opened:
+        found = TranscriptFile(opened)
+        yield found.messages()
+        if found.skipped_count:
+            call.engine.observer.count("hooks.transcript_lines_skipped", found.skipped_count)
+
+
+def _followed(call: Call, path: str) -> BinaryIO | None:
+    """Return the file that a hook names, open; None for one that is refused."""
     try:
         if call.door != "socket":
             raise InputError(
                 "transcript_path is only followed for callers on the Unix socket",
                 hint="send the transcript itself",
             )
-        return read_file(path, Path(os.path.expanduser("~")), call.body.client_home, limit_bytes)
+        return open_file(path, Path(os.path.expanduser("~")), call.body.client_home)
     except InputError:
         if not call.body.relayed:
             raise
@@ -78,19 +111,27 @@ def read_file(
 
     `moved` is where the harness keeps its own data when that is not in the user's home.
     """
+    with open_file(path, home, moved) as opened:
+        return _tail(opened, limit_bytes)
+
+
+def open_file(path: str, home: Path, moved: str | None = None) -> BinaryIO:
+    """Open a harness's transcript; an empty file stands in for one that does not exist yet."""
     folder, names = _placed(path, home, moved)
     try:
-        descriptor = _opened(folder, names)
+        return open(_opened(folder, names), "rb")
     except FileNotFoundError:
         # Harnesses name the file before they write its first line.
-        return []
+        return open(os.devnull, "rb")
     except OSError as error:
         raise InputError(f"the transcript cannot be read: {error.strerror}") from error
-    with open(descriptor, "rb") as opened:
-        about = os.fstat(descriptor)
-        opened.seek(max(0, about.st_size - limit_bytes))
-        raw = opened.read(limit_bytes)
-    if about.st_size > limit_bytes:
+
+
+def _tail(opened: BinaryIO, limit_bytes: int) -> list[Message]:
+    size = os.fstat(opened.fileno()).st_size
+    opened.seek(max(0, size - limit_bytes))
+    raw = opened.read(limit_bytes)
+    if size > limit_bytes:
         # A cut first line is no whole object any more.
         raw = raw.partition(b"\n")[2]
     return read_messages(raw.decode("utf-8", "replace"))

@@ -136,7 +136,7 @@ class LimitQuery(EverywhereQuery, kw_only=True):
 
 
 class StageQuery(Query, kw_only=True):
-    """Which errors are wanted."""
+    """Which errors are wanted; a stage such as `job_extract`, or a group such as `job`."""
 
     stage: str | None = None
     limit: Limit = PAGE_LIMIT

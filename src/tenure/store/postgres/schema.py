@@ -85,4 +85,6 @@ MIGRATIONS: tuple[Migration, ...] = (
         "teams",
         (*(_plain(statement) for statement in TEAMS), *walls(SCHEMA, _TEAM_TABLES)),
     ),
+    # The digest of a whole session, as `tenure.text.digest` encodes it.
+    Migration(3, "digests", ("ALTER TABLE sessions ADD COLUMN digest BYTEA",)),
 )

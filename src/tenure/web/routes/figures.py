@@ -74,7 +74,7 @@ ROUTES = (
         handler=errors,
         access="read",
         reach="daemon",
-        summary="Show the last errors, of one stage or of all.",
+        summary="Show the last errors: of a stage, of a group such as `predictor`, or all.",
         query=wire.StageQuery,
         reply=replies.Failures,
     ),

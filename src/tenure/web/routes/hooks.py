@@ -19,7 +19,7 @@ from tenure.web import session_wire as wire
 from tenure.web.confined import demand_session
 from tenure.web.messages import without_context
 from tenure.web.table import Call, Route
-from tenure.web.transcripts import NEAR_LIMIT_BYTES, told
+from tenure.web.transcripts import NEAR_LIMIT_BYTES, told, whole
 
 # Clients whose history, once resumed, has lost what a session was shown at its beginning.
 LOSING = ("gemini-cli", "copilot-cli")
@@ -159,18 +159,19 @@ def session_end(call: Call) -> wire.EndedOut:
     """A session is over: how it went, and one job to learn from it."""
     body: wire.SessionEnd = call.body
     memory, _ = _opened(call)
-    ended = ending.end(
-        memory.services,
-        ending.EndRequest(
-            body.session_key,
-            memory.scope.user,
-            told(call, body.transcript, body.transcript_path),
-            body.used,
-            body.memory_feedback,
-            body.last_assistant_message,
-            call.request_id,
-        ),
-    )
+    with whole(call, body.transcript, body.transcript_path) as transcript:
+        ended = ending.end(
+            memory.services,
+            ending.EndRequest(
+                body.session_key,
+                memory.scope.user,
+                transcript,
+                body.used,
+                body.memory_feedback,
+                body.last_assistant_message,
+                call.request_id,
+            ),
+        )
     memory.work_meanwhile()
     return wire.EndedOut(ended.job, ended.is_queued, wire.Taken.of(ended.ratings))
 

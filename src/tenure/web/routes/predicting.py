@@ -7,15 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from tenure.codec import parse_moment
-from tenure.errors import NotFound
-from tenure.flow import standing, steering
+from tenure.flow import predictor_records, standing, steering
 from tenure.flow.predictor import known_state
-from tenure.flow.timeline import timeline
 from tenure.memory import Memory
-from tenure.rank.features import FEATURES
 from tenure.store.predictor import ComparisonQuery, Rated
 from tenure.web import predictor_wire as wire
-from tenure.web.session_wire import EventOut, SessionOut, UserQuery, candidate_out
+from tenure.web.session_wire import UserQuery
 from tenure.web.table import Call, Route
 
 _CONTEXT_CHARS = 200
@@ -48,29 +45,16 @@ def comparisons(call: Call) -> wire.Comparisons:
 
 def comparison(call: Call) -> wire.ComparisonOut:
     """The comparison of one session."""
-    memory, key = _memory(call), call.path["session_key"]
-    memory.services.store.session(memory.scope.user, key)
-    found = memory.services.store.comparison(memory.scope.user, key)
-    if found is None:
-        raise NotFound(
-            f"the rankings of session {key[:80]!r} were not compared yet",
-            hint="that is done when it has ended and was judged",
-        )
+    memory = _memory(call)
+    found = predictor_records.compared(memory.services, memory.scope.user, call.path["session_key"])
     return wire.ComparisonOut.of(found)
 
 
 def audit(call: Call) -> wire.Audit:
     """A session's ranking with all that is on record about it."""
-    memory, key = _memory(call), call.path["session_key"]
-    store, user = memory.services.store, memory.scope.user
-    session = store.session_summary(user, key)
-    found = store.comparison(user, key)
-    return wire.Audit(
-        SessionOut.of(session, store.session_score(user, key)),
-        None if found is None else wire.ComparisonOut.of(found),
-        [candidate_out(one, FEATURES) for one in store.session_memories(user, key)],
-        [EventOut.of(event) for event in timeline(memory.services, user, key)],
-    )
+    memory = _memory(call)
+    found = predictor_records.audit(memory.services, memory.scope.user, call.path["session_key"])
+    return wire.Audit.of(found)
 
 
 def training(call: Call) -> wire.Runs:
