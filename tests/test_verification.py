@@ -234,7 +234,7 @@ def test_a_model_of_corrupted_sessions_does_not_serve_and_is_written_down(
     memory = opened(predictor_train_interval_sessions=10_000)
     lived(memory, clock, noted(memory), 40)
     store = memory.services.store
-    assert store.canary_count(USER) >= 5
+    assert store.canary_count(USER) >= 3
     # Somebody turned what was learned from upside down, and left the canaries as they were.
     with closing(connect(tmp_path / "tenure.db", write=True)) as connection, connection:
         connection.execute(
@@ -244,7 +244,8 @@ def test_a_model_of_corrupted_sessions_does_not_serve_and_is_written_down(
     before = state(memory)
     train_now(memory.services, USER)
     run_training(memory.services)
-    after, (run,) = state(memory), store.training_runs(USER, 9)
+    # The first training came by itself after three sessions.
+    after, (run, _) = state(memory), store.training_runs(USER, 9)
     assert not run.is_accepted
     refused = {one["name"] for one in run.gates if not one["passed"]}
     assert refused & {"overlap", "drop", "baseline", "best_kept"}
@@ -253,7 +254,7 @@ def test_a_model_of_corrupted_sessions_does_not_serve_and_is_written_down(
     assert (after.version, after.failures) == (before.version, before.failures + 1)
     shelves = memory.services.shelves
     assert shelves is not None
-    assert shelves.of(USER).versions() == []
+    assert run.model_version not in shelves.of(USER).versions()
 
 
 # -- what is told -----------------------------------------------------------------------------
@@ -302,7 +303,8 @@ def test_scoring_and_training_are_among_the_latencies(opened: Open, clock: Clock
     train_now(memory.services, USER)
     run_training(memory.services)
     found = {one.operation: one for one in memory.services.observer.latencies()}
-    assert (found["predictor_score"].count, found["predictor_train"].count) == (3, 1)
+    # The first training came by itself after three sessions.
+    assert (found["predictor_score"].count, found["predictor_train"].count) == (3, 2)
     for one in (found["predictor_score"], found["predictor_train"]):
         assert one.p50_ms is not None and one.p95_ms is not None and one.p99_ms is not None
         assert 0.0 < one.p50_ms <= one.p95_ms <= one.p99_ms

@@ -72,6 +72,78 @@ def test_the_status_shows_what_evidence_says(run: Run, memory: Memory) -> None:
     assert len(told["weighings"]) == 6
 
 
+# -- records --------------------------------------------------------------------------------
+
+
+def test_comparisons_are_listed_and_filtered(run: Run, memory: Memory) -> None:
+    assert "no such comparisons" in run("predictor", "comparisons").err
+    _, keys = taught(memory, 6)
+    told = run("predictor", "comparisons", "--json").object
+    assert [one["id"] for one in told["results"]] == keys[::-1]
+    assert told["next"] is None
+
+    def ids(*words: str) -> list[str]:
+        found = run("predictor", "comparisons", *words, "--json").object["results"]
+        return [one["id"] for one in found]
+
+    page = run("predictor", "comparisons", "--limit", "2", "--offset", "1", "--json").object
+    assert [one["id"] for one in page["results"]] == keys[::-1][1:3]
+    assert page["next"] == 3
+    won = {name: ids("--winner", name) for name in ("predictor", "baseline", "tie")}
+    assert sorted(key for found in won.values() for key in found) == sorted(keys)
+    clear = [one["id"] for one in told["results"] if abs(one["margin"]) >= 0.1]
+    assert ids("--min-margin", "0.1") == clear
+    assert ids("--counted") == keys[::-1]
+    assert ids("--not-counted") == []
+    assert ids("--since", "2999-01-01") == []
+    assert ids("--until", "2999-01-01") == keys[::-1]
+    shown = run("predictor", "comparisons").out
+    assert "LEARNED ORDER" in shown
+    assert keys[0] in shown
+    assert run("predictor", "comparisons", "--winner", "nobody").code == 2
+    assert "since" in run("predictor", "comparisons", "--since", "yesterdayish").err
+
+
+def test_a_session_is_audited(run: Run, memory: Memory) -> None:
+    ids, keys = taught(memory, 2)
+    told = run("predictor", "audit", keys[0], "--json").object
+    assert told["session"]["id"] == told["comparison"]["id"] == keys[0]
+    assert {one["id"] for one in told["results"]} == set(ids)
+    events = [one["event"] for one in told["events"]]
+    assert {"predictor.score", "predictor.compare", "predictor.ema_update"} <= set(events)
+    part = run("predictor", "audit", keys[0], "--limit", "2", "--json").object
+    assert part["results"] == told["results"][:2]
+    shown = run("predictor", "audit", keys[0])
+    assert memory.get(ids[0]).content in shown.out
+    assert "predictor.compare" in shown.out
+    memory.session("open", context="the port of alpha")
+    assert "not compared yet" in run("predictor", "audit", "open").out
+    assert run("predictor", "audit", "no such").code == 1
+
+
+def test_trainings_and_drift_are_listed(run: Run, memory: Memory) -> None:
+    empty = run("predictor", "training")
+    assert (empty.out, empty.code) == ("", 0)
+    assert "no model was trained yet" in empty.err
+    assert run("predictor", "drift", "--json").object["results"] == []
+    taught(memory, 25)
+    run("predictor", "train")
+    run("predictor", "rollback", "0")
+    back, trained = run("predictor", "training", "--json").object["results"]
+    assert (back["reason"], back["model_version"]) == ("rollback", 0)
+    assert trained["model_version"] == 1
+    assert trained["gates"]
+    assert trained["id"] == trained["at"]
+    assert len(run("predictor", "training", "--limit", "1", "--json").object["results"]) == 1
+    assert "ACCEPTED" in run("predictor", "training").out
+    drift = run("predictor", "drift", "--json").object
+    assert [one["sessions"] for one in drift["results"]] == [20]
+    assert run("predictor", "drift", "--limit", "1", "--json").object == drift
+    shown = run("predictor", "drift").out
+    assert "0 of 10 sessions" in shown
+    assert "SIGNAL" in shown
+
+
 # -- steering -------------------------------------------------------------------------------
 
 

@@ -17,14 +17,17 @@ from tenure.flow.ratings import LEARN_JOB
 from tenure.ports.scorer import ScoreRequest
 from tenure.ports.trainer import TrainOrder, TrainReport
 from tenure.rank.influence import Standing
+from tenure.rank.proof import HistoryProof
 from tenure.store.jobs import Job
 from tenure.store.predictor import Comparison
 
 USER = "default"
+# Labels agree with relevance, and nothing is known about history.
+VALID = HistoryProof(session_count=20, validity=5.0)
 
 
 class Preferring:
-    """A scorer that puts some memories first and leaves the others in no order at all."""
+    """A scorer that puts some memories first, in their order, and all others level."""
 
     name = "features"
 
@@ -34,7 +37,8 @@ class Preferring:
 
     def score(self, request: ScoreRequest) -> Any:
         self.seen.append(request)
-        return np.array([float(one in self.wanted) for one in request.memory_ids])
+        worth = {one: float(place) for place, one in enumerate(self.wanted[::-1], start=1)}
+        return np.array([worth.get(one, 0.0) for one in request.memory_ids])
 
     def close(self) -> None:
         """There is nothing to end."""

@@ -303,6 +303,14 @@ Pour over is what we use in the office.
 """
 
 
+def test_a_note_may_begin_with_a_byte_order_mark(memory: Memory, tmp_path: Path) -> None:
+    note = tmp_path / "plain.md"
+    note.write_text("---\npermalink: tea\ntitle: Tea\n---\nJust a line.\n", "utf-8-sig")
+    assert recognise(note).form == "basic-memory"
+    assert bring_in(memory, note).problems == []
+    assert list(held(memory)) == ["Tea: Just a line."]
+
+
 def test_basic_memory_notes(memory: Memory, tmp_path: Path) -> None:
     vault = tmp_path / "vault"
     (vault / "deep").mkdir(parents=True)

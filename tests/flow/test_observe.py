@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from tenure.errors import NotFound
-from tenure.flow.observe import ERROR_RING_COUNT, LATENCY_RING_COUNT, OPERATIONS, Observer
+import tenure
+from tenure.errors import InputError, NotFound
+from tenure.flow.observe import (
+    ERROR_RING_COUNT,
+    LATENCY_RING_COUNT,
+    OPERATIONS,
+    Observer,
+    known_stages,
+)
 from tenure.world import World
+
+PACKAGE = Path(tenure.__file__).parent
 
 
 class Ticking(World):
@@ -77,20 +88,49 @@ def test_a_block_is_timed_even_when_it_fails(observer: Observer) -> None:
 
 def test_errors_are_kept_newest_first_and_only_ours_with_their_words(observer: Observer) -> None:
     observer.failed("predictor_timeout", NotFound("no such " + "x" * 1_000), "r1")
-    observer.failed("judge", ValueError("what a user wrote"))
+    observer.failed("http", ValueError("what a user wrote"))
     latest, first = observer.failures()
-    assert (latest.stage, latest.code, latest.message) == ("judge", "bug", "ValueError")
+    assert (latest.stage, latest.code, latest.message) == ("http", "bug", "ValueError")
     assert (first.code, first.request_id, len(first.message)) == ("not_found", "r1", 500)
     assert first.at == "2026-01-01T00:00:00.000+00:00"
-    assert observer.failures("judge") == [latest]
-    assert observer.failures("nothing") == []
+    assert observer.failures("http") == [latest]
+    assert observer.failures("mcp") == []
     for _ in range(2 * ERROR_RING_COUNT):
-        observer.failed("judge", ValueError())
+        observer.failed("http", ValueError())
     assert len(observer.failures()) == ERROR_RING_COUNT
     assert observer.failure_counts() == {
         ("predictor_timeout", "not_found"): 1,
-        ("judge", "bug"): 1 + 2 * ERROR_RING_COUNT,
+        ("http", "bug"): 1 + 2 * ERROR_RING_COUNT,
     }
+
+
+def test_errors_are_selected_by_stage_or_by_group(observer: Observer) -> None:
+    failed = ["predictor_crash", "job_finish-session", "predictor_timeout", "session_record"]
+    for stage in failed:
+        observer.failed(stage, NotFound("x"))
+
+    def stages(name: str | None) -> list[str]:
+        return [one.stage for one in observer.failures(name)]
+
+    assert stages(None) == failed[::-1]
+    assert stages("predictor") == ["predictor_timeout", "predictor_crash"]
+    assert stages("predictor_crash") == ["predictor_crash"]
+    assert stages("job") == ["job_finish-session"]
+    assert stages("feedback") == []
+    for unknown in ("predictor_", "session", "crash", ""):
+        with pytest.raises(InputError, match="unknown stage") as refused:
+            stages(unknown)
+        assert "predictor, predictor_crash" in str(refused.value.hint)
+
+
+def test_every_stage_that_the_package_reports_is_known() -> None:
+    source = "".join(path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
+    stages = set(re.findall(r'observer\.failed\(\s*"([a-z_]+)"', source))
+    stages |= set(re.findall(r'"(predictor_(?:crash|timeout|[a-z]+_(?:error|failure)))"', source))
+    stages |= {f"job_{kind}" for kind in re.findall(r'[A-Z]_JOB(?:: Final)? = "(.+)"', source)}
+    stages |= {f"feedback_{part}" for part in re.findall(r'_aside\(services, "(\w+)"', source)}
+    assert len(stages) > 15
+    assert stages <= set(known_stages())
 
 
 def test_many_threads_lose_nothing(observer: Observer) -> None:

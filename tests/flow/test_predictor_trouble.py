@@ -11,7 +11,7 @@ from session_kit import Desk
 
 from learning_kit import change, damaged, lived, lost, noted, shelved, state
 from tenure.errors import Busy
-from tenure.flow.predictor import CALIBRATE_EVERY, PREDICTOR_STEPS, TRIAL_SESSIONS
+from tenure.flow.predictor import CALIBRATE_EVERY, TRIAL_SESSIONS
 from tenure.flow.standing import SLOW_CALLS_MIN
 from tenure.store.base import Store
 
@@ -176,9 +176,6 @@ def test_every_turn_in_its_life_is_told(desk: Desk) -> None:
     assert overlap["shown"] > 0
     (trial,) = [one for _, name, one in told if name == "predictor.trial"]
     assert (trial["sessions"], trial["passed"]) == (TRIAL_SESSIONS, True)
-    # What happens in every session is for those who look into it; a turn is for everybody.
-    assert "predictor.trial" not in PREDICTOR_STEPS
-    assert {name for name in names if name not in PREDICTOR_STEPS} == {"predictor.trial"}
 
 
 def test_scores_that_fail_are_told(desk: Desk) -> None:

@@ -12,6 +12,7 @@ from tenure.flow import audit
 from tenure.flow.diagnostics import DOMAINS, Engine
 from tenure.flow.quality import QualityFigures, Share, figures
 from tenure.rank.features import FEATURE_VERSION, FEATURES
+from tenure.rank.labels import is_useful
 from tenure.rank.scores import SourceWeights
 from tenure.store.base import Transaction
 from tenure.store.sessions import Injection, Labelled, SessionRecord
@@ -58,7 +59,8 @@ def held(desk: Desk, candidates: list[Candidate], labels: dict[str, float | None
         transaction.put_candidates("default", key, candidates)
         transaction.put_injection("default", key, injection)
         made = [Labelled(memory_id, label, {}) for memory_id, label in labels.items()]
-        transaction.put_labels("default", key, made, {})
+        helped = {one: value or 0.0 for one, value in labels.items() if is_useful(value, 1.0)}
+        transaction.put_labels("default", key, made, helped)
 
     desk.store.write(work)
 
@@ -140,6 +142,18 @@ def test_worth_is_raw_whatever_the_weights(desk: Desk) -> None:
     weights = SourceWeights(0.1, 0.1, 0.1, 1.0)
     desk.equip(policy=replace(desk.memory.services.policy, sources=weights))
     assert {one.name: one for one in of(desk).by_provenance} == before
+
+
+def test_what_helped_is_counted_as_in_the_list_of_sessions(desk: Desk) -> None:
+    ids = desk.note(HERON, TABS, SHIP)
+    session = desk.memory.session("run", context=f"{HERON} {TABS} {SHIP}")
+    assert {one.id for one in session.memories} == set(ids)
+    session.end(used=dict(zip(ids, (-0.63, 0.87, 0.06), strict=True)))
+    desk.memory.drain()
+    score = desk.store.session_score("default", "run")
+    assert score is not None
+    (worth,) = (one for one in of(desk).by_provenance if one.name == "user_stated")
+    assert (worth.helped.count, worth.helped.total) == (score.memories_used, 3) == (1, 3)
 
 
 def test_worth_is_told_by_extractor(desk: Desk) -> None:

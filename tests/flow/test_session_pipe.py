@@ -108,6 +108,20 @@ def test_the_stand_in_goes_through_the_whole_pipe(desks: Callable[..., Desk]) ->
     assert desk.score() is not None
     names = [one.name for one in desk.store.events("default", session_key="run")]
     assert {"predictor.prefilter", "predictor.score", "predictor.diversity"} <= set(names)
+    (score,) = (
+        one
+        for one in desk.store.events("default", session_key="run")
+        if one.name == "predictor.score"
+    )
+    assert score.details == {
+        "model": "random",
+        "model_version": 0,
+        "count": len(found),
+        "top_pick": by_score[0].memory_id,
+        "latency_ms": score.details["latency_ms"],
+        "alpha": 0.5,
+    }
+    assert float(score.details["latency_ms"]) >= 0.0
     assert {"session.start", "session.end", "session.learned", "feedback.rated"} <= set(names)
 
 

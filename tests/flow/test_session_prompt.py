@@ -241,6 +241,12 @@ def test_the_first_prompt_ranks_a_session_that_began_without_one(desk: Desk) -> 
     assert rows[stripe].candidate.features != before[stripe].candidate.features
     # The ranking was made from this prompt: its words are no evidence.
     assert hits(desk) == {}
+    logged = desk.store.events("default", session_key="run")
+    scores = [one.details for one in logged if one.name == "predictor.score"]
+    first_pick = min(ranked, key=lambda one: one.candidate.predictor_rank or len(rows))
+    assert (len(scores), scores[-1]["top_pick"]) == (2, first_pick.memory_id)
+    names = [one.name for one in logged]
+    assert names.count("predictor.prefilter") == names.count("predictor.diversity") == 2
 
 
 def test_only_the_first_prompt_ranks(desk: Desk) -> None:

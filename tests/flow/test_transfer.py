@@ -115,6 +115,22 @@ def test_foreign_lines_go_through_the_write_path(memory: Memory, tmp_path: Path)
     assert "proposed:constraint" in found["Never push"].tags
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(
+    memory: Memory, places: Places, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [{"content": "\ufeffThe badger sleeps"}])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert dict(bring_in(memory, path).outcomes) == {"stored": 1}
+    assert [item.content for item in memory.page()] == ["The badger sleeps"]
+
+    target = tmp_path / "out.jsonl"
+    export.write_export(memory.services, "default", target, lambda done, total: None)
+    target.write_bytes(b"\xef\xbb\xbf" + target.read_bytes())
+    with places.memory("copy.db") as copy:
+        assert bring_in(copy, target).problems == []
+        assert [item.content for item in copy.page()] == ["The badger sleeps"]
+
+
 @pytest.mark.parametrize(
     ("said", "kept"),
     [

@@ -332,7 +332,7 @@ def test_every_bad_field_gets_a_clear_error_and_stores_nothing(
 
 @pytest.mark.parametrize(
     "content",
-    ["", "   ", "\n\t", "\x01\x02", "a\0b", "\ud800", "\ufefftext", "x" * 8_193, None, 5, b"bytes"],
+    ["", "   ", "\n\t", "\x01\x02", "a\0b", "\ud800", "\ufeff", "x" * 8_193, None, 5, b"bytes"],
 )
 def test_bad_text_is_refused_and_nothing_is_stored(memory: Memory, content: object) -> None:
     with pytest.raises(InputError):
@@ -346,6 +346,7 @@ def test_bad_text_is_refused_and_nothing_is_stored(memory: Memory, content: obje
         "x" * 8_192,
         "a\u202eb bidi",
         "zero\u200bwidth",
+        "inner\ufeffmark",
         "\x1b[31mred\x1b[0m",
         "\ue000 private",
         "'; DROP TABLE memories; --",
@@ -358,6 +359,14 @@ def test_odd_but_valid_text_comes_back_as_it_was(memory: Memory, content: str) -
     made = memory.remember(content)
     assert memory.get(made.id).content == content
     assert memory.stats()["live"] == 1
+
+
+def test_a_leading_byte_order_mark_is_not_stored(memory: Memory) -> None:
+    made = memory.remember("\ufeffThe staging database is called heron")
+    assert memory.get(made.id).content == "The staging database is called heron"
+    assert memory.remember("The staging database is called heron").id == made.id
+    changed = memory.update(made.id, content="\ufeffThe staging database is called egret")
+    assert changed.content == "The staging database is called egret"
 
 
 @pytest.mark.parametrize("item", [5, None, ["x"], b"bytes"])

@@ -22,6 +22,7 @@ VALUES: list[dict[str, Any]] = [
     {"text": ""},
     {"text": " spaces stay \n"},
     {"text": "\x00\ud800\ufeff"},
+    {"text": "\ufeffa mark"},
     {},
     {"a": None, "b": [1, 2.5, {"c": True}], "é": "☃"},
     {"1": 1},

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.rank import scores
 from tenure.rank.features import (
     FEATURE_VERSION,
     FEATURES,
@@ -23,9 +22,10 @@ from tenure.rank.features import (
     features,
 )
 from tenure.rank.history import Usage
+from tenure.rank.living import HistoryParts, Trust
 
-# The names of each version: who changes one gives it a new number and adds a line.
-KNOWN_NAMES = {1: "5e85ba54a9d5", 2: "11658be83e8d"}
+# A digest of the names by version. To change a name, raise the version and add a line.
+KNOWN_NAMES = {1: "5e85ba54a9d5", 2: "11658be83e8d", 3: "e9f7093c16d2"}
 NOON = datetime(2026, 4, 6, 12, 0, tzinfo=UTC)
 
 
@@ -36,7 +36,9 @@ def a_usage(count: int, value: float = 0.0) -> Usage:
 def an_input(count: int = 2) -> FeatureInputs:
     return FeatureInputs(
         occasion=Occasion(at=NOON, gap_hours=3.0),
-        composition=scores.explain([0.9] * count, 0.8, 0.7, 0.6, 0.1),
+        composite=0.75,
+        parts=HistoryParts(*(np.full(count, value) for value in (0.9, 0.8, 0.7, 0.6, 0.1))),
+        trust=Trust(recency=0.5, usefulness=0.25),
         usage=a_usage(count),
         age_days=np.full(count, 30.0),
         importance=0.5,
@@ -45,6 +47,7 @@ def an_input(count: int = 2) -> FeatureInputs:
         centred_cosine=np.full(count, 0.2),
         text=np.arange(count) * 2.0,
         hybrid=np.arange(count) + 1.0,
+        title=np.arange(count) * 3.0,
         effective=0.3,
         stored_usefulness=0.55,
         provenance=1,
@@ -92,9 +95,10 @@ def test_what_is_known_of_the_memory_itself() -> None:
     assert column(inputs, "aspect_slot") == [0.0]
 
 
-def test_text_and_hybrid_are_relative_to_the_best_candidate() -> None:
+def test_text_hybrid_and_title_are_relative_to_the_best_candidate() -> None:
     inputs = an_input(3)
     assert column(inputs, "text") == pytest.approx([0.0, 0.5, 1.0])
+    assert column(inputs, "title") == pytest.approx([0.0, 0.5, 1.0])
     assert column(inputs, "hybrid") == pytest.approx([1 / 3, 2 / 3, 1.0])
 
 
@@ -105,10 +109,20 @@ def test_a_memory_without_a_vector_is_marked_and_has_no_cosine() -> None:
     assert column(inputs, "centred_cosine") == [0.0, 0.2]
 
 
-def test_the_composite_and_its_parts_are_those_served() -> None:
+def test_the_composite_is_the_served_one_and_its_parts_are_not_shrunk() -> None:
     inputs = an_input(1)
-    for name in ("composite", "relevance", "recency", "usefulness", "confidence", "frequency"):
-        assert column(inputs, name) == [float(getattr(inputs.composition, name)[0])]
+    assert column(inputs, "composite") == [0.75]
+    for item in fields(HistoryParts):
+        assert column(inputs, item.name) == [float(getattr(inputs.parts, item.name)[0])]
+
+
+def test_the_trust_is_recorded_and_moves_no_other_feature() -> None:
+    inputs = an_input(2)
+    assert column(inputs, "recency_trust") == [0.5, 0.5]
+    assert column(inputs, "usefulness_trust") == [0.25, 0.25]
+    before, after = features(inputs), features(replace(inputs, trust=Trust(1.0, 0.0)))
+    moved = [FEATURES[place] for place in np.flatnonzero((before != after).any(axis=0))]
+    assert moved == ["recency_trust", "usefulness_trust"]
 
 
 def test_never_is_a_long_time_ago() -> None:
@@ -147,10 +161,11 @@ WILD = st.floats(allow_nan=True, allow_infinity=True)
 @given(st.lists(WILD, min_size=1, max_size=4), WILD)
 def test_every_number_is_finite(values: list[float], gap: float) -> None:
     wild = np.array(values)
-    plain = {"occasion", "composition", "usage"}
+    plain = {"occasion", "parts", "trust", "usage"}
     inputs = FeatureInputs(
         occasion=Occasion(at=NOON, gap_hours=gap),
-        composition=scores.explain(wild, wild, wild, wild, wild),
+        parts=HistoryParts(wild, wild, wild, wild, wild),
+        trust=Trust(gap, gap),
         usage=Usage(*(wild for _ in fields(Usage))),
         **{item.name: wild for item in fields(FeatureInputs) if item.name not in plain},
     )

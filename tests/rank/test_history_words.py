@@ -1,4 +1,4 @@
-"""Words that contexts share, and how far use foretells use."""
+"""Words that contexts share, and memories that helped together."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 from tenure.rank.history import (
-    RECURRENCE_DECAY,
-    RECURRENCE_GUESS,
-    RECURRENCE_GUESS_SESSIONS,
     TOGETHER_SESSIONS,
     WORD_SESSIONS,
     Moment,
@@ -19,7 +16,6 @@ from tenure.rank.history import (
     Usage,
     helped_together,
     look_back,
-    recurrence,
     usage,
 )
 
@@ -80,23 +76,6 @@ def test_words_of_long_ago_are_not_looked_at() -> None:
         [[1], *([9] for _ in range(WORD_SESSIONS - 1))], [[0], *([] for _ in range(999))]
     )
     assert asked(younger, [1], 1).word_overlap[0] > 0.0
-
-
-def test_recurrence_is_guessed_then_learned() -> None:
-    nothing: list[list[int]] = []
-    assert recurrence(told(nothing, nothing)) == RECURRENCE_GUESS
-    new_only = told([[]] * 40, [[row] for row in range(40)])
-    assert recurrence(new_only) < 0.2
-    same_only = told([[]] * 40, [[3]] * 40)
-    assert recurrence(same_only) > 0.9
-
-
-def test_recurrence_counts_late_sessions_more_and_the_guess_fades() -> None:
-    # New, then again: shares 0 and 1; a session in which nothing helped says nothing.
-    past = told([[]] * 3, [[4], [], [4]])
-    guess = RECURRENCE_GUESS_SESSIONS * RECURRENCE_DECAY**2
-    expected = (RECURRENCE_GUESS * guess + 1.0) / (guess + RECURRENCE_DECAY + 1.0)
-    assert recurrence(past) == pytest.approx(expected)
 
 
 def test_what_helped_in_one_session_has_helped_together() -> None:

@@ -277,8 +277,30 @@ def test_other_clients_need_no_features(tmp_path: Path) -> None:
             )
             ranked = sorted(found["scores"], key=lambda row: (-row["score"], row["id"]))
             assert [row["id"] for row in ranked] == order
-        texts = talk.ask("score", context_text="hello", candidate_texts=["x", "y"])
-        assert [row["id"] for row in texts["scores"]] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({"context_text": "hello"}, "context_embedding and candidate_embeddings"),
+        ({"context_embedding": [1.0, 0.0]}, "candidate_embeddings"),
+        ({"candidate_embeddings": [[1.0], [0.5]]}, "context_embedding"),
+    ],
+)
+def test_the_default_scorer_says_which_field_is_missing(
+    tmp_path: Path, given: dict[str, Any], missing: str
+) -> None:
+    texts = {"candidate_texts": ["alpha", "beta"], "signals": {"is_superseded": [False, True]}}
+    with talking(tmp_path) as talk:
+        for method, more in (("score", {}), ("train", {"labels": [1.0, 0.0]})):
+            code, told = talk.fails(method, **texts, **given, **more)
+            assert code == -32602
+            assert told.startswith("candidate_features is missing")
+            assert f"without {missing};" in told
+        features = np.random.default_rng(0).standard_normal((2, WIDTH)).tolist()
+        found = talk.ask("score", **texts, **given, candidate_features=features)["scores"]
+        assert found[0]["score"] != found[1]["score"]
+        assert talk.ask("score", candidate_texts=[])["scores"] == []
 
 
 def test_stored_vectors_make_cosines_for_those_who_send_ids_alone(
@@ -359,6 +381,17 @@ def test_steps_of_other_clients_are_kept_only_when_they_are_saved(tmp_path: Path
         assert datetime.fromisoformat(status["last_trained"]) > datetime.now(UTC) - timedelta(1)
 
 
+def test_nothing_is_saved_without_a_file_to_save_to(tmp_path: Path) -> None:
+    with talking(tmp_path) as talk:
+        one = listed(request(3))
+        talk.ask("train", **one, labels=[1, 0, 0])
+        code, told = talk.fails("save_checkpoint")
+        assert code == -32603
+        assert "--checkpoint FILE" in told
+        assert talk.ask("status")["unsaved_steps"] == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_saving_never_replaces_what_is_no_checkpoint(tmp_path: Path) -> None:
     store = tmp_path / "tenure.db"
     store.write_bytes(b"precious")
@@ -403,18 +436,40 @@ def test_scoring_goes_on_while_a_training_runs(home: Path, recorded: ScoreReques
         assert talk.ask("status")["trainings_completed"] == 1
 
 
-@pytest.mark.parametrize("end", ["shutdown", "SIGTERM"])
+@pytest.mark.parametrize("end", ["shutdown", "SIGTERM", "closed"])
 def test_a_training_ends_with_the_process(home: Path, recorded: ScoreRequest, end: str) -> None:
     with talking(home) as talk:
-        talk.call("train_from_store", user="nobody")
+        number = talk.call("train_from_store", user="nobody")
         trainer = trainer_of(talk.process.pid)
+        why = "cancelled: the process ends"
         if end == "shutdown":
-            talk.call("shutdown")
-            assert talk.heard()["result"] == {}
-        else:
+            why = "cancelled by shutdown"
+            last = talk.call("shutdown")
+        elif end == "SIGTERM":
             talk.process.terminate()
+        else:
+            assert talk.process.stdin is not None
+            talk.process.stdin.close()
+        reply = talk.heard()
+        assert (reply["id"], reply["error"]) == (number, {"code": -32000, "message": why})
+        if end == "shutdown":
+            assert talk.heard() == {"jsonrpc": "2.0", "id": last, "result": {}}
         assert talk.close() == 0
         until(lambda: not os.path.exists(f"/proc/{trainer}"))
+
+
+def test_what_follows_a_shutdown_is_answered_too(tmp_path: Path) -> None:
+    calls = [
+        {"jsonrpc": "2.0", "id": n, "method": method, "params": {}}
+        for n, method in enumerate(("train_from_db", "shutdown", "status", "train_from_db"))
+    ]
+    with talking(tmp_path) as talk:
+        # In one write, so that they are read together.
+        talk.send(b"\n".join(json.dumps(call).encode() for call in calls))
+        replies = [talk.heard() for _ in calls]
+    assert sorted(one["id"] for one in replies) == [0, 1, 2, 3]
+    told = {one["id"]: one.get("error", {}).get("message") for one in replies}
+    assert (told[2], told[3]) == ("cancelled by shutdown",) * 2
 
 
 # -- it cannot write ------------------------------------------------------------------------
@@ -430,7 +485,9 @@ def test_it_cannot_write_to_the_store(home: Path, recorded: ScoreRequest, talk: 
     with pytest.raises(StorageError):
         StoreReader(home / "absent.db")
     before = hashlib.sha256(path.read_bytes()).hexdigest()
-    talk.ask("score", user="anna", embedder=recorded.embedder, candidate_ids=["x"])
+    assert recorded.context is not None
+    by_id = {"embedder": recorded.embedder, "candidate_ids": recorded.memory_ids}
+    talk.ask("score", user="anna", context_embedding=recorded.context.tolist(), **by_id)
     assert talk.ask("status")["has_store_open"]
     talk.ask("train", **listed(request(3)), labels=[1, 0, 0])
     talk.ask("train_from_store", user="nobody")

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import InputError, TooLarge
-from tenure.text.normal import MAX_CHARS, canonical, check_text, content_hash, shown
+from tenure.text.normal import (
+    MAX_CHARS,
+    canonical,
+    check_text,
+    checked_content,
+    content_hash,
+    shown,
+)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +83,25 @@ def test_hash_is_sha256_hex() -> None:
         ("\u200b\u202e", "8,192"),
         ("a\x00b", "NUL"),
         ("a\ud800b", "surrogate"),
-        ("\ufeffa", "byte order mark"),
+        ("\ufeff\ufeff", "8,192"),
     ],
 )
 def test_text_that_cannot_be_stored_is_refused(text: object, word: str) -> None:
     with pytest.raises(InputError, match=word):
         check_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("\ufeffa", "a"), ("\ufeff\ufeffa", "a"), ("a\ufeffb", "a\ufeffb"), (" \ufeffa", " \ufeffa")],
+)
+def test_only_a_leading_byte_order_mark_is_removed(text: str, kept: str) -> None:
+    assert checked_content(text) == kept
+    assert content_hash(text) == content_hash(kept)
+
+
+def test_a_byte_order_mark_does_not_count_towards_the_limit() -> None:
+    assert checked_content("\ufeff" + "x" * MAX_CHARS) == "x" * MAX_CHARS
 
 
 def test_limit_is_named_and_exact() -> None:
@@ -91,7 +111,7 @@ def test_limit_is_named_and_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a\u202eb", "a\u200bb", "\x1b[31mred", "\ue000", "x", "\U0010ffff"]
+    "text", ["a\u202eb", "a\u200bb", "a\ufeffb", "\x1b[31mred", "\ue000", "x", "\U0010ffff"]
 )
 def test_odd_but_honest_text_is_accepted(text: str) -> None:
     check_text(text)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.text.secrets import find_secrets, redact
+from tenure.text.secrets import _MARKS, _SHAPES, find_secrets, redact
 
 ALPHANUMERIC = string.ascii_letters + string.digits
 
@@ -160,3 +160,16 @@ HOSTILE = [
 def test_hostile_text_of_full_length_comes_to_an_end(piece: str) -> None:
     text = (piece * 8192)[:8192]
     assert len(redact(text)) <= len(text)
+
+
+def test_every_shape_has_the_marks_by_which_it_is_looked_for() -> None:
+    assert {kind for kind, _ in _SHAPES} == set(_MARKS)
+    # All examples of a kind have one of its marks; each mark is part of its pattern or of a choice.
+    for kind, example in SHAPES:
+        if kind in _MARKS:
+            assert any(mark in example for mark in _MARKS[kind]), kind
+
+
+@pytest.mark.parametrize("name", ["API_KEY", "api_key", "ſecret_toKen", "client_ſecret"])
+def test_names_are_found_whatever_their_case(name: str) -> None:
+    assert find_secrets(f"{name} = {made_up(24)}")

@@ -46,6 +46,12 @@ def test_every_name_of_a_role(name: object, role: str) -> None:
         assert read_transcript([{"role": name, key: "hello"}]) == (Turn(role, "hello"),)  # type: ignore[arg-type]
 
 
+def test_a_turn_loses_its_leading_byte_order_mark() -> None:
+    assert read_transcript([{"role": "user", "text": "\ufeffUse\ufeff tabs"}]) == (
+        Turn("user", "Use\ufeff tabs"),
+    )
+
+
 def test_a_bare_text_is_nobodys_word() -> None:
     for value in ("User: remember this", ["User: remember this"], {"text": "User: remember this"}):
         assert read_transcript(value) == (Turn("system", "User: remember this"),)
@@ -114,7 +120,7 @@ def test_parts_as_chat_interfaces_give_them() -> None:
         Turn("system", "hmm"),
         Turn("assistant", "I will."),
         Turn("tool", 'Bash {"command": "ls"}'),
-        Turn("edit", "x = 2"),
+        Turn("edit", "x = 2", ("a.py",)),
         Turn("result", "user: a.py"),
         Turn("result", "done"),
     )
@@ -143,11 +149,11 @@ def test_calls_and_results_as_other_interfaces_give_them() -> None:
     ]
     assert read_transcript(value) == (
         Turn("tool", 'run {"a": 1}'),
-        Turn("edit", "a\nb"),
+        Turn("edit", "a\nb", ("f",)),
         Turn("edit", "+ line"),
         Turn("tool", "run {broken"),
         Turn("result", "output"),
-        Turn("tool", 'Read {"path": "f"}'),
+        Turn("tool", 'Read {"path": "f"}', ("f",)),
         Turn("edit", "text"),
         Turn("result", "ok"),
         Turn("assistant", "one"),

@@ -70,6 +70,13 @@ def why_blocks(found: Mapping[str, Any]) -> list[Block]:
     return [*blocks, *_features(found["predictor"])]
 
 
+def _trusted(history: Mapping[str, float] | None) -> str:
+    """How far history counted in a composite."""
+    if history is None:
+        return ""
+    return f" (recency counts {history['recency']:.0%}, usefulness {history['usefulness']:.0%})"
+
+
 def _numbers(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     told, fusion = found["predictor"], found["fusion"]
     spread = found["diversity"]
@@ -80,7 +87,8 @@ def _numbers(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("rank", _whole(found["rank"])),
         (
             "baseline",
-            f"rank {_whole(found['baseline_rank'])}, composite {composite}",
+            f"rank {_whole(found['baseline_rank'])}, composite {composite}"
+            + _trusted(found["baseline"].get("history")),
         ),
         (
             "predictor",

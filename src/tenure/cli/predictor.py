@@ -13,6 +13,7 @@ from tenure.cli.answer import Answer, Block, Column, Fields, Lines, Table
 from tenure.cli.calibrating import calibrate
 from tenure.cli.frame import current_flags, current_home, note, opened, taken_notes
 from tenure.cli.options import HELP_NAMES, command, global_options
+from tenure.cli.predictor_records import audit, comparisons, drift, training
 from tenure.cli.render import show_answer
 from tenure.codec import moment_text
 
@@ -113,6 +114,19 @@ def _blocks(known: dict[str, Any]) -> list[Block]:
     return [*blocks, Lines([""]), Table(_ENTITIES, entities)] if entities else blocks
 
 
+def _history(known: dict[str, Any]) -> str:
+    """How far history counts in the baseline, in one line."""
+    counts = f"recency {known['recency']:.0%}, usefulness {known['usefulness']:.0%}"
+    sessions = f"{known['sessions']} sessions"
+    if known["labels_valid"]:
+        return f"{counts}: NDCG@10 {known['margin']:+.3f} over relevance in {sessions}"
+    found, needed = known["validity_errors"], known["validity_needed"]
+    return (
+        f"{counts}: the labels of {sessions} agree with relevance by {found:.1f} standard errors,"
+        f" {needed} are needed"
+    )
+
+
 def _pairs(known: dict[str, Any]) -> list[tuple[str, str]]:
     latency, calibrated = known["latency"], known["calibration"]
     reason = f" ({known['reason']})" if known["reason"] else ""
@@ -127,6 +141,7 @@ def _pairs(known: dict[str, Any]) -> list[tuple[str, str]]:
         ("phase", f"{known['phase']}{reason}"),
         ("influence", f"{1 - known['alpha']:.0%} (alpha {known['alpha']:g})"),
         ("success rate", f"{known['success_rate']:.2f}"),
+        ("history", _history(known["history"])),
         ("waits for", waiting or proof),
         ("model", f"v{known['model_version']} ({known['model_scorer']}{size}); kept: {shelf}"),
         (
@@ -310,5 +325,7 @@ def _tell_if_off(memory: Memory) -> None:
         click.echo(told, err=True)
 
 
-for one in (status, train, rollback, enable, disable, calibrate, serve):
+for one in (status, comparisons, audit, training, drift):
+    predictor.add_command(one)
+for one in (train, rollback, enable, disable, calibrate, serve):
     predictor.add_command(one)

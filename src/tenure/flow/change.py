@@ -22,7 +22,7 @@ from tenure.flow.services import Services
 from tenure.flow.write import indexed
 from tenure.ports.embedder import Vectors
 from tenure.store.base import Change, Transaction
-from tenure.text.normal import check_text, content_hash
+from tenure.text.normal import check_text, checked_content, content_hash
 from tenure.types import Action, HistoryEntry, MemoryRecord
 
 _PURGED = "its successor was erased"
@@ -49,8 +49,7 @@ def update(
     for text in (*values.get("tags", ()), values.get("agent"), values.get("project")):
         screened(text or "", "refuse")
     if "content" in given:
-        check_text(given["content"])
-        values["content"] = screened(given["content"], services.policy.secrets)
+        values["content"] = screened(checked_content(given["content"]), services.policy.secrets)
 
     def change(current: MemoryRecord) -> MemoryRecord:
         if not current.is_live:

@@ -21,7 +21,7 @@ from tenure.store.base import Attribute
 from tenure.store.carrying import CarriedAudit
 from tenure.store.upkeep import MergeVerdict, Retrieval
 from tenure.text.entities import entity_key
-from tenure.text.normal import check_text
+from tenure.text.normal import checked_content
 from tenure.types import Action, HistoryEntry, MemoryRecord
 
 _ID = re.compile(r"[0-9a-z]{26}")
@@ -139,7 +139,7 @@ def checked_record(plain: Any, user: str) -> MemoryRecord:
     """The memory an export line holds, given to the user who imports it."""
     if not isinstance(plain, dict) or plain.keys() != _RECORD_FIELDS:
         raise InputError("the memory has unknown or missing fields")
-    check_text(plain["content"])
+    content = checked_content(plain["content"])
     values: dict[str, Any] = {name: checked_field(name, plain[name]) for name in _PLAIN}
     values |= {name: checked_name(name, plain[name]) for name in ("agent", "project")}
     values |= {
@@ -152,7 +152,7 @@ def checked_record(plain: Any, user: str) -> MemoryRecord:
         raise InputError("sources must be a list")
     return MemoryRecord(
         id=checked_id(plain["id"]),
-        content=plain["content"],
+        content=content,
         user=user,
         trust=checked_choice("trust", plain["trust"], ("trusted", "untrusted")),  # type: ignore[arg-type]
         usefulness=checked_share("usefulness", plain["usefulness"]),

@@ -25,9 +25,10 @@ from tenure.flow.predictor import (
 from tenure.flow.retrain import queue
 from tenure.flow.services import Services
 from tenure.flow.telling import tell
-from tenure.model.gates import LEAST_SESSIONS
 from tenure.rank import influence
+from tenure.rank.features import FEATURE_VERSION
 from tenure.rank.influence import Margins, Outcome
+from tenure.rank.proof import PROOF_SESSIONS, comparable, prove_history
 from tenure.store.base import Transaction
 from tenure.store.jobs import Job
 from tenure.store.predictor import Comparison
@@ -36,8 +37,11 @@ from tenure.types import SessionMemory
 
 TOP_COUNT = 10
 CANARY_LIMIT = 25
-# One session in so many is kept out of training, to examine models on.
-CANARY_EVERY = 5
+# One session in so many is kept out of training, to examine models on. Others examine them, too,
+# by models that learned from the rest.
+CANARY_EVERY = 10
+# The first model is fitted after so many sessions that teach something; the base weights hold it.
+FIRST_TRAINING_SESSIONS = 3
 # Who spoke in place of a judge cannot show whether the judge is right.
 NO_JUDGES = frozenset({KNOWN_BY_PROGRAM, RATED_BY_AGENT})
 _SILENT = "the predictor was silent"
@@ -84,10 +88,13 @@ def compare(services: Services, job: Job) -> Effect:
     earlier = services.store.comparison(user, key)
     kind = known_state(services, user).scorer
     record = services.store.record(user, kind, influence.RECORD_SESSIONS)
+    # This session is among them: its labels are stored by now.
+    judged = services.store.taught_sessions(user, FEATURE_VERSION, PROOF_SESSIONS)
+    proof = prove_history(judged)
     now = services.world.now()
 
     def effect(transaction: Transaction) -> After:
-        state = decoded(transaction.predictor_state_of(user))
+        state = replace(decoded(transaction.predictor_state_of(user)), history=proof)
         if earlier is not None and earlier.ema_updated:
             # Labelled anew: what it moved, it moved then, and must not move again.
             moved = _Moved(state, is_repeated=True)
@@ -100,7 +107,7 @@ def compare(services: Services, job: Job) -> Effect:
         transaction.set_predictor_state(user, moved.state.encoded())
         if _is_to_be_queued(services, state, moved.state):
             queue(transaction, user, now)
-        events = _events(case, moved, now)
+        events = _events(case, moved, comparison, now)
         transaction.log_events(user, events)
         return partial(tell, services, events)
 
@@ -118,7 +125,7 @@ def _case(services: Services, job: Job) -> _Case | None:
     ]
     if not records:
         return None
-    labelled = [one for one in records if one.label is not None]
+    labelled = _comparable(records)
     reason = _left_out(session, score, labelled)
     outcome = None
     if labelled and session.scorer is not None:
@@ -132,6 +139,13 @@ def _case(services: Services, job: Job) -> _Case | None:
         reason = "nothing helped"
     canaries = store.canary_count(job.user)
     return _Case(session, score, records, outcome, reason, canaries)
+
+
+def _comparable(records: Sequence[SessionMemory]) -> list[SessionMemory]:
+    """The candidates by which both orders may be compared."""
+    labels = np.array([np.nan if one.label is None else one.label for one in records])
+    shown = np.array([one.candidate.was_injected for one in records], np.bool_)
+    return [records[place] for place in np.flatnonzero(comparable(labels, shown)).tolist()]
 
 
 def _left_out(
@@ -164,7 +178,9 @@ class _Moved:
     """The state after a session, and what happened on the way."""
 
     state: PredictorState
-    has_drifted: bool = False
+    # After a drift: sessions in a row with a low success rate, and sessions that are replayed.
+    low_streak: int | None = None
+    replay_size: int = 0
     has_left_cold_start: bool = False
     gave_way_to: int | None = None
     # The model's first sessions are over with this one.
@@ -177,13 +193,15 @@ def _moved(services: Services, state: PredictorState, case: _Case, record: Margi
     policy = services.policy.session
     outcome = case.outcome if case.reason is None else None
     won = None if outcome is None else outcome.won
+    low_streak = state.standing.low_streak + 1
     standing, has_drifted = influence.judged(state.standing, won, policy.drift_reset_window)
     was_cold = standing.is_cold
+    seen = record
     if won is not None and outcome is not None:
         # What another kind of scorer won or lost says nothing about this one.
         is_alike = case.session.scorer == state.scorer
         seen = _with(record, outcome) if is_alike else record
-        weighings = influence.weigh(seen, state.witness)
+        weighings = influence.weigh(seen, state.history)
         standing = influence.weighed(
             standing, weighings, policy.influence, policy.min_training_sessions
         )
@@ -203,10 +221,11 @@ def _moved(services: Services, state: PredictorState, case: _Case, record: Margi
             gave_way_to = state.previous
             state = rolled_back(state, state.previous, state.previous_scorer)
     return _Moved(
-        replace(state, order_reason=_order_reason(services, state, case.canaries, has_drifted)),
-        has_drifted,
-        was_cold and not standing.is_cold,
-        gave_way_to,
+        replace(state, order_reason=_order_reason(services, state, has_drifted)),
+        low_streak=low_streak if has_drifted else None,
+        replay_size=len(seen.ndcg),
+        has_left_cold_start=was_cold and not standing.is_cold,
+        gave_way_to=gave_way_to,
         trial=trial,
     )
 
@@ -228,9 +247,7 @@ def _with(record: Margins, outcome: Outcome) -> Margins:
     )
 
 
-def _order_reason(
-    services: Services, state: PredictorState, canaries: int, has_drifted: bool
-) -> str | None:
+def _order_reason(services: Services, state: PredictorState, has_drifted: bool) -> str | None:
     """Why it is time to train; None when it is not."""
     policy = services.policy.session
     if services.trainer is None or not state.is_enabled:
@@ -239,11 +256,10 @@ def _order_reason(
         return "drift"
     if state.order_reason is not None:
         return state.order_reason
-    is_due = state.fresh_sessions >= max(
-        policy.train_interval_sessions, 0 if state.latest else policy.min_training_sessions
+    is_due = state.fresh_sessions >= (
+        policy.train_interval_sessions if state.latest else FIRST_TRAINING_SESSIONS
     )
-    # Without sessions to examine it on, no model could be let in.
-    return "interval" if is_due and canaries >= LEAST_SESSIONS else None
+    return "interval" if is_due else None
 
 
 def is_canary(user: str, key: str) -> bool:
@@ -314,12 +330,14 @@ def _top(ranks: Mapping[str, int | None]) -> tuple[str, ...]:
     return tuple(ordered[:TOP_COUNT])
 
 
-def _events(case: _Case, moved: _Moved, now: datetime) -> list[Event]:
-    state, outcome = moved.state, case.outcome
+def _events(case: _Case, moved: _Moved, compared: Comparison, now: datetime) -> list[Event]:
+    state = moved.state
     numbers: dict[str, dict[str, object]] = {
         "predictor.compare": {
-            "predictor_ndcg": outcome.predictor_ndcg if outcome else None,
-            "baseline_ndcg": outcome.baseline_ndcg if outcome else None,
+            "predictor_ndcg": compared.predictor_ndcg,
+            "baseline_ndcg": compared.baseline_ndcg,
+            "winner": compared.winner,
+            "margin": compared.margin,
             "model_version": case.session.model_version,
         },
         "predictor.fts_overlap": _overlap(case),
@@ -333,8 +351,12 @@ def _events(case: _Case, moved: _Moved, now: datetime) -> list[Event]:
         numbers["predictor.ema_update"] = rate
     else:
         numbers["predictor.ema_skip"] = {"reason": skipped}
-    if moved.has_drifted:
-        numbers["predictor.drift_reset"] = {"drift_resets": state.standing.drift_resets}
+    if moved.low_streak is not None:
+        numbers["predictor.drift_reset"] = {
+            "drift_resets": state.standing.drift_resets,
+            "streak": moved.low_streak,
+            "replay_size": moved.replay_size,
+        }
     if moved.has_left_cold_start:
         numbers["predictor.cold_start_exit"] = {"judged": state.standing.judged, **rate}
     if moved.trial is not None:

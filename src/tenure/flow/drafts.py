@@ -10,7 +10,7 @@ from typing import Any
 from tenure.codec import parse_moment
 from tenure.errors import InputError, SecretFound
 from tenure.text.entities import parse_about
-from tenure.text.normal import check_text
+from tenure.text.normal import check_text, checked_content
 from tenure.text.secrets import find_secrets, redact
 from tenure.types import (
     KINDS,
@@ -44,12 +44,12 @@ _ENTITY_LIMIT_COUNT = 16
 
 def make_draft(content: object, scope: Scope, given: Mapping[str, Any]) -> Draft:
     """A draft out of a text and named fields; InputError says which field is wrong and how."""
-    check_text(content)
+    text = checked_content(content)
     known_fields(given, _FIELDS)
     values: dict[str, Any] = {"agent": scope.agent, "project": scope.project}
     values |= {name: checked_field(name, value) for name, value in given.items()}
     values.setdefault("provenance", DEFAULT_PROVENANCE.get(values.get("origin", "user")))
-    draft = Draft(content=str(content), user=scope.user, **values)
+    draft = Draft(content=text, user=scope.user, **values)
     if draft.origin in UNTRUSTED_ORIGINS and draft.provenance == "user_stated":
         raise InputError(f"what a {draft.origin} said is not user_stated")
     check_validity(draft.valid_from, draft.valid_until)

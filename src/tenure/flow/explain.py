@@ -19,7 +19,7 @@ from tenure.model.base import Query
 from tenure.model.checkpoint import restored
 from tenure.model.ranker import Ranker
 from tenure.model.standard import standardised
-from tenure.rank import scores
+from tenure.rank import living, scores
 from tenure.rank.features import FEATURE_VERSION, FEATURES
 from tenure.rank.fuse import rrf
 from tenure.store.sessions import SessionRecord
@@ -109,9 +109,15 @@ def _baseline(served: Candidate) -> dict[str, Any]:
     }
     known = _features(served)
     if known:
+        trust = living.Trust(known["recency_trust"], known["usefulness_trust"])
+        parts = living.HistoryParts(*(np.array([known[name]]) for name in _WEIGHTS))
+        told["history"] = {"recency": trust.recency, "usefulness": trust.usefulness}
+        told["title"] = known["title"]
         told["parts"] = [
-            {"name": name, "value": known[name], "weight": weight, "adds": known[name] * weight}
-            for name, weight in _WEIGHTS.items()
+            {"name": name, "value": value, "weight": weight, "adds": value * weight}
+            for (name, weight), value in zip(
+                _WEIGHTS.items(), (float(part[0]) for part in parts.shrunk(trust)), strict=True
+            )
         ]
     return told
 

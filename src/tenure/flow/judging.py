@@ -13,7 +13,7 @@ from tenure.flow.services import Services
 from tenure.rank import labels
 from tenure.store.jobs import Job
 from tenure.store.sessions import Judged, SessionRecord, SessionScore
-from tenure.text.conduct import passages
+from tenure.text.digest import Digest, decode_digest
 from tenure.text.transcript import as_text
 from tenure.types import Exhibit, SessionMemory, Turn, Verdict
 
@@ -40,7 +40,9 @@ def judge(services: Services, job: Job) -> Effect:
     if used is not None:
         return _known(services, session, records, used)
     told = store.transcript(job.user, job.key)
-    if services.judge is None or len(as_text(told)) < JUDGE_MIN_CHARS:
+    digest = _digest(services, session)
+    length = max(len(as_text(told)), digest.char_count if digest else 0)
+    if services.judge is None or length < JUDGE_MIN_CHARS:
         return _unjudged(services, session, records)
     known = store.session_score(job.user, job.key)
     if (
@@ -51,7 +53,13 @@ def judge(services: Services, job: Job) -> Effect:
         # Late ratings are no reason to pay a model for the same verdict again.
         judged = [Judged(one.memory_id, one.relevance_score, one.is_missing) for one in records]
         return _effect(services, session, records, _verdict_of(known), judged)
-    return _judged(services, session, records, told)
+    return _judged(services, session, records, (told, digest))
+
+
+def _digest(services: Services, session: SessionRecord) -> Digest | None:
+    """Return the digest of the whole session, if one was stored."""
+    stored = services.store.digest(session.user, session.key)
+    return None if stored is None else decode_digest(stored)
 
 
 def _holds(score: SessionScore, session: SessionRecord) -> bool:
@@ -98,7 +106,7 @@ def _judged(
     services: Services,
     session: SessionRecord,
     records: Sequence[SessionMemory],
-    told: Sequence[Turn],
+    happened: tuple[Sequence[Turn], Digest | None],
 ) -> Effect:
     chosen = services.judge
     if chosen is None:
@@ -115,8 +123,7 @@ def _judged(
         for one in kept
     ]
     with services.observer.timed("judge"):
-        cosines = _similarity(services, session.user, told, [one.memory_id for one in kept])
-        verdict = chosen.judge(told, exhibits, cosines)
+        verdict = chosen.judge(happened[0], exhibits, happened[1])
     missing = set(verdict.missing)
     judged = [
         Judged(one.memory_id, score, place in missing)
@@ -135,7 +142,7 @@ def _effect(
     shown = {one.memory_id for one in records if one.candidate.was_injected}
     rated = [one.agent_relevance_score for one in records]
     scores = [one.relevance_score for one in judged]
-    confidence = max(verdict.confidence, _rated_confidence(rated))
+    confidence = max(verdict.confidence, _rated_confidence(records, judged))
     heard = None if verdict.judge == RATED_BY_AGENT and not confidence else confidence
     score = SessionScore(
         judge=verdict.judge,
@@ -154,11 +161,28 @@ def _effect(
     return lambda transaction: transaction.put_verdict(session.user, session.key, score, judged)
 
 
-def _rated_confidence(rated: Sequence[float | None]) -> float:
-    """First-hand ratings that tell memories apart are evidence enough, whatever the judge says."""
-    known = [score for score in rated if score is not None]
-    tells_apart = len(known) > 1 and max(known) - min(known) >= labels.MIN_SCORE_SPREAD
-    return RATED_CONFIDENCE if tells_apart else 0.0
+def _rated_confidence(records: Sequence[SessionMemory], judged: Sequence[Judged]) -> float:
+    """Return how sure ratings make the labels: the mean chance of what is likely to have helped.
+
+    Without a judge beside them, ratings that tell memories apart are evidence enough.
+    """
+    chances = {one.memory_id: one.relevance_score for one in judged}
+    known = [
+        (one.agent_relevance_score, chances.get(one.memory_id))
+        for one in records
+        if one.agent_relevance_score is not None
+    ]
+    ratings = [rating for rating, _ in known]
+    if len(ratings) < 2 or max(ratings) - min(ratings) < labels.MIN_SCORE_SPREAD:
+        return 0.0
+    if all(chance is None for _, chance in known):
+        return RATED_CONFIDENCE
+    combined = [
+        rating if rating < 0.0 or chance is None else labels.joined(rating, chance)
+        for rating, chance in known
+    ]
+    likely = [abs(value) for value in combined if abs(value) >= labels.USEFUL_LABEL]
+    return sum(likely) / len(likely) if likely else 0.0
 
 
 def _few(records: Sequence[SessionMemory]) -> list[SessionMemory]:
@@ -192,21 +216,3 @@ def _shuffled(
         return hmac.new(secret, message, hashlib.sha256).digest()
 
     return sorted(records, key=place)
-
-
-def _similarity(
-    services: Services, user: str, told: Sequence[Turn], memory_ids: Sequence[str]
-) -> list[float] | None:
-    """Each memory's largest cosine with an exchange; None where vectors are not to be had."""
-    spoken = passages(told)
-    name = services.embedding.serving_name()
-    made = services.embedding.documents(spoken)
-    if name is None or not spoken or not all(name in vectors for vectors in made):
-        return None
-    known = services.store.vectors(user, name, memory_ids)
-    said = np.stack([vectors[name] for vectors in made])
-    # One that has no vector yet is like nothing that was said.
-    none = np.zeros(said.shape[1], np.float32)
-    about = np.stack([known.get(one, none) for one in memory_ids] or [none])
-    best: list[float] = (about @ said.T).max(axis=1).tolist()
-    return best[: len(memory_ids)]

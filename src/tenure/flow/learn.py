@@ -48,7 +48,7 @@ def _label(services: Services, job: Job) -> Effect:
             _evidence(case, one, memories[one.memory_id]), services.policy.session.labels
         )
         for one in records
-        if one.memory_id in memories
+        if one.memory_id in memories and not _was_stored_here(session, memories[one.memory_id])
     }
     confidence = score.confidence if score is not None and score.excluded is None else 0.0
     helped = _helped(made, confidence, used)
@@ -70,6 +70,11 @@ def _label(services: Services, job: Job) -> Effect:
         return partial(tell, services, [event])
 
     return effect
+
+
+def _was_stored_here(session: SessionRecord, memory: MemoryRecord) -> bool:
+    """Return whether this very session stored the memory: shown back to it, it proves nothing."""
+    return memory.source is not None and memory.source.session_key == session.key
 
 
 def _event(

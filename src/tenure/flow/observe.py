@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tenure.errors import TenureError
+from tenure.errors import InputError, TenureError
 from tenure.world import World
 
 # Always reported, whether or not they have happened yet.
@@ -22,6 +22,29 @@ OPERATIONS = (
     "predictor_train",
     "jobs",
 )
+# By group the stages that can fail; a group without parts is a stage itself.
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "access": (),
+    "consent": (),
+    "feedback": ("advice", "belief", "promotion", "reading", "rules"),
+    "guard": (),
+    "http": (),
+    "job": (
+        "extract",
+        "finish-session",
+        "janitor",
+        "remember-rule",
+        "retention",
+        "train-predictor",
+    ),
+    "mcp": (),
+    "predictor": ("crash", "parse_error", "timeout", "train_failure"),
+    "prompt_record": (),
+    "retrieval_counts": (),
+    "rules": (),
+    "session_record": (),
+    "telemetry": (),
+}
 Listener = Callable[[str, str, Mapping[str, object]], None]
 LATENCY_RING_COUNT = 1_000
 ERROR_RING_COUNT = 500
@@ -141,10 +164,21 @@ class Observer:
         return [_latency(*ring) for ring in taken]
 
     def failures(self, stage: str | None = None) -> list[Failure]:
-        """The last errors, newest first, of one stage or of all."""
+        """Return the last errors, newest first: of a stage, of a group of stages, or all.
+
+        Raise InputError, with the known stages as a hint, if there is no such stage.
+        """
         with self._lock:
             kept = list(self._failures)
-        return [found for found in reversed(kept) if stage is None or found.stage == stage]
+        kept.reverse()
+        if stage is None:
+            return kept
+        found = [one for one in kept if stage == one.stage or stage == group_of(one.stage)]
+        if not found and stage not in known_stages():
+            raise InputError(
+                f"unknown stage: {stage[:40]!r}", hint=f"known: {', '.join(known_stages())}"
+            )
+        return found
 
     def counters(self) -> dict[str, int]:
         """Every counter."""
@@ -155,6 +189,21 @@ class Observer:
         """How often each stage failed with each code."""
         with self._lock:
             return dict(self._failure_counts)
+
+
+def known_stages() -> list[str]:
+    """Return every group and every stage that errors can be selected by."""
+    return [
+        name
+        for group, parts in STAGES.items()
+        for name in (group, *(f"{group}_{part}" for part in parts))
+    ]
+
+
+def group_of(stage: str) -> str:
+    """Return the group of a stage; a stage outside all groups is a group itself."""
+    group = stage.partition("_")[0]
+    return group if STAGES.get(group) else stage
 
 
 def _latency(operation: str, count: int, total_ms: float, recent: list[float]) -> Latency:

@@ -13,7 +13,9 @@ from tenure.flow.liveness import liveness
 from tenure.flow.services import Services
 from tenure.flow.telling import tell
 from tenure.ports.scorer import BASE_VERSION
-from tenure.rank.influence import TIE, Standing, Weighing
+from tenure.rank.influence import TIE, Standing
+from tenure.rank.living import Trust
+from tenure.rank.proof import HistoryProof
 from tenure.store.base import Transaction
 from tenure.store.predictor import TrainingRun
 from tenure.store.sessions import Event
@@ -28,15 +30,6 @@ SHADOW_SESSIONS = 5
 # A new model whose share of wins over its first sessions is lower gives its place back.
 TRIAL_SESSIONS = 10
 TRIAL_WIN_SHARE = 0.3
-# What is logged of every session, for whoever looks into it; all else that happens to a predictor
-# is told to everybody.
-PREDICTOR_STEPS = frozenset(
-    f"predictor.{name}"
-    for name in (
-        *("prefilter", "diversity", "score", "compare", "fts_overlap"),
-        *("ema_update", "ema_skip"),
-    )
-)
 # People are asked about the judge again after so many sessions that it spoke about.
 CALIBRATE_EVERY = 50
 
@@ -66,8 +59,8 @@ class PredictorState:
     shadow_left: int = 0
     trial_sessions: int = 0
     trial_wins: float = 0.0
-    # What the last training's replay said.
-    replay: tuple[Weighing, ...] = ()
+    # How far the labels are valid and history is trusted.
+    history: HistoryProof = field(default_factory=HistoryProof)
     # Sessions that a judge spoke about since people were last asked about some.
     uncalibrated: int = 0
     # How often a model was lost and an earlier one took its place, and what the last one lacked
@@ -81,9 +74,9 @@ class PredictorState:
         return self.standing.alpha if self.is_enabled and not self.shadow_left else 1.0
 
     @property
-    def witness(self) -> tuple[Weighing, ...] | None:
-        """What the replay said, empty before it spoke; None for a scorer that has none."""
-        return self.replay if self.scorer == REPLAYED_SCORER else None
+    def trust(self) -> Trust:
+        """How far history counts in the baseline."""
+        return self.history.trust
 
     def encoded(self) -> str:
         """As the store keeps it."""
@@ -105,10 +98,16 @@ def decoded(text: str | None) -> PredictorState:
         **{
             **known,
             "standing": Standing(**known["standing"]),
-            "replay": tuple(Weighing(**one) for one in known["replay"]),
+            "history": _proof(known.get("history")),
             "last_trained_at": None if at is None else parse_moment(at),
         }
     )
+
+
+def _proof(known: dict[str, Any] | None) -> HistoryProof:
+    if known is None:
+        return HistoryProof()
+    return HistoryProof(**{**known, "trust": Trust(**known["trust"])})
 
 
 def known_state(services: Services, user: str) -> PredictorState:
@@ -234,7 +233,6 @@ def rolled_back(state: PredictorState, version: int, scorer: str) -> PredictorSt
     return replace(
         state,
         standing=replace(state.standing, earned_alpha=1.0),
-        replay=(),
         version=version,
         scorer=scorer,
         previous=None,

@@ -21,7 +21,7 @@ from tenure.flow.showing import (
     pack,
     standing_line,
 )
-from tenure.flow.start import begin
+from tenure.flow.start import begin, ranking_details
 from tenure.flow.telling import tell
 from tenure.rank import pick
 from tenure.rank.candidates import REQUIRED
@@ -224,7 +224,7 @@ def _record(
     before = replace(session, prompt_count=session.prompt_count - 1)
     ballot = ratings.Ballot(services, before) if request.feedback or request.transcript else None
 
-    event = _event(services, request, answer, injection)
+    events = _events(services, request, answer, injection)
 
     def work(transaction: Transaction) -> None:
         user, key = session.user, session.key
@@ -248,7 +248,7 @@ def _record(
         transaction.add_hits(user, key, answer.hits)
         if injection is not None:
             transaction.put_injection(user, key, injection)
-        transaction.log_events(user, [event])
+        transaction.log_events(user, events)
 
     try:
         services.store.write(work)
@@ -256,26 +256,33 @@ def _record(
         # The agent is served all the same; what cannot be kept is counted.
         services.observer.failed("prompt_record", error)
         return False
-    tell(services, [event])
+    tell(services, events)
     return True
 
 
-def _event(
+def _events(
     services: Services, request: PromptRequest, answer: Answer, injection: Injection | None
-) -> Event:
-    return Event(
-        at=services.world.now(),
-        category="session",
-        name="session.prompt",
-        session_key=request.key,
-        request_id=request.request_id,
-        details={
-            "turn": answer.session.prompt_count,
-            "hits": len(answer.hits),
-            "shown": len(injection.memories) if injection else 0,
-            "reranked": answer.ranked is not None,
-        },
-    )
+) -> list[Event]:
+    """Return the event of a prompt, after those of the ranking that it may have caused."""
+    details = {} if answer.ranked is None else ranking_details(answer.ranked)
+    details["session.prompt"] = {
+        "turn": answer.session.prompt_count,
+        "hits": len(answer.hits),
+        "shown": len(injection.memories) if injection else 0,
+        "reranked": answer.ranked is not None,
+    }
+    now = services.world.now()
+    return [
+        Event(
+            at=now,
+            category=name.partition(".")[0],
+            name=name,
+            session_key=request.key,
+            request_id=request.request_id,
+            details=told,
+        )
+        for name, told in details.items()
+    ]
 
 
 def _went_on(current: SessionRecord, session: SessionRecord) -> SessionRecord:

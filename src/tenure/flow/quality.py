@@ -174,17 +174,17 @@ def _is_below(one: ShownMemory, floor: float) -> bool:
 
 
 def _worths(shown: Iterable[ShownMemory], by: str, names: Sequence[str] = ()) -> list[Worth]:
-    """By source how often a judged memory helped, every one counting the same."""
-    labels: dict[str, list[float]] = {name: [] for name in names}
+    """Return by source how often a judged memory helped; every memory has the same weight."""
+    judged: dict[str, list[tuple[float, bool]]] = {name: [] for name in names}
     for one in shown:
         name = getattr(one, by)
         if name is not None and one.label is not None:
-            labels.setdefault(name, []).append(one.label)
+            judged.setdefault(name, []).append((one.label, one.has_helped))
     return [
         Worth(
             name,
-            Share.of(sum(label > 0 for label in found), len(found)),
-            round(sum(found) / len(found), _DECIMALS) if found else None,
+            Share.of(sum(has_helped for _, has_helped in found), len(found)),
+            round(sum(label for label, _ in found) / len(found), _DECIMALS) if found else None,
         )
-        for name, found in labels.items()
+        for name, found in judged.items()
     ]

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tenure.errors import BadReply, PortTimeout, TenureError
+from tenure.flow.candidate_pool import CandidatePool, epoch_days, gather_candidates
 from tenure.flow.context import Context
 from tenure.flow.pipeline import Stopwatch
 from tenure.flow.predictor import PredictorState, served_kind, state_of
 from tenure.flow.services import Services
 from tenure.ports.scorer import ScoreRequest
-from tenure.rank import candidates, diversify, features, fuse, history, living, scores
-from tenure.store.base import Search
-from tenure.store.candidates import Gathered, Gathering, Trait
-from tenure.text.terms import MAX_TERMS, query_pairs
+from tenure.rank import diversify, features, fuse, history, living, scores
 from tenure.types import Candidate, CandidateSource
 
-# How many each side may name; words to the cap, for a long context has many (ADR 0010).
-SOURCE_LIMIT = 50
-TRAVERSAL_LIMIT = 50
 EXPLORE_AFTER_DAYS = 1.0
 # Worth saying whatever the session is about.
 _STANDING_KINDS = frozenset({"preference", "constraint", "lesson"})
 _FAULTS = {PortTimeout.code: "predictor_timeout", BadReply.code: "predictor_parse_error"}
-_SECONDS_PER_DAY = 86_400.0
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -53,33 +46,8 @@ class Ranked:
     overlaps: Rows
     scorer: str | None = None
     model_version: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """The candidates before they are ranked, all arrays side by side."""
-
-    found: Gathered
-    # Places of the candidates in what was gathered.
-    places: Rows
-    origins: tuple[frozenset[str], ...]
-    traits: tuple[Trait, ...]
-    hindsight: history.Hindsight
-    usage: history.Usage
-    # Of what helps this user, the share that has helped before.
-    recurrence: float
-    required: Flags
-    age_days: Floats
-    # How well each goes with the context, by meaning and words.
-    match: Floats
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        return tuple(trait.id for trait in self.traits)
-
-    @property
-    def rows(self) -> Rows:
-        return self.found.rows[self.places]
+    # How long the model took; with `scorer` None it gave no scores.
+    score_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +55,7 @@ class _Scored:
     """What the baseline and the features say."""
 
     effective: Floats
-    composition: scores.Composition
+    composite: Floats
     features: Floats
 
 
@@ -105,22 +73,23 @@ def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ra
     """Ranks the whole store for a context, by the baseline and, where it has a say, the model."""
     state = state_of(services, context.scope.user)
     with watch.stage("candidates"):
-        field = _candidates(services, context)
+        field = gather_candidates(services, context)
     with watch.stage("baseline"):
-        scored = _baseline(services, context, field)
+        scored = _baseline(services, context, field, state.trust)
     with watch.stage("predictor"):
         predicted = _predicted(services, _request(key, context, field, scored, state), state)
     with watch.stage("fusion"):
-        composite = scored.composition.composite
         weight = state.alpha if predicted is not None else 1.0
-        fusion = fuse.fuse(composite, predicted, field.ids, weight, services.policy.session.rrf_k)
+        fusion = fuse.fuse(
+            scored.composite, predicted, field.ids, weight, services.policy.session.rrf_k
+        )
     with watch.stage("diversity"):
         vectors = field.found.vectors[field.places]
         spread = diversify.diversify(
             fusion.scores[fusion.order],
             vectors[fusion.order],
             field.required[fusion.order],
-            lambda: history.helped_together(field.hindsight, field.rows[fusion.order]),
+            lambda: _told_apart(field, fusion.order, state),
         )
         order = fusion.order[spread.order]
     final = np.empty(len(order))
@@ -139,138 +108,76 @@ def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ra
         overlaps=spread.overlaps[spread.order],
         scorer=served_kind(services, state) if predicted is not None else None,
         model_version=state.version if predicted is not None else None,
+        score_ms=watch.took_ms["predictor"],
     )
 
 
-# -- candidates -----------------------------------------------------------------------------
+def _told_apart(field: CandidatePool, order: Rows, state: PredictorState) -> NDArray[np.bool_]:
+    """Return which pairs of similar memories do not repeat each other.
 
-
-def _candidates(services: Services, context: Context) -> _Field:
-    store, scope, now = services.store, context.scope, context.now
-    past, project = store.past(scope, context.vector.embedder)
-    hindsight = history.look_back(past, _moment(context, project))
-    # More than are taken: what helped in other projects is of no use in this one.
-    helped = history.top_rows(hindsight, 4 * SOURCE_LIMIT)
-    named = [key for key in context.entity_keys if key != context.project_key]
-    about = store.memories_about(scope, named, now, TRAVERSAL_LIMIT)
-    required = store.required(scope, context.entity_keys, now)
-    size = services.policy.session.pool_size
-    found = store.gather(
-        Gathering(_search(context, size), SOURCE_LIMIT, helped, tuple({*about, *required}))
-    )
-    pool = candidates.pool(
-        {
-            "effective": found.by_effective.tolist(),
-            "cosine": found.by_cosine.tolist(),
-            "text": found.by_text.tolist(),
-            "history": _known(found, helped)[:SOURCE_LIMIT],
-            "traversal": [found.row_of_id[one] for one in about if one in found.row_of_id],
-        },
-        [found.row_of_id[one] for one in required if one in found.row_of_id],
-        size,
-    )
-    return _field(services, context, found, pool, hindsight)
-
-
-def _moment(context: Context, project: int) -> history.Moment:
-    vector = context.vector.vector
-    return history.Moment(
-        _days(context.now),
-        np.empty(0, np.float32) if vector is None else vector,
-        project,
-        context.words,
-    )
-
-
-def _days(moment: datetime) -> float:
-    return moment.timestamp() / _SECONDS_PER_DAY
-
-
-def _search(context: Context, size: int) -> Search:
-    return Search(
-        context.scope,
-        context.terms[:MAX_TERMS],
-        context.vector.embedder,
-        context.vector.vector,
-        text_limit=size,
-        vector_limit=SOURCE_LIMIT,
-        phrases=query_pairs(context.text),
-        injectable_at=context.now,
-    )
-
-
-def _known(found: Gathered, rows: Rows) -> list[int]:
-    """The rows that the scope may see, in their order."""
-    known = set(found.rows.tolist())
-    return [row for row in rows.tolist() if row in known]
-
-
-def _field(
-    services: Services,
-    context: Context,
-    found: Gathered,
-    pool: candidates.Pool,
-    hindsight: history.Hindsight,
-) -> _Field:
-    # What expired or changed meanwhile has no traits, and is no candidate.
-    wanted = np.array(pool.rows, np.int64)
-    traits = services.store.traits(context.scope, wanted, context.now)
-    kept = [at for at, row in enumerate(pool.rows) if row in traits]
-    places = np.searchsorted(found.rows, wanted[kept])
-    origins = tuple(pool.origins[at] for at in kept)
-    known = tuple(traits[pool.rows[at]] for at in kept)
-    return _Field(
-        found=found,
-        places=places,
-        origins=origins,
-        traits=known,
-        hindsight=hindsight,
-        usage=history.usage(hindsight, wanted[kept]),
-        recurrence=history.recurrence(hindsight.past),
-        required=np.array([candidates.REQUIRED in names for names in origins], np.bool_),
-        age_days=_days(context.now) - np.array([trait.since_days for trait in known], np.float64),
-        match=living.context_match(found.cosine[places], found.text[places]),
-    )
+    Documents with different titles do not, however alike they look. Nor do memories that have
+    helped together, once labels are proved to be valid.
+    """
+    titles = [field.traits[place].opening.partition("\n") for place in order.tolist()]
+    # 0 for what has no title: a claim may well repeat another.
+    numbers = {title: number for number, (title, _, _) in enumerate(titles, start=1)}
+    named = np.array([numbers[title] if end else 0 for title, end, _ in titles], np.int64)
+    apart = (named[:, None] != named) & (named[:, None] > 0) & (named > 0)
+    if state.history.is_valid:
+        apart |= history.helped_together(field.hindsight, field.rows[order])
+    return np.asarray(apart)
 
 
 # -- scores ---------------------------------------------------------------------------------
 
 
-def _baseline(services: Services, context: Context, field: _Field) -> _Scored:
+def _baseline(
+    services: Services, context: Context, field: CandidatePool, trust: living.Trust
+) -> _Scored:
+    """Return the composite of every candidate and all its features."""
+    parts = _parts(services, field)
+    if services.policy.session.composite == "seed":
+        # The seed's formula takes its parts as they are.
+        trust = living.FULL_TRUST
+    composite = scores.explain(*parts.shrunk(trust)).composite
+    effective = scores.effective(
+        [trait.importance for trait in field.traits],
+        field.age_days,
+        [trait.pinned for trait in field.traits],
+    )
+    table = features.features(_feature_inputs(context, field, (parts, trust, composite, effective)))
+    return _Scored(effective, composite, table)
+
+
+def _parts(services: Services, field: CandidatePool) -> living.HistoryParts:
     found, places, traits = field.found, field.places, field.traits
-    age_days, match = field.age_days, field.match
+    confidence = found.confidence[places].astype(np.float64)
     weight = scores.source_weight(
-        found.provenance[places],
-        found.confidence[places],
-        found.demotion[places],
-        services.policy.sources,
+        found.provenance[places], confidence, found.demotion[places], services.policy.sources
     )
     access_count = np.array([trait.access_count for trait in traits], np.float64)
-    usefulness = np.array([trait.usefulness for trait in traits], np.float64)
-    confidence = found.confidence[places].astype(np.float64)
-    if services.policy.session.composite == "living":
-        parts = living.living_parts(
-            living.Feed(
-                match * weight, age_days, field.usage, confidence, access_count, field.recurrence
-            )
-        )
-    else:
-        parts = (
+    if services.policy.session.composite == "seed":
+        return living.HistoryParts(
             scores.relevance(found.cosine[places], weight),
-            scores.recency(age_days),
-            usefulness,
+            scores.recency(field.age_days),
+            np.array([trait.usefulness for trait in traits], np.float64),
             confidence,
             scores.frequency(access_count),
         )
-    composition = scores.explain(*parts)
-    effective = scores.effective(
-        [trait.importance for trait in traits], age_days, [trait.pinned for trait in traits]
+    return living.history_parts(
+        living.Feed(
+            field.match * weight,
+            field.title * weight,
+            field.age_days,
+            field.usage,
+            confidence,
+            access_count,
+        )
     )
-    return _Scored(effective, composition, _features(context, field, composition, effective))
 
 
 def _request(
-    key: str, context: Context, field: _Field, scored: _Scored, state: PredictorState
+    key: str, context: Context, field: CandidatePool, scored: _Scored, state: PredictorState
 ) -> ScoreRequest:
     return ScoreRequest(
         session_key=key,
@@ -306,7 +213,7 @@ def _predicted(services: Services, request: ScoreRequest, state: PredictorState)
 # -- what is recorded and chosen from -------------------------------------------------------
 
 
-def _served(field: _Field, scored: _Scored, outcome: _Outcome) -> tuple[Candidate, ...]:
+def _served(field: CandidatePool, scored: _Scored, outcome: _Outcome) -> tuple[Candidate, ...]:
     """The records of the candidates in their final order."""
     fusion, predicted, order = outcome.fusion, outcome.predicted, outcome.order
     # Column by column as plain lists: taking single numbers out of arrays is slow.
@@ -327,7 +234,7 @@ def _served(field: _Field, scored: _Scored, outcome: _Outcome) -> tuple[Candidat
         range(1, len(order) + 1),
         [in_order[names] for names in origins],
         scored.effective[order].tolist(),
-        scored.composition.composite[order].tolist(),
+        scored.composite[order].tolist(),
         told,
         fusion.baseline_ranks[order].tolist(),
         known,
@@ -346,33 +253,37 @@ def _source(names: frozenset[str], *, has_predicted: bool) -> CandidateSource:
     return "both" if "effective" in names else "predictor"
 
 
-def _features(
-    context: Context, field: _Field, composition: scores.Composition, effective: Floats
-) -> Floats:
+def _feature_inputs(
+    context: Context,
+    field: CandidatePool,
+    scored: tuple[living.HistoryParts, living.Trust, Floats, Floats],
+) -> features.FeatureInputs:
     found, places, traits = field.found, field.places, field.traits
-    return features.features(
-        features.FeatureInputs(
-            occasion=features.Occasion(at=context.now, gap_hours=context.gap_hours),
-            composition=composition,
-            usage=field.usage,
-            age_days=field.age_days,
-            importance=[trait.importance for trait in traits],
-            access_count=[trait.access_count for trait in traits],
-            cosine=found.cosine[places],
-            centred_cosine=found.centred[places],
-            text=found.text[places],
-            hybrid=field.match,
-            effective=effective,
-            stored_usefulness=[trait.usefulness for trait in traits],
-            provenance=found.provenance[places],
-            is_pinned=[trait.pinned for trait in traits],
-            is_same_project=[trait.project == context.scope.project for trait in traits],
-            is_constraint=[trait.kind == "constraint" for trait in traits],
-        )
+    parts, trust, composite, effective = scored
+    return features.FeatureInputs(
+        occasion=features.Occasion(at=context.now, gap_hours=context.gap_hours),
+        composite=composite,
+        parts=parts,
+        trust=trust,
+        usage=field.usage,
+        age_days=field.age_days,
+        importance=[trait.importance for trait in traits],
+        access_count=[trait.access_count for trait in traits],
+        cosine=found.cosine[places],
+        centred_cosine=found.centred[places],
+        text=found.text[places],
+        hybrid=field.match,
+        title=field.title,
+        effective=effective,
+        stored_usefulness=[trait.usefulness for trait in traits],
+        provenance=found.provenance[places],
+        is_pinned=[trait.pinned for trait in traits],
+        is_same_project=[trait.project == context.scope.project for trait in traits],
+        is_constraint=[trait.kind == "constraint" for trait in traits],
     )
 
 
-def _worth(services: Services, context: Context, field: _Field) -> Flags:
+def _worth(services: Services, context: Context, field: CandidatePool) -> Flags:
     """What is about the context, has helped before, or always matters.
 
     Without a context given, everything may be: nothing speaks against it.
@@ -387,7 +298,7 @@ def _worth(services: Services, context: Context, field: _Field) -> Flags:
     return np.asarray(shares | np.array(always, np.bool_) | field.required, np.bool_)
 
 
-def _eligible(context: Context, field: _Field) -> Flags:
+def _eligible(context: Context, field: CandidatePool) -> Flags:
     """What may be tried out: nobody gets in front of an agent on the day it was written."""
     made = np.array([trait.created_days for trait in field.traits], np.float64)
-    return np.asarray(_days(context.now) - made > EXPLORE_AFTER_DAYS, np.bool_)
+    return np.asarray(epoch_days(context.now) - made > EXPLORE_AFTER_DAYS, np.bool_)

@@ -71,7 +71,7 @@ def _train(services: Services, job: Job) -> Effect:
         before = decoded(transaction.predictor_state_of(job.user))
         after = _after(services, before, wanted, report)
         if report.is_accepted:
-            weighings = influence.weigh(record, after.witness)
+            weighings = influence.weigh(record, after.history)
             policy = services.policy.session
             standing = influence.weighed(
                 after.standing, weighings, policy.influence, policy.min_training_sessions
@@ -131,7 +131,6 @@ def _after(
         shadow_left=SHADOW_SESSIONS if wanted.scorer != state.scorer else state.shadow_left,
         trial_sessions=0,
         trial_wins=0.0,
-        replay=report.replay,
         lost=None,
     )
 

@@ -18,6 +18,7 @@ from tenure.model.checkpoint import Checkpoint
 from tenure.ports.scorer import BASE_VERSION
 from tenure.rank import influence
 from tenure.rank.features import FEATURE_VERSION, FEATURES
+from tenure.rank.proof import VALID_ERRORS
 from tenure.store.predictor import Rated, TaughtSession
 
 # From this share of its timeout on, scoring is about to come too late; a first call that has to
@@ -72,6 +73,7 @@ def predictor_status(services: Services, user: str) -> dict[str, Any]:
         "drift_resets": state.standing.drift_resets,
         "is_drifting": is_drifting(state),
         "scorer_drift_signal": judge_drift(_taught(services, user, DRIFT_SESSIONS))["signal"],
+        "history": history_status(state),
         "weighings": _weighings(services, user, state),
         "project_success_rates": [
             {**asdict(one), "success_rate": round(one.success_rate, 6)}
@@ -164,11 +166,28 @@ def _model(
     ]
 
 
+def history_status(state: PredictorState) -> dict[str, Any]:
+    """How far history counts in the baseline, and what the record says about it."""
+    proof = state.history
+    return {
+        "recency": proof.trust.recency,
+        "usefulness": proof.trust.usefulness,
+        "sessions": proof.session_count,
+        "labels_valid": proof.is_valid,
+        "labels_partial": proof.is_partial,
+        "validity_errors": round(proof.validity, 4),
+        "validity_needed": VALID_ERRORS,
+        "margin": round(proof.margin, 6),
+        "full_margin": round(proof.full_margin, 6),
+    }
+
+
 def _weighings(services: Services, user: str, state: PredictorState) -> list[dict[str, Any]]:
     record = services.store.record(user, state.scorer, influence.RECORD_SESSIONS)
+    weighings = influence.weigh(record, state.history)
     return [
         {name: round(value, 6) if isinstance(value, float) else value for name, value in one}
-        for one in (asdict(found).items() for found in influence.weigh(record, state.witness))
+        for one in (asdict(found).items() for found in weighings)
     ]
 
 

@@ -182,21 +182,15 @@ def _recorded(services: Services, work: Callable[[Transaction], bool]) -> tuple[
 
 def _events(request: StartRequest, ranked: Ranked, packed: Packed) -> list[Event]:
     """What the tables do not say: where candidates came from, and what was moved on the way."""
-    sides = Counter(side for one in ranked.candidates for side in one.origins)
     at, key = ranked.context.now, request.key
-    details: dict[str, dict[str, object]] = {
-        "predictor.prefilter": {"candidates": len(ranked.candidates), **sides},
-        "predictor.diversity": {"lowered": int((ranked.overlaps > 0).sum())},
-        "session.start": {
-            "injected": len(packed.memories),
-            "overflow": len(packed.overflow),
-            "has_context": ranked.context.is_given,
-            "alpha": ranked.alpha,
-            "explored": packed.explored,
-        },
+    started: dict[str, object] = {
+        "injected": len(packed.memories),
+        "overflow": len(packed.overflow),
+        "has_context": ranked.context.is_given,
+        "alpha": ranked.alpha,
+        "explored": packed.explored,
     }
-    if ranked.scorer is not None:
-        details["predictor.score"] = {"model": ranked.scorer, "count": len(ranked.candidates)}
+    details = {**ranking_details(ranked), "session.start": started}
     return [
         Event(
             at=at,
@@ -208,6 +202,26 @@ def _events(request: StartRequest, ranked: Ranked, packed: Packed) -> list[Event
         )
         for name, told in details.items()
     ]
+
+
+def ranking_details(ranked: Ranked) -> dict[str, dict[str, object]]:
+    """Return the numbers of a ranking by the name of the event that logs them."""
+    sides = Counter(side for one in ranked.candidates for side in one.origins)
+    details: dict[str, dict[str, object]] = {
+        "predictor.prefilter": {"candidates": len(ranked.candidates), **sides},
+        "predictor.diversity": {"lowered": int((ranked.overlaps > 0).sum())},
+    }
+    if ranked.scorer is not None:
+        top = (one.memory_id for one in ranked.candidates if one.predictor_rank == 1)
+        details["predictor.score"] = {
+            "model": ranked.scorer,
+            "model_version": ranked.model_version,
+            "count": len(ranked.candidates),
+            "top_pick": next(top, None),
+            "latency_ms": round(ranked.score_ms, 3),
+            "alpha": ranked.alpha,
+        }
+    return details
 
 
 def again(services: Services, session: SessionRecord) -> Served:

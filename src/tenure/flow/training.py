@@ -19,19 +19,20 @@ from numpy.typing import NDArray
 
 from tenure.errors import TenureError
 from tenure.model import gates, ranker
-from tenure.model.base import Lesson, Model, Query
+from tenure.model.base import Floats, Lesson, Model, Query
 from tenure.model.checkpoint import Checkpoint, Flags, restored
-from tenure.model.replay import replayed
+from tenure.model.replay import crossed
 from tenure.model.tokens import words_of
 from tenure.ports.scorer import BASE_VERSION, Shelves, project_slot
 from tenure.ports.trainer import TrainOrder, TrainReport
 from tenure.rank import labels
 from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.rank.influence import REPLAY_SESSIONS, Weighing, testimony
 from tenure.store.predictor import TaughtSession
 
 # More sessions than these tell nothing new about a user, and cost time (decision 14).
 TRAIN_SESSIONS = 1_000
+# Of the latest sessions, so many examine a challenger by models that never saw them.
+EXAM_SESSIONS = 200
 TIME_LIMIT_MS = 30_000.0
 FRESH_LIMIT_S = 30.0
 _COSINE = FEATURES.index("cosine")
@@ -77,6 +78,7 @@ def train(workshop: Workshop, order: TrainOrder) -> TrainReport:
         incumbent=study.kept(order.incumbent),
         best_kept=study.kept(order.best),
         after_reset=order.after_reset,
+        crossed=study.crossed(learned),
     )
     report = gates.examine(model, study.lessons(canary), terms, _rng(order))
     if report.passed:
@@ -98,7 +100,6 @@ def train(workshop: Workshop, order: TrainOrder) -> TrainReport:
         canary_topk_churn=report.canary_topk_churn,
         canary_best_delta=report.canary_best_delta,
         gates=tuple(asdict(check) for check in report.checks),
-        replay=study.testimony(taught),
         duration_ms=workshop.monotonic_ms() - began_ms,
     )
 
@@ -186,19 +187,16 @@ class _Study:
         except TenureError:
             return None
 
-    def testimony(self, sessions: Sequence[TaughtSession]) -> tuple[Weighing, ...]:
-        """What the present way of learning makes of each session that it did not learn from."""
+    def crossed(self, sessions: Sequence[TaughtSession]) -> list[tuple[Lesson, Floats]]:
+        """Sessions with scores by models that learned from the others; none for slow scorers."""
         if self._order.scorer != ranker.KIND:
-            return ()
-        prior, latest = self._prior(), sessions[-REPLAY_SESSIONS:]
-        margins = replayed(
-            [one.key for one in latest],
-            self.lessons(latest),
-            [one.baseline_ranks for one in latest],
-            lambda some: ranker.fitted(some, prior)[0],
-            self._order.rrf_k,
+            return []
+        prior, latest = self._prior(), sessions[-EXAM_SESSIONS:]
+        lessons = self.lessons(latest)
+        scored = crossed(
+            [one.key for one in latest], lessons, lambda some: ranker.fitted(some, prior)[0]
         )
-        return testimony(margins)
+        return list(zip(lessons, scored, strict=True))
 
     def lessons(self, sessions: Sequence[TaughtSession]) -> list[Lesson]:
         """Sessions with their labels, and some of what nobody judged as soft negatives."""
@@ -230,7 +228,9 @@ def _width(session: TaughtSession) -> int:
 def lesson_of(session: TaughtSession, query: Query) -> Lesson:
     """A session with its labels; some of what nobody judged stands in as soft negatives."""
     known = np.isfinite(session.labels)
-    weights = np.where(known, 1.0, 0.0)
+    # A harmful memory stands in its list several times: the more harm, the further down it goes.
+    harm = np.where(known, np.maximum(-session.labels, 0.0), 0.0)
+    weights = np.where(known, 1.0 + labels.HARM_WEIGHT * harm, 0.0)
     values = np.where(known, session.labels, 0.0)
     soft = _soft_negatives(session, int(known.sum()))
     near = session.features[soft, _COSINE] > labels.SOFT_NEGATIVE_COSINE

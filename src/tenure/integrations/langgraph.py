@@ -19,7 +19,7 @@ from tenure.errors import InputError
 from tenure.integrations.core import all_tagged, missing
 from tenure.integrations.matching import does_match, is_within
 from tenure.memory import Memory
-from tenure.text.normal import check_text
+from tenure.text.normal import BYTE_ORDER_MARK, check_text
 from tenure.types import MemoryRecord, Source
 
 try:
@@ -220,6 +220,9 @@ def _only_text(value: Mapping[str, Any]) -> str | None:
     field, text = next(iter(value.items()))
     is_name = isinstance(field, str) and field.isprintable() and field == field.strip()
     if not is_name or len(_FIELD + field) > _TAG_LIMIT_CHARS or type(text) is not str:
+        return None
+    if text.startswith(BYTE_ORDER_MARK):
+        # A memory loses this mark, and a value must come back unchanged.
         return None
     try:
         check_text(text)

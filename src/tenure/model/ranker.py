@@ -20,7 +20,7 @@ from tenure.rank.features import FEATURES
 
 KIND = "features"
 # How strongly weights are held to what was believed before; chosen on real streams (decision 14).
-PRIOR_STRENGTH = 30.0
+PRIOR_STRENGTH = 20.0
 NEWTON_STEPS = 12
 # Where steps get this small, another one would only add the noise of sums; short of that, the
 # noise could decide whether one more is taken, and so what is found.

@@ -16,6 +16,7 @@ from tenure.ports.judge_case import (
     share,
 )
 from tenure.ports.llm import Llm
+from tenure.text.digest import Digest
 from tenure.text.pleas import visible
 from tenure.types import Exhibit, Turn, Verdict
 from tenure.world import World
@@ -39,9 +40,9 @@ class LlmJudge:
         self,
         transcript: Sequence[Turn],
         exhibits: Sequence[Exhibit],
-        similarity: Sequence[float] | None = None,
+        digest: Digest | None = None,
     ) -> Verdict:
-        """Return the model's verdict; `similarity` is not used, for it would be a hint."""
+        """Return the model's verdict; it reads the transcript, not the digest."""
         case = build_case(transcript, exhibits, self._world)
         if not case.transcript:
             nothing = (None,) * len(exhibits)

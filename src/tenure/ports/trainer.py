@@ -15,7 +15,6 @@ from tenure.errors import BadReply, Conflict, PortError, PortTimeout
 from tenure.ports.child import environment_of
 from tenure.ports.scorer import Shelves
 from tenure.rank.fuse import RRF_K
-from tenure.rank.influence import Weighing
 
 # Its own limit is half a minute; starting, reading and the gates come on top.
 TRAINER_LIMIT_S = 120.0
@@ -61,9 +60,6 @@ class TrainReport:
     # Against the best model kept, on the same canaries; None when there is none.
     canary_best_delta: float | None = None
     gates: tuple[dict[str, Any], ...] = ()
-    # What this way of learning makes of each session when it learns from all others; empty for a
-    # scorer that is too slow to be asked so often.
-    replay: tuple[Weighing, ...] = ()
     error: str | None = None
 
 
@@ -175,7 +171,6 @@ def read_report(text: str) -> TrainReport:
     """A report from another process."""
     try:
         known: dict[str, Any] = json.loads(text)
-        replay = tuple(Weighing(**one) for one in known["replay"])
-        return TrainReport(**{**known, "replay": replay, "gates": tuple(known["gates"])})
+        return TrainReport(**{**known, "gates": tuple(known["gates"])})
     except (ValueError, TypeError, LookupError) as error:
         raise BadReply(f"the report of the training cannot be read: {error}") from error

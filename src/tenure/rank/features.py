@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tenure.rank.history import Usage
-from tenure.rank.living import relative
-from tenure.rank.scores import Composition
+from tenure.rank.living import HistoryParts, Trust, relative
 
 Floats = NDArray[np.float64]
 
-FEATURE_VERSION = 2
+FEATURE_VERSION = 3
 FEATURES: tuple[str, ...] = (
     "log_age_days",
     "importance",
@@ -63,6 +62,9 @@ FEATURES: tuple[str, ...] = (
     "co_use",
     "word_association",
     "word_overlap",
+    "title",
+    "recency_trust",
+    "usefulness_trust",
 )
 # How often we showed a memory says what we did, not what helped: nothing may be learned from it.
 EXPOSURE = frozenset({"log_access_count", "frequency"})
@@ -90,8 +92,11 @@ class FeatureInputs:
     """What is known of the candidates: arrays with one entry each, or one number for all."""
 
     occasion: Occasion
-    # The composite as served, with its five parts.
-    composition: Composition
+    # The composite as served, and its parts before history was shrunk.
+    composite: ArrayLike
+    parts: HistoryParts
+    # How far history counted in that composite.
+    trust: Trust
     usage: Usage
     age_days: ArrayLike
     importance: ArrayLike
@@ -103,6 +108,8 @@ class FeatureInputs:
     text: ArrayLike
     # Both legs joined, before the source's weight.
     hybrid: ArrayLike
+    # How well the context matches the title, 0 for no common word.
+    title: ArrayLike
     effective: ArrayLike
     stored_usefulness: ArrayLike
     # The step on the provenance ladder, 0 for the strongest.
@@ -125,7 +132,7 @@ def features(inputs: FeatureInputs) -> Floats:
         **_of_composite(inputs),
         **_of_usage(inputs.usage),
     }
-    table = np.empty((len(inputs.composition.composite), len(FEATURES)))
+    table = np.empty((len(inputs.parts.relevance), len(FEATURES)))
     for place, name in enumerate(FEATURES):
         table[:, place] = columns[name]
     np.nan_to_num(table, copy=False, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
@@ -170,19 +177,23 @@ def _of_match(inputs: FeatureInputs) -> dict[str, ArrayLike]:
         "is_embedded": np.isfinite(cosine),
         "text": relative(inputs.text),
         "hybrid": relative(inputs.hybrid),
+        "title": relative(inputs.title),
     }
 
 
 def _of_composite(inputs: FeatureInputs) -> dict[str, ArrayLike]:
-    parts = inputs.composition
+    # The parts as they are before shrinking: how far they are trusted changes, they do not.
+    parts = inputs.parts
     return {
         "effective": inputs.effective,
-        "composite": parts.composite,
+        "composite": inputs.composite,
         "relevance": parts.relevance,
         "recency": parts.recency,
         "usefulness": parts.usefulness,
         "confidence": parts.confidence,
         "frequency": parts.frequency,
+        "recency_trust": inputs.trust.recency,
+        "usefulness_trust": inputs.trust.usefulness,
     }
 
 

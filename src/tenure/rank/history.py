@@ -30,11 +30,6 @@ RECENT_SESSIONS = 10
 TOGETHER_SESSIONS = 200
 # How many of a memory's latest contexts stand for all of them: it bounds the cost.
 LATEST_CONTEXTS = 4
-# How often what helps has helped before: what is believed until sessions tell, as so many of them,
-# and what a session's word on it is still worth one session later.
-RECURRENCE_GUESS = 0.8
-RECURRENCE_GUESS_SESSIONS = 5.0
-RECURRENCE_DECAY = 0.97
 _NONE = -1
 _TINY = 1e-9
 
@@ -169,21 +164,6 @@ def helped_together(hindsight: Hindsight, rows: Rows) -> Flags:
     helped = np.zeros((count, len(hindsight.age_days) - latest), np.float32)
     helped[recent.place, recent.session - latest] = 1.0
     return np.asarray(helped @ helped.T > 0.0)
-
-
-def recurrence(past: Past) -> float:
-    """Of what helps, the share that has helped before: how far use foretells use, here and now."""
-    if not len(past.use_session):
-        return RECURRENCE_GUESS
-    first = np.zeros(int(past.use_memory.max()) + 1, np.int64)
-    # The last one written stays, which from the end is the first use.
-    first[past.use_memory[::-1]] = past.use_session[::-1]
-    again = first[past.use_memory] < past.use_session
-    helped = np.bincount(past.use_session)
-    share = np.bincount(past.use_session, weights=again)[helped > 0] / helped[helped > 0]
-    weights = RECURRENCE_DECAY ** np.arange(len(share))[::-1]
-    guess = RECURRENCE_GUESS_SESSIONS * RECURRENCE_DECAY ** len(share)
-    return float((RECURRENCE_GUESS * guess + share @ weights) / (guess + weights.sum()))
 
 
 def top_rows(hindsight: Hindsight, limit: int) -> Rows:

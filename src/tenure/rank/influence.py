@@ -1,15 +1,13 @@
-"""How far the predictor has earned to be heard: wins and replays in, alpha out. Pure.
+"""How much influence the predictor has earned: comparisons in, alpha out. Pure.
 
-Alpha is the baseline's weight in the fusion; 1 leaves the predictor without influence. The
-default rule asks two witnesses, both about sessions whose outcome is known:
+Alpha is the baseline's weight in the fusion; 1 leaves the predictor without influence. Both orders
+of every judged session are on record as they were served, so every weight of the fusion can be
+replayed on it. A weight is proved when its fusion beat the baseline by some standard errors, in
+the mean log rank of what helped, which varies little from session to session, and in NDCG@10.
 
-- the *record*: both orders as they were served, session by session, whatever model served them;
-- the *replay*: what the present way of learning makes of each session when it learns from all
-  others. Early models knew little, so the record understates what is known by now.
-
-Each weight of the fusion is tried on both. What is measured is NDCG@10, which is what is wanted,
-and the mean log rank of what helped, which varies far less from session to session and so tells
-luck from skill much sooner (decision 15).
+Labels that mean nothing would prove anything sooner or later. So nothing counts until the labels
+are valid: until what helped is more relevant than chance by an order that no label ever touched
+(see proof.py).
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tenure.rank.fuse import RRF_K, ranks, rrf
+from tenure.rank.proof import HistoryProof
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -36,22 +35,15 @@ TIE = 0.5
 START_RATE = 0.5
 EMA_WEIGHT = 0.1
 
-# How many of the latest comparisons the record is, and sessions the replay.
+# How many of the latest comparisons the record is, and how many it takes.
 RECORD_SESSIONS = 60
-REPLAY_SESSIONS = 200
-# Standard errors by which the replay must lie above 0: in log rank the more, the less is left of
-# the baseline, so that what chance lets through does little harm; and in NDCG, ...
-REPLAY_LOG_RANK_ERRORS = (2.5, 2.5, 2.5, 2.75, 3.0, 3.25)
-REPLAY_NDCG_ERRORS = 0.5
-# ... and the record; it must not speak against it in NDCG either.
-RECORD_LOG_RANK_ERRORS = 0.5
-# Without a replay the record stands alone, and must be surer.
-RECORD_ALONE_ERRORS = 2.0
-
+MIN_RECORD = 5
+# Standard errors by which the record must lie above 0 in log rank: the more, the less is left of
+# the baseline; in NDCG this share of them.
+RECORD_ERRORS = (0.7, 0.7, 0.7, 0.85, 1.0, 1.0)
+NDCG_SHARE = 0.5
 MIN_JUDGED = 10
-MIN_NON_TIES = 8
-# After cold start alpha stays at least this high for so many sessions.
-RAMP = ((10, 0.8), (20, 0.6))
+MIN_NON_TIES = 5
 DRIFT_RATE = 0.3
 _FEW = 2
 _TINY = 1e-12
@@ -99,7 +91,7 @@ class Standing:
     """What the predictor has earned so far."""
 
     success_rate: float = START_RATE
-    # Of what was proved last, before the ramp.
+    # Of what was proved last.
     earned_alpha: float = 1.0
     # Sessions that count; since the last drift those in which the orders differed, and those won.
     judged: int = 0
@@ -119,12 +111,10 @@ class Standing:
 
     @property
     def alpha(self) -> float:
-        """The weight that is served: what was earned, as far as the ramp lets it in."""
+        """The weight that is served: 1 in cold start, then what was earned."""
         if self.active_since is None:
             return 1.0
-        since = self.judged - self.active_since
-        floor = next((low for until, low in RAMP if since < until), 0.0)
-        return max(self.earned_alpha, floor)
+        return self.earned_alpha
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,32 +177,15 @@ def _quality(places: Rows, gains: Floats) -> tuple[float, float]:
 # -- many sessions --------------------------------------------------------------------------
 
 
-def testimony(replay: Margins) -> tuple[Weighing, ...]:
-    """What the replay says about every alpha; short enough to be kept."""
-    told = replay.latest(REPLAY_SESSIONS)
-    mean, ndcg_errors = _errors(told.ndcg)
-    _, rank_errors = _errors(told.log_rank)
-    proved = (rank_errors >= np.array(REPLAY_LOG_RANK_ERRORS)) & (ndcg_errors >= REPLAY_NDCG_ERRORS)
-    return _weighings(len(told.ndcg), (mean, ndcg_errors, rank_errors), proved)
-
-
-def weigh(record: Margins, replay: Sequence[Weighing] | None) -> tuple[Weighing, ...]:
-    """What both witnesses say about every alpha; the numbers are the replay's.
-
-    Without a replay (None) the record stands alone; before the first one (empty) it is told, but
-    proves nothing.
-    """
+def weigh(record: Margins, labels: HistoryProof) -> tuple[Weighing, ...]:
+    """What the record says about every alpha; nothing is proved unless the labels are valid."""
     told = record.latest(RECORD_SESSIONS)
     mean, ndcg_errors = _errors(told.ndcg)
     _, rank_errors = _errors(told.log_rank)
-    if not replay:
-        proved = (ndcg_errors > RECORD_ALONE_ERRORS) & (replay is None)
-        return _weighings(len(told.ndcg), (mean, ndcg_errors, rank_errors), proved)
-    agrees = (rank_errors >= RECORD_LOG_RANK_ERRORS) & (mean >= 0.0)
-    return tuple(
-        replace(one, is_proved=one.is_proved and bool(agrees[place]))
-        for place, one in enumerate(replay)
-    )
+    needed = labels.strictness * np.array(RECORD_ERRORS)
+    proved = (rank_errors >= needed) & (ndcg_errors >= NDCG_SHARE * needed)
+    proved &= labels.is_valid and len(told.ndcg) >= MIN_RECORD
+    return _weighings(len(told.ndcg), (mean, ndcg_errors, rank_errors), proved)
 
 
 def _weighings(

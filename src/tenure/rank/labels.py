@@ -32,6 +32,8 @@ MANY_HITS = 0.6
 MANY_HITS_COUNT = 2
 # The agent did not notice what two prompts of the user point at.
 UNNOTICED = 0.3
+# How often a rating is right; with a judge's chance beside it both are joined by this.
+RATING_RELIABILITY = 0.85
 # A stored text can ask to be rated well: more than this takes a second witness.
 UNCONFIRMED_CAP = 0.3
 MISSED = 0.7
@@ -44,7 +46,7 @@ LOW_SCORING_FACTOR = 0.5
 POOR_SCORING = 0.3
 
 USEFUL_LABEL = 0.4
-MIN_CONFIDENCE = 0.6
+MIN_CONFIDENCE = 0.4
 # Spread is the largest score less the smallest: within it, a judge told no memory from another.
 MIN_SCORE_SPREAD = 0.1
 
@@ -53,8 +55,12 @@ SOFT_NEGATIVE_NEAR = 0.25
 SOFT_NEGATIVE_FAR = 0.0
 SOFT_NEGATIVE_WEIGHT = 0.25
 SOFT_NEGATIVES_PER_LABEL = 3
+# A memory with label -1 counts this many times more in its list than one that was not used.
+HARM_WEIGHT = 4.0
 # 0.6 - 0.5 is less than 0.1 in binary: differences below this are rounding.
 _ROUNDING = 1e-9
+# No trace at all still leaves this chance that a memory helped.
+_LEAST_CHANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +218,20 @@ def _rated(seen: Evidence, weights: LabelWeights) -> Label | None:
     return Label(value, "rated", agent, text, continuity, seen.judge_score)
 
 
+def joined(rating: float, chance: float) -> float:
+    """Return the chance that a memory helped, from a rating of 0..1 and the judge's chance.
+
+    A rating of 1 or 0 is right as often as `RATING_RELIABILITY` says, one of a half says nothing.
+    """
+    believed = min(max(chance, _LEAST_CHANCE), 1.0 - _LEAST_CHANCE)
+    odds = believed / (1.0 - believed)
+    odds *= math.pow(RATING_RELIABILITY / (1.0 - RATING_RELIABILITY), 2.0 * rating - 1.0)
+    return odds / (1.0 + odds)
+
+
 def _counted_rating(score: float, seen: Evidence) -> float:
+    if score >= 0.0 and seen.judge_score is not None:
+        score = joined(score, seen.judge_score)
     if 0.0 <= score < UNNOTICED and seen.hit_count >= MANY_HITS_COUNT:
         return UNNOTICED
     judge_agrees = seen.judge_score is not None and seen.judge_score >= UNCONFIRMED_CAP

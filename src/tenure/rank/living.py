@@ -1,4 +1,9 @@
-"""The living feed of the composite: the same five weights, fed by what really helped."""
+"""The history feed of the composite: the same five weights, fed by what really helped.
+
+History has to earn its place (see proof.py): each part is shrunk towards a constant that is the
+same for all candidates until the record shows that it helps this user. With nothing proved the
+order is that of relevance alone.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tenure.rank import scores
 from tenure.rank.history import Usage
+from tenure.types import DEFAULT_CONFIDENCE, DEFAULT_USEFULNESS
 
 Floats = NDArray[np.float64]
 
@@ -16,9 +22,8 @@ Floats = NDArray[np.float64]
 COSINE_SHARE = 0.7
 # Of usefulness: what helped in the nearest sessions; the rest is how often and how lately it did.
 ASSOCIATION_SHARE = 0.7
-# Where at least so much of what helps has helped before, history is taken at its word; where less
-# does, it counts for less (decision 13).
-TRUSTED_RECURRENCE = 0.7
+# How much the words of a memory's title count beside the match of its whole text.
+TITLE_SHARE = 0.3
 _TINY = 1e-9
 
 
@@ -33,36 +38,72 @@ def context_match(raw_cosine: ArrayLike, text: ArrayLike) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
-    """What the living composite is made from, an entry per candidate."""
+class Trust:
+    """How far history counts, 0..1: time since a memory helped, and how much it helped."""
 
-    # How well it goes with the context.
+    recency: float = 0.0
+    usefulness: float = 0.0
+
+
+NO_TRUST = Trust()
+FULL_TRUST = Trust(1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What the composite is made from, an entry per candidate."""
+
+    # How well it matches the context, with the source's weight, and how well its title does.
     match: ArrayLike
+    title: ArrayLike
     age_days: ArrayLike
     usage: Usage
     confidence: ArrayLike
     access_count: ArrayLike
-    # Of what helps this user, the share that has helped before.
-    recurrence: float = 1.0
 
 
-def living_parts(feed: Feed) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Relevance, recency, usefulness, confidence and frequency, as `scores.explain` takes them.
+@dataclass(frozen=True, slots=True)
+class HistoryParts:
+    """The parts of the composite before they are shrunk, an entry per candidate."""
+
+    relevance: Floats
+    recency: Floats
+    usefulness: Floats
+    confidence: Floats
+    frequency: Floats
+
+    def shrunk(self, trust: Trust) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Return the five parts as far as they are trusted, as `scores.explain` takes them."""
+        return (
+            self.relevance,
+            _shrunk(self.recency, scores.NEUTRAL_RECENCY, trust.recency),
+            _shrunk(self.usefulness, DEFAULT_USEFULNESS, trust.usefulness),
+            _shrunk(self.confidence, DEFAULT_CONFIDENCE, trust.usefulness),
+            _shrunk(self.frequency, 0.0, trust.usefulness),
+        )
+
+
+def history_parts(feed: Feed) -> HistoryParts:
+    """Return the parts of the composite.
 
     Recency counts from the last time a memory helped, from its beginning if it never did.
     """
-    usage, trust = feed.usage, min(1.0, feed.recurrence / TRUSTED_RECURRENCE)
+    usage = feed.usage
     age_days = np.asarray(feed.age_days, dtype=np.float64)
     since_days = np.where(usage.count > 0.0, usage.days_since, age_days)
     helped = ASSOCIATION_SHARE * relative(usage.association)
     helped += (1.0 - ASSOCIATION_SHARE) * relative(usage.frecency)
-    return (
-        relative(feed.match),
-        trust * scores.recency(since_days),
-        trust * relative(helped),
-        np.asarray(feed.confidence, dtype=np.float64),
-        scores.frequency(feed.access_count),
+    return HistoryParts(
+        relevance=relative(relative(feed.match) + TITLE_SHARE * relative(feed.title)),
+        recency=scores.recency(since_days),
+        usefulness=relative(helped),
+        confidence=np.asarray(feed.confidence, dtype=np.float64),
+        frequency=scores.frequency(feed.access_count),
     )
+
+
+def _shrunk(values: Floats, neutral: float, trust: float) -> Floats:
+    return np.asarray(neutral + trust * (values - neutral))
 
 
 def relative(values: ArrayLike) -> Floats:

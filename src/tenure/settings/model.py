@@ -186,7 +186,7 @@ class PredictorSettings:
         "", "File of the weights that learning starts from; empty is the shipped one.", high=4_096
     )
     train_interval_sessions: int = _setting(
-        10, "Judged sessions between two trainings.", low=1, high=10_000
+        1, "Judged sessions between two trainings.", low=1, high=10_000
     )
     score_timeout_ms: int = _setting(
         120,

@@ -130,6 +130,8 @@ class Desk:
             return Query(features=table)
         context = self._context()
         vectors = self._vectors(context)
+        if table is None and not reads_content:
+            self._demand_features(context, vectors)
         return Query(
             features=self._made_features(context, vectors) if table is None else table,
             context=context,
@@ -138,6 +140,17 @@ class Desk:
             words=self._words(vectors) if reads_content else (),
             project_slot=self._asked.slot,
         )
+
+    def _demand_features(self, context: Vectors | None, vectors: Vectors | None) -> None:
+        """Refuse a call from which no feature that differs between candidates can be computed."""
+        sources = {"context_embedding": context, "candidate_embeddings": vectors}
+        missing = [name for name, given in sources.items() if given is None]
+        if self._ids and missing:
+            raise Fault(
+                INVALID_PARAMS,
+                "candidate_features is missing, and cannot be computed without "
+                f"{' and '.join(missing)}; this model does not read texts",
+            )
 
     def _given_features(self) -> Floats | None:
         shape = len(self._ids), len(FEATURES)

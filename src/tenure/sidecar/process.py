@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import select
 import signal
@@ -14,7 +15,7 @@ from typing import NoReturn
 from tenure.ports.lines import Lines
 from tenure.ports.scorer import Shelves, base_weights
 from tenure.sidecar.models import Library
-from tenure.sidecar.rpc import Server
+from tenure.sidecar.rpc import PROCESS_ENDED, Server
 from tenure.sidecar.service import SLOW, Service, Setup
 from tenure.store.place import Place
 from tenure.world import World
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 0
     finally:
+        with contextlib.suppress(OSError):
+            server.cancel(PROCESS_ENDED)
         service.close()
     return 0
 
@@ -88,7 +91,8 @@ def _serve(server: Server) -> None:
                 return
             continue
         data = os.read(_STDIN, _READ_BYTES)
-        if not data or not all(server.take(line) for line in lines.feed(data)):
+        # All of them: a request that follows a shutdown is answered, too.
+        if not data or not all([server.take(line) for line in lines.feed(data)]):
             return
 
 

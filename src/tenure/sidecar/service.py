@@ -207,11 +207,14 @@ class Service:
 
     def _save_checkpoint(self, raw: msgspec.Raw) -> dict[str, Any]:
         asked = read_params(raw, Whose)
+        target = self._setup.checkpoint
+        if target is None:
+            raise Conflict("there is no file to save to: start the process with --checkpoint FILE")
         draft = self._drafts.get(asked.user)
         if draft is None:
             raise Conflict("there is nothing to save", hint="call train before")
-        shelf = self._setup.shelves.of(asked.user)
-        version = max([*shelf.versions(), draft.loaded.kept.model_version]) + 1
+        versions = self._setup.shelves.of(asked.user).versions()
+        version = max([*versions, draft.loaded.kept.model_version]) + 1
         kept = replace(
             draft.loaded.kept,
             params=draft.loaded.model.params,
@@ -220,10 +223,7 @@ class Service:
             trained_at=self._world.now(),
             session_count=draft.loaded.kept.session_count + draft.steps,
         )
-        if self._setup.checkpoint is None:
-            shelf.put(kept)
-        else:
-            _overwrite(self._setup.checkpoint, kept)
+        _overwrite(target, kept)
         del self._drafts[asked.user]
         return {"checkpoint_saved": True, "model_version": version}
 

@@ -14,8 +14,6 @@ from tenure.types import Turn
 ACT_WEIGHTS: Final = {"edit": 1.5, "tool": 1.2, "assistant": 0.7}
 # What a tool had shown before may have come from there as well as from memory.
 GIVEN_SHARE: Final = 0.3
-# The mean of too many words says nothing any more.
-MAX_PASSAGE_CHARS: Final = 4_000
 
 # A list of the block read out: this many memories restated in one turn, or all of them.
 MIN_ECHOES: Final = 3
@@ -95,18 +93,6 @@ def read_conduct(transcript: Sequence[Turn], shown: Sequence[Mapping[str, float]
                     }
                 )
     return Conduct(tuple(exchanges))
-
-
-def passages(transcript: Sequence[Turn]) -> tuple[str, ...]:
-    """Return one text per exchange, the prompt and what the agent made of it, to be embedded."""
-    found: list[list[str]] = [[]]
-    for turn in transcript:
-        if turn.role == "user":
-            found.append([turn.text])
-        elif turn.role in ACT_WEIGHTS:
-            found[-1].append(turn.text)
-    joined = ("\n".join(parts)[:MAX_PASSAGE_CHARS] for parts in found)
-    return tuple(text for text in joined if text.strip())
 
 
 def without_echo(text: str, shown: Sequence[Mapping[str, float]]) -> list[str]:

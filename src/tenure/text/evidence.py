@@ -1,176 +1,269 @@
-"""The chance that each memory helped, from its traces in a transcript.
+"""The chance that each memory helped in a session, from the digest of what the agent did.
 
-Two kinds of evidence add up as log odds:
+Three kinds of traces count, and each is compared with what the other candidates reach by chance:
 
-- use: the memory's own terms that the agent brought into one line of an edit, a call or a reply
-  before anyone had typed them. A term weighs by its kind (a value more than a word), its rarity
-  among the exhibits and where it was brought in, and is shared with the other shown memories that
-  hold it. The best line counts, over the memory's bulk, less what exhibits that were not shown
-  reach by chance.
-- topic: how much the memory is about what was asked and done, by the words of the prompts and by
-  the cosine where one is handed in. However large, it gives at most `TOPIC_LIMIT`.
+- *named*: a call wrote or opened the file that the memory is about, or named it in passing;
+- *brought in*: an edit, a call or a reply holds the memory's terms, which the user had not typed;
+- *looked up*: the output of tools holds them, so the agent needed what the memory says.
+
+The chance is a logistic function of these signals. Its weights were fitted on sessions whose truth
+is known (`python -m bench.judge --fit`): whole files as memories on real coding sessions, one
+sentence claims on dialogues that name the memories a reply used. Files and claims have weights
+of their own.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tenure.text.conduct import Conduct, Piece
-from tenure.text.traces import COMMON_WEIGHT, WORD_WEIGHT, holders, terms_of
+from tenure.text.digest import Digest, digest_terms, paths_in
 from tenure.types import Exhibit
 
 Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Rows = NDArray[np.int64]
 
-# Log odds, fitted on one half of the questions of three public data sets and rounded. Topic alone
-# stays below 0.31, less than what counts as useful.
-PRIOR: Final = -4.8
-USE_WEIGHT: Final = 6.5
-TOPIC_WEIGHT: Final = 5.0
-COSINE_WEIGHT: Final = 1.3
-# The prompts' words where no cosine stands beside them.
-TOPIC_ALONE_WEIGHT: Final = 7.0
-TOPIC_LIMIT: Final = 4.0
-# Evidence of this much is worth half of what any amount is worth.
-HALF_EVIDENCE: Final = 1.0
-# As if this many more exhibits had not been shown and had left no trace.
-UNSEEN_PRIOR: Final = 2.0
-# Exhibits whose terms are kept; with longer ones they could take more than a few megabytes.
-KEPT_TEXT_COUNT: Final = 1_024
-KEPT_TEXT_CHARS: Final = 400
-# Cosines that lie closer together than this tell nothing apart.
-MIN_DEVIATION: Final = 0.02
+# A memory of several lines, or this long, is a document; a shorter one is a claim.
+DOCUMENT_CHARS: Final = 600
+# How much a trace in each kind of act counts. Talk is cheap.
+ACT_WEIGHTS: Final = {"edit": 1.5, "tool": 1.2, "assistant": 1.0}
+# A term that at most this many candidates hold tells one from another.
+RARE_HOLDERS: Final = 2
+# Terms that more than this share of the candidates hold tell nothing.
+COMMON_SHARE: Final = 0.5
+# Pieces that several memories could explain are shared by this power of their overlap.
+SHARING_POWER: Final = 3.0
+# So many shown memories, and this share of them, restated: the agent read the block out.
+MIN_ECHOED: Final = 3
+ECHOED_SHARE: Final = 0.7
+# A memory is restated when one sentence holds this share of its weight.
+RESTATED_SHARE: Final = 0.5
+_CHUNK: Final = 512
+_TINY: Final = 1e-9
+
+SIGNALS: Final = (
+    "acted",
+    "named",
+    "looked_up",
+    "looked_up_rare",
+    "brought",
+    "brought_above_chance",
+    "brought_alone",
+    "size",
+    "shown",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A logistic function of the signals; `limit` is the largest chance it gives."""
+
+    bias: float
+    limit: float
+    by_signal: Mapping[str, float]
+
+    def chances(self, found: Numbers) -> Numbers:
+        """Return the chance of every row of signals."""
+        weights = np.array([self.by_signal.get(name, 0.0) for name in SIGNALS])
+        return np.asarray(self.limit / (1.0 + np.exp(-(self.bias + found @ weights))))
+
+
+# Fitted by `python -m bench.judge --fit` on the first half of agent_entire_s: documents that calls
+# can name by their path, and the same documents with every path masked.
+TITLED: Final = Weights(-6.9, 0.98, {"acted": 10.8, "named": 3.0})
+UNTITLED: Final = Weights(
+    -9.76, 0.98, {"looked_up": 8.06, "looked_up_rare": 0.94, "brought_above_chance": 0.34}
+)
+# Fitted on two of RealMem's people. Words alone never make a claim more likely than the limit.
+# "acted" is set by hand: those dialogues have no calls.
+CLAIM: Final = Weights(
+    -4.2,
+    0.6,
+    {
+        "acted": 1.0,
+        "brought": 1.74,
+        "brought_above_chance": 0.89,
+        "brought_alone": 1.95,
+        "size": -0.44,
+        "shown": 1.86,
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Docket:
-    """The exhibits of one session, with what is counted over all of them."""
+    """The candidate memories of one session, with their terms and how rare these are."""
 
-    exhibits: tuple[Exhibit, ...]
-    terms: tuple[Mapping[str, float], ...]
-    shown: NDArray[np.bool_]
-    # 1 for a term that a single exhibit holds, near 0 for one that all hold.
+    terms: tuple[frozenset[str], ...]
+    paths: tuple[frozenset[str], ...]
+    # 1 for documents, 0 for claims.
+    is_document: Flags
+    shown: Flags
     rarity: Mapping[str, float]
-    shown_holders: Mapping[str, int]
-    # 1 for an exhibit of usual size: who says much is found again by chance.
-    bulk: Numbers
+    holders: Mapping[str, int]
+
+    @property
+    def count(self) -> int:
+        """Return how many memories there are."""
+        return len(self.terms)
 
 
 def open_docket(exhibits: Sequence[Exhibit]) -> Docket:
-    """Return the exhibits with their terms and how rare these are."""
-    terms = [_terms(exhibit.text) for exhibit in exhibits]
-    shown = np.array([exhibit.was_shown for exhibit in exhibits], np.bool_)
-    size = np.array([_size(found) for found in terms], np.float64)
-    usual = float(np.median(size)) if size.size else 0.0
-    bulk = _bulk(size / usual) if usual > 0.0 else np.ones(len(terms))
+    """Return the memories with their terms, their own paths and how rare each term is."""
+    terms = tuple(frozenset(digest_terms(exhibit.text)) for exhibit in exhibits)
+    holders = Counter(term for found in terms for term in found)
+    count = len(terms)
     return Docket(
-        tuple(exhibits),
-        tuple(terms),
-        shown,
-        _rarity(holders(terms), len(terms)),
-        holders(found for found, was_shown in zip(terms, shown, strict=True) if was_shown),
-        bulk,
+        terms=terms,
+        paths=tuple(_own_paths(exhibit.text) for exhibit in exhibits),
+        is_document=np.array([is_document(exhibit.text) for exhibit in exhibits], np.bool_),
+        shown=np.array([exhibit.was_shown for exhibit in exhibits], np.bool_),
+        rarity={term: math.log((count + 1.0) / (held + 0.5)) for term, held in holders.items()},
+        holders=holders,
     )
 
 
-def _terms(text: str) -> Mapping[str, float]:
-    """Return the terms of an exhibit, which is mostly one of the last sessions' as well."""
-    return _kept_terms(text) if len(text) <= KEPT_TEXT_CHARS else terms_of(text)
+def is_document(text: str) -> bool:
+    """Return whether a memory is a document rather than a claim."""
+    return len(text) >= DOCUMENT_CHARS or "\n" in text.strip()
 
 
-@lru_cache(maxsize=KEPT_TEXT_COUNT)
-def _kept_terms(text: str) -> Mapping[str, float]:
-    return terms_of(text)
+def signals(docket: Docket, digest: Digest) -> Numbers:
+    """Return one row per memory, one column per name in `SIGNALS`."""
+    found = np.zeros((docket.count, len(SIGNALS)))
+    if not docket.count:
+        return found
+    acted = _endings(path for turn in digest.turns for path in (*turn.edited, *turn.opened))
+    named = _endings(path for turn in digest.turns for path in turn.named)
+    results = frozenset(term for turn in digest.turns for term in turn.results)
+    typed = frozenset(term for turn in digest.turns for term in digest_terms(turn.prompt))
+    total = np.array([sum(docket.rarity[term] for term in terms) for terms in docket.terms])
+    best, alone = _brought(docket, digest, typed)
+    for place, (terms, paths) in enumerate(zip(docket.terms, docket.paths, strict=True)):
+        looked_up = terms & results
+        found[place, :2] = [bool(paths & acted), bool(paths & named)]
+        found[place, 2] = sum(docket.rarity[term] for term in looked_up) / (total[place] + _TINY)
+        found[place, 3] = math.log1p(_rare_count(docket, looked_up))
+        found[place, 7] = math.log1p(len(terms))
+    found[:, 4] = np.sqrt(np.minimum(best / (total + _TINY), 1.0))
+    found[:, 5] = _above_chance(best)
+    found[:, 6] = alone
+    found[:, 8] = docket.shown
+    return found
 
 
-def use_of(docket: Docket, pieces: Sequence[Piece]) -> Numbers:
-    """Return 0..1 for each exhibit: how much of it the agent brought in together, above chance."""
-    places: dict[str, list[int]] = {}
-    for number, piece in enumerate(pieces):
-        for term in piece:
-            places.setdefault(term, []).append(number)
-    found = np.zeros(len(docket.terms))
-    for exhibit, terms in enumerate(docket.terms):
-        sums: dict[int, float] = {}
-        # Common words say what a memory is about; they do not prove that it was used.
-        for term, weight in ((t, w) for t, w in terms.items() if w > COMMON_WEIGHT):
-            worth = docket.rarity[term] * weight / _sharers(docket, term, exhibit)
-            for number in places.get(term, ()):
-                sums[number] = sums.get(number, 0.0) + worth * pieces[number][term]
-        found[exhibit] = max(sums.values(), default=0.0)
-    return _above_chance(found / docket.bulk, docket.shown)
+def chances(docket: Docket, digest: Digest) -> Numbers:
+    """Return the chance that each memory helped, 0..1."""
+    found = signals(docket, digest)
+    # Where calls name files, a document whose file no call names was not used.
+    names_files = any(turn.edited or turn.opened for turn in digest.turns)
+    is_titled = docket.is_document & np.array([bool(paths) for paths in docket.paths], np.bool_)
+    documents = np.where(is_titled & names_files, TITLED.chances(found), UNTITLED.chances(found))
+    return np.where(docket.is_document, documents, CLAIM.chances(found))
 
 
-def topic_of(docket: Docket, asked: Iterable[str], similarity: Sequence[float] | None) -> Numbers:
-    """Return the log odds that being on the topic gives each exhibit."""
-    typed = set(asked)
-    found = np.array(
-        [
-            sum(docket.rarity[term] * weight for term, weight in terms.items() if term in typed)
-            for terms in docket.terms
-        ],
-        np.float64,
-    )
-    words = _above_chance(found / docket.bulk, docket.shown)
-    if similarity is None:
-        total = TOPIC_ALONE_WEIGHT * words
-    else:
-        cosine = _deviation(np.asarray(similarity, np.float64))
-        # The mean of many words lies near everything.
-        cosine = np.where(cosine > 0.0, cosine / np.maximum(1.0, docket.bulk), cosine)
-        total = TOPIC_WEIGHT * words + COSINE_WEIGHT * cosine
-    return np.asarray(TOPIC_LIMIT * np.tanh(total / TOPIC_LIMIT))
+def echoed(docket: Docket, digest: Digest) -> Flags:
+    """Return the shown memories that the agent only read out.
 
-
-def chances(docket: Docket, conduct: Conduct, similarity: Sequence[float] | None) -> Numbers:
-    """Return 0..1 for each exhibit: the chance that it helped."""
-    topic = topic_of(docket, conduct.asked, similarity)
-    odds = PRIOR + USE_WEIGHT * use_of(docket, conduct.pieces) + topic
-    return np.asarray(1.0 / (1.0 + np.exp(-odds)))
-
-
-def _above_chance(found: Numbers, shown: NDArray[np.bool_]) -> Numbers:
-    """Take off what the other exhibits that were not shown reach, and bend the rest to 0..1.
-
-    Where chance reaches far, more is needed: its level is added to the evidence that counts half.
+    A reply that restates a memory may be an answer. Replies that restate nearly everything that
+    was shown are the block read out, and say nothing about any memory in it.
     """
-    unseen = np.where(shown, 0.0, found)
-    others = (~shown).sum() - ~shown
-    chance = (unseen.sum() - unseen) / (others + UNSEEN_PRIOR)
-    lift = np.maximum(0.0, found - chance)
-    return np.asarray(lift / (lift + HALF_EVIDENCE + chance))
+    nobody = np.zeros(docket.count, np.bool_)
+    if docket.shown.sum() < MIN_ECHOED:
+        return nobody
+    pieces = [piece for turn in digest.turns for piece in turn.pieces]
+    said = [frozenset(terms) for act, terms in pieces if act == "assistant"]
+    restated = np.array([_is_restated(docket, place, said) for place in range(docket.count)])
+    is_read_out = restated[docket.shown].mean() >= ECHOED_SHARE
+    acted = signals(docket, digest)[:, 0] > 0.0
+    return docket.shown & restated & ~acted if is_read_out else nobody
 
 
-def _deviation(cosine: Numbers) -> Numbers:
-    """Return how far each cosine is from the mean, in deviations; embedders differ in scale."""
-    known = np.nan_to_num(cosine, nan=0.0, posinf=1.0, neginf=-1.0)
-    return np.asarray((known - known.mean()) / max(float(known.std()), MIN_DEVIATION))
+def _is_restated(docket: Docket, place: int, said: Sequence[frozenset[str]]) -> bool:
+    terms = docket.terms[place]
+    total = sum(docket.rarity[term] for term in terms)
+    best = max((sum(docket.rarity[t] for t in terms & piece) for piece in said), default=0.0)
+    return docket.shown[place] and best >= RESTATED_SHARE * total > 0.0
 
 
-def _sharers(docket: Docket, term: str, place: int) -> int:
-    others = docket.shown_holders.get(term, 0) - int(docket.shown[place])
-    return 1 + others
+def _own_paths(text: str) -> frozenset[str]:
+    """Return the paths by which calls can name a memory: a document's title, a claim's paths."""
+    where = text.split("\n", 1)[0] if is_document(text) else text
+    return frozenset(path.strip("./").lower() for path in paths_in(where))
 
 
-def _bulk(ratio: Numbers) -> Numbers:
-    """Return 1 at the usual size; what is many times as long must not gain by its length."""
-    return np.maximum(0.5 + 0.5 * ratio, (0.5 * ratio) ** 1.5)
+def _endings(paths: Iterable[str]) -> frozenset[str]:
+    """Return every ending of these paths that begins at a folder or the file name."""
+    found: set[str] = set()
+    for path in paths:
+        steps = path.strip("./").lower().split("/")
+        found.update("/".join(steps[start:]) for start in range(len(steps)))
+    return frozenset(found)
 
 
-def _size(terms: Mapping[str, float]) -> float:
-    # A common word proves little, yet takes as much room as any other.
-    return sum(max(WORD_WEIGHT, weight) for weight in terms.values())
+def _rare_count(docket: Docket, terms: frozenset[str]) -> int:
+    return sum(docket.holders[term] <= RARE_HOLDERS for term in terms)
 
 
-def _rarity(counts: Mapping[str, int], exhibit_count: int) -> dict[str, float]:
-    rarest = math.log((exhibit_count + 1) / 1.5) if exhibit_count else 1.0
-    return {
-        term: math.log((exhibit_count + 1) / (count + 0.5)) / rarest
-        for term, count in counts.items()
-    }
+def _brought(docket: Docket, digest: Digest, typed: frozenset[str]) -> tuple[Numbers, Numbers]:
+    """Return each memory's best overlap with one piece, and its largest share of a piece.
+
+    A piece that several memories overlap with is shared among them: the one with the largest
+    overlap gets nearly all of it.
+    """
+    best, alone = np.zeros(docket.count), np.zeros(docket.count)
+    pieces = [
+        (ACT_WEIGHTS[act], [term for term in terms if term not in typed])
+        for turn in digest.turns
+        for act, terms in turn.pieces
+    ]
+    postings = _postings(docket)
+    for start in range(0, len(pieces), _CHUNK):
+        overlap = _overlaps(pieces[start : start + _CHUNK], postings, docket)
+        best = np.maximum(best, overlap.max(axis=0, initial=0.0))
+        raised = overlap**SHARING_POWER
+        share = raised / (raised.sum(axis=1, keepdims=True) + 1.0)
+        alone = np.maximum(alone, share.max(axis=0, initial=0.0))
+    return best, alone
+
+
+def _postings(docket: Docket) -> Mapping[str, Rows]:
+    """Return by term the places of the memories that hold it; common terms are left out."""
+    held: dict[str, list[int]] = {}
+    limit = max(RARE_HOLDERS, COMMON_SHARE * docket.count)
+    for place, terms in enumerate(docket.terms):
+        for term in terms:
+            if docket.holders[term] <= limit:
+                held.setdefault(term, []).append(place)
+    return {term: np.array(places, np.int64) for term, places in held.items()}
+
+
+def _overlaps(
+    pieces: Sequence[tuple[float, Sequence[str]]], postings: Mapping[str, Rows], docket: Docket
+) -> Numbers:
+    """Return the weighted overlap of every piece (a row) with every memory (a column)."""
+    cells, worth = [], []
+    for number, (weight, terms) in enumerate(pieces):
+        for term in terms:
+            places = postings.get(term)
+            if places is not None:
+                cells.append(number * docket.count + places)
+                worth.append(np.full(len(places), weight * docket.rarity[term]))
+    size = len(pieces) * docket.count
+    if not cells:
+        return np.zeros((len(pieces), docket.count))
+    flat = np.bincount(np.concatenate(cells), np.concatenate(worth), minlength=size)
+    return np.asarray(flat.reshape(len(pieces), docket.count))
+
+
+def _above_chance(overlap: Numbers) -> Numbers:
+    """Return how far each overlap is above the others', in deviations, between -2 and 6."""
+    deviation = (overlap - overlap.mean()) / (overlap.std() + 0.5)
+    return np.asarray(np.clip(deviation, -2.0, 6.0))

@@ -14,6 +14,7 @@ import unicodedata
 from tenure.errors import InputError, TooLarge
 
 MAX_CHARS = 8192
+BYTE_ORDER_MARK = "\ufeff"
 
 # NFKC would turn these into plain digits and change a value: 10² is not 102, 1½ is not 11/2.
 _KEPT_FORMS = ("<super>", "<sub>", "<fraction>", "<circle>")
@@ -59,6 +60,18 @@ def content_hash(text: str) -> str:
     return hashlib.sha256(canonical(text).encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def strip_byte_order_mark(text: str) -> str:
+    """Return the text without the byte order mark that some programs write at its start."""
+    return text.lstrip(BYTE_ORDER_MARK)
+
+
+def checked_content(content: object) -> str:
+    """Return the text of a memory as it is stored; raise InputError if it cannot be."""
+    text = strip_byte_order_mark(content) if isinstance(content, str) else content
+    check_text(text)
+    return str(text)
+
+
 def check_text(text: object, *, what: str = "a memory", max_chars: int = MAX_CHARS) -> None:
     """Raise InputError unless the value is text that can be stored exactly as it is."""
     if not isinstance(text, str):
@@ -70,8 +83,6 @@ def check_text(text: object, *, what: str = "a memory", max_chars: int = MAX_CHA
         )
     if "\x00" in text:
         raise InputError(f"{what} may not hold a NUL character", hint="remove U+0000")
-    if "\ufeff" in text:
-        raise InputError(f"{what} may not hold a byte order mark", hint="remove U+FEFF")
     if _SURROGATE.search(text):
         raise InputError(
             f"{what} must be valid Unicode; it holds a lone surrogate",

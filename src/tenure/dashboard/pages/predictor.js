@@ -185,6 +185,11 @@ function statusCard(status, speed) {
     stats(
       stat("success rate", percent(status.success_rate)),
       stat("alpha", status.alpha.toFixed(2), "weight of the baseline"),
+      stat(
+        "history counts",
+        percent(Math.max(status.history.recency, status.history.usefulness)),
+        status.history.labels_valid ? "in the baseline" : "labels are not proved yet",
+      ),
       stat("model", `v${status.model_version}`, status.model_scorer),
       stat("training pairs", number(status.training_sessions), "sessions"),
       stat("last trained", ago(status.last_trained_at), `loss ${score(status.last_train_loss)}`),

@@ -110,7 +110,7 @@ def _skip_line(file: IO[bytes]) -> int:
 
 def _parsed(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        return json.loads(raw.decode("utf-8-sig"), parse_constant=_no_constant)
     except RecursionError:
         return InputError("nested too deeply")
     except ValueError as error:

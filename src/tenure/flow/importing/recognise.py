@@ -67,7 +67,7 @@ def _file(path: Path) -> tuple[Form, str]:
     if b"\0" in head:
         raise InputError(f"{path.name} is neither text nor a database", hint="check the path")
     if path.suffix.lower() in _MARKDOWN or markdown.is_instruction(path):
-        if notes.is_note(head.decode("utf-8", "replace")) and not markdown.is_instruction(path):
+        if notes.is_note(head.decode("utf-8-sig", "replace")) and not markdown.is_instruction(path):
             return "basic-memory", "a note with a permalink or observations"
         return "markdown", "a Markdown file"
     return _json(path, head)
