@@ -85,7 +85,7 @@ def test_settings_are_told_with_their_defaults() -> None:
     assert len(rows) >= 10
     for name, default in rows:
         given = known[name].default
-        written = {True: "true", "": "empty"}.get(given, str(given))
+        written = "true" if given is True else str(given) or "empty"
         assert default.strip("` ") == written, name
 
 
