@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,9 @@ MASKED = f"{CODING} masked"
 REALMEM = "realmem"
 SETS = (CODING, MASKED, REALMEM)
 SEED = 0
+# The store's secret decides how long the frame around the shown memories is, and so now and then
+# which memories fit. A fixed one makes every run the same.
+SECRET = bytes(32)
 
 Flags = NDArray[np.bool_]
 
@@ -53,7 +57,9 @@ class Case:
     def turns(self) -> Iterator[Turn]:
         """Yield the turns of the transcript."""
         found = iter_turns(self.messages())
-        return (Turn(turn.role, mask_text(turn.text)) for turn in found) if self.is_masked else found
+        return (
+            (Turn(turn.role, mask_text(turn.text)) for turn in found) if self.is_masked else found
+        )
 
     def read(self, extra_texts: Iterable[str] = ()) -> Reading:
         """Read the transcript as the library does at the end of a session.
@@ -123,6 +129,8 @@ def cases(stream: Stream) -> Iterator[Case]:
         with Memory(
             folder / "judge.db", clock=world, settings=settings, everywhere=True, background=False
         ) as memory:
+            store: Any = memory._services.store
+            store._secret = SECRET
             keeper = Keeper(memory, stream)
             for number, asked in enumerate(stream.sessions):
                 clock.at = asked.at
@@ -155,7 +163,5 @@ def _replayed(memory: Memory, keeper: Keeper, key: str, asked: StreamSession) ->
 
 def masked(case: Case) -> Case:
     """Return a case without paths and file names in its memories and its transcript."""
-    exhibits = tuple(
-        replace(exhibit, text=mask_memory(exhibit.text)) for exhibit in case.exhibits
-    )
+    exhibits = tuple(replace(exhibit, text=mask_memory(exhibit.text)) for exhibit in case.exhibits)
     return replace(case, exhibits=exhibits, is_masked=True)

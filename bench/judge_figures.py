@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,13 +78,30 @@ class Figures:
             "precision": rounded(self.precision),
             "recall": rounded(self.recall),
             "precision_at_recall": {
-                f"{recall:g}": rounded(value) for recall, value in self.precision_at.items()
+                f"{recall:.6g}": rounded(value) for recall, value in self.precision_at.items()
             },
             "reliability": [
                 [rounded(one.mean), rounded(one.share), one.count] for one in self.bins
             ],
             "largest_gap": rounded(self.largest_gap),
         }
+
+    @classmethod
+    def from_plain(cls, known: Mapping[str, Any]) -> Figures:
+        """Return the figures that `plain` wrote."""
+        at = known["precision_at_recall"]
+        return cls(
+            count=known["scores"],
+            helped_count=known["helped"],
+            precision=_number(known["precision"]),
+            recall=_number(known["recall"]),
+            precision_at={float(recall): _number(value) for recall, value in at.items()},
+            bins=tuple(Bin(*one) for one in known["reliability"]),
+        )
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def rounded(value: float) -> float | None:
@@ -156,6 +174,18 @@ class SetFigures:
             "labels": self.labels.plain(),
             "teaching": rounded(self.teaching),
         }
+
+    @classmethod
+    def from_plain(cls, known: Mapping[str, Any]) -> SetFigures:
+        """Return the figures that `plain` wrote."""
+        return cls(
+            sessions=known["sessions"],
+            candidates=known["candidates"],
+            used=known["used"],
+            chances=Figures.from_plain(known["chances"]),
+            labels=Figures.from_plain(known["labels"]),
+            teaching=_number(known["teaching"]),
+        )
 
 
 def set_figures(

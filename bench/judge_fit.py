@@ -9,7 +9,7 @@ masked ones, claims on RealMem.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -45,10 +45,11 @@ class Sample:
     signals: Floats
     helped: Flags
 
-    def joined(self, other: Sample) -> Sample:
-        """Return the candidates of both."""
-        signals = np.concatenate([self.signals, other.signals])
-        return Sample(signals, np.concatenate([self.helped, other.helped]))
+    @classmethod
+    def of(cls, parts: Sequence[Sample]) -> Sample:
+        """Return the candidates of all parts."""
+        signals = np.concatenate([one.signals for one in parts])
+        return cls(signals, np.concatenate([one.helped for one in parts]))
 
 
 def weights_names(docket: Docket, digest: Digest) -> Names:
@@ -109,7 +110,7 @@ def _maximise(scaled: Floats, helped: Floats, limit: float, penalty: float) -> F
         gradient = scaled.T @ pull - ridge * weights
         # A little on the diagonal keeps the system solvable when all chances are at an end.
         hessian = (scaled * curve[:, None]).T @ scaled + np.diag(ridge + 1e-6)
-        step = np.linalg.solve(hessian, gradient)
+        step: Floats = np.asarray(np.linalg.solve(hessian, gradient), np.float64)
         weights, loss, moved = _stepped(scaled, helped, (limit, ridge), (weights, step, loss))
         if moved < 1e-6:
             break
@@ -149,11 +150,8 @@ def cross_validated(folds: Sequence[Sample], limit: float) -> float:
     """Return the mean log loss of each fold under weights fitted on the others."""
     found = []
     for at, held_out in enumerate(folds):
-        others = [one for place, one in enumerate(folds) if place != at]
-        rest = others[0]
-        for one in others[1:]:
-            rest = rest.joined(one)
-        fitted = fit(rest, SHIPPED[CLAIM], CLAIM_PENALTY, limit)
+        others = Sample.of([one for place, one in enumerate(folds) if place != at])
+        fitted = fit(others, SHIPPED[CLAIM], CLAIM_PENALTY, limit)
         found.append(log_loss(fitted, held_out))
     return float(np.mean(found))
 
@@ -162,13 +160,4 @@ def fit_claims(folds: Sequence[Sample]) -> tuple[Weights, dict[float, float]]:
     """Return the weights of claims with the limit of the least loss, and the loss of each limit."""
     losses = {limit: cross_validated(folds, limit) for limit in CLAIM_LIMITS}
     best = min(losses, key=lambda limit: losses[limit])
-    everything = folds[0]
-    for one in folds[1:]:
-        everything = everything.joined(one)
-    return fit(everything, SHIPPED[CLAIM], CLAIM_PENALTY, best), losses
-
-
-def rounded(weights: Weights) -> Weights:
-    """Return weights with two decimals, as they are shipped."""
-    by_signal = {name: round(value, 2) for name, value in weights.by_signal.items()}
-    return replace(weights, bias=round(weights.bias, 2), by_signal=by_signal)
+    return fit(Sample.of(folds), SHIPPED[CLAIM], CLAIM_PENALTY, best), losses

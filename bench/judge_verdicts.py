@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bench.judge_cases import Case, Reading
 from bench.judge_figures import Flags, Floats, Judged
-from bench.judge_fit import Names, Sample, Weights, chances_by_name, weights_names
+from bench.judge_fit import Names, Sample, chances_by_name, weights_names
 from tenure.flow.judging import JUDGE_MIN_CHARS
 from tenure.ports.judge import RulesJudge
 from tenure.text import evidence
@@ -35,7 +35,7 @@ class Trace:
         rows = self.names == name
         return Sample(self.signals[rows], self.judged.helped[rows])
 
-    def rejudged(self, weights: dict[str, Weights]) -> Judged:
+    def rejudged(self, weights: Mapping[str, evidence.Weights]) -> Judged:
         """Return the session under other weights, without what the user corrected in it."""
         chances = chances_by_name(self.signals, self.names, weights)
         is_clear = (chances >= STRONG_CHANCE) | (chances <= NO_TRACE_CHANCE)
@@ -72,6 +72,4 @@ def verdict(reading: Reading, exhibits: tuple[Exhibit, ...]) -> tuple[Floats, fl
 
 def joined(traces: Iterable[Trace], name: str) -> Sample:
     """Return the candidates of many sessions that have the weights of a name."""
-    samples = [trace.sample(name) for trace in traces]
-    signals = np.concatenate([one.signals for one in samples])
-    return Sample(signals, np.concatenate([one.helped for one in samples]))
+    return Sample.of([trace.sample(name) for trace in traces])

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from cli_types import Process, Run
 
-from learning_kit import Clock, lived, noted, shelved
+from learning_kit import Clock, change, lived, noted, shelved
 from tenure.memory import Memory
+from tenure.rank.living import Trust
+from tenure.rank.proof import HistoryProof
 from tenure.settings import load_settings
 from tenure.world import SeededWorld
 
@@ -72,6 +74,20 @@ def test_the_status_shows_what_evidence_says(run: Run, memory: Memory) -> None:
     assert len(told["weighings"]) == 6
 
 
+def test_the_status_and_why_show_how_far_history_counts(run: Run, memory: Memory) -> None:
+    assert "usefulness 0%: the labels of 0 sessions" in run("predictor", "status").out
+    change(memory, history=HistoryProof(Trust(0.5, 1.0), 12, 2.5, False, 0.25, 0.125))
+    line = "recency 50%, usefulness 100%: NDCG@10 +0.250 over relevance in 12 sessions"
+    assert line in run("predictor", "status").out
+    told = run("predictor", "status", "--json").object["history"]
+    assert (told["recency"], told["usefulness"], told["labels_valid"]) == (0.5, 1.0, True)
+    noted(memory)
+    memory.session("run", context="fix the alpha service")
+    assert "(recency counts 50%, usefulness 100%)" in run("why", "m1", "--session", "run").out
+    found = run("why", "m1", "--session", "run", "--json").object
+    assert found["baseline"]["history"] == {"recency": 0.5, "usefulness": 1.0}
+
+
 # -- records --------------------------------------------------------------------------------
 
 
@@ -129,9 +145,11 @@ def test_trainings_and_drift_are_listed(run: Run, memory: Memory) -> None:
     taught(memory, 25)
     run("predictor", "train")
     run("predictor", "rollback", "0")
-    back, trained = run("predictor", "training", "--json").object["results"]
+    # The first training came by itself after three sessions.
+    back, trained, first = run("predictor", "training", "--json").object["results"]
     assert (back["reason"], back["model_version"]) == ("rollback", 0)
-    assert trained["model_version"] == 1
+    assert (trained["reason"], trained["model_version"]) == ("asked", 2)
+    assert (first["reason"], first["model_version"]) == ("interval", 1)
     assert trained["gates"]
     assert trained["id"] == trained["at"]
     assert len(run("predictor", "training", "--limit", "1", "--json").object["results"]) == 1
@@ -165,7 +183,7 @@ def test_training_without_a_session_says_what_is_missing(run: Run) -> None:
 
 
 def test_a_refused_model_ends_with_1_and_says_which_gate(run: Run, memory: Memory) -> None:
-    taught(memory, 3)
+    taught(memory, 2)
     done = run("predictor", "train")
     assert done.code == 1
     assert "canary" in done.out

@@ -10,6 +10,7 @@ from cli_types import Run
 from tenure.demo.week import recorded
 from tenure.flow.pipeline import FLOWS
 from tenure.memory import Memory
+from tenure.rank.labels import MIN_CONFIDENCE
 from tenure.settings import load_settings
 
 
@@ -34,7 +35,7 @@ def test_the_demo_stores_injects_rates_and_judges(run: Run, home: Path) -> None:
     for session in week["results"]:
         assert session["inject"].count("[tenure notes ") == 1
         assert any(one["rated"] is not None for one in session["memories"]), session["id"]
-        assert session["confidence"] >= 0.6
+        assert session["confidence"] >= MIN_CONFIDENCE
         assert session["excluded"] is None
     assert week["results"][0]["stored"]
     # What helped all week is worth more than what never did, and more than when it began.
@@ -92,6 +93,8 @@ def test_the_demo_goes_on_until_the_predictor_is_heard(
     assert [one["next_alpha"] for one in moved] == sorted(
         (one["next_alpha"] for one in moved), reverse=True
     )
+    # It learns after each session.
+    assert [len(one["trained"]) for one in steps] == [1] * len(steps)
     assert any("serves now" in told for one in steps for told in one["trained"])
     # One memory that the predictor lifted, with its numbers.
     why = later["why"]

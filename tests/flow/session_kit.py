@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from tenure.flow.predictor import known_state
 from tenure.memory import Memory
+from tenure.rank.living import FULL_TRUST
+from tenure.rank.proof import HistoryProof
 from tenure.session import Session
 from tenure.store.base import Store, Transaction
 from tenure.store.sessions import SessionRecord, SessionScore
@@ -72,6 +74,13 @@ class Desk:
         state = known_state(self.memory.services, user)
         earned = replace(state.standing, judged=99, active_since=0, earned_alpha=alpha)
         kept = replace(state, standing=earned).encoded()
+        self.store.write(lambda t: t.set_predictor_state(user, kept))
+
+    def trust_history(self) -> None:
+        """Let history count in full, as if the record had proved it, until the next comparison."""
+        user = self.memory.scope.user
+        proof = HistoryProof(FULL_TRUST, session_count=20, validity=5.0, margin=0.2)
+        kept = replace(known_state(self.memory.services, user), history=proof).encoded()
         self.store.write(lambda t: t.set_predictor_state(user, kept))
 
     def equip(self, **services: Any) -> None:

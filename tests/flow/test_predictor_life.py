@@ -1,9 +1,9 @@
 """A predictor's life on the shipped configuration: from an empty store to being heard, and on.
 
-A small made-up world: forty notes, and contexts that share rare words with the past contexts in
-which the same two notes helped, which the composite does not look at. With labels drawn by lot
-there is nothing to learn, and nobody may be heard. Both were tried with other seeds: 4 of 4 opened
-within 21 sessions, none of 22 with lots did.
+A small made-up world: every topic has four notes that share its rare word with the contexts, and
+of these the two important ones help. Relevance finds the topic, so labels are valid; that
+importance matters to this user is learned by the predictor alone. With labels drawn by lot there
+is nothing to learn, and nobody may be heard.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 from session_kit import Desk, kept
@@ -19,12 +21,16 @@ from tenure.flow.context import StartRequest, understand
 from tenure.flow.pipeline import Stopwatch
 from tenure.flow.predictor import PredictorState, known_state
 from tenure.flow.ranking import Ranked, rank
-from tenure.rank.influence import RAMP
+from tenure.model.checkpoint import Checkpoint, Flags, write
+from tenure.model.ranker import baseline_weights
+from tenure.rank.features import FEATURE_VERSION, FEATURES
+from tenure.rank.influence import MIN_JUDGED
+from tenure.rank.living import NO_TRUST
 from tenure.store.predictor import Comparison, ComparisonQuery
 from tenure.world import SeededWorld
 
-SESSIONS = 40
-TOPICS, NOTES_EACH = 8, 5
+SESSIONS = 24
+TOPICS, NOTES_EACH, HELPFUL_EACH = 24, 4, 2
 SYLLABLES = ("ka", "ro", "mi", "tu", "ze", "lo", "fa", "ni", "gu", "pe", "so", "vi")
 
 
@@ -36,9 +42,13 @@ class Made:
     ids: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.marks = [[self.word() for _ in range(4)] for _ in range(TOPICS)]
+        self.marks = [self.word() for _ in range(TOPICS)]
         self.notes = [
-            f"Note {n}: {self.word()} {self.word()} is kept by {self.word()}"
+            {
+                "content": f"Note {n}: {self.marks[n // NOTES_EACH]} {self.word()} is kept",
+                "importance": 0.9 if n % NOTES_EACH >= NOTES_EACH - HELPFUL_EACH else 0.3,
+                "on_similar": "keep",
+            }
             for n in range(TOPICS * NOTES_EACH)
         ]
 
@@ -46,14 +56,13 @@ class Made:
         return "".join(self.chance.choice(SYLLABLES) for _ in range(4))
 
     def context(self, topic: int) -> str:
-        named = " ".join(self.chance.sample(self.marks[topic], 3))
-        return f"Please look into the open ticket about {named} and fix it today"
+        return f"Please look into the open ticket about {self.marks[topic]} and fix it today"
 
     def helpful(self, topic: int) -> list[str]:
-        return self.ids[topic * NOTES_EACH :][:2]
+        return self.ids[topic * NOTES_EACH :][NOTES_EACH - HELPFUL_EACH : NOTES_EACH]
 
     def by_lot(self, topic: int) -> list[str]:
-        return self.chance.sample(self.ids, 2)
+        return self.chance.sample(self.ids, HELPFUL_EACH)
 
 
 def settle(desk: Desk) -> None:
@@ -61,16 +70,16 @@ def settle(desk: Desk) -> None:
     desk.equip(world=SeededWorld(3, desk.clock))
 
 
-def live(desk: Desk, made: Made, helps: Callable[[int], list[str]]) -> list[tuple[str, float]]:
+def live(
+    desk: Desk, made: Made, helps: Callable[[int], list[str]], count: int = SESSIONS
+) -> list[tuple[str, float]]:
     """Sessions until there were enough; by session its status line and the alpha it was served."""
     settle(desk)
-    results = desk.memory.remember_many(
-        [{"content": text, "on_similar": "keep"} for text in made.notes]
-    )
+    results = desk.memory.remember_many(made.notes)
     made.ids = [kept(one.memory).id for one in results]
     desk.clock.go(days=3)
     seen = []
-    for n in range(SESSIONS):
+    for n in range(count):
         topic = made.chance.randrange(TOPICS)
         session = desk.memory.session(f"s{n}", context=made.context(topic))
         desk.finish(session, used=dict.fromkeys(helps(topic), 1.0))
@@ -101,20 +110,17 @@ def test_from_an_empty_store_to_being_heard_and_through_a_restart(
     desk, made = desks(), Made()
     seen = live(desk, made, made.helpful)
 
-    # What the agent was told; a proof may be lost again once or twice before it holds.
+    # What the agent was told.
     told = [line.removeprefix("[tenure: ").split(" | ")[0] for line, _ in seen]
-    assert list(dict.fromkeys(told)) == ["collecting", "warming", "active"]
-    assert told[:11] == ["collecting"] * 10 + ["warming"]
-    assert set(told[-10:]) == {"active"}
+    assert told[:MIN_JUDGED] == ["collecting"] * MIN_JUDGED
+    assert set(told[MIN_JUDGED:]) <= {"warming", "active"}
+    assert set(told[-5:]) == {"active"}
     assert "baseline only" in seen[0][0]
-    assert "model v0" in seen[10][0]
 
-    # What it was served: nothing in cold start, then as far as the ramp lets it in.
+    # What it was served: nothing in cold start, then what the record proves.
     alphas = [alpha for _, alpha in seen]
     opened = next(n for n, alpha in enumerate(alphas) if alpha < 1.0)
-    assert opened >= 11
-    assert min(alphas[: opened + RAMP[0][0]]) >= RAMP[0][1]
-    assert min(alphas[: opened + RAMP[1][0]]) >= RAMP[1][1]
+    assert opened >= MIN_JUDGED
     assert [name == "active" for name in told] == [alpha < 1.0 for alpha in alphas]
 
     # What it rests on: comparisons, trainings on all but the canaries, and a model that passed.
@@ -122,9 +128,11 @@ def test_from_an_empty_store_to_being_heard_and_through_a_restart(
     assert now.alpha < 1.0
     assert now.standing.judged == len(comparisons(desk)) == SESSIONS
     assert now.standing.wins > now.standing.non_ties / 2
+    assert now.history.is_valid
     runs = desk.store.training_runs("default", 99)
     assert [one.model_version for one in runs][::-1] == list(range(1, len(runs) + 1))
-    assert len(runs) >= 2
+    # The first after three sessions, then one after each.
+    assert len(runs) == SESSIONS - 2
     assert now.version == max(one.model_version for one in runs if one.is_accepted)
     canaries = desk.store.canary_count("default")
     last = runs[0]
@@ -159,7 +167,40 @@ def test_with_labels_drawn_by_lot_nobody_is_heard(desks: Callable[..., Desk]) ->
     seen = live(desk, made, made.by_lot)
     assert {alpha for _, alpha in seen} == {1.0}
     assert state(desk).alpha == 1.0
+    assert state(desk).trust == NO_TRUST
     assert not any("active" in line for line, _ in seen)
     # It was tried: everything was compared, and trained on.
     assert state(desk).standing.judged == SESSIONS
-    assert len(desk.store.training_runs("default", 99)) >= 2
+    assert len(desk.store.training_runs("default", 99)) == SESSIONS - 2
+
+
+def test_a_base_model_that_is_ahead_is_heard_within_fifteen_sessions(
+    desks: Callable[..., Desk], tmp_path: Path
+) -> None:
+    """The base weighs importance, as this user does: its sessions count from the first on."""
+    weights = baseline_weights()
+    weights[FEATURES.index("importance")] = 1.0
+    base = tmp_path / "base.sgpt"
+    write(
+        base,
+        Checkpoint(
+            kind="features",
+            params={"weights": weights, "prior": np.zeros_like(weights)},
+            model_version=0,
+            embedder="",
+            features=FEATURES,
+            feature_version=FEATURE_VERSION,
+            flags=Flags.PRETRAINED,
+            trained_at=datetime(2026, 3, 1, tzinfo=UTC),
+            session_count=0,
+        ),
+    )
+    desk, made = desks(predictor_base_weights=base), Made()
+    seen = live(desk, made, made.helpful, count=15)
+    first = comparisons(desk)[0]
+    assert first.model_version == 0
+    assert first.predictor_won == 1.0
+    assert seen[-1][1] < 1.0
+    assert state(desk).alpha < 1.0
+    late = [one.margin for one in comparisons(desk) if one.margin is not None]
+    assert np.mean(late) > 0.1

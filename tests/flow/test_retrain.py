@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from predictor_kit import (
     USER,
+    VALID,
     Preferring,
     Told,
     comparison,
@@ -32,11 +33,13 @@ from session_kit import Desk, filler
 from places import Places
 from tenure.errors import BadReply, PortError, PortTimeout
 from tenure.flow import retrain
+from tenure.flow.compare import is_canary
 from tenure.flow.jobs import JobEvent, JobRunner
 from tenure.flow.predictor import SHADOW_SESSIONS, TRAIN_JOB
 from tenure.flow.training import Workshop, lesson_of, train
 from tenure.model.base import Query
 from tenure.model.checkpoint import restored
+from tenure.model.gates import LEAST_SESSIONS
 from tenure.model.ranker import Ranker, fitted
 from tenure.model.shelf import KEPT_COUNT
 from tenure.ports.scorer import LocalScorer, Shelves
@@ -50,12 +53,12 @@ from tenure.ports.trainer import (
     report_text,
 )
 from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.rank.influence import ALPHAS, Weighing
+from tenure.rank.labels import HARM_WEIGHT
+from tenure.rank.proof import HistoryProof
 from tenure.store.opening import open_reader
 from tenure.store.place import Place
 from tenure.store.predictor import TaughtSession
 
-PROOF = tuple(Weighing(alpha, 60, 0.2 - alpha / 10, 5.0, 5.0, True) for alpha in ALPHAS)
 CONTEXT = "which item weighs most, in stone?"
 
 
@@ -145,7 +148,6 @@ def test_an_accepted_model_takes_over(items: Desk) -> None:
         canary_score_variance=0.5,
         canary_topk_churn=0.2,
         gates=(gate,),
-        replay=PROOF,
     )
     desk.equip(trainer=trainer)
     set_state(desk, trial_sessions=7, trial_wins=3.0, fresh_sessions=12, version=0, failures=2)
@@ -156,7 +158,6 @@ def test_an_accepted_model_takes_over(items: Desk) -> None:
     assert (now.best_ndcg, now.last_loss, now.last_trained_at) == (0.75, 2.5, desk.clock.now)
     assert (now.trial_sessions, now.trial_wins, now.fresh_sessions) == (0, 0.0, 0)
     assert (now.order_reason, now.shadow_left, now.failures) == (None, 0, 2)
-    assert now.replay == PROOF
     (run,) = desk.store.training_runs(USER, 9)
     assert (run.model_version, run.scorer, run.reason, run.is_accepted) == (
         1,
@@ -189,13 +190,14 @@ def test_an_accepted_model_takes_over(items: Desk) -> None:
 def test_a_refused_model_leaves_the_incumbent(items: Desk) -> None:
     desk = items
     gate = {"name": "baseline", "passed": False, "value": -0.3, "limit": -0.02, "note": "worse"}
-    desk.equip(trainer=Told(is_accepted=False, gates=(gate,), replay=PROOF))
+    desk.equip(trainer=Told(is_accepted=False, gates=(gate,)))
     set_state(desk, standing=earned(), version=4, latest=4, previous=3, trial_sessions=6)
+    set_state(desk, history=VALID)
     before = state(desk)
     ask(desk)
     drain(desk)
     now = state(desk)
-    assert (now.version, now.previous, now.best, now.replay) == (4, 3, before.best, before.replay)
+    assert (now.version, now.previous, now.best, now.history) == (4, 3, before.best, VALID)
     assert (now.standing, now.trial_sessions) == (before.standing, 6)
     assert (now.failures, now.fresh_sessions, now.order_reason) == (1, 0, None)
     # Its number is spent all the same.
@@ -204,31 +206,34 @@ def test_a_refused_model_leaves_the_incumbent(items: Desk) -> None:
     assert (run.is_accepted, run.train_validation_failures) == (False, 1)
 
 
-def test_what_a_training_proves_counts_at_once(items: Desk) -> None:
-    """It speaks about all sessions on record, so nobody has to wait for the next one."""
+def test_an_accepted_training_weighs_the_record_at_once(items: Desk) -> None:
+    """It stands on all sessions on record, so nobody has to wait for the next one."""
     desk = items
     order = desk.memory.session("look", context=CONTEXT).ranking[::-2]
-    desk.equip(trainer=Told(is_accepted=False))
+    desk.equip(trainer=None)
     for n, wanted in enumerate(order[:12]):
         desk.equip(scorer=Preferring(wanted))
         held(desk, f"s{n}", [wanted])
-    # The record alone asks for more; here it is taken for not enough.
     set_state(desk, standing=earned(active_since=None, earned_alpha=1.0, judged=12))
-    desk.equip(trainer=Told(replay=PROOF))
+    desk.equip(trainer=Told())
+    # As long as labels are not valid, a record of wins proves nothing.
+    ask(desk)
+    drain(desk)
+    assert (state(desk).version, state(desk).alpha) == (1, 1.0)
+    set_state(desk, history=VALID)
     heard: list[tuple[str, Any]] = []
     desk.memory.services.observer.listen(lambda _, name, told: heard.append((name, told)))
     ask(desk)
     drain(desk)
-    assert state(desk).alpha == 0.8
+    assert state(desk).alpha < 1.0
     assert [name for name, _ in heard] == [
         "predictor.train",
         "predictor.swap",
         "predictor.cold_start_exit",
     ]
-    assert heard[2][1]["alpha"] == 0.8
-    # And what it takes back goes at once too.
-    shut = tuple(Weighing(alpha, 60, 0.1, 5.0, 1.0, False) for alpha in ALPHAS)
-    desk.equip(trainer=Told(replay=shut))
+    assert heard[2][1]["alpha"] == state(desk).alpha
+    # And what is no longer proved goes at once too.
+    set_state(desk, history=HistoryProof())
     ask(desk)
     drain(desk)
     assert state(desk).alpha == 1.0
@@ -339,7 +344,7 @@ def test_kill_9_around_the_effect_is_harmless(
         try:
             memory = places.memory(project="shop", clock=desk.clock, background=False)
             mine = Desk(memory, desk.clock)
-            mine.equip(trainer=Told(replay=PROOF))
+            mine.equip(trainer=Told())
             services = memory.services
 
             def observe(event: JobEvent) -> None:
@@ -442,8 +447,10 @@ def test_canaries_are_never_trained_on(items: Desk, places: Places) -> None:
     desk = items
     a_life(desk, 30)
     desk.clock.go(days=1)
-    canaries = {one.key for one in desk.store.taught_sessions(USER, 2, 99) if one.is_canary}
-    assert 5 <= len(canaries) < 15
+    taught = desk.store.taught_sessions(USER, FEATURE_VERSION, 99)
+    canaries = {one.key for one in taught if one.is_canary}
+    assert canaries == {f"s{n}" for n in range(30) if is_canary(USER, f"s{n}")}
+    assert 3 <= len(canaries) < 10
     order = order_of(desk, version=50)
     report = trained(desk, order)
     assert (report.sample_count, report.skipped_count) == (30 - len(canaries), len(canaries))
@@ -451,7 +458,6 @@ def test_canaries_are_never_trained_on(items: Desk, places: Places) -> None:
     model = restored(shelves(desk).of(USER).get(50))
     assert isinstance(model, Ranker)
     assert (model.weights != model.prior).any()
-    taught = desk.store.taught_sessions(USER, FEATURE_VERSION, 999)
     lessons = [lesson_of(one, Query(features=one.features)) for one in taught if not one.is_canary]
     mine, loss = fitted(lessons, model.prior)
     assert model.weights == pytest.approx(mine.weights, abs=1e-9)
@@ -468,13 +474,25 @@ def test_canaries_are_never_trained_on(items: Desk, places: Places) -> None:
 
 def test_a_model_that_may_not_serve_is_not_kept(items: Desk) -> None:
     desk = items
-    a_life(desk, 4)
+    a_life(desk, LEAST_SESSIONS - 1)
     report = trained(desk, order_of(desk, version=7))
     assert not report.is_accepted
     assert next(one["name"] for one in report.gates if not one["passed"]) == "canary"
     assert shelves(desk).of(USER).versions() == []
-    # What it says about each session is told all the same.
-    assert [one.alpha for one in report.replay] == list(ALPHAS)
+
+
+def test_sessions_that_are_no_canaries_examine_a_model_too(items: Desk) -> None:
+    """Each by a model that learned from the others: the first models need not wait for canaries."""
+    desk = items
+    a_life(desk, 4)
+    assert desk.store.canary_count(USER) == 0
+    report = trained(desk, order_of(desk, version=7))
+    assert report.is_accepted, report.gates
+    known = {str(one["name"]): one["value"] for one in report.gates}
+    assert known["canary"] == 4.0
+    assert isinstance(known["baseline"], float)
+    assert known["drop"] is None
+    assert (report.canary_ndcg, report.sample_count, report.skipped_count) == (None, 4, 0)
 
 
 def test_the_shelf_keeps_the_incumbent_and_three_before_it(items: Desk) -> None:
@@ -494,6 +512,7 @@ def test_a_model_that_is_gone_is_survived_and_replaced(items: Desk) -> None:
     """A restored store without its models: the base stands in, and a successor is trained."""
     desk = items
     a_life(desk, 30)
+    desk.tune(train_interval_sessions=10)
     set_state(desk, version=3, latest=3, fresh_sessions=0)
     best = desk.memory.session("look", context=CONTEXT).ranking[0]
     assert (desk.record("look").scorer, desk.record("look").model_version) == ("features", 0)
@@ -534,11 +553,10 @@ def test_orders_and_reports_travel_whole(items: Desk) -> None:
         loss=0.5,
         canary_ndcg=0.25,
         gates=({"name": "drop", "passed": True, "value": None},),
-        replay=PROOF,
         error=None,
     )
     assert read_report(report_text(report)) == report
-    for text in ("", "[]", "{}", "null", json.dumps({"replay": [], "gates": [], "more": 1})):
+    for text in ("", "[]", "{}", "null", json.dumps({"gates": [], "more": 1})):
         with pytest.raises(BadReply):
             read_report(text)
 
@@ -556,9 +574,12 @@ def test_the_process_trains_what_this_one_would(items: Desk) -> None:
     theirs, ours = (restored(shelves(desk).of(USER).get(version)) for version in (1, 2))
     # But for the order of sums, which depends on the threads.
     assert theirs.params["weights"] == pytest.approx(ours.params["weights"], abs=1e-9)
-    for told, said in zip(state(desk).replay, mine.replay, strict=True):
-        assert (told.alpha, told.session_count) == (said.alpha, 30)
-        assert told.log_rank_errors == pytest.approx(said.log_rank_errors, abs=1e-6)
+    for told, said in zip(run.gates, mine.gates, strict=True):
+        assert (told["name"], told["limit"]) == (said["name"], said["limit"])
+    told, said = (
+        next(one for one in gates if one["name"] == "baseline") for gates in (run.gates, mine.gates)
+    )
+    assert told["value"] == pytest.approx(said["value"], abs=1e-6)
     # And it is what scores from now on.
     desk.memory.session("next", context=CONTEXT)
     assert desk.record("next").model_version == 1
@@ -595,7 +616,9 @@ def test_some_of_what_nobody_saw_are_soft_negatives() -> None:
     session = a_session(labelled=4, unjudged=30, silent=5)
     lesson = lesson_of(session, Query(features=session.features))
     assert lesson.labels[:4].tolist() == session.labels[:4].tolist()
-    assert lesson.weights[:4].tolist() == [1.0] * 4
+    # What did harm stands in the list several times.
+    harm = np.array([1.0, 1.0 / 3.0, 0.0, 0.0])
+    assert lesson.weights[:4] == pytest.approx(1.0 + HARM_WEIGHT * harm)
     # Three for each label, at a quarter of the weight; those near the context are less negative.
     soft = np.flatnonzero(lesson.weights == 0.25)
     assert len(soft) == 12
@@ -610,4 +633,4 @@ def test_some_of_what_nobody_saw_are_soft_negatives() -> None:
     other = lesson_of(replace(session, key="other"), Query(features=session.features))
     assert other.weights.tolist() != lesson.weights.tolist()
     few = a_session(labelled=4, unjudged=2, silent=0)
-    assert lesson_of(few, Query(features=few.features)).weights.tolist() == [1.0] * 4 + [0.25] * 2
+    assert lesson_of(few, Query(features=few.features)).weights[4:].tolist() == [0.25] * 2

@@ -14,6 +14,12 @@ from places import Places
 from tenure.errors import PortError
 from tenure.flow.background import Background
 from tenure.flow.ending import EndRequest, end
+from tenure.flow.training import lesson_of
+from tenure.model.base import Query
+from tenure.rank import labels
+from tenure.rank.features import FEATURE_VERSION
+from tenure.text.digest import Digest
+from tenure.text.judging import NO_TRACE_CHANCE, STRONG_CHANCE
 from tenure.types import Exhibit, Scope, Turn, Verdict
 
 SMALL_TALK = talk("What a fine day it is, and the tea is good.", "Indeed it is, all is well.")
@@ -50,7 +56,7 @@ class Stub:
         self,
         transcript: Sequence[Turn],
         exhibits: Sequence[Exhibit],
-        similarity: Sequence[float] | None = None,
+        digest: Digest | None = None,
     ) -> Verdict:
         self.seen.append(exhibits)
         scores = [self.relevance if place % 2 else 0.0 for place in range(len(exhibits))]
@@ -86,7 +92,7 @@ def test_what_the_agent_went_by_helped(desk: Desk) -> None:
     assert (score.judge, score.excluded, score.at) == ("rules", None, desk.clock.now)
     assert score.memories_recalled == len(session.memories)
     assert score.memories_used == 1
-    assert score.confidence >= 0.6
+    assert score.confidence >= labels.MIN_CONFIDENCE
     rows = desk.rows()
     best = rows[ids[HERON]]
     assert best.relevance_score is not None
@@ -252,9 +258,96 @@ def test_ratings_hits_and_verdict_make_the_label(desk: Desk) -> None:
     assert score.score is not None
     stripe, heron = desk.rows()[ids[STRIPE]], desk.rows()[ids[HERON]]
     trust = 0.5 + 0.5 * score.score
-    assert stripe.label == pytest.approx(0.7 * 0.5 + 0.2 * 0.6 + 0.1 * 0.5 * trust)
-    assert heron.label == pytest.approx(0.7 * 0.25 + 0.2 * 0.25 + 0.1 * 0.25 * trust)
+    # The judge saw no trace of it, but two prompts ask for it: it counts as not noticed.
+    assert stripe.relevance_score is not None
+    assert labels.joined(0.5, stripe.relevance_score) < labels.UNNOTICED
+    agent = labels.UNNOTICED
+    assert stripe.label == pytest.approx(0.7 * agent + 0.2 * 0.6 + 0.1 * agent * trust)
+    assert heron.relevance_score is not None
+    agent = labels.joined(0.25, heron.relevance_score)
+    assert 0.25 < agent < heron.relevance_score
+    assert heron.label == pytest.approx(0.7 * agent + 0.2 * agent + 0.1 * agent * trust)
     assert stripe.label_parts["rule"] == heron.label_parts["rule"] == "rated"
+
+
+def test_a_negative_rating_keeps_its_label_beside_a_judge(desk: Desk) -> None:
+    """The judge sees that the agent went by it; the agent says that it did harm."""
+    desk.note(*filler(60), *NOTES)
+    session = desk.memory.session("run", context="heron login stripe")
+    ids = ids_of(session.memories)
+    handle = {one.content: one.handle for one in session.memories}
+    session.rate({handle[HERON]: -1.0, handle[LOGIN]: 1.0})
+    desk.finish(session, USED_HERON)
+    score, heron = desk.score(), desk.rows()[ids[HERON]]
+    assert score is not None
+    assert score.score is not None
+    assert heron.relevance_score is not None
+    assert heron.relevance_score >= labels.USEFUL_LABEL
+    trust = 0.5 + 0.5 * score.score
+    assert heron.label == pytest.approx(-0.9 - 0.1 * trust)
+    assert heron.label_parts["rule"] == "rated"
+    assert HERON not in helped(desk)
+    assert desk.memory.get(ids[HERON]).usefulness < 0.5
+    # The model puts what did harm below what was merely of no use.
+    (taught,) = desk.store.taught_sessions("default", FEATURE_VERSION, 9)
+    lesson = lesson_of(taught, Query(features=taught.features))
+    place = taught.memory_ids.index(ids[HERON])
+    assert lesson.weights[place] == pytest.approx(1.0 - labels.HARM_WEIGHT * heron.label)
+
+
+def source_file(number: int) -> str:
+    """A whole file as one memory, with words that no other file has."""
+    thing = f"{filler(number + 1)[-1].split()[3]}{number}"
+    lines = [f"src/stock/{thing}.py", f"class {thing.title()}Record:"]
+    lines += [f"    def weigh_{thing}_{n}(self): return {n * 13 + number}" for n in range(12)]
+    return "\n".join(lines)
+
+
+def test_a_whole_coding_session_labels_a_file_that_was_edited_without_being_shown(
+    desk: Desk,
+) -> None:
+    ids = desk.note(*(source_file(n) for n in range(30)))
+    desk.tune(start_limit=3)
+    session = desk.memory.session("run", context="the stock is weighed wrongly")
+    unshown = [one for one in session.ranking if one not in {it.id for it in session.memories}]
+    assert len(unshown) > 20
+    edited, opened = unshown[5], unshown[9]
+    path, other = (desk.memory.get(one).content.split("\n")[0] for one in (edited, opened))
+    desk.finish(
+        session,
+        [
+            {"role": "user", "text": "the stock is weighed wrongly, fix it"},
+            {"type": "tool_use", "name": "Read", "input": {"file_path": f"/repo/{other}"}},
+            {"type": "tool_result", "content": desk.memory.get(opened).content},
+            {
+                "type": "tool_use",
+                "name": "Edit",
+                "input": {"file_path": f"/repo/{path}", "new_string": "return round(kilos, 3)"},
+            },
+            {"type": "tool_result", "content": "The file was updated."},
+            # Most of a session is output of tools, and its end says nothing.
+            {"type": "tool_use", "name": "Bash", "input": {"command": "make test"}},
+            {"type": "tool_result", "content": "passed in 0.01 s\n" * 8_000},
+            *talk("And now?", "All tests pass, and there is nothing left to do here. " * 20),
+        ],
+    )
+    rows, score = desk.rows(), desk.score()
+    assert score is not None
+    assert (score.judge, score.excluded) == ("rules", None)
+    for one in (edited, opened):
+        assert not rows[one].candidate.was_injected
+        assert rows[one].label is not None
+        assert rows[one].label >= STRONG_CHANCE
+        assert rows[one].label_parts["rule"] == "judged"
+    # What no call names was of no use, shown or not; such a label is evidence as well.
+    rest = [rows[one].label for one in ids if one in rows and one not in (edited, opened)]
+    assert rest
+    assert max(one for one in rest if one is not None) <= NO_TRACE_CHANCE
+    assert set(helped(desk)) == {desk.memory.get(one).content for one in (edited, opened)}
+    # Both orders are compared by all of them, for labels reach beyond what was shown.
+    compared = desk.store.comparison("default", "run")
+    assert compared is not None
+    assert edited in compared.relevance_scores
 
 
 def test_a_text_that_asks_to_be_rated_well_gains_little(desk: Desk) -> None:
@@ -537,8 +630,8 @@ def test_old_evidence_fades(desk: Desk) -> None:
     assert 0.5 <= desk.memory.get(good).usefulness < fresh
 
 
-def test_what_helped_before_ranks_higher_next_time(desk: Desk) -> None:
-    """The same question again: what helped then stands before its equals now."""
+def test_what_helped_before_ranks_higher_as_soon_as_history_is_trusted(desk: Desk) -> None:
+    """The same question again: what helped then stands before its equals, once that is proved."""
     texts = [f"The quarry gate {n} opens by lever {n}" for n in range(30)]
     ids = desk.note(*texts)
     desk.clock.go(days=2)
@@ -547,8 +640,12 @@ def test_what_helped_before_ranks_higher_next_time(desk: Desk) -> None:
     desk.finish(first, used={last: 1.0})
     desk.clock.go(hours=5)
     second = desk.memory.session("second", context="open the quarry gate")
-    assert second.ranking.index(last) < 3
-    assert set(ids) >= set(second.ranking)
+    # One session proves nothing: the order is that of relevance alone.
+    assert second.ranking == first.ranking
+    desk.trust_history()
+    third = desk.memory.session("third", context="open the quarry gate")
+    assert third.ranking.index(last) < 3
+    assert set(ids) >= set(third.ranking)
 
 
 def test_two_users_learn_apart(desk: Desk) -> None:

@@ -20,9 +20,12 @@ from tenure.flow.diagnostics import DOMAINS, Domain, Engine, overall
 from tenure.flow.liveness import liveness
 from tenure.flow.standing import drift
 from tenure.ports.scorer import RandomScorer
+from tenure.rank import influence
+from tenure.rank.living import Trust
+from tenure.rank.proof import VALID_ERRORS, HistoryProof
 
 Desks = Callable[..., Desk]
-# No training in between: it takes a process of its own.
+# No training but the first: each takes a process of its own.
 CALM = {"predictor_train_interval_sessions": 10_000}
 
 
@@ -65,7 +68,11 @@ def test_an_empty_store_collects_and_says_what_it_waits_for(desk: Desk) -> None:
     assert told["phase"] == "collecting"
     assert told["alpha"] == 1.0
     assert told["success_rate"] == 0.5
-    assert told["waiting_for"] == {"judged_sessions": 10, "non_ties": 8, "wins": 1}
+    assert told["waiting_for"] == {
+        "judged_sessions": influence.MIN_JUDGED,
+        "non_ties": influence.MIN_NON_TIES,
+        "wins": 1,
+    }
     assert (told["model_version"], told["versions"]) == (0, [0])
     assert told["parameter_count"] > 40
     assert told["latency"]["p95_ms"] is None
@@ -80,7 +87,7 @@ def test_the_figures_follow_the_sessions(desk: Desk) -> None:
         lived(desk.memory, desk.clock, ids, 1 + n, project)
     told = desk.memory.predictor_status()
     assert told["training_sessions"] == 21
-    assert told["phase"] == "warming"
+    assert told["phase"] == ("active" if told["alpha"] < 1.0 else "warming")
     assert {one["session_count"] for one in told["weighings"]} == {21}
     assert [one["alpha"] for one in told["weighings"]] == [0.9, 0.75, 0.6, 0.4, 0.2, 0.05]
     projects = told["project_success_rates"]
@@ -97,6 +104,26 @@ def test_the_figures_follow_the_sessions(desk: Desk) -> None:
     # A program knew what helped: there was no judge whom people could check.
     assert told["calibration"]["sessions_since"] == 0
     assert told["canaries"] == desk.store.canary_count(desk.memory.scope.user)
+
+
+def test_the_trust_in_history_is_in_the_status(desk: Desk) -> None:
+    nothing = desk.memory.predictor_status()["history"]
+    assert (nothing["recency"], nothing["usefulness"], nothing["sessions"]) == (0.0, 0.0, 0)
+    assert (nothing["labels_valid"], nothing["validity_errors"]) == (False, 0.0)
+    assert nothing["validity_needed"] == VALID_ERRORS
+    proof = HistoryProof(Trust(0.5, 1.0), 12, 2.5, True, 0.25, 0.125)
+    change(desk.memory, history=proof)
+    assert desk.memory.predictor_status()["history"] == {
+        "recency": 0.5,
+        "usefulness": 1.0,
+        "sessions": 12,
+        "labels_valid": True,
+        "labels_partial": True,
+        "validity_errors": 2.5,
+        "validity_needed": VALID_ERRORS,
+        "margin": 0.25,
+        "full_margin": 0.125,
+    }
 
 
 def test_each_phase_has_its_sign(desk: Desk) -> None:

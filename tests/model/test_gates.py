@@ -1,4 +1,4 @@
-"""The gates: every kind of bad model is refused with a reason one can read, a good one passes."""
+"""The gates: every kind of bad model is rejected with a readable reason, a good one passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from tenure.model.base import Floats, Gradient, Lesson, Query
-from tenure.model.gates import GateReport, Terms, canary_ndcg, examine
+from tenure.model.gates import (
+    BASELINE_TOLERANCE,
+    LEAST_SESSIONS,
+    GateReport,
+    Terms,
+    canary_ndcg,
+    examine,
+)
 from tenure.rank.features import FEATURES
 from tenure.rank.metrics import ndcg_at
 
@@ -88,6 +95,11 @@ def pairs(flipped_count: int, count: int) -> list[Lesson]:
     return found
 
 
+def scored(model: Linear, lessons: Sequence[Lesson]) -> list[tuple[Lesson, Floats]]:
+    """Return cross-fitted sessions: each with the scores of a model that never saw it."""
+    return [(lesson, model.score(lesson.query)) for lesson in lessons]
+
+
 def tried(
     challenger: Linear, canary: Sequence[Lesson], terms: Terms = TERMS, seed: int = 1
 ) -> GateReport:
@@ -123,9 +135,10 @@ def test_a_better_model_passes_with_its_figures() -> None:
     variance = np.mean([np.var(better.score(lesson.query)) for lesson in canary])
     assert report.canary_ndcg is not None and before is not None
     assert report.canary_ndcg_delta == pytest.approx(report.canary_ndcg - before)
-    assert report.canary_ndcg_delta > 0.02
+    assert report.canary_ndcg - before > 0.02
     assert report.canary_score_variance == pytest.approx(variance)
-    assert 0.0 < (report.canary_topk_churn or 0.0) < 0.4
+    assert report.canary_topk_churn is not None
+    assert 0.0 < report.canary_topk_churn < 0.4
 
 
 def test_a_first_model_is_measured_against_the_baseline() -> None:
@@ -158,9 +171,9 @@ def test_a_model_that_got_worse_is_refused_and_told_why() -> None:
     text = "\n".join(report.reasons)
     assert "of the first 5 places; 60% are asked" in text
     assert "-0.15 is the most it may" in text
-    assert "against the baseline, at best -" in text
-    assert "with 80% confidence; -0.02 is allowed" in text
-    assert "against the best kept model" in text
+    assert "against the baseline on 10 sessions it did not learn from; -0.02 is allowed" in text
+    assert "against the best kept model, at best -" in text
+    assert "with 80% confidence; -0.03 is allowed" in text
 
 
 def test_a_model_below_the_best_kept_one_alone_is_refused() -> None:
@@ -232,17 +245,20 @@ def test_models_of_shuffled_labels_are_refused() -> None:
 # --- the canary ------------------------------------------------------------------------------
 
 
-def test_too_few_canary_sessions_are_refused() -> None:
-    report = tried(GOOD, sessions(4))
+FEW = LEAST_SESSIONS - 1
+
+
+def test_too_few_sessions_are_rejected() -> None:
+    report = tried(GOOD, sessions(FEW))
     assert failed(report) == {"canary"}
     assert report.reasons == (
-        "4 canary sessions can tell a good order from a bad one, 5 are needed",
+        f"{FEW} sessions can tell a good order from a bad one, {LEAST_SESSIONS} are needed",
     )
     assert report.canary_ndcg is not None
-    assert tried(GOOD, sessions(5)).passed
+    assert tried(GOOD, sessions(LEAST_SESSIONS)).passed
 
 
-def test_no_canary_at_all_is_refused() -> None:
+def test_no_session_at_all_is_rejected() -> None:
     report = tried(GOOD, [])
     assert failed(report) == {"canary"}
     assert canary_ndcg(GOOD, []) is None
@@ -253,6 +269,8 @@ def test_sessions_that_tell_no_order_from_another_do_not_count(labels: Floats) -
     silent = lesson_of(np.ones((len(labels), len(FEATURES))), labels)
     report = tried(GOOD, [*sessions(4), silent, silent])
     assert value_of(report, "canary") == 4.0
+    crossed = replace(TERMS, crossed=[*scored(GOOD, sessions(3)), (silent, silent.labels)])
+    assert value_of(tried(GOOD, sessions(4), crossed), "canary") == 7.0
     assert canary_ndcg(GOOD, [*sessions(4), silent]) == canary_ndcg(GOOD, sessions(4))
 
 
@@ -349,13 +367,82 @@ def test_the_hard_limit_is_on_the_mean(flipped: int, refused: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flipped", "checks"), [(1, set()), (3, {"baseline"}), (5, {"baseline", "best_kept"})]
+    ("flipped", "checks"),
+    [(0, set()), (1, set()), (2, {"baseline"}), (3, {"baseline"}), (5, {"baseline", "best_kept"})],
 )
-def test_a_loss_within_the_tolerance_or_the_doubt_is_let_through(
+def test_the_baseline_check_is_on_the_mean_and_the_best_kept_one_on_an_interval(
     flipped: int, checks: set[str]
 ) -> None:
+    # 1 of 25 loses 0.015 and 2 lose 0.030, of which 0.02 is allowed. Against the best kept model
+    # 3 of 25 (0.044) are still within the doubt.
     terms = replace(TERMS, incumbent=BASE, best_kept=BASE)
     assert failed(tried(linear(co_use=1.0), pairs(flipped, 25), terms)) == checks
+
+
+# --- cross-fitted sessions -------------------------------------------------------------------
+
+
+def test_canaries_and_cross_fitted_sessions_count_together() -> None:
+    for canary_count in range(LEAST_SESSIONS + 1):
+        terms = replace(TERMS, crossed=scored(GOOD, sessions(LEAST_SESSIONS - canary_count)))
+        report = tried(GOOD, sessions(canary_count, seed=1), terms)
+        assert report.passed
+        assert value_of(report, "canary") == LEAST_SESSIONS
+        fewer = replace(terms, crossed=terms.crossed[1:])
+        if terms.crossed:
+            assert failed(tried(GOOD, sessions(canary_count, seed=1), fewer)) == {"canary"}
+
+
+def test_the_baseline_check_is_the_mean_over_both_kinds_of_sessions() -> None:
+    step = 1.0 - 1.0 / math.log2(3)
+    bad = pairs(1, 1)
+    model = linear(co_use=1.0)
+    # One canary is ranked worse than by the baseline; all cross-fitted sessions are ranked as well.
+    for level_count in (3, 17, 18, 40):
+        terms = replace(TERMS, after_reset=True, crossed=scored(model, pairs(0, level_count)))
+        report = tried(model, [*bad, *pairs(0, 3)], terms)
+        mean = -step / (1 + 3 + level_count)
+        assert value_of(report, "baseline") == pytest.approx(mean)
+        assert ("baseline" in failed(report)) is (mean < -BASELINE_TOLERANCE)
+    # The other way round: the canaries are level, the others are not.
+    terms = replace(TERMS, crossed=scored(model, [*bad, *pairs(0, 4)]))
+    report = tried(model, pairs(0, 5), terms)
+    assert failed(report) == {"baseline"}
+    assert value_of(report, "baseline") == pytest.approx(-step / 10)
+
+
+def test_cross_fitted_sessions_alone_can_let_a_model_serve() -> None:
+    report = tried(
+        GOOD, [], replace(TERMS, incumbent=BASE, best_kept=BASE, crossed=scored(GOOD, sessions(20)))
+    )
+    assert report.passed
+    assert len(report.checks) == len(NAMES)
+    assert (value_of(report, "baseline") or 0.0) > 0.02
+    for name in ("variance", "overlap", "drop", "best_kept"):
+        assert value_of(report, name) is None
+    assert report.canary_ndcg is None
+    assert report.canary_ndcg_delta is None
+    assert report.canary_best_delta is None
+    worse = scored(REVERSED, sessions(20))
+    assert failed(tried(REVERSED, [], replace(TERMS, crossed=worse))) == {"baseline"}
+
+
+def test_cross_fitted_sessions_say_nothing_against_the_best_kept_model() -> None:
+    canary = sessions(10, seed=1)
+    alone = replace(TERMS, incumbent=BASE, best_kept=GOOD)
+    with_others = replace(alone, crossed=scored(GOOD, sessions(30, seed=2)))
+    few, many = tried(BASE, canary, alone), tried(BASE, canary, with_others)
+    for name in ("best_kept", "drop", "overlap", "variance"):
+        assert value_of(few, name) == value_of(many, name)
+    assert few.canary_best_delta == many.canary_best_delta
+    assert few.canary_ndcg == many.canary_ndcg
+    assert failed(many) == failed(few) == {"best_kept"}
+
+
+def test_the_scores_of_cross_fitted_sessions_are_not_the_challengers() -> None:
+    lessons = sessions(20)
+    report = tried(GOOD, [], replace(TERMS, crossed=scored(BASE, lessons)))
+    assert value_of(report, "baseline") == 0.0
 
 
 def test_models_are_told_apart_at_the_rates_that_are_documented() -> None:
@@ -376,4 +463,4 @@ def test_models_are_told_apart_at_the_rates_that_are_documented() -> None:
     assert abs(float(np.mean(lost[level]))) < 0.01
     assert 0.08 < float(np.mean(lost[worse])) < 0.13
     assert refused_count[level] <= 2
-    assert refused_count[worse] >= 34
+    assert refused_count[worse] >= 36

@@ -27,6 +27,7 @@ from tenure.ports.judge_case import (
 )
 from tenure.ports.judge_llm import LlmJudge
 from tenure.ports.llm import LlmSpec, Prompt, Provider, Reply, check_shape, open_llm, read_answer
+from tenure.text.digest import Digest, TurnDigest
 from tenure.text.pleas import without_pleas
 from tenure.types import Exhibit, Provenance, Turn, Verdict
 from tenure.world import SeededWorld
@@ -103,7 +104,7 @@ def over(server: ModelServer, provider: Provider, **fields: Any) -> LlmJudge:
 @pytest.mark.parametrize("provider", get_args(Provider))
 def test_a_session_is_judged_over_the_wire(server: ModelServer, provider: Provider) -> None:
     judge: Judge = over(server, provider)
-    verdict = judge.judge(TRANSCRIPT, EXHIBITS, similarity=[0.9, 0.1, 0.1, 0.1])
+    verdict = judge.judge(TRANSCRIPT, EXHIBITS)
     assert verdict.relevance == (1.0, 0.5, 0.0, 0.0)
     assert verdict.score == 0.5
     assert verdict.confidence == 0.75
@@ -113,6 +114,14 @@ def test_a_session_is_judged_over_the_wire(server: ModelServer, provider: Provid
     assert verdict.reasoning == "Some of it helped."
     assert verdict.judge == judge.name == f"llm:{provider}:m"
     assert json.loads(verdict.raw)["overall_score"] == 0.5
+
+
+def test_the_model_reads_the_transcript_and_not_the_digest() -> None:
+    digest = Digest((TurnDigest(prompt="quinces", pieces=(("edit", ("quince",)),)),))
+    models = SpokenLlm(fair), SpokenLlm(fair)
+    without = LlmJudge(models[0], world()).judge(TRANSCRIPT, EXHIBITS)
+    assert LlmJudge(models[1], world()).judge(TRANSCRIPT, EXHIBITS, digest) == without
+    assert models[0].prompts == models[1].prompts
 
 
 @pytest.mark.parametrize("provider", get_args(Provider))

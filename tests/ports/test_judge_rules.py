@@ -1,8 +1,9 @@
-"""The judge without a model, seen as any other judge."""
+"""The judge without a model, through the protocol that every judge keeps."""
 
 from __future__ import annotations
 
 from tenure.ports.judge import Judge, RulesJudge
+from tenure.text.digest import Digest, TurnDigest
 from tenure.text.judging import judge_session
 from tenure.types import Exhibit, Turn
 
@@ -24,9 +25,14 @@ def test_the_rules_keep_the_protocol_and_sign_their_verdict() -> None:
     assert verdict == judge_session(TRANSCRIPT, EXHIBITS)
 
 
-def test_a_cosine_reaches_the_rules() -> None:
-    judge = RulesJudge()
-    plain = judge.judge(TRANSCRIPT, EXHIBITS, [0.1, 0.1, 0.1]).relevance
-    leaning = judge.judge(TRANSCRIPT, EXHIBITS, [0.1, 0.9, 0.1]).relevance
-    assert leaning[1] is not None and plain[1] is not None
-    assert leaning[1] > plain[1]
+def test_the_digest_reaches_the_rules() -> None:
+    judge: Judge = RulesJudge()
+    digest = Digest((TurnDigest(pieces=(("edit", ("anna", "review", "migration")),)),))
+    plain = judge.judge(TRANSCRIPT, EXHIBITS).relevance
+    told = judge.judge(TRANSCRIPT, EXHIBITS, digest).relevance
+    assert told == judge_session(TRANSCRIPT, EXHIBITS, digest).relevance
+    # The digest covers the whole session: what it does not hold did not happen.
+    assert plain[1] is not None and told[1] is not None
+    assert told[1] > 0.4 > plain[1]
+    assert plain[0] is not None and told[0] is not None
+    assert told[0] < plain[0]

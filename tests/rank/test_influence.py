@@ -1,7 +1,6 @@
-"""Influence: what one session says, what many prove, and who is let in when.
+"""Influence: how one session compares both orders, what many prove, and when it is served.
 
-The rates of the last part were measured with ten times as many streams; the bounds leave room for
-chance, and each would be broken by a rule that listens to luck.
+The rates of the last part were measured on more streams; the bounds leave room for chance.
 """
 
 from __future__ import annotations
@@ -19,6 +18,12 @@ from tenure.rank import influence
 from tenure.rank.fuse import RRF_K
 from tenure.rank.influence import (
     ALPHAS,
+    MIN_JUDGED,
+    MIN_NON_TIES,
+    MIN_RECORD,
+    NDCG_SHARE,
+    RECORD_ERRORS,
+    RECORD_SESSIONS,
     Margins,
     Outcome,
     Standing,
@@ -32,11 +37,11 @@ from tenure.rank.influence import (
     weigh,
     weighed,
 )
+from tenure.rank.proof import MIN_SESSIONS, PARTIAL_FACTOR, VALID_ERRORS, HistoryProof
 
 WINDOW = 10
 Floats = influence.Floats
-# Under its own name pytest would take it for a test.
-replay_says = influence.testimony
+VALID = HistoryProof(session_count=20, validity=9.0)
 
 
 # -- one session ----------------------------------------------------------------------------
@@ -102,7 +107,8 @@ def test_one_session_by_hand() -> None:
 def test_a_session_is_as_its_plain_twin_says(
     candidates: list[tuple[int, int, float]], k: int
 ) -> None:
-    baseline, predictor, labels = ([one[n] for one in candidates] for n in range(3))
+    baseline, predictor = [one[0] for one in candidates], [one[1] for one in candidates]
+    labels = [one[2] for one in candidates]
     found = compare(baseline, predictor, labels, k)
     if max(labels) <= 0.0 or sum(max(0.0, one) for one in labels) < 1e-200:
         return
@@ -158,7 +164,7 @@ def margins(ndcg: float, log_rank: float, count: int = 40) -> Margins:
 
     def column(errors: float) -> Floats:
         values = np.where(np.arange(count) % 2, 1.0, -1.0)
-        return values + errors * values.std(ddof=1) / math.sqrt(count)
+        return np.asarray(values + errors * values.std(ddof=1) / math.sqrt(count))
 
     shape = np.ones(len(ALPHAS))
     return Margins(np.outer(column(ndcg), shape), np.outer(column(log_rank), shape))
@@ -170,92 +176,110 @@ def proved(weighings: Sequence[Weighing]) -> bool:
     return told.pop()
 
 
-@pytest.mark.parametrize(
-    ("ndcg", "log_rank", "alphas"),
-    [
-        (0.51, 2.49, ()),
-        (0.51, 2.51, (0.9, 0.75, 0.6)),
-        # The less is left of the baseline, the surer it must be.
-        (0.51, 2.74, (0.9, 0.75, 0.6)),
-        (0.51, 2.76, (0.9, 0.75, 0.6, 0.4)),
-        (0.51, 3.24, (0.9, 0.75, 0.6, 0.4, 0.2)),
-        (0.51, 3.26, ALPHAS),
-        (0.49, 3.26, ()),
-        (9.0, 2.49, ()),
-        (0.49, 9.0, ()),
-        (-9.0, 9.0, ()),
-    ],
-)
-def test_what_the_replay_must_show(ndcg: float, log_rank: float, alphas: tuple[float, ...]) -> None:
-    told = replay_says(margins(ndcg, log_rank))
-    assert tuple(one.alpha for one in told if one.is_proved) == alphas
-    assert [one.alpha for one in told] == list(ALPHAS)
-    assert {one.session_count for one in told} == {40}
-    for one in told:
-        assert one.ndcg_errors == pytest.approx(ndcg)
+def alphas_proved(weighings: Sequence[Weighing]) -> tuple[float, ...]:
+    return tuple(one.alpha for one in weighings if one.is_proved)
+
+
+def alphas_within(log_rank: float, factor: float = 1.0) -> tuple[float, ...]:
+    """Return the alphas that take no more than so many standard errors in log rank."""
+    pairs = zip(ALPHAS, RECORD_ERRORS, strict=True)
+    return tuple(alpha for alpha, needed in pairs if factor * needed <= log_rank)
+
+
+# Just below and just above each threshold.
+STEPS = sorted({needed + step for needed in RECORD_ERRORS for step in (-0.01, 0.01)})
+
+
+def test_a_bolder_alpha_takes_at_least_as_much_proof() -> None:
+    assert list(RECORD_ERRORS) == sorted(RECORD_ERRORS)
+    assert min(RECORD_ERRORS) > 0.0
+    assert alphas_within(STEPS[0]) == ()
+    assert alphas_within(STEPS[-1]) == ALPHAS
+
+
+@pytest.mark.parametrize("log_rank", STEPS)
+def test_the_record_must_lie_so_many_standard_errors_above_zero(log_rank: float) -> None:
+    found = weigh(margins(9.0, log_rank), VALID)
+    assert alphas_proved(found) == alphas_within(log_rank)
+    assert [one.alpha for one in found] == list(ALPHAS)
+    assert {one.session_count for one in found} == {40}
+    for one in found:
+        assert one.ndcg_errors == pytest.approx(9.0)
         assert one.log_rank_errors == pytest.approx(log_rank)
 
 
+@pytest.mark.parametrize("log_rank", STEPS)
+def test_the_same_holds_in_ndcg_for_a_share_of_the_errors(log_rank: float) -> None:
+    found = weigh(margins(NDCG_SHARE * log_rank, 9.0), VALID)
+    assert alphas_proved(found) == alphas_within(log_rank)
+
+
+@pytest.mark.parametrize(("ndcg", "log_rank"), [(-0.1, 9.0), (9.0, -0.1), (-9.0, -9.0)])
+def test_both_measures_must_be_ahead(ndcg: float, log_rank: float) -> None:
+    assert not proved(weigh(margins(ndcg, log_rank), VALID))
+
+
+@pytest.mark.parametrize("log_rank", [factor * step for factor in (1.0, 2.0) for step in STEPS])
+def test_labels_of_shown_memories_alone_take_more_proof(log_rank: float) -> None:
+    partial = replace(VALID, is_partial=True)
+    assert alphas_proved(weigh(margins(9.0, log_rank), partial)) == alphas_within(
+        log_rank, PARTIAL_FACTOR
+    )
+
+
 @pytest.mark.parametrize(
-    ("ndcg", "log_rank", "agrees"),
+    "labels",
     [
-        (0.01, 0.51, True),
-        (0.01, 0.49, False),
-        (-0.01, 0.51, False),
-        (-0.01, 9.0, False),
-        (9.0, 0.49, False),
+        HistoryProof(),
+        replace(VALID, validity=VALID_ERRORS - 0.01),
+        replace(VALID, validity=-9.0),
+        replace(VALID, session_count=MIN_SESSIONS - 1),
     ],
 )
-def test_the_record_must_not_speak_against_it(ndcg: float, log_rank: float, agrees: bool) -> None:
-    sure = replay_says(margins(4.0, 4.0))
-    told = weigh(margins(ndcg, log_rank), sure)
-    assert proved(told) == agrees
-    # The numbers are the replay's.
-    assert [replace(one, is_proved=True) for one in told] == list(sure)
-    unsure = replay_says(margins(0.0, 0.0))
-    assert not proved(weigh(margins(9.0, 9.0), unsure))
+def test_nothing_is_proved_by_labels_that_are_not_valid(labels: HistoryProof) -> None:
+    found = weigh(margins(9.0, 9.0), labels)
+    assert not proved(found)
+    assert earned(found) == 1.0
+    # The numbers are reported all the same.
+    assert {round(one.log_rank_errors, 6) for one in found} == {9.0}
 
 
-@pytest.mark.parametrize(
-    ("ndcg", "log_rank", "is_proved"), [(2.01, -9.0, True), (1.99, 9.0, False)]
-)
-def test_without_a_replay_the_record_must_be_surer(
-    ndcg: float, log_rank: float, is_proved: bool
-) -> None:
-    # Where there will be one, it is waited for.
-    assert not proved(weigh(margins(ndcg, log_rank), ()))
-    assert proved(weigh(margins(ndcg, log_rank), None)) == is_proved
+def test_labels_that_are_just_valid_count() -> None:
+    just = replace(VALID, validity=VALID_ERRORS, session_count=MIN_SESSIONS)
+    assert proved(weigh(margins(9.0, 9.0), just))
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_next_to_nothing_proves_nothing(count: int) -> None:
-    few = Margins(np.ones((count, len(ALPHAS))), np.ones((count, len(ALPHAS))))
-    assert not proved(replay_says(few))
-    assert not proved(weigh(few, None))
-    assert earned(weigh(few, replay_says(margins(9.0, 9.0)))) == 1.0
-    assert no_margins().ndcg.shape == (0, len(ALPHAS))
+@pytest.mark.parametrize("count", range(MIN_RECORD + 2))
+def test_the_record_takes_so_many_sessions(count: int) -> None:
+    rng = np.random.default_rng(3)
+    shape = (count, len(ALPHAS))
+    few = Margins(rng.uniform(0.9, 1.0, shape), rng.uniform(0.9, 1.0, shape))
+    assert proved(weigh(few, VALID)) == (count >= MIN_RECORD)
 
 
-def test_what_never_varies_proves_nothing() -> None:
-    """A constant has no standard error: no number of equal sessions says how sure one may be."""
+def test_nothing_was_compared_at_the_beginning() -> None:
+    assert no_margins().ndcg.shape == no_margins().log_rank.shape == (0, len(ALPHAS))
+    assert earned(weigh(no_margins(), VALID)) == 1.0
+
+
+def test_margins_that_never_vary_prove_nothing() -> None:
+    """A constant has no standard error, so equal sessions do not say how sure their mean is."""
     flat = Margins(np.full((30, len(ALPHAS)), 0.1), np.full((30, len(ALPHAS)), 0.1))
-    assert not proved(replay_says(flat))
-    assert not proved(weigh(flat, None))
+    assert not proved(weigh(flat, VALID))
 
 
-def test_only_the_latest_sessions_are_heard() -> None:
-    good, bad = margins(3.0, 3.0, 60), margins(-3.0, -3.0, 60)
+def test_only_the_latest_sessions_count() -> None:
+    good, bad = margins(3.0, 3.0, RECORD_SESSIONS), margins(-3.0, -3.0, RECORD_SESSIONS)
 
     def joined(first: Margins, then: Margins) -> Margins:
         return Margins(
             np.vstack([first.ndcg, then.ndcg]), np.vstack([first.log_rank, then.log_rank])
         )
 
-    assert proved(weigh(joined(bad, good), None))
-    assert not proved(weigh(joined(good, bad), None))
-    long = margins(4.0, 4.0, influence.REPLAY_SESSIONS)
-    assert proved(replay_says(joined(bad, long)))
-    assert replay_says(joined(bad, long))[0].session_count == influence.REPLAY_SESSIONS
+    assert weigh(joined(bad, good), VALID) == weigh(good, VALID)
+    assert proved(weigh(joined(bad, good), VALID))
+    assert not proved(weigh(joined(good, bad), VALID))
+    assert weigh(joined(bad, good), VALID)[0].session_count == RECORD_SESSIONS
 
 
 def weighing(alpha: float, margin: float, errors: float, is_proved: bool = True) -> Weighing:
@@ -279,73 +303,72 @@ OPEN = [weighing(0.2, 0.1, 4.0)]
 SHUT = [weighing(0.2, 0.1, 4.0, is_proved=False)]
 
 
-def after(outcomes: Sequence[float | None], standing: Standing | None = None) -> Standing:
-    """The standing after so many comparisons, with evidence for an alpha of 0.2 all along."""
+def after(
+    outcomes: Sequence[float | None], standing: Standing | None = None, window: int = WINDOW
+) -> Standing:
+    """Return the standing after these comparisons, with evidence for an alpha of 0.2 all along."""
     standing = standing or Standing()
     for won in outcomes:
-        standing, _ = judged(standing, won, WINDOW)
+        standing, _ = judged(standing, won, window)
         standing = weighed(standing, OPEN, "replay")
     return standing
+
+
+NOT_ENOUGH = MIN_JUDGED - 1
+ENOUGH_TIES = [0.5] * (MIN_JUDGED + 20)
 
 
 @pytest.mark.parametrize(
     ("outcomes", "is_cold", "waits_for"),
     [
-        # Judged sessions: nine are too few, ties do as well as any.
-        ([1.0] * 9, True, {"judged_sessions": 1}),
-        ([1.0] * 10, False, {}),
-        ([1.0] * 8 + [0.5] * 2, False, {}),
-        # Non-ties: seven are too few.
-        ([1.0] * 7 + [0.5] * 30, True, {"non_ties": 1}),
-        ([0.5] * 30, True, {"non_ties": 8, "wins": 1}),
+        # Judged sessions: one is missing; ties count as well as any.
+        ([1.0] * NOT_ENOUGH, True, {"judged_sessions": 1}),
+        ([1.0] * MIN_JUDGED, False, {}),
+        ([1.0] * MIN_NON_TIES + [0.5] * (MIN_JUDGED - MIN_NON_TIES), False, {}),
+        # Decided sessions: one is missing.
+        ([1.0] * (MIN_NON_TIES - 1) + ENOUGH_TIES, True, {"non_ties": 1}),
+        (ENOUGH_TIES, True, {"non_ties": MIN_NON_TIES, "wins": 1}),
         # Wins: more than half, and half is not more.
-        ([0.0, 1.0] * 5, True, {"wins": 1}),
-        ([0.0, 1.0] * 5 + [1.0], False, {}),
-        ([1.0] * 4 + [0.0] * 6, True, {"wins": 2}),
-        # What is left out is left out of all of it.
-        ([1.0] * 9 + [None] * 9, True, {"judged_sessions": 1}),
+        ([0.0, 1.0] * MIN_JUDGED, True, {"wins": 1}),
+        ([0.0, 1.0] * MIN_JUDGED + [1.0], False, {}),
+        ([1.0] * MIN_JUDGED + [0.0] * (MIN_JUDGED + 2), False, {"wins": 2}),
+        ([0.0] * (MIN_JUDGED + 2) + [1.0] * MIN_JUDGED, True, {"wins": 2}),
+        # Sessions that are left out count for nothing.
+        ([1.0] * NOT_ENOUGH + [None] * 9, True, {"judged_sessions": 1}),
     ],
 )
 def test_cold_start(outcomes: list[float | None], is_cold: bool, waits_for: dict[str, int]) -> None:
-    found = after(outcomes)
+    found = after(outcomes, window=99)
     assert found.is_cold == is_cold
     assert missing(found) == waits_for
     assert has_shown_itself(found) == (not waits_for)
-    assert found.alpha == (1.0 if is_cold else 0.8)
+    assert found.alpha == (1.0 if is_cold else 0.2)
 
 
-def test_fewer_sessions_do_where_fewer_are_asked_for() -> None:
-    standing = after([1.0] * 9)
-    assert weighed(standing, OPEN, "replay", min_judged=9).alpha == 0.8
-    assert weighed(standing, OPEN, "replay", min_judged=10).alpha == 1.0
+def test_a_caller_may_ask_for_fewer_sessions() -> None:
+    standing = after([1.0] * NOT_ENOUGH)
+    assert weighed(standing, OPEN, "replay", min_judged=NOT_ENOUGH).alpha == 0.2
+    assert weighed(standing, OPEN, "replay", min_judged=MIN_JUDGED).alpha == 1.0
 
 
-def test_who_has_shown_itself_still_needs_the_proof() -> None:
+def test_wins_alone_do_not_end_cold_start() -> None:
     standing = Standing()
     for _ in range(40):
         standing, _ = judged(standing, 1.0, WINDOW)
         standing = weighed(standing, SHUT, "replay")
         assert standing.alpha == 1.0
+        assert standing.is_cold
     assert has_shown_itself(standing)
-    assert weighed(standing, OPEN, "replay").alpha == 0.8
+    assert weighed(standing, OPEN, "replay").alpha == 0.2
 
 
-def test_the_ramp_lets_it_in_by_steps() -> None:
-    standing = after([1.0] * 10)
-    served = []
-    for _ in range(25):
-        served.append(standing.alpha)
-        standing = after([1.0], standing)
-    assert served == [0.8] * 10 + [0.6] * 10 + [0.2] * 5
-    # The ramp goes on while nothing is proved; what was earned goes at once.
-    paused = weighed(after([1.0] * 15), SHUT, "replay")
+def test_the_earned_weight_is_served_at_once_and_lost_at_once() -> None:
+    standing = after([1.0] * MIN_JUDGED)
+    assert (standing.alpha, standing.active_since) == (0.2, MIN_JUDGED)
+    paused = weighed(standing, SHUT, "replay")
     assert (paused.alpha, paused.is_cold) == (1.0, False)
-    assert after([1.0] * 6, paused).alpha == 0.6
-
-
-def test_a_higher_alpha_than_the_ramp_asks_for_stands() -> None:
-    standing = weighed(after([1.0] * 10), [weighing(0.9, 0.1, 4.0)], "replay")
-    assert standing.alpha == 0.9
+    assert weighed(paused, [weighing(0.9, 0.1, 4.0)], "replay").alpha == 0.9
+    assert after([1.0], paused).alpha == 0.2
 
 
 def test_the_seeds_rule_is_the_success_rate() -> None:
@@ -356,7 +379,7 @@ def test_the_seeds_rule_is_the_success_rate() -> None:
         standing = weighed(standing, SHUT, "seed")
         rate = 0.9 * rate + 0.1 * won
         assert standing.success_rate == pytest.approx(rate)
-        if n >= 9:
+        if n >= MIN_JUDGED - 1:
             assert standing.earned_alpha == pytest.approx(1.0 - rate)
     assert standing.alpha == pytest.approx(1.0 - rate)
 
@@ -411,17 +434,15 @@ def test_a_streak_that_is_broken_is_no_drift() -> None:
             assert not has_drifted
 
 
-def test_after_a_drift_it_has_to_show_itself_and_climb_the_ramp_again() -> None:
+def test_after_a_drift_it_has_to_win_again() -> None:
     standing = after([1.0] * 40)
     has_drifted = False
     while not has_drifted:
         standing, has_drifted = judged(standing, 0.0, WINDOW)
-    standing = after([1.0] * 7, standing)
+    standing = after([1.0] * (MIN_NON_TIES - 1), standing)
     assert standing.is_cold
     standing = after([1.0], standing)
-    assert standing.alpha == 0.8
-    assert after([1.0] * 9, standing).alpha == 0.8
-    assert after([1.0] * 10, standing).alpha == 0.6
+    assert (standing.alpha, standing.is_cold) == (0.2, False)
 
 
 @given(
@@ -497,58 +518,64 @@ def sparse(shift: float) -> Draw:
 
 @dataclass(frozen=True)
 class Openings:
-    """Of the streams the share that ever opened, of the steps the share that was open."""
+    """The share of streams that ever had influence, and of steps with it."""
 
-    replay_ever: float
-    replay_steps: float
+    ever: float
+    steps: float
     seed_ever: float
 
 
-def openings(draw: Draw, seed: int, streams: int = STREAMS) -> Openings:
-    """Both rules on the same streams.
-
-    The replay and the record see the same sessions, the worst case: two witnesses, one mistake.
-    """
+def openings(draw: Draw, labels: HistoryProof, streams: int = STREAMS) -> Openings:
+    """Return how often both rules give influence on the same streams."""
     opened = np.zeros((streams, SESSIONS), np.bool_)
     by_seed = np.zeros((streams, SESSIONS), np.bool_)
     for stream in range(streams):
-        seen, skill = draw(np.random.default_rng([seed, stream]), SESSIONS)
+        seen, skill = draw(np.random.default_rng([1, stream]), SESSIONS)
         ours = theirs = Standing()
-        told: tuple[Weighing, ...] = ()
         for n in range(SESSIONS):
             won = 0.5 if abs(skill[n]) < 1e-6 else float(skill[n] > 0.0)
             so_far = Margins(seen.ndcg[: n + 1], seen.log_rank[: n + 1])
-            if n % 10 == 9:
-                told = replay_says(so_far)
             ours, _ = judged(ours, won, WINDOW)
             if not ours.is_cold or has_shown_itself(ours):
-                ours = weighed(ours, weigh(so_far, told), "replay")
+                ours = weighed(ours, weigh(so_far, labels), "replay")
             theirs = weighed(judged(theirs, won, WINDOW)[0], (), "seed")
             opened[stream, n] = ours.alpha < 1.0
             by_seed[stream, n] = theirs.alpha < 1.0
     return Openings(opened.any(1).mean(), opened.mean(), by_seed.any(1).mean())
 
 
-def test_luck_opens_rarely() -> None:
-    """Measured on 1,000 streams of 60 sessions: 8 % ever opened, in 1.7 % of the steps."""
-    found = openings(normal(0.0), 1)
-    assert found.replay_ever <= 0.12
-    assert found.replay_steps <= 0.04
-    # The seed's rule listens to luck: measured 79 %.
-    assert found.seed_ever >= 0.6
+def test_a_real_advantage_gains_influence() -> None:
+    """Measured on 300 streams: all gained it, for 81 % of the steps; ten are cold start."""
+    found = openings(normal(0.08), VALID, 100)
+    assert found.ever >= 0.95
+    assert found.steps >= 0.7
 
 
-def test_rare_luck_that_is_far_out_opens_rarely_too() -> None:
-    """Measured on 1,000 streams: 1.1 % ever opened, in 0.1 % of the steps."""
-    found = openings(sparse(0.0), 1)
-    assert found.replay_ever <= 0.04
-    assert found.replay_steps <= 0.01
-    # Measured 65 %.
-    assert found.seed_ever >= 0.5
+def test_a_worse_order_rarely_gains_influence() -> None:
+    """Measured on 300 streams: 8 % ever gained it, for 1 % of the steps."""
+    found = openings(normal(-0.04), VALID)
+    assert found.ever <= 0.15
+    assert found.steps <= 0.03
+    # The seed's rule takes luck for skill: measured 56 %.
+    assert found.seed_ever >= 0.4
 
 
-def test_a_real_advantage_opens() -> None:
-    """Measured on 300 streams: 99 % opened, for 65 % of the steps, ten of which are cold start."""
-    found = openings(normal(0.08), 1, 100)
-    assert found.replay_ever >= 0.95
-    assert found.replay_steps >= 0.55
+@pytest.mark.parametrize("draw", [normal(0.0), sparse(0.0)])
+def test_an_equal_order_gains_influence_for_few_steps(draw: Draw) -> None:
+    """Measured on 300 streams: 21 % of the steps, 12 % where margins are rare and large.
+
+    Valid labels and an equal order do little harm. Labels of shown memories alone are believed
+    less: 7 % and 5 %.
+    """
+    found = openings(draw, VALID, 150)
+    assert found.steps <= 0.3
+    assert found.ever < found.seed_ever
+    partial = openings(draw, replace(VALID, is_partial=True), 150)
+    assert partial.steps <= 0.6 * found.steps
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_labels_that_are_not_valid_never_give_influence(shift: float) -> None:
+    """However far ahead the record is."""
+    labels = HistoryProof(session_count=60, validity=0.5)
+    assert openings(normal(shift), labels, 30).ever == 0.0

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tenure.errors import InputError
 from tenure.rank.labels import (
+    MIN_CONFIDENCE,
     MIN_SCORE_SPREAD,
+    RATING_RELIABILITY,
     SOFT_NEGATIVE_WEIGHT,
     SOFT_NEGATIVES_PER_LABEL,
     Evidence,
@@ -21,6 +23,7 @@ from tenure.rank.labels import (
     LabelWeights,
     exclusion,
     is_useful,
+    joined,
     label,
     soft_negative,
 )
@@ -36,6 +39,13 @@ def shown(**evidence: Any) -> Evidence:
 
 def left_out(**evidence: Any) -> Evidence:
     return Evidence(was_injected=False, **evidence)
+
+
+def odds_joined(rating: float, chance: float) -> float:
+    """Return the odds of both witnesses multiplied, as a chance."""
+    rated = RATING_RELIABILITY / (1.0 - RATING_RELIABILITY)
+    odds = chance / (1.0 - chance) * math.pow(rated, 2.0 * rating - 1.0)
+    return odds / (1.0 + odds)
 
 
 RATED = [
@@ -59,8 +69,18 @@ RATED = [
     (shown(agent_score=0.8, continuity=0.5), 0.9 * 0.8 + 0.1 * 0.6),
     (shown(agent_score=-0.8, continuity=0.0), 0.9 * -0.8 + 0.1 * -0.4),
     (shown(agent_score=0.5, hit_count=3, continuity=0.6), 0.7 * 0.5 + 0.2 * 0.6 + 0.1 * 0.4),
-    # What the judge says about a memory that the agent rated enters by continuity alone.
-    (shown(agent_score=0.8, judge_score=0.1), 0.8),
+    # A judge's chance is joined with the rating: each moves the odds of the other.
+    (shown(agent_score=0.8, judge_score=0.1), odds_joined(0.8, 0.1)),
+    (shown(agent_score=1.0, judge_score=0.5), RATING_RELIABILITY),
+    (shown(agent_score=0.0, judge_score=0.5), 1.0 - RATING_RELIABILITY),
+    (shown(agent_score=0.5, judge_score=0.35), 0.35),
+    (shown(agent_score=1.0, judge_score=0.0), odds_joined(1.0, 0.01)),
+    (shown(agent_score=1.0, judge_score=-0.7), odds_joined(1.0, 0.01)),
+    (shown(agent_score=0.0, judge_score=1.0), odds_joined(0.0, 0.99)),
+    # A rating below 0 says that it did harm: the judge's chance does not speak to that.
+    (shown(agent_score=-0.5, judge_score=0.9), -0.5),
+    # Two hits lift what both witnesses together make of it.
+    (shown(agent_score=0.0, judge_score=0.1, hit_count=2), 0.8 * 0.3 + 0.2 * 0.6),
 ]
 
 UNCONFIRMED = [
@@ -70,10 +90,10 @@ UNCONFIRMED = [
     (shown(agent_score=0.2, provenance=DERIVED), 0.2),
     (shown(agent_score=-0.7, provenance=DERIVED), -0.7),
     (shown(agent_score=0.9, provenance=DERIVED, continuity=0.4), 0.9 * 0.3 + 0.1 * 0.3 * 0.7),
-    (shown(agent_score=0.9, provenance=DERIVED, judge_score=0.1), 0.3),
-    (shown(agent_score=0.9, provenance=DERIVED, judge_score=-0.4), 0.3),
+    (shown(agent_score=0.9, provenance=DERIVED, judge_score=0.2), 0.3),
+    (shown(agent_score=0.9, provenance=DERIVED, judge_score=-0.4), odds_joined(0.9, 0.01)),
     # A second witness lifts the limit.
-    (shown(agent_score=0.9, provenance=DERIVED, judge_score=0.3), 0.9),
+    (shown(agent_score=0.9, provenance=DERIVED, judge_score=0.3), odds_joined(0.9, 0.3)),
     (shown(agent_score=0.9, provenance=DERIVED, hit_count=1), 0.9),
     (shown(agent_score=0.9, provenance="user_stated"), 0.9),
 ]
@@ -156,7 +176,7 @@ def test_the_agents_rating_is_blended_with_hits_and_continuity(
     assert made.rule == "rated"
 
 
-@pytest.mark.parametrize(("evidence", "value", "rule"), SHOWN + LEFT_OUT + FATES)
+@pytest.mark.parametrize(("evidence", "value", "rule"), [*SHOWN, *LEFT_OUT, *FATES])
 def test_without_a_rating_judge_hits_and_fate_decide(
     evidence: Evidence, value: float | None, rule: str
 ) -> None:
@@ -214,6 +234,9 @@ def test_three_weights_of_zero_are_refused() -> None:
 def test_the_parts_say_what_each_witness_contributed() -> None:
     rated = label(shown(agent_score=0.0, hit_count=2, continuity=0.5, judge_score=0.2), WEIGHTS)
     assert (rated.agent, rated.text, rated.judge) == (0.3, 0.6, 0.2)
+    # The agent's part is the rating joined with the judge's chance.
+    both = label(shown(agent_score=1.0, judge_score=0.2), WEIGHTS)
+    assert (both.agent, both.judge) == (joined(1.0, 0.2), 0.2)
     assert rated.continuity == pytest.approx(0.3 * 0.75)
     judged = label(shown(judge_score=0.5, continuity=0.2), WEIGHTS)
     assert (judged.agent, judged.text, judged.continuity, judged.judge) == (None, -0.1, 0.2, 0.5)
@@ -247,10 +270,10 @@ def test_a_soft_negative_near_to_the_context_may_have_been_a_miss() -> None:
 @pytest.mark.parametrize(
     ("value", "confidence", "useful"),
     [
-        (0.4, 0.6, True),
-        (0.7 * 0.4 + 0.2 * 0.4 + 0.1 * 0.4, 0.6, True),
+        (0.4, MIN_CONFIDENCE, True),
+        (0.7 * 0.4 + 0.2 * 0.4 + 0.1 * 0.4, MIN_CONFIDENCE, True),
         (0.39, 1.0, False),
-        (1.0, 0.59, False),
+        (1.0, MIN_CONFIDENCE - 0.01, False),
         (-1.0, 1.0, False),
         (None, 1.0, False),
         (1.0, None, False),
@@ -267,10 +290,10 @@ def test_useful_takes_a_good_label_and_a_sure_judge(
 @pytest.mark.parametrize(
     ("confidence", "scores", "reason"),
     [
-        (0.6, [0.0, 0.1], None),
+        (0.4, [0.0, 0.1], None),
         (1.0, [0.5, 0.6, None], None),
         (0.9, [-0.2, 0.0], None),
-        (0.59, [0.0, 1.0], "confidence of 0.59 is below 0.6"),
+        (0.39, [0.0, 1.0], "confidence of 0.39 is below 0.4"),
         (None, [0.0, 1.0], "nobody judged"),
         (math.nan, [0.0, 1.0], "nobody judged"),
         (0.9, [], "scored no memory"),
@@ -337,6 +360,37 @@ def test_a_better_rating_never_means_a_worse_label(
     )
     assert (low is None) == (high is None)
     assert low is None or high is None or low <= high + 1e-12
+
+
+SHARE = st.floats(0.0, 1.0)
+
+
+@given(SHARE, st.floats(0.01, 0.99))
+def test_a_rating_and_a_chance_are_joined_as_odds(rating: float, chance: float) -> None:
+    assert joined(rating, chance) == pytest.approx(odds_joined(rating, chance))
+    # The two sides of a question are treated alike.
+    assert joined(1.0 - rating, 1.0 - chance) == pytest.approx(1.0 - joined(rating, chance))
+
+
+@given(SHARE, st.floats(-1.0, 1.0), st.floats(-1.0, 1.0))
+def test_a_larger_chance_never_means_a_worse_label(rating: float, one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert 0.0 < joined(rating, low) <= joined(rating, high) < 1.0
+    labels = [
+        label(shown(agent_score=rating, judge_score=chance), WEIGHTS).value
+        for chance in (low, high)
+    ]
+    assert labels[0] is not None and labels[1] is not None
+    assert labels[0] <= labels[1] + 1e-12
+
+
+def test_neither_witness_is_ever_certain() -> None:
+    assert joined(1.0, 0.0) < 0.1
+    assert joined(0.0, 1.0) > 0.9
+    assert joined(1.0, 1.0) < 1.0
+    assert joined(0.0, 0.0) > 0.0
+    # A rating and a chance that agree are surer than either alone.
+    assert joined(1.0, 0.8) > max(RATING_RELIABILITY, 0.8)
 
 
 @given(EVIDENCE, RATING, st.integers(0, 4))

@@ -153,7 +153,7 @@ def test_equal_margins_are_surer_the_more_there_are() -> None:
 # -- sessions with known margins --------------------------------------------------------------
 
 # Two candidates; usefulness is strong enough to overturn relevance at full trust, not at half.
-GAP = 0.45 * scores.WEIGHT_USEFULNESS / scores.WEIGHT_RELEVANCE / 0.6
+GAP = 0.75 * scores.WEIGHT_USEFULNESS / scores.WEIGHT_RELEVANCE
 assert 0.5 * scores.WEIGHT_USEFULNESS < GAP * scores.WEIGHT_RELEVANCE < scores.WEIGHT_USEFULNESS
 LOG_TWO = math.log(2.0)
 NDCG_STEP = 1.0 - 1.0 / math.log2(3.0)
@@ -256,10 +256,24 @@ def test_half_trust_takes_less_proof_than_full_trust() -> None:
         return errors([0.0] * 20 + [LOG_TWO] * won)
 
     assert ahead(1) < FULL_ERRORS < ahead(4)
-    assert PART_ERRORS < ahead(1)
+    assert ahead(1) > PART_ERRORS
     assert trust(0) == NO_TRUST
     assert trust(1).usefulness == 0.5
     assert trust(4).usefulness > 0.0
+
+
+def test_a_gain_behind_the_tenth_place_proves_nothing() -> None:
+    relevance, last = np.linspace(1.0, 0.0, CANDIDATES), np.arange(CANDIDATES) == CANDIDATES - 1
+    labels = np.where(last | (np.arange(CANDIDATES) == 0), LABEL, 0.0)
+
+    def trust(usefulness: float) -> Trust:
+        one = session(relevance, np.where(last, usefulness, 0.0), labels)
+        return prove_history([one] * 10).trust
+
+    # The last one comes up to the middle of the order.
+    assert trust(1.0) == NO_TRUST
+    # A usefulness of 1.8 would lift it to a place that NDCG@10 sees.
+    assert trust(1.8) != NO_TRUST
 
 
 def test_recency_and_usefulness_are_trusted_apart() -> None:
@@ -329,6 +343,14 @@ def test_other_features_are_not_looked_at() -> None:
             table[:, column] = one.features[:, column]
         shaken.append(replace(one, features=table))
     assert prove_history(shaken) == prove_history(sessions)
+
+
+@pytest.mark.xfail(strict=True, reason="ties in relevance are broken by the stored order")
+def test_memories_of_equal_relevance_say_nothing_about_validity() -> None:
+    """Rows are stored in the served order, which history shapes: it must not break ties."""
+    served = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    level = session([0.5] * 6, np.linspace(1.0, 0.0, 6), served)
+    assert abs(prove_history([level] * 10).validity) < 0.1
 
 
 # -- streams of labels ------------------------------------------------------------------------

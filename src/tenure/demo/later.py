@@ -13,9 +13,9 @@ from typing import Any
 from tenure.demo.week import Week, moment_of
 
 LATER_FILE = "later.json"
-# It stops so many sessions after the predictor was heard first, or when there were so many.
+# It stops after so many sessions that the predictor took part in, or when there were so many.
 SESSIONS_MAX = 60
-HEARD_SESSIONS = 22
+HEARD_SESSIONS = 8
 _HOURS_APART = 7
 _SEED = 11
 
@@ -63,6 +63,8 @@ class Later:
             notes = [*topic["helps"], *topic["others"]]
             self._ids[topic["name"]] = [self._stored(text) for text in notes]
         self._week.go_on(timedelta(days=2))
+        # The week had trainings of its own.
+        self._trained()
         for number in range(1, SESSIONS_MAX + 1):
             step = self._step(number)
             if step.alpha < 1.0:
@@ -132,12 +134,8 @@ def _why(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     if not proved:
         return "no weight is proved any more"
     best = max(proved, key=lambda one: one["ndcg_margin"])
-    told = (
+    why = (
         f"{len(proved)} of {len(after['weighings'])} weights are proved, the best gains"
         f" {best['ndcg_margin']:+.3f} NDCG@10 over {best['session_count']} sessions"
     )
-    if before["is_cold"] and not after["is_cold"]:
-        told = f"cold start is over: {told}"
-    if after["alpha"] <= after["earned_alpha"]:
-        return told
-    return f"{told}; {after['earned_alpha']:g} is earned, the ramp allows {after['alpha']:g} by now"
+    return f"cold start is over: {why}" if before["is_cold"] and not after["is_cold"] else why

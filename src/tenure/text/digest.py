@@ -181,13 +181,13 @@ class Digester:
             self._piece_count += 1
 
     def _note_paths(self, known: dict[str, None], paths: Iterable[str]) -> None:
-        for path in paths:
+        for path in (path.replace("\\", "/") for path in paths):
             if path in known:
                 continue
             if self._path_count >= MAX_PATHS:
                 self._is_complete = False
                 return
-            known[path.replace("\\", "/")] = None
+            known[path] = None
             self._path_count += 1
 
     def _read_result(self, text: str) -> None:

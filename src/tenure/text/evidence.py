@@ -193,6 +193,15 @@ def _is_restated(docket: Docket, place: int, said: Sequence[frozenset[str]]) -> 
     return docket.shown[place] and best >= RESTATED_SHARE * total > 0.0
 
 
+def only_opened(docket: Docket, digest: Digest) -> Flags:
+    """Return the documents whose file a call opened and no call wrote."""
+    edited = _endings(path for turn in digest.turns for path in turn.edited)
+    opened = _endings(path for turn in digest.turns for path in turn.opened)
+    return docket.is_document & np.array(
+        [bool(paths & opened) and not paths & edited for paths in docket.paths], np.bool_
+    )
+
+
 def _own_paths(text: str) -> frozenset[str]:
     """Return the paths by which calls can name a memory: a document's title, a claim's paths."""
     where = text.split("\n", 1)[0] if is_document(text) else text

@@ -1,6 +1,7 @@
 """Rates a finished session's memories from what happened in it, without any model.
 
-A memory's score is the chance that it helped (see evidence.py). It is below zero when the person
+A memory's score is the chance that it helped (see evidence.py), lower for a document that was read
+and not edited. It is below zero when the person
 contradicted the memory after the agent had gone by it, or asked for it to be forgotten. Neither
 ratings nor full-text hits enter, and nothing a memory says about itself does.
 
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from tenure.text.corrections import Corrections, read_corrections
 from tenure.text.digest import Digest, read_digest, vocabulary_of
-from tenure.text.evidence import Docket, Numbers, chances, echoed, open_docket
+from tenure.text.evidence import Docket, Numbers, chances, echoed, only_opened, open_docket
 from tenure.types import Exhibit, Turn, Verdict
 
 # A score from which a memory counts as useful, the same as for labels.
@@ -34,6 +35,8 @@ DOUBTED_SHARE: Final = 0.3
 # A memory that was not shown gets a score at least this high, or at most that low, or none.
 STRONG_CHANCE: Final = 0.7
 NO_TRACE_CHANCE: Final = 0.1
+# A document that was read helped, but less than one that was edited.
+OPENED_WORTH: Final = 0.6
 
 
 def judge_session(
@@ -55,6 +58,7 @@ def judge_session(
     for place, score in found.harmed.items():
         scores[place] = min(float(scores[place]), score)
     is_known = _known(scores, docket) & ~echoed(docket, digest)
+    scores = np.where(only_opened(docket, digest) & (scores > 0.0), OPENED_WORTH * scores, scores)
     return Verdict(
         score=_continuity(np.where(is_known, scores, 0.0), docket, found),
         confidence=_confidence(scores[is_known]),
