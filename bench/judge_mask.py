@@ -19,7 +19,7 @@ _PLAIN_NAMES: Final = "CODEOWNERS|Dockerfile|Gemfile|Justfile|LICENSE|Makefile|P
 # Each alternative begins where no name can have begun before, so that long runs are read once.
 _NAMES: Final = re.compile(
     r"(?<![\w.@~+-])[\w.@~+-]*(?:/[\w.@~+-]+)+/?"
-    rf"|(?<![\w.@~+-])[\w.@~+-]*\.(?:{'|'.join(_EXTENSIONS.split())})(?![\w-])"
+    rf"|(?<![\w.@~+-])[\w.@~+-]*\.(?:{'|'.join(_EXTENSIONS.split())})(?!\w)"
     r"|(?<![\w.@~+/-])\.[A-Za-z][\w-]+"
     rf"|(?<![\w.-])(?:{_PLAIN_NAMES})(?![\w-])"
 )

@@ -109,6 +109,8 @@ def test_the_demo_goes_on_until_the_predictor_is_heard(
     assert status["training_sessions"] >= len(steps)
 
 
+# A model is trained after each of its sessions, which takes its time on a busy machine.
+@pytest.mark.timeout(400)
 def test_the_demo_is_the_same_every_time_and_reads_well(run: Run) -> None:
     first, second = run("demo"), run("demo")
     for words in ("The weeks after", "cold start is over", "serves now", "`tenure why`"):

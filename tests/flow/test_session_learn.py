@@ -336,9 +336,11 @@ def test_a_whole_coding_session_labels_a_file_that_was_edited_without_being_show
     assert (score.judge, score.excluded) == ("rules", None)
     for one in (edited, opened):
         assert not rows[one].candidate.was_injected
-        assert rows[one].label is not None
-        assert rows[one].label >= STRONG_CHANCE
         assert rows[one].label_parts["rule"] == "judged"
+    # A file that was only read helped, too, but less.
+    worth = {one: rows[one].label or 0.0 for one in (edited, opened)}
+    assert worth[edited] >= STRONG_CHANCE
+    assert labels.USEFUL_LABEL <= worth[opened] < worth[edited]
     # What no call names was of no use, shown or not; such a label is evidence as well.
     rest = [rows[one].label for one in ids if one in rows and one not in (edited, opened)]
     assert rest

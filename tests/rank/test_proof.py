@@ -345,7 +345,6 @@ def test_other_features_are_not_looked_at() -> None:
     assert prove_history(shaken) == prove_history(sessions)
 
 
-@pytest.mark.xfail(strict=True, reason="ties in relevance are broken by the stored order")
 def test_memories_of_equal_relevance_say_nothing_about_validity() -> None:
     """Rows are stored in the served order, which history shapes: it must not break ties."""
     served = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]

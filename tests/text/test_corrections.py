@@ -57,7 +57,8 @@ def used(*turns: Turn, exhibits: list[Exhibit] | None = None) -> Numbers:
     """Return how much of each memory the agent used, as the corrections measure it."""
     texts = read_wording(EXHIBITS if exhibits is None else exhibits)
     shown = [texts.terms[place] for place, is_shown in enumerate(texts.shown) if is_shown]
-    return use_of(texts, read_conduct(turns, shown).pieces)
+    exchanges = read_conduct(turns, shown).exchanges
+    return use_of(texts, [piece for exchange in exchanges for piece in exchange.pieces])
 
 
 # -- harm -----------------------------------------------------------------------------------

@@ -387,7 +387,6 @@ def test_a_document_was_only_opened_when_no_call_wrote_it(digest: Digest, expect
     assert only_opened(docket, digest).tolist() == [expected] + [False] * (len(OTHERS) + 1)
 
 
-@pytest.mark.xfail(strict=True, reason="a word like Node.js in a title is taken for a file name")
 @pytest.mark.parametrize(
     "title", ["Node.js upgrade", "Rollout and/or rollback", "Tools, e.g. docker"]
 )

@@ -341,7 +341,6 @@ def test_continuity_is_the_share_of_the_need_that_memory_met() -> None:
     assert unmet.score == pytest.approx(0.5 / 2.0)
 
 
-@pytest.mark.xfail(strict=True, reason="a digest without traces counts as a session without acts")
 @pytest.mark.parametrize(
     "prompt",
     [

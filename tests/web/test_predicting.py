@@ -203,9 +203,14 @@ def test_it_is_switched_off_and_on(daemon: Served) -> None:
 def test_a_training_is_ordered_and_runs(daemon: Served, keys: list[str]) -> None:
     ordered = post(daemon, "train").json
     assert (ordered["reason"], ordered["queued"]) == ("asked", True)
-    wait_for(lambda: bool(get(daemon, "training")["results"]), "nothing was trained")
-    (run,) = get(daemon, "training")["results"]
-    assert (run["reason"], run["error"]) == ("asked", None)
+
+    def asked() -> list[dict[str, Any]]:
+        """Return the trainings that were asked for; the first ones came by themselves."""
+        return [one for one in get(daemon, "training")["results"] if one["reason"] == "asked"]
+
+    wait_for(lambda: bool(asked()), "nothing was trained")
+    (run,) = asked()
+    assert run["error"] is None
     assert run["sample_count"] + run["skipped_count"] == len(keys)
     assert {"name", "passed"} <= set(run["gates"][0])
 
@@ -254,13 +259,16 @@ def test_a_body_is_needed_where_there_is_one(daemon: Served) -> None:
 
 def test_people_rate_what_the_judge_rated(serve: Serve) -> None:
     daemon = serve()
-    notes = [f"The {word} service has port {n}" for n, word in enumerate(WORDS)]
+    notes = [
+        f"The {word} service has port {4000 + n}; team {WORDS[-n - 1]} runs it"
+        for n, word in enumerate(WORDS)
+    ]
     body = {"memories": [{"content": note, "on_similar": "keep"} for note in notes]}
     daemon.ask("POST", "/api/memories", body)
     assert post(daemon, "calibration", {}).json["results"] == []
     said = [
         {"role": "user", "text": "Which port has the alpha service? " * 20},
-        {"role": "assistant", "text": "The alpha service has port 0, I am sure. " * 20},
+        {"role": "assistant", "text": "It has port 4000 and team tango runs it. " * 20},
     ]
     for key in ("one", "two"):
         began = {"session_key": key, "context": "the port of the alpha service"}

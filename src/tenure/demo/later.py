@@ -15,7 +15,7 @@ from tenure.demo.week import Week, moment_of
 LATER_FILE = "later.json"
 # It stops after so many sessions that the predictor took part in, or when there were so many.
 SESSIONS_MAX = 60
-HEARD_SESSIONS = 8
+HEARD_SESSIONS = 6
 _HOURS_APART = 7
 _SEED = 11
 

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from tenure.rank import scores
 from tenure.rank.features import FEATURES
-from tenure.rank.fuse import ranks
 from tenure.rank.living import NO_TRUST, Trust
 
 Floats = NDArray[np.float64]
@@ -171,9 +170,15 @@ def _composite(table: Floats, trust: Trust) -> Floats:
 
 
 def _quality(order: Floats, gains: Floats) -> tuple[float, float]:
-    """Return NDCG@10 and the mean log rank of what helped, both the higher the better."""
-    places = ranks(order, np.arange(len(order)))
-    seen = np.where(places <= DEPTH, gains / np.log2(places + 1.0), 0.0).sum()
-    best = np.sort(gains)[::-1][:DEPTH]
-    ideal = float((best / np.log2(np.arange(len(best)) + 2.0)).sum())
-    return float(seen) / ideal, -float(gains @ np.log(places) / gains.sum())
+    """Return NDCG@10 and the mean log rank of what helped, both the higher the better.
+
+    Candidates with equal scores share the mean of their places: no other order decides among them.
+    """
+    places = np.arange(1.0, len(order) + 1.0)
+    discount = np.where(places <= DEPTH, 1.0 / np.log2(places + 1.0), 0.0)
+    _, group, counts = np.unique(-order, return_inverse=True, return_counts=True)
+    starts = np.cumsum(counts) - counts
+    seen = gains @ (np.add.reduceat(discount, starts) / counts)[group]
+    log_rank = gains @ (np.add.reduceat(np.log(places), starts) / counts)[group]
+    ideal = float(np.sort(gains)[::-1] @ discount)
+    return float(seen) / ideal, -float(log_rank) / float(gains.sum())

@@ -24,8 +24,6 @@ from tenure.types import Exhibit, Turn
 Numbers = NDArray[np.float64]
 
 FORGOTTEN: Final = -0.5
-# What is left of the score of the memory that an objection without a subject most likely meant.
-DOUBTED_SHARE: Final = 0.3
 # The agent went by a memory when it used at least this much of it.
 MIN_USE: Final = 0.25
 # What a person must type of a memory that was not shown to have explained it again.

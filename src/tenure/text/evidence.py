@@ -204,7 +204,12 @@ def only_opened(docket: Docket, digest: Digest) -> Flags:
 
 def _own_paths(text: str) -> frozenset[str]:
     """Return the paths by which calls can name a memory: a document's title, a claim's paths."""
-    where = text.split("\n", 1)[0] if is_document(text) else text
+    where = text
+    if is_document(text):
+        # Prose may mention a path; only a first line that is one is the document's name.
+        where = text.strip().split("\n", 1)[0].strip("#*` ")
+        if " " in where:
+            return frozenset()
     return frozenset(path.strip("./").lower() for path in paths_in(where))
 
 

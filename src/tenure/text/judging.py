@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.text.corrections import Corrections, read_corrections
-from tenure.text.digest import Digest, read_digest, vocabulary_of
+from tenure.text.digest import ACTS, Digest, read_digest, vocabulary_of
 from tenure.text.evidence import Docket, Numbers, chances, echoed, only_opened, open_docket
 from tenure.types import Exhibit, Turn, Verdict
 
@@ -48,7 +48,8 @@ def judge_session(
     """
     if digest is None:
         digest = read_digest(transcript, vocabulary_of(exhibit.text for exhibit in exhibits))
-    if not exhibits or not digest.has_acts:
+    has_acts = digest.has_acts or any(turn.role in ACTS for turn in transcript)
+    if not exhibits or not has_acts:
         return _no_verdict(len(exhibits))
     docket = open_docket(exhibits)
     found = read_corrections(transcript, exhibits)
