@@ -133,7 +133,7 @@ def test_a_short_session_gets_no_label() -> None:
     ("text", "left"),
     [
         ("in cmd/entire/cli/clean.go here", "in   here"),
-        ("at /Users/anna/dev/x.go:12", "at  :12"),
+        ("at /home/ann/dev/x.go:12", "at  :12"),
         ("./run.sh now", "  now"),
         ("go.mod and clean_test.go", "  and  "),
         ("common.go-463-x := 1", " -463-x := 1"),
