@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pytest
 from session_kit import Desk, kept
 
 from tenure.flow.context import StartRequest, understand
@@ -29,8 +30,10 @@ from tenure.rank.living import NO_TRUST
 from tenure.store.predictor import Comparison, ComparisonQuery
 from tenure.world import SeededWorld
 
-SESSIONS = 24
+SESSIONS = 20
 TOPICS, NOTES_EACH, HELPFUL_EACH = 24, 4, 2
+# A model is trained after each session, which takes its time on a busy machine.
+pytestmark = pytest.mark.timeout(300)
 SYLLABLES = ("ka", "ro", "mi", "tu", "ze", "lo", "fa", "ni", "gu", "pe", "so", "vi")
 
 
@@ -163,7 +166,8 @@ def test_from_an_empty_store_to_being_heard_and_through_a_restart(
 
 
 def test_with_labels_drawn_by_lot_nobody_is_heard(desks: Callable[..., Desk]) -> None:
-    desk, made = desks(), Made()
+    # Each training takes a process of its own; one in a while is enough to be tempted.
+    desk, made = desks(predictor_train_interval_sessions=4), Made()
     seen = live(desk, made, made.by_lot)
     assert {alpha for _, alpha in seen} == {1.0}
     assert state(desk).alpha == 1.0
@@ -171,7 +175,7 @@ def test_with_labels_drawn_by_lot_nobody_is_heard(desks: Callable[..., Desk]) ->
     assert not any("active" in line for line, _ in seen)
     # It was tried: everything was compared, and trained on.
     assert state(desk).standing.judged == SESSIONS
-    assert len(desk.store.training_runs("default", 99)) == SESSIONS - 2
+    assert len(desk.store.training_runs("default", 99)) == 1 + (SESSIONS - 3) // 4
 
 
 def test_a_base_model_that_is_ahead_is_heard_within_fifteen_sessions(
