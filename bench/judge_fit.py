@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenure.text import evidence
-from tenure.text.digest import Digest
-from tenure.text.evidence import SIGNALS, Docket, Weights
+from tenure.text.evidence import SIGNALS, Weights
 
 # The penalty of documents and of claims, of which there are more.
 DOCUMENT_PENALTY: Final = 2.0
@@ -25,12 +24,8 @@ CLAIM_PENALTY: Final = 3.0
 # Largest chances of a claim that the fit tries.
 CLAIM_LIMITS: Final = (0.6, 0.7, 0.8, 1.0)
 MAX_STEPS: Final = 100
-TITLED, UNTITLED, CLAIM = "TITLED", "UNTITLED", "CLAIM"
-SHIPPED: Final[Mapping[str, Weights]] = {
-    TITLED: evidence.TITLED,
-    UNTITLED: evidence.UNTITLED,
-    CLAIM: evidence.CLAIM,
-}
+TITLED, UNTITLED, CLAIM = evidence.WEIGHTS
+SHIPPED: Final[Mapping[str, Weights]] = evidence.WEIGHTS
 _TINY: Final = 1e-9
 
 Floats = NDArray[np.float64]
@@ -50,14 +45,6 @@ class Sample:
         """Return the candidates of all parts."""
         signals = np.concatenate([one.signals for one in parts])
         return cls(signals, np.concatenate([one.helped for one in parts]))
-
-
-def weights_names(docket: Docket, digest: Digest) -> Names:
-    """Return by memory the name of the weights that the judge uses for it."""
-    names_files = any(turn.edited or turn.opened for turn in digest.turns)
-    has_paths = np.array([bool(paths) for paths in docket.paths], np.bool_)
-    document = np.where(has_paths & names_files, TITLED, UNTITLED)
-    return np.where(docket.is_document, document, CLAIM)
 
 
 def chances_by_name(

@@ -9,15 +9,13 @@ import numpy as np
 
 from bench.judge_cases import Case, Reading
 from bench.judge_figures import Flags, Floats, Judged
-from bench.judge_fit import Names, Sample, chances_by_name, weights_names
+from bench.judge_fit import Names, Sample, chances_by_name
 from tenure.flow.judging import JUDGE_MIN_CHARS
 from tenure.ports.judge import RulesJudge
 from tenure.text import evidence
 from tenure.text.judging import NO_TRACE_CHANCE, STRONG_CHANCE, USEFUL
 from tenure.text.transcript import as_text
 from tenure.types import Exhibit
-
-_CLOSE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +49,7 @@ def judge_case(case: Case) -> Trace:
     docket = evidence.open_docket(case.exhibits)
     signals = evidence.signals(docket, reading.digest)
     chances = evidence.chances(docket, reading.digest)
-    names = weights_names(docket, reading.digest)
-    if not np.allclose(chances, chances_by_name(signals, names), atol=_CLOSE):
-        raise RuntimeError("the judge chooses its weights in another way than bench.judge_fit")
+    names = evidence.weights_names(docket, reading.digest)
     labels, confidence = verdict(reading, case.exhibits)
     judged = Judged(case.stream, case.helped, chances, labels, confidence)
     return Trace(judged, signals, names, docket.shown)

@@ -245,7 +245,7 @@ def test_the_bench_prints_misses_and_writes_its_figures(
     assert main(["--only", REALMEM, "--fit", "--json", str(tmp_path / "judge.json")]) == 1
     printed = capsys.readouterr().out
     assert "realmem, reported part: 12 sessions, 48 candidates, 12 used" in printed
-    assert "version 0.1, labels" in printed and "CLAIM:" in printed and "MISSED realmem" in printed
+    assert "version 0.1, labels" in printed and "claim:" in printed and "MISSED realmem" in printed
     body = json.loads((tmp_path / "judge.json").read_text())
     assert body["figures"]["sets"][REALMEM]["candidates"] == 48
     assert set(body["figures"]) == {"sets", "stuffed", "missed"}

@@ -111,7 +111,7 @@ def test_the_judge_finds_the_file_that_a_call_names() -> None:
     used = trace.judged.helped
     assert trace.judged.chances[used].min() > 0.9 > 0.1 > trace.judged.chances[~used].max()
     assert trace.judged.confidence > 0.4
-    assert set(trace.names.tolist()) == {"TITLED"}
+    assert set(trace.names.tolist()) == {"titled"}
 
 
 def test_a_short_session_gets_no_label() -> None:
@@ -172,7 +172,7 @@ def test_a_masked_case_names_no_file_anywhere() -> None:
     assert not any(turn.paths for turn in case.turns())
     trace = judge_case(case)
     assert not trace.signals[:, :2].any()
-    assert "TITLED" not in trace.names
+    assert "titled" not in trace.names
 
 
 # -- sets -----------------------------------------------------------------------------------

@@ -17,11 +17,10 @@ from bench.judge_fit import (
     fit,
     fit_claims,
     log_loss,
-    weights_names,
 )
 
 from tenure.text.digest import read_digest, vocabulary_of
-from tenure.text.evidence import SIGNALS, Weights, chances, open_docket, signals
+from tenure.text.evidence import SIGNALS, Weights, chances, open_docket, signals, weights_names
 from tenure.types import Exhibit, Turn
 
 PLANTED = Weights(-2.0, 0.6, {"acted": 1.0, "brought": 3.0, "brought_alone": -1.5, "shown": 0.8})

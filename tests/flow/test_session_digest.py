@@ -88,7 +88,7 @@ def test_what_happened_long_before_the_end_is_in_the_digest(desk: Desk) -> None:
     assert "heron" not in kept
     digest = read(desk)
     assert digest.is_complete
-    assert digest.turns[1].prompt == "look at the login"
+    assert digest.turns[1].typed == ("login",)
     assert digest.turns[1].edited == ("src/login/page.tsx",)
     assert digest.turns[1].opened == ("docs/stripe.md",)
     assert "heron" in terms(digest, "edit")
@@ -120,7 +120,7 @@ def test_our_own_text_is_no_evidence(desk: Desk) -> None:
         ]
     )
     digest = read(desk)
-    assert [turn.prompt for turn in digest.turns[1:]] == ["please help"]
+    assert [turn.typed for turn in digest.turns[1:]] == [()]
     assert terms(digest, "assistant") == set()
     assert digest.turns[1].results == ()
     assert "heron" not in raw(desk)
@@ -208,7 +208,7 @@ def test_a_transcript_without_calls_is_completed_by_actions(desk: Desk) -> None:
     called(desk, "Edit", {"file_path": "src/login/page.tsx"})
     session.end([user("fix the login"), {"role": "assistant", "text": "I used heron."}])
     digest = read(desk)
-    assert digest.turns[-1].prompt == "fix the login"
+    assert digest.turns[-1].typed == ("login",)
     assert digest.turns[-1].edited == ("src/login/page.tsx",)
     assert "heron" in terms(digest, "assistant")
 

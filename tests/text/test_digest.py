@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tenure.text import digest as module
 from tenure.text.digest import (
     MAX_LINE_CHARS,
-    MAX_PROMPT_CHARS,
     Digest,
     Digester,
     TurnDigest,
@@ -156,7 +155,7 @@ def test_a_session_is_kept_turn_by_turn() -> None:
         turns=(
             TurnDigest(pieces=(("assistant", ("upload",)),)),
             TurnDigest(
-                prompt="Bound the uploads, please",
+                typed=("upload",),
                 edited=("src/upload/limits.py",),
                 opened=("src/upload/limits.py",),
                 named=("src/upload/limits.py",),
@@ -168,7 +167,6 @@ def test_a_session_is_kept_turn_by_turn() -> None:
                 results=("8080", "port"),
             ),
             TurnDigest(
-                prompt="thanks",
                 named=("docs/limits.md",),
                 pieces=(("assistant", ("retry", "limit", "live")),),
             ),
@@ -233,7 +231,7 @@ def test_the_digest_can_be_read_at_any_time() -> None:
     ("turn", "has_acts"),
     [
         (TurnDigest(), False),
-        (TurnDigest(prompt="hello"), False),
+        (TurnDigest(typed=("hello",)), False),
         (TurnDigest(edited=("a",)), True),
         (TurnDigest(opened=("a",)), True),
         (TurnDigest(named=("a",)), True),
@@ -249,10 +247,10 @@ def test_a_session_without_acts_is_recognised(turn: TurnDigest, has_acts: bool) 
 # -- limits ---------------------------------------------------------------------------------
 
 
-def test_a_prompt_is_cut_without_making_the_digest_incomplete() -> None:
-    found = read_digest([Turn("user", "a" * 5_000)], VOCABULARY)
-    assert found.turns[-1].prompt == "a" * MAX_PROMPT_CHARS
-    assert (found.char_count, found.is_complete) == (5_000, True)
+def test_a_long_prompt_is_read_to_its_end() -> None:
+    found = read_digest([Turn("user", "a " * 5_000 + "uploads on port 8080")], VOCABULARY)
+    assert found.turns[-1].typed == ("upload", "port", "8080")
+    assert found.is_complete
 
 
 def at_limit(
@@ -265,11 +263,11 @@ def at_limit(
 
 
 def test_turns_beyond_the_limit_are_joined_to_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = [Turn("user", "one"), Turn("user", "two"), Turn("user", "three")]
+    turns = [Turn("user", "retry"), Turn("user", "port"), Turn("user", "uploads")]
     within, beyond = at_limit(monkeypatch, "MAX_TURNS", 3, turns)
     assert within.is_complete
     assert not beyond.is_complete
-    assert [turn.prompt for turn in beyond.turns] == ["", "one", "two"]
+    assert [turn.typed for turn in beyond.turns] == [(), ("retry",), ("port", "upload")]
     later = read_digest([*turns, Turn("assistant", "uploads")], VOCABULARY)
     assert later.turns[-1].pieces == (("assistant", ("upload",)),)
 
@@ -332,7 +330,7 @@ TEXTS = st.text(max_size=12)
 TERMS = st.lists(TEXTS, max_size=4).map(tuple)
 TURN_DIGESTS = st.builds(
     TurnDigest,
-    prompt=TEXTS,
+    typed=TERMS,
     edited=TERMS,
     opened=TERMS,
     named=TERMS,
@@ -362,6 +360,6 @@ def test_any_transcript_has_a_digest_that_survives_encoding(turns: list[Turn]) -
 
 
 def test_an_encoded_digest_names_its_version() -> None:
-    document = json.loads(zlib.decompress(encode_digest(Digest((TurnDigest("hi"),), 2, False))))
+    document = json.loads(zlib.decompress(encode_digest(Digest((TurnDigest(("hi",)),), 2, False))))
     assert document["v"] == 1
     assert (document["chars"], document["complete"]) == (2, False)

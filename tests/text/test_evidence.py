@@ -14,7 +14,9 @@ from tenure.text.digest import ACTS, Digest, Piece, TurnDigest, digest_terms
 from tenure.text.evidence import (
     ACT_WEIGHTS,
     CLAIM,
+    COMMON_WEIGHT,
     DOCUMENT_CHARS,
+    LEAST_WEIGHT,
     MIN_ECHOED,
     SIGNALS,
     TITLED,
@@ -54,7 +56,7 @@ def turn(**parts: object) -> Digest:
 def said(*texts: str, act: str = "assistant", prompt: str = "") -> Digest:
     """Return a session of one turn, in which the agent said or did these things."""
     pieces = tuple((act, digest_terms(text)) for text in texts)
-    return turn(prompt=prompt, pieces=pieces)
+    return turn(typed=digest_terms(prompt), pieces=pieces)
 
 
 def signal(exhibits: list[Exhibit], digest: Digest, name: str) -> Numbers:
@@ -86,8 +88,8 @@ def test_a_document_is_long_or_has_several_lines(text: str, expected: bool) -> N
 def test_a_term_is_rarer_the_fewer_memories_hold_it() -> None:
     docket = open_docket([Exhibit("pecan walnut", True), Exhibit("pecan ginkgo", False)])
     assert docket.holders == {"pecan": 2, "walnut": 1, "ginkgo": 1}
-    assert docket.rarity["walnut"] == pytest.approx(math.log(3.0 / 1.5))
-    assert docket.rarity["pecan"] == pytest.approx(math.log(3.0 / 2.5))
+    assert docket.rarity["walnut"] == pytest.approx(math.log(21.0 / 1.5))
+    assert docket.rarity["pecan"] == pytest.approx(math.log(21.0 / 2.5))
     assert docket.shown.tolist() == [True, False]
     assert docket.count == 2
 
@@ -152,12 +154,24 @@ def test_named_means_that_an_act_mentions_the_file() -> None:
     assert signal(exhibits, turn(edited=("src/app/main.py",)), "named").tolist() == [0.0, 0.0]
 
 
-def test_looked_up_is_the_share_of_a_memory_in_the_output_of_tools() -> None:
+def test_looked_up_is_what_the_output_of_tools_holds_beyond_chance() -> None:
     exhibits = claims(3)
     found = turn(results=("pecan", "walnut", "basalt"))
-    assert signal(exhibits, found, "looked_up") == pytest.approx([0.5, 0.25, 0.0])
+    # 3 of 12 terms were found, so each has a chance of 3.5 / 13.
+    rarity, expected = math.log(21.0 / 1.5), 4 * 3.5 / 13
+    weights = [(hits - expected) * rarity / (4 * rarity + LEAST_WEIGHT) for hits in (2, 1, 0)]
+    assert signal(exhibits, found, "looked_up") == pytest.approx(weights)
     rare = signal(exhibits, found, "looked_up_rare")
     assert rare == pytest.approx([math.log1p(2), math.log1p(1), 0.0])
+
+
+def test_a_memory_that_holds_everything_is_not_looked_up() -> None:
+    """A word list is found in any output, as far as others' words are."""
+    exhibits = [*claims(6), Exhibit(" ".join(OWN_WORDS), True)]
+    found = turn(results=("pecan", "basalt", "cello"))
+    looked_up = signal(exhibits, found, "looked_up")
+    assert abs(looked_up[6]) < 0.02
+    assert looked_up[0] > 5.0 * abs(looked_up[6])
 
 
 def test_a_term_of_many_memories_is_not_rare() -> None:
@@ -169,11 +183,31 @@ def test_a_term_of_many_memories_is_not_rare() -> None:
 
 def test_brought_is_the_root_of_the_share_in_one_sentence() -> None:
     exhibits = claims(3)
-    assert signal(exhibits, said("pecan"), "brought") == pytest.approx([0.5, 0.0, 0.0])
-    assert signal(exhibits, said(OWN_WORDS[0]), "brought") == pytest.approx([1.0, 0.0, 0.0])
+    rarity = math.log(21.0 / 1.5)
+    one, all_four = (math.sqrt(count * rarity / (4 * rarity + LEAST_WEIGHT)) for count in (1, 4))
+    assert signal(exhibits, said("pecan"), "brought") == pytest.approx([one, 0.0, 0.0])
+    assert signal(exhibits, said(OWN_WORDS[0]), "brought") == pytest.approx([all_four, 0.0, 0.0])
     # The best sentence counts, not the sum of all.
     apart = said("pecan", "walnut", "ginkgo")
-    assert signal(exhibits, apart, "brought") == pytest.approx([0.5, 0.0, 0.0])
+    assert signal(exhibits, apart, "brought") == pytest.approx([one, 0.0, 0.0])
+
+
+def test_everyday_words_and_short_numbers_count_little() -> None:
+    docket = open_docket([Exhibit("people use 42 quokkas on port 8080", True)])
+    common = COMMON_WEIGHT * docket.rarity["quokka"]
+    for term in ("people", "use", "42"):
+        assert docket.rarity.get(term, common) == pytest.approx(common)
+    assert docket.rarity["8080"] == docket.rarity["quokka"]
+
+
+def test_pairs_are_terms_side_by_side_that_the_person_did_not_type() -> None:
+    exhibits = claims(3)
+    rarity = math.log(21.0 / 1.5)
+    pairs = signal(exhibits, said("pecan walnut and then ginkgo"), "brought_pairs")
+    assert pairs == pytest.approx([math.log1p(2 * rarity), 0.0, 0.0])
+    assert signal(exhibits, said("walnut pecan"), "brought_pairs").tolist() == [0.0, 0.0, 0.0]
+    typed = said("pecan walnut ginkgo", prompt="pecan walnut")
+    assert signal(exhibits, typed, "brought_pairs")[0] == pytest.approx(math.log1p(rarity))
 
 
 def test_words_that_the_person_typed_are_not_brought_in() -> None:
@@ -181,8 +215,10 @@ def test_words_that_the_person_typed_are_not_brought_in() -> None:
     told = said("pecan walnut", prompt="take the pecans and walnuts")
     assert signal(exhibits, told, "brought").tolist() == [0.0, 0.0, 0.0]
     # A word stays typed for the rest of the session.
-    later = Digest((TurnDigest("pecans, yes"), TurnDigest(pieces=(("assistant", ("pecan",)),))))
-    assert signal(exhibits, later, "brought").tolist() == [0.0, 0.0, 0.0]
+    typed, brought = TurnDigest(("pecan",)), TurnDigest(pieces=(("assistant", ("pecan",)),))
+    assert signal(exhibits, Digest((typed, brought)), "brought").tolist() == [0.0, 0.0, 0.0]
+    # What the agent said first was not the person's.
+    assert signal(exhibits, Digest((brought, typed)), "brought")[0] > 0.0
 
 
 def test_an_edit_weighs_more_than_a_call_and_a_call_more_than_a_reply() -> None:
@@ -203,7 +239,7 @@ def test_a_sentence_belongs_to_the_memory_that_holds_most_of_it() -> None:
     exhibits = [*claims(5), Exhibit("pecan walnut mulberry osier", True)]
     alone = signal(claims(5), said("pecan walnut ginkgo"), "brought_alone")
     shared = signal(exhibits, said("pecan walnut ginkgo"), "brought_alone")
-    assert alone[0] > 0.9
+    assert alone[0] > 0.8
     assert shared[0] > 2.0 * shared[5] > 0.0
     assert shared[0] < alone[0]
 
@@ -214,7 +250,8 @@ def test_above_chance_compares_with_the_other_memories() -> None:
     assert one[0] > 1.0
     assert (one[1:] < 0.0).all()
     everything = signal(exhibits, said(*OWN_WORDS), "brought_above_chance")
-    assert everything == pytest.approx([0.0] * 6)
+    assert everything == pytest.approx([everything[0]] * 6)
+    assert everything[0] < 0.5 * one[0]
 
 
 def test_size_and_shown_are_the_memorys_own() -> None:
@@ -232,7 +269,7 @@ def test_no_piece_is_lost_in_a_long_session(count: int) -> None:
         pieces = [other] * count
         pieces[place] = whole
         found = signals(open_docket(exhibits), turn(pieces=tuple(pieces)))[0]
-        assert found[SIGNALS.index("brought")] == pytest.approx(1.0)
+        assert found[SIGNALS.index("brought")] > 0.8
         assert found[SIGNALS.index("brought_alone")] > 0.9
 
 
@@ -331,7 +368,7 @@ TERMS = st.lists(st.sampled_from(" ".join(OWN_WORDS).split()), max_size=6, uniqu
 PATHS = st.lists(st.sampled_from(["docs/deploy.md", "a.py", "x/y"]), max_size=2).map(tuple)
 TURNS = st.builds(
     TurnDigest,
-    prompt=TERMS.map(" ".join),
+    typed=TERMS,
     edited=PATHS,
     opened=PATHS,
     named=PATHS,

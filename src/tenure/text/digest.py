@@ -26,7 +26,6 @@ ACTS: Final = ("edit", "tool", "assistant")
 MAX_TURNS: Final = 2_000
 MAX_PIECES: Final = 6_000
 MAX_PATHS: Final = 4_000
-MAX_PROMPT_CHARS: Final = 1_000
 # One result is read up to this length, all results of a session up to that one.
 MAX_RESULT_CHARS: Final = 200_000
 MAX_RESULTS_CHARS: Final = 16_000_000
@@ -49,8 +48,8 @@ Piece = tuple[str, tuple[str, ...]]
 class TurnDigest:
     """One prompt and everything the agent did before the next one."""
 
-    # What the user typed, shortened.
-    prompt: str = ""
+    # Terms that the user typed.
+    typed: tuple[str, ...] = ()
     # Files that calls wrote, files that calls opened, and paths in other calls and replies.
     edited: tuple[str, ...] = ()
     opened: tuple[str, ...] = ()
@@ -108,7 +107,7 @@ def _key(token: str) -> str:
 class _OpenTurn:
     """A turn that is being read; dictionaries keep the order and drop repetitions."""
 
-    prompt: str = ""
+    typed: dict[str, None] = field(default_factory=dict)
     edited: dict[str, None] = field(default_factory=dict)
     opened: dict[str, None] = field(default_factory=dict)
     named: dict[str, None] = field(default_factory=dict)
@@ -117,7 +116,7 @@ class _OpenTurn:
 
     def closed(self) -> TurnDigest:
         return TurnDigest(
-            self.prompt,
+            tuple(self.typed),
             tuple(self.edited),
             tuple(self.opened),
             tuple(self.named),
@@ -159,10 +158,12 @@ class Digester:
         return Digest(turns, self._char_count, self._is_complete)
 
     def _open(self, prompt: str) -> None:
-        if len(self._turns) >= MAX_TURNS:
+        if len(self._turns) < MAX_TURNS:
+            self._turns.append(_OpenTurn())
+        else:
             self._is_complete = False
-            return
-        self._turns.append(_OpenTurn(prompt[:MAX_PROMPT_CHARS]))
+        terms = (term for term in digest_terms(prompt) if term in self._vocabulary)
+        self._turns[-1].typed.update(dict.fromkeys(terms))
 
     def _read_act(self, turn: Turn) -> None:
         current = self._turns[-1]
@@ -218,7 +219,7 @@ def vocabulary_of(texts: Iterable[str]) -> frozenset[str]:
 def encode_digest(digest: Digest) -> bytes:
     """Return a digest as compressed JSON."""
     rows = [
-        [turn.prompt, turn.edited, turn.opened, turn.named, turn.pieces, turn.results]
+        [turn.typed, turn.edited, turn.opened, turn.named, turn.pieces, turn.results]
         for turn in digest.turns
     ]
     document = {"v": 1, "chars": digest.char_count, "complete": digest.is_complete, "turns": rows}
@@ -230,13 +231,13 @@ def decode_digest(data: bytes) -> Digest:
     document = json.loads(zlib.decompress(data))
     turns = tuple(
         TurnDigest(
-            prompt,
+            tuple(typed),
             tuple(edited),
             tuple(opened),
             tuple(named),
             tuple((act, tuple(terms)) for act, terms in pieces),
             tuple(results),
         )
-        for prompt, edited, opened, named, pieces, results in document["turns"]
+        for typed, edited, opened, named, pieces, results in document["turns"]
     )
     return Digest(turns, int(document["chars"]), bool(document["complete"]))

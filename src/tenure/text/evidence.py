@@ -6,6 +6,8 @@ Three kinds of traces count, and each is compared with what the other candidates
 - *brought in*: an edit, a call or a reply holds the memory's terms, which the user had not typed;
 - *looked up*: the output of tools holds them, so the agent needed what the memory says.
 
+Everyday words count little, and so does what many candidates share.
+
 The chance is a logistic function of these signals. Its weights were fitted on sessions whose truth
 is known (`python -m bench.judge --fit`): whole files as memories on real coding sessions, one
 sentence claims on dialogues that name the memories a reply used. Files and claims have weights
@@ -18,17 +20,20 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tenure.text.digest import Digest, digest_terms, paths_in
+from tenure.text.traces import COMMON, MIN_VALUE_CHARS
 from tenure.types import Exhibit
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+Pair = tuple[str, str]
 
 # A memory of several lines, or this long, is a document; a shorter one is a claim.
 DOCUMENT_CHARS: Final = 600
@@ -38,15 +43,22 @@ ACT_WEIGHTS: Final = {"edit": 1.5, "tool": 1.2, "assistant": 1.0}
 RARE_HOLDERS: Final = 2
 # Terms that more than this share of the candidates hold tell nothing.
 COMMON_SHARE: Final = 0.5
+# Among a few candidates every term is rare. Rarity is that among at least so many.
+LEAST_CANDIDATES: Final = 20
+# What everyday words and short numbers are worth: sentences are full of them.
+COMMON_WEIGHT: Final = 0.05
 # Pieces that several memories could explain are shared by this power of their overlap.
 SHARING_POWER: Final = 3.0
+# Added to the sum that is shared, so that one weak overlap is no full share.
+LEAST_SHARED: Final = 30.0
 # So many shown memories, and this share of them, restated: the agent read the block out.
 MIN_ECHOED: Final = 3
 ECHOED_SHARE: Final = 0.7
+# Added to a memory's weight, so that one made of everyday words has no large shares.
+LEAST_WEIGHT: Final = 5.0
 # A memory is restated when one sentence holds this share of its weight.
 RESTATED_SHARE: Final = 0.5
 _CHUNK: Final = 512
-_TINY: Final = 1e-9
 
 SIGNALS: Final = (
     "acted",
@@ -56,6 +68,7 @@ SIGNALS: Final = (
     "brought",
     "brought_above_chance",
     "brought_alone",
+    "brought_pairs",
     "size",
     "shown",
 )
@@ -79,22 +92,25 @@ class Weights:
 # can name by their path, and the same documents with every path masked.
 TITLED: Final = Weights(-6.9, 0.98, {"acted": 10.8, "named": 3.0})
 UNTITLED: Final = Weights(
-    -9.76, 0.98, {"looked_up": 8.06, "looked_up_rare": 0.94, "brought_above_chance": 0.34}
+    -5.0, 0.98, {"looked_up": 10.3, "looked_up_rare": 0.56, "brought_above_chance": 0.24}
 )
 # Fitted on two of RealMem's people. Words alone never make a claim more likely than the limit.
 # "acted" is set by hand: those dialogues have no calls.
 CLAIM: Final = Weights(
-    -4.2,
+    -4.91,
     0.6,
     {
         "acted": 1.0,
-        "brought": 1.74,
-        "brought_above_chance": 0.89,
-        "brought_alone": 1.95,
-        "size": -0.44,
+        "brought": 0.86,
+        "brought_above_chance": 0.58,
+        "brought_alone": 2.25,
+        "brought_pairs": 0.46,
+        "size": -0.11,
         "shown": 1.86,
     },
 )
+
+WEIGHTS: Final = {"titled": TITLED, "untitled": UNTITLED, "claim": CLAIM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +118,9 @@ class Docket:
     """The candidate memories of one session, with their terms and how rare these are."""
 
     terms: tuple[frozenset[str], ...]
+    # Terms that stand side by side.
+    pairs: tuple[frozenset[Pair], ...]
+    pair_rarity: Mapping[Pair, float]
     paths: tuple[frozenset[str], ...]
     # 1 for documents, 0 for claims.
     is_document: Flags
@@ -114,20 +133,38 @@ class Docket:
         """Return how many memories there are."""
         return len(self.terms)
 
+    def weight(self, terms: Iterable[str]) -> float:
+        """Return the rarity of all these terms together."""
+        return math.fsum(self.rarity[term] for term in terms)
+
 
 def open_docket(exhibits: Sequence[Exhibit]) -> Docket:
     """Return the memories with their terms, their own paths and how rare each term is."""
-    terms = tuple(frozenset(digest_terms(exhibit.text)) for exhibit in exhibits)
+    in_order = [digest_terms(exhibit.text) for exhibit in exhibits]
+    terms = tuple(map(frozenset, in_order))
+    pairs = tuple(frozenset(pairwise(found)) for found in in_order)
     holders = Counter(term for found in terms for term in found)
+    pair_holders = Counter(pair for found in pairs for pair in found)
     count = len(terms)
     return Docket(
         terms=terms,
+        pairs=pairs,
+        pair_rarity={pair: _rarity(held, count) for pair, held in pair_holders.items()},
         paths=tuple(_own_paths(exhibit.text) for exhibit in exhibits),
         is_document=np.array([is_document(exhibit.text) for exhibit in exhibits], np.bool_),
         shown=np.array([exhibit.was_shown for exhibit in exhibits], np.bool_),
-        rarity={term: math.log((count + 1.0) / (held + 0.5)) for term, held in holders.items()},
+        rarity={term: _worth(term) * _rarity(held, count) for term, held in holders.items()},
         holders=holders,
     )
+
+
+def _rarity(held: int, count: int) -> float:
+    return math.log((max(count, LEAST_CANDIDATES) + 1.0) / (held + 0.5))
+
+
+def _worth(term: str) -> float:
+    is_common = term in COMMON or (term.isdigit() and len(term) < MIN_VALUE_CHARS)
+    return COMMON_WEIGHT if is_common else 1.0
 
 
 def is_document(text: str) -> bool:
@@ -143,30 +180,47 @@ def signals(docket: Docket, digest: Digest) -> Numbers:
     acted = _endings(path for turn in digest.turns for path in (*turn.edited, *turn.opened))
     named = _endings(path for turn in digest.turns for path in turn.named)
     results = frozenset(term for turn in digest.turns for term in turn.results)
-    typed = frozenset(term for turn in digest.turns for term in digest_terms(turn.prompt))
-    total = np.array([sum(docket.rarity[term] for term in terms) for terms in docket.terms])
-    best, alone = _brought(docket, digest, typed)
+    by_chance = _chance_of_results(docket, results)
+    total = np.array([docket.weight(terms) for terms in docket.terms])
+    pieces = _pieces(digest)
+    best, alone = _brought(docket, pieces)
+    said_pairs = frozenset(pair for piece in pieces for pair in piece.pairs)
     for place, (terms, paths) in enumerate(zip(docket.terms, docket.paths, strict=True)):
         looked_up = terms & results
+        expected = math.fsum(docket.rarity[term] * by_chance[term] for term in terms)
+        pairs = docket.pairs[place] & said_pairs
         found[place, :2] = [bool(paths & acted), bool(paths & named)]
-        found[place, 2] = sum(docket.rarity[term] for term in looked_up) / (total[place] + _TINY)
+        found[place, 2] = (docket.weight(looked_up) - expected) / (total[place] + LEAST_WEIGHT)
         found[place, 3] = math.log1p(_rare_count(docket, looked_up))
-        found[place, 7] = math.log1p(len(terms))
-    found[:, 4] = np.sqrt(np.minimum(best / (total + _TINY), 1.0))
+        found[place, 7] = math.log1p(math.fsum(docket.pair_rarity[pair] for pair in pairs))
+        found[place, 8] = math.log1p(len(terms))
+    found[:, 4] = np.sqrt(np.minimum(best / (total + LEAST_WEIGHT), 1.0))
     found[:, 5] = _above_chance(best)
     found[:, 6] = alone
-    found[:, 8] = docket.shown
+    found[:, 9] = docket.shown
     return found
 
 
 def chances(docket: Docket, digest: Digest) -> Numbers:
     """Return the chance that each memory helped, 0..1."""
     found = signals(docket, digest)
-    # Where calls name files, a document whose file no call names was not used.
+    names = weights_names(docket, digest)
+    by_name = {name: one.chances(found) for name, one in WEIGHTS.items()}
+    return np.select([names == name for name in by_name], list(by_name.values()))
+
+
+def weights_names(docket: Docket, digest: Digest) -> NDArray[np.str_]:
+    """Return by memory the name of the weights that fit it, a key of `WEIGHTS`.
+
+    Where calls name files, a document whose file no call names was not used. Where no tool
+    returned anything, words are all there is, for documents as for claims.
+    """
     names_files = any(turn.edited or turn.opened for turn in digest.turns)
-    is_titled = docket.is_document & np.array([bool(paths) for paths in docket.paths], np.bool_)
-    documents = np.where(is_titled & names_files, TITLED.chances(found), UNTITLED.chances(found))
-    return np.where(docket.is_document, documents, CLAIM.chances(found))
+    has_results = any(turn.results for turn in digest.turns)
+    has_paths = np.array([bool(paths) for paths in docket.paths], np.bool_)
+    untitled = "untitled" if has_results else "claim"
+    document = np.where(has_paths & names_files, "titled", untitled)
+    return np.where(docket.is_document, document, "claim")
 
 
 def echoed(docket: Docket, digest: Digest) -> Flags:
@@ -188,9 +242,8 @@ def echoed(docket: Docket, digest: Digest) -> Flags:
 
 def _is_restated(docket: Docket, place: int, said: Sequence[frozenset[str]]) -> bool:
     terms = docket.terms[place]
-    total = sum(docket.rarity[term] for term in terms)
-    best = max((sum(docket.rarity[t] for t in terms & piece) for piece in said), default=0.0)
-    return docket.shown[place] and best >= RESTATED_SHARE * total > 0.0
+    best = max((docket.weight(terms & piece) for piece in said), default=0.0)
+    return docket.shown[place] and best >= RESTATED_SHARE * docket.weight(terms) > 0.0
 
 
 def only_opened(docket: Docket, digest: Digest) -> Flags:
@@ -226,24 +279,48 @@ def _rare_count(docket: Docket, terms: frozenset[str]) -> int:
     return sum(docket.holders[term] <= RARE_HOLDERS for term in terms)
 
 
-def _brought(docket: Docket, digest: Digest, typed: frozenset[str]) -> tuple[Numbers, Numbers]:
+def _chance_of_results(docket: Docket, results: frozenset[str]) -> Mapping[str, float]:
+    """Return by term how often the output of tools holds terms that are as common as it is."""
+    kind = {term: int(2.0 * math.log2(held)) for term, held in docket.holders.items()}
+    counted = Counter(kind.values())
+    found = Counter(kind[term] for term in kind.keys() & results)
+    return {term: (found[one] + 0.5) / (counted[one] + 1.0) for term, one in kind.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What one line of the agent brought in: terms and pairs that the user had not typed before."""
+
+    weight: float
+    terms: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+
+
+def _pieces(digest: Digest) -> list[_Piece]:
+    typed: set[str] = set()
+    found = []
+    for turn in digest.turns:
+        typed.update(turn.typed)
+        for act, terms in turn.pieces:
+            new = tuple(term for term in terms if term not in typed)
+            pairs = tuple(pair for pair in pairwise(terms) if not typed.issuperset(pair))
+            found.append(_Piece(ACT_WEIGHTS[act], new, pairs))
+    return found
+
+
+def _brought(docket: Docket, pieces: Sequence[_Piece]) -> tuple[Numbers, Numbers]:
     """Return each memory's best overlap with one piece, and its largest share of a piece.
 
     A piece that several memories overlap with is shared among them: the one with the largest
     overlap gets nearly all of it.
     """
     best, alone = np.zeros(docket.count), np.zeros(docket.count)
-    pieces = [
-        (ACT_WEIGHTS[act], [term for term in terms if term not in typed])
-        for turn in digest.turns
-        for act, terms in turn.pieces
-    ]
     postings = _postings(docket)
     for start in range(0, len(pieces), _CHUNK):
         overlap = _overlaps(pieces[start : start + _CHUNK], postings, docket)
         best = np.maximum(best, overlap.max(axis=0, initial=0.0))
         raised = overlap**SHARING_POWER
-        share = raised / (raised.sum(axis=1, keepdims=True) + 1.0)
+        share = raised / (raised.sum(axis=1, keepdims=True) + LEAST_SHARED)
         alone = np.maximum(alone, share.max(axis=0, initial=0.0))
     return best, alone
 
@@ -259,17 +336,15 @@ def _postings(docket: Docket) -> Mapping[str, Rows]:
     return {term: np.array(places, np.int64) for term, places in held.items()}
 
 
-def _overlaps(
-    pieces: Sequence[tuple[float, Sequence[str]]], postings: Mapping[str, Rows], docket: Docket
-) -> Numbers:
+def _overlaps(pieces: Sequence[_Piece], postings: Mapping[str, Rows], docket: Docket) -> Numbers:
     """Return the weighted overlap of every piece (a row) with every memory (a column)."""
     cells, worth = [], []
-    for number, (weight, terms) in enumerate(pieces):
-        for term in terms:
+    for number, piece in enumerate(pieces):
+        for term in piece.terms:
             places = postings.get(term)
             if places is not None:
                 cells.append(number * docket.count + places)
-                worth.append(np.full(len(places), weight * docket.rarity[term]))
+                worth.append(np.full(len(places), piece.weight * docket.rarity[term]))
     size = len(pieces) * docket.count
     if not cells:
         return np.zeros((len(pieces), docket.count))
@@ -278,6 +353,10 @@ def _overlaps(
 
 
 def _above_chance(overlap: Numbers) -> Numbers:
-    """Return how far each overlap is above the others', in deviations, between -2 and 6."""
-    deviation = (overlap - overlap.mean()) / (overlap.std() + 0.5)
+    """Return how far each overlap is above the others', in deviations, between -2 and 6.
+
+    Among a few candidates, the missing ones count as without any overlap.
+    """
+    others = np.pad(overlap, (0, max(LEAST_CANDIDATES - len(overlap), 0)))
+    deviation = (overlap - others.mean()) / (others.std() + 0.5)
     return np.asarray(np.clip(deviation, -2.0, 6.0))

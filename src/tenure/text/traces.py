@@ -36,40 +36,48 @@ _DOUBLED = re.compile(r"([^aeiouls])\1$")
 # programs is full of. A memory made of them can be found again anywhere.
 _COMMON_WORDS: Final = words(
     """
-    able access actually add added agent allow almost along already also always amazing another
-    answer anyone anything anyway app apply approach area around ask available away awesome back
-    bad based become began begin behind best better big bit bring bug build built call came case
-    cause certain change chat check choose class clear code come coming command comment commit
-    common compile complete concept consider contain content context continue control cool
-    correct course create current currently data date day debug default definitely delete depend
-    detail different difficult directory discuss done drop easy edit effort either else end
-    enough ensure enter error especially etc even event every everyday everyone everything
-    exactly example excited exist expect experience explain export fact fail fairly fall family
-    far feature feel felt field file fill final finally find fine first fix focus folder follow
-    former found free friend full fun function future general glad go goes going gone good great
-    group guy half hand handle happen happy hard hello help helpful hey hi high hold home hope
-    however huge idea import important improve include info information input inside instead
-    interest issue item job keep kept key kind knew know known large last late later learn least
-    leave left less level life like line list little live local log long longer look loop lot
-    love made main make making man manage many matter may maybe mean memory men mention message
-    method mind minute miss mode module moment month morning mostly move much multiple must name
-    near need never new next nice night none note nothing number often oh ok okay old onto open
-    option order others output page parameter part particular pass past path pay people per
-    perhaps person place plan plus point possible possibly prefer pretty prevent previous print
-    probably problem process produce program project prompt proper provide pull push put quality
-    question quick quickly quite rate rather reach read ready real realize really reason receive
-    recent recently recommend refer regard related remain remember remove repeat reply report
-    request require resource respond response rest result return right role rule run said sample
-    save saw say search second section see seem seen select send sense serve service session set
-    several share show side simple simply since single site size skip small something sometimes
-    soon sorry sort sound source speak special specific spend stand start state stay step still
-    stop store strong study stuff style sub suggest super support suppose sure sweet system
-    table take taken taking talk task team tend test text thank thing think third though thought
-    thus time tip title today together told tomorrow tonight took tool top topic total totally
-    touch tough toward track tried true try turn type understand unless update upon upper use
-    used useful user using usual usually value various version view wait want watch way week
-    weekend welcome well went whatever whether whole wish within without woman women wonder
-    wonderful word work world worth write written wrong yeah year yep yes yesterday yet young
+    ability able accept access act actually add added agent agree allow almost alone along already
+    also always amazing amount another answer anyone anything anyway app appear apply approach area
+    around arrive ask attention available avoid away awesome back bad based become began begin
+    behind believe best better big bit break bring bug build built business buy call came care
+    carry case catch cause certain change chat check choose claim class clear clearly close code
+    come coming command comment commit common company compare compile complete concept concern
+    condition consider contain content context continue control cool correct count course cover
+    create current currently cut data date day deal debug decide default definitely delete depend
+    describe detail develop difference different difficult direction directory discuss done draw
+    drive drop early easy edit effect effort either else end enjoy enough ensure enter error
+    especially etc even event every everyday everyone everything exactly example excited exist
+    expect experience explain export face fact fail fairly fall family far feature feel felt field
+    figure file fill final finally find fine first fix focus folder follow force forget form former
+    forward found free friend front full fun function future gave general get give given glad go
+    goes going gone good great group grow guess guy half hand handle happen happy hard hear heard
+    hello help helpful hey hi high hit hold home hope hour however huge idea identify imagine
+    import important improve include increase indicate individual info information input inside
+    instead interest involve issue item job keep kept key kind knew know known large last late
+    later lay lead learn least leave left less let level lie life like line list listen little live
+    local log long longer look loop lose lot love low made main maintain make making man manage
+    manner many matter may maybe mean measure meet member memory men mention message method middle
+    mind minute miss mode module moment month morning mostly move much multiple must name near
+    nearly necessary need never new next nice night none note nothing notice number offer often oh
+    ok okay old onto open opportunity option order others output outside own page parameter part
+    particular pass past path pay people per perhaps period person pick piece place plan plus point
+    position possible possibly prefer present pretty prevent previous print probably problem
+    process produce program project prompt proper provide public pull purpose push put quality
+    question quick quickly quite raise range rate rather reach read ready real realize really
+    reason receive recent recently recommend reduce refer regard relate related relationship remain
+    remember remove repeat reply report represent request require resource respond response rest
+    result return right rise role rule run said sample save saw say search second section see seem
+    seen select send sense serious serve service session set several share short show side
+    significant similar simple simply since single sit site situation size skip small someone
+    something sometimes soon sorry sort sound source space speak special specific spend stand start
+    state stay step still stop store strong study stuff style sub subject succeed success sudden
+    suggest super support suppose sure sweet system table take taken taking talk task team tend
+    term test text thank thing think third though thought throughout throw thus time tip title
+    today together told tomorrow tonight took tool top topic total totally touch tough toward track
+    tried trouble true try turn two type understand unless update upon upper use used useful user
+    using usual usually value various version view visit wait walk want watch way wear week weekend
+    welcome well went whatever whether whole wide wish within without woman women wonder wonderful
+    word work world worry worth write written wrong yeah year yep yes yesterday yet young
     """
 )
 
