@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.judge_cases import Case
 from bench.judge_verdicts import verdict
+from tenure.text.evidence import is_document
 from tenure.types import Exhibit
 
 SEED = 20261115
@@ -19,9 +20,12 @@ SEED = 20261115
 TOLERANCE = 0.02
 CASE_COUNT = 60
 LINE_COUNT = 60
-# Documents and claims have chances of their own, so there is an honest memory of either kind.
+# Documents and claims have chances of their own, and long memories hold more words than short
+# ones, so there are honest memories of each kind.
 HONEST = "honest, other topic"
 HONEST_LINE = "honest line, other topic"
+HONEST_LONG = "long and honest, other topic"
+HONEST_KINDS = (HONEST, HONEST_LINE, HONEST_LONG)
 MIN_LINE_CHARS = 40
 
 
@@ -33,10 +37,16 @@ def stuffed(cases: Sequence[Case]) -> dict[str, float]:
     rng = random.Random(SEED)
     chosen = rng.sample(list(cases), min(CASE_COUNT, len(cases)))
     recipes = recipes_from({exhibit.text for case in cases for exhibit in case.exhibits}, rng)
-    sums = dict.fromkeys([*recipes, HONEST, HONEST_LINE], 0.0)
+    sums = dict.fromkeys([*recipes, *HONEST_KINDS], 0.0)
     for case in chosen:
-        honest = _honest(case, cases, rng)
-        planted = {**recipes, HONEST: honest, HONEST_LINE: _line_of(honest, rng)}
+        others = _honest(case, cases, rng)
+        honest = rng.choice(others or [""])
+        planted = {
+            **recipes,
+            HONEST: honest,
+            HONEST_LINE: _line_of(honest, rng),
+            HONEST_LONG: rng.choice([text for text in others if is_document(text)] or [honest]),
+        }
         reading = case.read(planted.values())
         for name, text in planted.items():
             exhibits, place = _with_planted(case, text)
@@ -47,7 +57,7 @@ def stuffed(cases: Sequence[Case]) -> dict[str, float]:
 
 def gains(means: Mapping[str, float]) -> list[str]:
     """Return a line for each way of stuffing that pays."""
-    honest = max(means[HONEST], means[HONEST_LINE])
+    honest = max(means[kind] for kind in HONEST_KINDS)
     return [
         f"stuffed with {recipe}: mean label {mean:.3f}, honest {honest:.3f}"
         for recipe, mean in means.items()
@@ -55,12 +65,11 @@ def gains(means: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _honest(case: Case, cases: Sequence[Case], rng: random.Random) -> str:
-    """Draw a memory of another session that did not help in this one."""
+def _honest(case: Case, cases: Sequence[Case], rng: random.Random) -> list[str]:
+    """Return the memories of some other session that did not help in this one."""
     used = {one.text for one, helped in zip(case.exhibits, case.helped, strict=True) if helped}
     others = [one for one in cases if one is not case] or [case]
-    texts = [one.text for one in rng.choice(others).exhibits if one.text not in used]
-    return rng.choice(texts) if texts else ""
+    return [one.text for one in rng.choice(others).exhibits if one.text not in used]
 
 
 def _line_of(text: str, rng: random.Random) -> str:

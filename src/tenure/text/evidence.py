@@ -56,6 +56,8 @@ MIN_ECHOED: Final = 3
 ECHOED_SHARE: Final = 0.7
 # Added to a memory's weight, so that one made of everyday words has no large shares.
 LEAST_WEIGHT: Final = 5.0
+# A memory of more weight than this has words for every occasion: its overlaps count for less.
+LARGE_WEIGHT: Final = 400.0
 # A memory is restated when one sentence holds this share of its weight.
 RESTATED_SHARE: Final = 0.5
 _CHUNK: Final = 512
@@ -97,15 +99,15 @@ UNTITLED: Final = Weights(
 # Fitted on two of RealMem's people. Words alone never make a claim more likely than the limit.
 # "acted" is set by hand: those dialogues have no calls.
 CLAIM: Final = Weights(
-    -4.91,
+    -4.94,
     0.6,
     {
         "acted": 1.0,
-        "brought": 0.86,
+        "brought": 0.83,
         "brought_above_chance": 0.58,
-        "brought_alone": 2.25,
+        "brought_alone": 2.28,
         "brought_pairs": 0.46,
-        "size": -0.11,
+        "size": -0.1,
         "shown": 1.86,
     },
 )
@@ -315,9 +317,11 @@ def _brought(docket: Docket, pieces: Sequence[_Piece]) -> tuple[Numbers, Numbers
     overlap gets nearly all of it.
     """
     best, alone = np.zeros(docket.count), np.zeros(docket.count)
+    total = np.array([docket.weight(terms) for terms in docket.terms])
+    left = np.minimum(1.0, LARGE_WEIGHT / np.maximum(total, 1.0))
     postings = _postings(docket)
     for start in range(0, len(pieces), _CHUNK):
-        overlap = _overlaps(pieces[start : start + _CHUNK], postings, docket)
+        overlap = left * _overlaps(pieces[start : start + _CHUNK], postings, docket)
         best = np.maximum(best, overlap.max(axis=0, initial=0.0))
         raised = overlap**SHARING_POWER
         share = raised / (raised.sum(axis=1, keepdims=True) + LEAST_SHARED)
