@@ -16,8 +16,9 @@ from tenure.text.evidence import is_document
 from tenure.types import Exhibit
 
 SEED = 20261115
-# How far the mean score of a stuffed memory may be above that of an honest one on another topic.
-TOLERANCE = 0.02
+# How far the mean score of a stuffed memory may be above that of an honest one on another topic: a
+# tenth of the score from which a memory counts as useful.
+TOLERANCE = 0.04
 CASE_COUNT = 60
 LINE_COUNT = 60
 # Documents and claims have chances of their own, and long memories hold more words than short

@@ -140,8 +140,8 @@ def test_a_memory_that_the_reply_restates_would_be_noticed() -> None:
 
 def test_gains_are_measured_against_the_better_honest_memory() -> None:
     honest = {**dict.fromkeys(HONEST_KINDS, 0.0), HONEST: 0.01, HONEST_LINE: 0.05}
-    assert gains({**honest, "words": 0.07}) == []
-    assert len(gains({**honest, "words": 0.08})) == 1
+    assert gains({**honest, "words": 0.09}) == []
+    assert len(gains({**honest, "words": 0.1})) == 1
 
 
 def test_recipes_are_made_from_the_words_of_honest_memories() -> None:

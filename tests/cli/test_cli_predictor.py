@@ -69,7 +69,7 @@ def test_the_status_shows_what_evidence_says(run: Run, memory: Memory) -> None:
     shown = run("predictor", "status").out
     assert "12 judged" in shown
     assert "What past sessions say" in shown
-    assert "PROVED" in shown
+    assert "TRUST" in shown
     told = run("predictor", "status", "--json").object
     assert len(told["weighings"]) == 6
 
@@ -231,7 +231,7 @@ def test_memories_are_offered_blind_and_rated(run: Run, memory: Memory) -> None:
     assert first in run("predictor", "calibrate").out
     rated = run("predictor", "calibrate", "--rate", f"{first}=1", "--rate", f"{second}=-0.5")
     assert rated.code == 0
-    assert "2 of 20 rated" in rated.out
+    assert "2 of 15 rated" in rated.out
     left = run("predictor", "calibrate", "--json").object
     assert left["rated"] == 2
     assert first not in {one["id"] for one in left["results"]}
@@ -261,7 +261,7 @@ def test_one_after_the_other_is_asked_until_the_answers_end(run: Run, memory: Me
     done = run("predictor", "calibrate", "--ask", stdin="1\n\nmuch\n7\nnan\n-0.5\n")
     assert done.code == 0
     assert done.err.count("1 was decisive") == 3
-    assert "2 of 20 rated" in done.out
+    assert "2 of 15 rated" in done.out
     kept = memory.services.store.calibration("default", 100)
     assert sorted(one.human_label for one in kept if one.human_label is not None) == [-0.5, 1.0]
 

@@ -18,12 +18,13 @@ from tenure.rank import influence
 from tenure.rank.fuse import RRF_K
 from tenure.rank.influence import (
     ALPHAS,
+    BASELINE_TRUST,
+    LARGEST_MARGIN,
     MIN_JUDGED,
     MIN_NON_TIES,
     MIN_RECORD,
-    NDCG_SHARE,
-    RECORD_ERRORS,
     RECORD_SESSIONS,
+    TRUST_RATE,
     Margins,
     Outcome,
     Standing,
@@ -156,75 +157,67 @@ def test_a_difference_that_small_is_a_tie(margin: float, won: float) -> None:
     assert Outcome(0.5 + margin, 0.5, (), ()).won == won
 
 
-# -- what many sessions prove -----------------------------------------------------------------
+# -- what many sessions say -------------------------------------------------------------------
+
+EVERY = np.ones(len(ALPHAS))
 
 
-def margins(ndcg: float, log_rank: float, count: int = 40) -> Margins:
-    """Sessions whose means lie so many standard errors above 0, alike for every alpha."""
-
-    def column(errors: float) -> Floats:
-        values = np.where(np.arange(count) % 2, 1.0, -1.0)
-        return np.asarray(values + errors * values.std(ddof=1) / math.sqrt(count))
-
-    shape = np.ones(len(ALPHAS))
-    return Margins(np.outer(column(ndcg), shape), np.outer(column(log_rank), shape))
+def margins(ndcg: float, log_rank: float = 0.1, count: int = 40) -> Margins:
+    """Return sessions with these margins, alike for every alpha."""
+    return Margins(np.outer(np.full(count, ndcg), EVERY), np.outer(np.full(count, log_rank), EVERY))
 
 
-def proved(weighings: Sequence[Weighing]) -> bool:
-    told = {one.is_proved for one in weighings}
-    assert len(told) == 1
-    return told.pop()
+def trust(weighings: Sequence[Weighing]) -> float:
+    return sum(one.trust for one in weighings)
 
 
-def alphas_proved(weighings: Sequence[Weighing]) -> tuple[float, ...]:
-    return tuple(one.alpha for one in weighings if one.is_proved)
+def joined(first: Margins, then: Margins) -> Margins:
+    return Margins(np.vstack([first.ndcg, then.ndcg]), np.vstack([first.log_rank, then.log_rank]))
 
 
-def alphas_within(log_rank: float, factor: float = 1.0) -> tuple[float, ...]:
-    """Return the alphas that take no more than so many standard errors in log rank."""
-    pairs = zip(ALPHAS, RECORD_ERRORS, strict=True)
-    return tuple(alpha for alpha, needed in pairs if factor * needed <= log_rank)
-
-
-# Just below and just above each threshold.
-STEPS = sorted({needed + step for needed in RECORD_ERRORS for step in (-0.01, 0.01)})
-
-
-def test_a_bolder_alpha_takes_at_least_as_much_proof() -> None:
-    assert list(RECORD_ERRORS) == sorted(RECORD_ERRORS)
-    assert min(RECORD_ERRORS) > 0.0
-    assert alphas_within(STEPS[0]) == ()
-    assert alphas_within(STEPS[-1]) == ALPHAS
-
-
-@pytest.mark.parametrize("log_rank", STEPS)
-def test_the_record_must_lie_so_many_standard_errors_above_zero(log_rank: float) -> None:
-    found = weigh(margins(9.0, log_rank), VALID)
-    assert alphas_proved(found) == alphas_within(log_rank)
+@pytest.mark.parametrize("gained", [-0.1, -0.01, 0.0, 0.005, 0.02])
+def test_trust_grows_with_what_was_gained(gained: float) -> None:
+    found = weigh(margins(gained), VALID)
+    others = (1.0 - BASELINE_TRUST) * math.exp(TRUST_RATE * 40 * gained)
+    assert trust(found) == pytest.approx(others / (others + BASELINE_TRUST))
     assert [one.alpha for one in found] == list(ALPHAS)
     assert {one.session_count for one in found} == {40}
     for one in found:
-        assert one.ndcg_errors == pytest.approx(9.0)
-        assert one.log_rank_errors == pytest.approx(log_rank)
+        assert one.ndcg_margin == pytest.approx(gained)
+        assert one.log_rank_margin == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("log_rank", STEPS)
-def test_the_same_holds_in_ndcg_for_a_share_of_the_errors(log_rank: float) -> None:
-    found = weigh(margins(NDCG_SHARE * log_rank, 9.0), VALID)
-    assert alphas_proved(found) == alphas_within(log_rank)
+def test_trust_goes_to_the_alpha_that_gained_most() -> None:
+    ndcg = np.zeros((20, len(ALPHAS)))
+    ndcg[:, 3] = 0.05
+    found = weigh(Margins(ndcg, np.full((20, len(ALPHAS)), 0.1)), VALID)
+    assert max(found, key=lambda one: one.trust).alpha == ALPHAS[3]
+    assert earned(found) == pytest.approx(ALPHAS[3], abs=0.01)
 
 
-@pytest.mark.parametrize(("ndcg", "log_rank"), [(-0.1, 9.0), (9.0, -0.1), (-9.0, -9.0)])
-def test_both_measures_must_be_ahead(ndcg: float, log_rank: float) -> None:
-    assert not proved(weigh(margins(ndcg, log_rank), VALID))
+def test_one_session_counts_for_no_more_than_the_largest_margin() -> None:
+    calm = margins(0.0)
+    for size in (LARGEST_MARGIN, 0.5, 1.0):
+        lucky = weigh(joined(calm, margins(size, count=1)), VALID)
+        assert trust(lucky) == pytest.approx(
+            trust(weigh(joined(calm, margins(LARGEST_MARGIN, count=1)), VALID))
+        )
+    # One session gives it away as fast as it was won.
+    both = joined(margins(1.0, count=1), margins(-1.0, count=1))
+    assert trust(weigh(joined(calm, both), VALID)) == pytest.approx(1.0 - BASELINE_TRUST)
 
 
-@pytest.mark.parametrize("log_rank", [factor * step for factor in (1.0, 2.0) for step in STEPS])
-def test_labels_of_shown_memories_alone_take_more_proof(log_rank: float) -> None:
+def test_both_measures_must_be_ahead() -> None:
+    assert trust(weigh(margins(0.1, 0.0), VALID)) == 0.0
+    assert trust(weigh(margins(0.1, -0.1), VALID)) == 0.0
+    assert earned(weigh(margins(-0.1, 9.0), VALID)) == 1.0
+
+
+def test_labels_of_shown_memories_alone_move_trust_more_slowly() -> None:
     partial = replace(VALID, is_partial=True)
-    assert alphas_proved(weigh(margins(9.0, log_rank), partial)) == alphas_within(
-        log_rank, PARTIAL_FACTOR
-    )
+    slow = weigh(margins(0.01), partial)
+    assert trust(slow) == pytest.approx(trust(weigh(margins(0.01 / PARTIAL_FACTOR), VALID)))
+    assert trust(slow) < trust(weigh(margins(0.01), VALID))
 
 
 @pytest.mark.parametrize(
@@ -236,25 +229,22 @@ def test_labels_of_shown_memories_alone_take_more_proof(log_rank: float) -> None
         replace(VALID, session_count=MIN_SESSIONS - 1),
     ],
 )
-def test_nothing_is_proved_by_labels_that_are_not_valid(labels: HistoryProof) -> None:
-    found = weigh(margins(9.0, 9.0), labels)
-    assert not proved(found)
+def test_labels_that_are_not_valid_earn_nothing(labels: HistoryProof) -> None:
+    found = weigh(margins(0.3), labels)
+    assert trust(found) == 0.0
     assert earned(found) == 1.0
     # The numbers are reported all the same.
-    assert {round(one.log_rank_errors, 6) for one in found} == {9.0}
+    assert {round(one.ndcg_margin, 6) for one in found} == {0.3}
 
 
 def test_labels_that_are_just_valid_count() -> None:
     just = replace(VALID, validity=VALID_ERRORS, session_count=MIN_SESSIONS)
-    assert proved(weigh(margins(9.0, 9.0), just))
+    assert earned(weigh(margins(0.3), just)) < 1.0
 
 
 @pytest.mark.parametrize("count", range(MIN_RECORD + 2))
 def test_the_record_takes_so_many_sessions(count: int) -> None:
-    rng = np.random.default_rng(3)
-    shape = (count, len(ALPHAS))
-    few = Margins(rng.uniform(0.9, 1.0, shape), rng.uniform(0.9, 1.0, shape))
-    assert proved(weigh(few, VALID)) == (count >= MIN_RECORD)
+    assert (earned(weigh(margins(0.3, count=count), VALID)) < 1.0) == (count >= MIN_RECORD)
 
 
 def test_nothing_was_compared_at_the_beginning() -> None:
@@ -262,45 +252,36 @@ def test_nothing_was_compared_at_the_beginning() -> None:
     assert earned(weigh(no_margins(), VALID)) == 1.0
 
 
-def test_margins_that_never_vary_prove_nothing() -> None:
-    """A constant has no standard error, so equal sessions do not say how sure their mean is."""
-    flat = Margins(np.full((30, len(ALPHAS)), 0.1), np.full((30, len(ALPHAS)), 0.1))
-    assert not proved(weigh(flat, VALID))
-
-
 def test_only_the_latest_sessions_count() -> None:
-    good, bad = margins(3.0, 3.0, RECORD_SESSIONS), margins(-3.0, -3.0, RECORD_SESSIONS)
-
-    def joined(first: Margins, then: Margins) -> Margins:
-        return Margins(
-            np.vstack([first.ndcg, then.ndcg]), np.vstack([first.log_rank, then.log_rank])
-        )
-
+    good, bad = margins(0.02, 0.1, RECORD_SESSIONS), margins(-0.02, -0.1, RECORD_SESSIONS)
     assert weigh(joined(bad, good), VALID) == weigh(good, VALID)
-    assert proved(weigh(joined(bad, good), VALID))
-    assert not proved(weigh(joined(good, bad), VALID))
+    assert earned(weigh(joined(bad, good), VALID)) < 1.0
+    assert earned(weigh(joined(good, bad), VALID)) == 1.0
     assert weigh(joined(bad, good), VALID)[0].session_count == RECORD_SESSIONS
 
 
-def weighing(alpha: float, margin: float, errors: float, is_proved: bool = True) -> Weighing:
-    return Weighing(alpha, 40, margin, errors, 3.0, is_proved)
+def test_no_gain_is_too_large() -> None:
+    found = weigh(margins(1.0, 9.0, RECORD_SESSIONS), VALID)
+    assert trust(found) == pytest.approx(1.0)
+    assert 0.0 < earned(found) < 1.0
 
 
-def test_the_surest_of_what_is_proved_is_taken() -> None:
+def weighing(alpha: float, trust: float) -> Weighing:
+    return Weighing(alpha, 40, 0.1, 4.0, 0.1, trust)
+
+
+def test_the_mean_by_trust_is_earned_once_the_baseline_has_less_than_half() -> None:
     assert earned([]) == 1.0
-    assert earned([weighing(0.9, 0.5, 9.0, is_proved=False)]) == 1.0
-    # 0.05 with an error of 0.01 against 0.06 with one of 0.03: less one error, 0.04 and 0.03.
-    assert earned([weighing(0.6, 0.05, 5.0), weighing(0.2, 0.06, 2.0)]) == 0.6
-    assert earned([weighing(0.6, 0.05, 5.0, is_proved=False), weighing(0.2, 0.06, 2.0)]) == 0.2
-    # Of equals the one nearest to the baseline.
-    assert earned([weighing(0.9, 0.05, 5.0), weighing(0.05, 0.05, 5.0)]) == 0.9
+    assert earned([weighing(0.2, 0.5)]) == 1.0
+    assert earned([weighing(0.2, 0.6)]) == pytest.approx(0.6 * 0.2 + 0.4)
+    assert earned([weighing(0.2, 0.5), weighing(0.6, 0.3)]) == pytest.approx(0.1 + 0.18 + 0.2)
 
 
 # -- the state --------------------------------------------------------------------------------
 
 
-OPEN = [weighing(0.2, 0.1, 4.0)]
-SHUT = [weighing(0.2, 0.1, 4.0, is_proved=False)]
+OPEN = [weighing(0.2, 1.0)]
+SHUT = [weighing(0.2, 0.0)]
 
 
 def after(
@@ -367,7 +348,7 @@ def test_the_earned_weight_is_served_at_once_and_lost_at_once() -> None:
     assert (standing.alpha, standing.active_since) == (0.2, MIN_JUDGED)
     paused = weighed(standing, SHUT, "replay")
     assert (paused.alpha, paused.is_cold) == (1.0, False)
-    assert weighed(paused, [weighing(0.9, 0.1, 4.0)], "replay").alpha == 0.9
+    assert weighed(paused, [weighing(0.9, 1.0)], "replay").alpha == 0.9
     assert after([1.0], paused).alpha == 0.2
 
 
@@ -457,7 +438,7 @@ def test_after_a_drift_it_has_to_win_again() -> None:
                     st.floats(-1, 1),
                     st.floats(-9, 9),
                     st.floats(-9, 9),
-                    st.booleans(),
+                    st.floats(0, 1 / 6),
                 ),
                 max_size=6,
             ),
@@ -518,10 +499,12 @@ def sparse(shift: float) -> Draw:
 
 @dataclass(frozen=True)
 class Openings:
-    """The share of streams that ever had influence, and of steps with it."""
+    """The share of streams that ever had influence, of steps with it, and what came of it."""
 
     ever: float
     steps: float
+    # NDCG@10 gained per session by what was served.
+    gain: float
     seed_ever: float
 
 
@@ -529,10 +512,12 @@ def openings(draw: Draw, labels: HistoryProof, streams: int = STREAMS) -> Openin
     """Return how often both rules give influence on the same streams."""
     opened = np.zeros((streams, SESSIONS), np.bool_)
     by_seed = np.zeros((streams, SESSIONS), np.bool_)
+    gained = np.zeros((streams, SESSIONS))
     for stream in range(streams):
         seen, skill = draw(np.random.default_rng([1, stream]), SESSIONS)
         ours = theirs = Standing()
         for n in range(SESSIONS):
+            gained[stream, n] = np.interp(1.0 - ours.alpha, [0.0, *_SHARES], [0.0, *seen.ndcg[n]])
             won = 0.5 if abs(skill[n]) < 1e-6 else float(skill[n] > 0.0)
             so_far = Margins(seen.ndcg[: n + 1], seen.log_rank[: n + 1])
             ours, _ = judged(ours, won, WINDOW)
@@ -541,37 +526,39 @@ def openings(draw: Draw, labels: HistoryProof, streams: int = STREAMS) -> Openin
             theirs = weighed(judged(theirs, won, WINDOW)[0], (), "seed")
             opened[stream, n] = ours.alpha < 1.0
             by_seed[stream, n] = theirs.alpha < 1.0
-    return Openings(opened.any(1).mean(), opened.mean(), by_seed.any(1).mean())
+    return Openings(opened.any(1).mean(), opened.mean(), gained.mean(), by_seed.any(1).mean())
 
 
 def test_a_real_advantage_gains_influence() -> None:
-    """Measured on 300 streams: all gained it, for 81 % of the steps; ten are cold start."""
+    """Measured on 100 streams: all gained it, for 82 % of the steps; ten of 60 are cold start."""
     found = openings(normal(0.08), VALID, 100)
     assert found.ever >= 0.95
     assert found.steps >= 0.7
+    assert found.gain >= 0.05
 
 
 def test_a_worse_order_rarely_gains_influence() -> None:
-    """Measured on 300 streams: 8 % ever gained it, for 1 % of the steps."""
+    """Measured on 300 streams: 14 % ever gained it, for 2 % of the steps, and lost .0005."""
     found = openings(normal(-0.04), VALID)
-    assert found.ever <= 0.15
-    assert found.steps <= 0.03
+    assert found.ever <= 0.2
+    assert found.steps <= 0.04
+    assert found.gain >= -0.001
     # The seed's rule takes luck for skill: measured 56 %.
     assert found.seed_ever >= 0.4
 
 
 @pytest.mark.parametrize("draw", [normal(0.0), sparse(0.0)])
-def test_an_equal_order_gains_influence_for_few_steps(draw: Draw) -> None:
-    """Measured on 300 streams: 21 % of the steps, 12 % where margins are rare and large.
+def test_an_equal_order_gains_influence_without_harm(draw: Draw) -> None:
+    """Measured on 150 streams: 28 % of the steps, 16 % where margins are rare and large.
 
-    Valid labels and an equal order do little harm. Labels of shown memories alone are believed
-    less: 7 % and 5 %.
+    Labels of shown memories alone are believed less: 22 % and 11 %. Nothing is lost by it.
     """
     found = openings(draw, VALID, 150)
-    assert found.steps <= 0.3
+    assert found.steps <= 0.35
     assert found.ever < found.seed_ever
+    assert abs(found.gain) <= 0.001
     partial = openings(draw, replace(VALID, is_partial=True), 150)
-    assert partial.steps <= 0.6 * found.steps
+    assert partial.steps <= 0.85 * found.steps
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3])

@@ -174,13 +174,16 @@ def test_words_alone_never_give_an_unshown_claim_a_positive_score(role: Role, pl
     assert verdict.confidence == 0.0
 
 
-def test_no_trace_at_all_is_a_label() -> None:
-    verdict = judged(*UPLOADS)
-    for place in range(STAGING, SEARCH + 1):
-        assert 0.0 <= score(verdict, place) <= NO_TRACE_CHANCE
-
-
 DEPLOY = "docs/deploy.md\nflyctl, canary first"
+
+
+def test_no_trace_at_all_is_a_label_where_there_would_be_one() -> None:
+    exhibits = [*EXHIBITS, Exhibit(DEPLOY, False)]
+    verdict = judged(*UPLOADS, Turn("edit", "x", ("src/upload/limits.py",)), exhibits=exhibits)
+    # Calls name files, so a document would have been named ...
+    assert 0.0 <= score(verdict, 11) <= NO_TRACE_CHANCE
+    # ... but a claim can be used without a word of it.
+    assert verdict.relevance[STAGING : SEARCH + 1] == (None,) * (SEARCH + 1 - STAGING)
 
 
 @pytest.mark.parametrize("was_shown", [True, False])

@@ -27,7 +27,7 @@ _WEIGHINGS = (
     Column("gain in NDCG"),
     Column("its errors"),
     Column("in log rank"),
-    Column("proved"),
+    Column("trust"),
 )
 _PROJECTS = (Column("project", "magenta"), Column("sessions"), Column("success"))
 _ENTITIES = (Column("what helped is about", "magenta"), Column("sessions"), Column("success"))
@@ -92,8 +92,8 @@ def _blocks(known: dict[str, Any]) -> list[Block]:
             str(one["session_count"]),
             f"{one['ndcg_margin']:+.4f}",
             f"{one['ndcg_errors']:+.1f}",
-            f"{one['log_rank_errors']:+.1f}",
-            "yes" if one["is_proved"] else "no",
+            f"{one['log_rank_margin']:+.3f}",
+            f"{one['trust']:.2f}",
         )
         for one in known["weighings"]
         if one["session_count"]

@@ -130,12 +130,12 @@ def _why(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """What moved the baseline's weight, from what the status says before and after."""
     if before["alpha"] == after["alpha"]:
         return ""
-    proved = [one for one in after["weighings"] if one["is_proved"]]
-    if not proved:
-        return "no weight is proved any more"
-    best = max(proved, key=lambda one: one["ndcg_margin"])
+    best = max(after["weighings"], key=lambda one: one["trust"])
+    if after["alpha"] == 1.0:
+        return "the baseline has most of the trust again"
+    trust = sum(one["trust"] for one in after["weighings"])
     why = (
-        f"{len(proved)} of {len(after['weighings'])} weights are proved, the best gains"
+        f"fusions with it have {trust:.0%} of the trust, the best gains"
         f" {best['ndcg_margin']:+.3f} NDCG@10 over {best['session_count']} sessions"
     )
     return f"cold start is over: {why}" if before["is_cold"] and not after["is_cold"] else why

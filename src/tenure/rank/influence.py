@@ -2,12 +2,15 @@
 
 Alpha is the baseline's weight in the fusion; 1 leaves the predictor without influence. Both orders
 of every judged session are on record as they were served, so every weight of the fusion can be
-replayed on it. A weight is proved when its fusion beat the baseline by some standard errors, in
-the mean log rank of what helped, which varies little from session to session, and in NDCG@10.
+replayed on it. Trust is shared out among these weights: the baseline alone has most of it in the
+beginning, and each session moves some of it to the weights that would have ranked better (Hedge,
+the multiplicative weights of Freund and Schapire). The alpha served is the mean by trust. So one
+lucky session changes little, and the loss against the best weight in hindsight is bounded.
 
-Labels that mean nothing would prove anything sooner or later. So nothing counts until the labels
-are valid: until what helped is more relevant than chance by an order that no label ever touched
-(see proof.py).
+Labels that mean nothing would move trust all the same. So nothing counts until the labels are
+valid: until what helped is more relevant than chance by an order that no label ever touched (see
+proof.py). A weight must also be ahead in the mean log rank of what helped, which sees beyond the
+tenth place.
 """
 
 from __future__ import annotations
@@ -38,15 +41,19 @@ EMA_WEIGHT = 0.1
 # How many of the latest comparisons the record is, and how many it takes.
 RECORD_SESSIONS = 60
 MIN_RECORD = 5
-# Standard errors by which the record must lie above 0 in log rank: the more, the less is left of
-# the baseline; in NDCG this share of them.
-RECORD_ERRORS = (0.7, 0.7, 0.7, 0.85, 1.0, 1.0)
-NDCG_SHARE = 0.5
+# How fast trust moves, per NDCG@10 gained in all.
+TRUST_RATE = 10.0
+# No session counts for more than this.
+LARGEST_MARGIN = 0.3
+# The baseline's share of trust in the beginning, and the share at which it is served alone.
+BASELINE_TRUST = 0.8
+ENOUGH_TRUST = 0.5
 MIN_JUDGED = 10
 MIN_NON_TIES = 5
 DRIFT_RATE = 0.3
 _FEW = 2
 _TINY = 1e-12
+_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +76,16 @@ def no_margins() -> Margins:
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """What is known about one alpha: means with their distance from 0 in standard errors."""
+    """What is known about one alpha."""
 
     alpha: float
     session_count: int
+    # Means over the sessions, and the distance of the first from 0 in standard errors.
     ndcg_margin: float
     ndcg_errors: float
-    log_rank_errors: float
-    is_proved: bool = False
-
-    @property
-    def bound(self) -> float:
-        """The margin less one standard error."""
-        if self.ndcg_errors <= 0.0:
-            return self.ndcg_margin
-        return self.ndcg_margin * (1.0 - 1.0 / max(self.ndcg_errors, _TINY))
+    log_rank_margin: float
+    # Its share of all trust; what is left is the baseline's.
+    trust: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Standing:
     """What the predictor has earned so far."""
 
     success_rate: float = START_RATE
-    # Of what was proved last.
+    # What the record earned last.
     earned_alpha: float = 1.0
     # Sessions that count; since the last drift those in which the orders differed, and those won.
     judged: int = 0
@@ -178,24 +180,25 @@ def _quality(places: Rows, gains: Floats) -> tuple[float, float]:
 
 
 def weigh(record: Margins, labels: HistoryProof) -> tuple[Weighing, ...]:
-    """What the record says about every alpha; nothing is proved unless the labels are valid."""
+    """Return what the record says about every alpha; none has trust unless labels are valid."""
     told = record.latest(RECORD_SESSIONS)
-    mean, ndcg_errors = _errors(told.ndcg)
-    _, rank_errors = _errors(told.log_rank)
-    needed = labels.strictness * np.array(RECORD_ERRORS)
-    proved = (rank_errors >= needed) & (ndcg_errors >= NDCG_SHARE * needed)
-    proved &= labels.is_valid and len(told.ndcg) >= MIN_RECORD
-    return _weighings(len(told.ndcg), (mean, ndcg_errors, rank_errors), proved)
-
-
-def _weighings(
-    count: int, numbers: tuple[Floats, Floats, Floats], proved: NDArray[np.bool_]
-) -> tuple[Weighing, ...]:
-    columns = zip(ALPHAS, *(column.tolist() for column in numbers), proved.tolist(), strict=True)
+    count = len(told.ndcg)
+    mean, errors = _errors(told.ndcg)
+    log_rank = told.log_rank.mean(axis=0) if count else np.zeros(len(ALPHAS))
+    is_told = labels.is_valid and count >= MIN_RECORD
+    trust = _trust(told, log_rank, labels.strictness) if is_told else np.zeros(len(ALPHAS))
+    columns = (column.tolist() for column in (mean, errors, log_rank, trust))
     return tuple(
-        Weighing(alpha, count, margin, ndcg_errors, rank_errors, is_proved)
-        for alpha, margin, ndcg_errors, rank_errors, is_proved in columns
+        Weighing(alpha, count, *numbers) for alpha, *numbers in zip(ALPHAS, *columns, strict=True)
     )
+
+
+def _trust(told: Margins, log_rank: Floats, strictness: float) -> Floats:
+    """Return every alpha's share of trust."""
+    gained = np.clip(told.ndcg, -LARGEST_MARGIN, LARGEST_MARGIN).sum(axis=0)
+    first = (1.0 - BASELINE_TRUST) / len(ALPHAS)
+    weights = np.where(log_rank > 0.0, first * np.exp(TRUST_RATE / strictness * gained), 0.0)
+    return np.asarray(weights / (weights.sum() + BASELINE_TRUST))
 
 
 def _errors(margins: Floats) -> tuple[Floats, Floats]:
@@ -209,9 +212,11 @@ def _errors(margins: Floats) -> tuple[Floats, Floats]:
 
 
 def earned(weighings: Sequence[Weighing]) -> float:
-    """The alpha whose margin is the surest among those that are proved; 1 without any."""
-    proved = [one for one in weighings if one.is_proved]
-    return max(proved, key=lambda one: one.bound).alpha if proved else 1.0
+    """Return the mean alpha by trust; 1 while the baseline has half of it or more."""
+    trust = sum(one.trust for one in weighings)
+    if trust <= 1.0 - ENOUGH_TRUST:
+        return 1.0
+    return round(1.0 - sum(one.trust * (1.0 - one.alpha) for one in weighings), _DIGITS)
 
 
 # -- the state ------------------------------------------------------------------------------
@@ -220,7 +225,7 @@ def earned(weighings: Sequence[Weighing]) -> float:
 def judged(standing: Standing, won: float | None, drift_window: int) -> tuple[Standing, bool]:
     """After one more comparison, won being None for one that is left out; says whether it drifted.
 
-    A drift takes all influence away: the rate starts anew, and so do cold start and the ramp.
+    A drift takes all influence away: the rate starts anew, and so does cold start.
     """
     if won is None:
         return standing, False

@@ -103,7 +103,8 @@ def history_parts(feed: Feed) -> HistoryParts:
 
 
 def _shrunk(values: Floats, neutral: float, trust: float) -> Floats:
-    return np.asarray(neutral + trust * (values - neutral))
+    known = np.clip(np.nan_to_num(values, nan=neutral), 0.0, 1.0)
+    return np.asarray(neutral + trust * (known - neutral))
 
 
 def relative(values: ArrayLike) -> Floats:

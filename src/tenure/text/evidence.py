@@ -211,6 +211,12 @@ def chances(docket: Docket, digest: Digest) -> Numbers:
     return np.select([names == name for name in by_name], list(by_name.values()))
 
 
+def limits(docket: Docket, digest: Digest) -> Numbers:
+    """Return the largest chance that each memory can have in this session."""
+    names = weights_names(docket, digest)
+    return np.array([WEIGHTS[name].limit for name in names.tolist()])
+
+
 def weights_names(docket: Docket, digest: Digest) -> NDArray[np.str_]:
     """Return by memory the name of the weights that fit it, a key of `WEIGHTS`.
 

@@ -6,7 +6,7 @@ contradicted the memory after the agent had gone by it, or asked for it to be fo
 ratings nor full-text hits enter, and nothing a memory says about itself does.
 
 A memory that was not shown gets a score only when the evidence is strong either way: a trace that
-leaves little doubt, or no trace at all. All others stay without one.
+leaves little doubt, or no trace at all where there would be one. All others stay without one.
 
 Confidence is the share of the helpful memories that really helped, as the chances predict it: their
 mean. It is 0 when no memory is likely to have helped.
@@ -25,7 +25,15 @@ from numpy.typing import NDArray
 
 from tenure.text.corrections import Corrections, read_corrections
 from tenure.text.digest import ACTS, Digest, read_digest, vocabulary_of
-from tenure.text.evidence import Docket, Numbers, chances, echoed, only_opened, open_docket
+from tenure.text.evidence import (
+    Docket,
+    Numbers,
+    chances,
+    echoed,
+    limits,
+    only_opened,
+    open_docket,
+)
 from tenure.types import Exhibit, Turn, Verdict
 
 # A score from which a memory counts as useful, the same as for labels.
@@ -58,7 +66,7 @@ def judge_session(
         scores[place] *= DOUBTED_SHARE
     for place, score in found.harmed.items():
         scores[place] = min(float(scores[place]), score)
-    is_known = _known(scores, docket) & ~echoed(docket, digest)
+    is_known = _known(scores, docket, digest) & ~echoed(docket, digest)
     scores = np.where(only_opened(docket, digest) & (scores > 0.0), OPENED_WORTH * scores, scores)
     return Verdict(
         score=_continuity(np.where(is_known, scores, 0.0), docket, found),
@@ -74,10 +82,15 @@ def judge_session(
     )
 
 
-def _known(scores: Numbers, docket: Docket) -> NDArray[np.bool_]:
-    """Return which scores are reliable enough to be labels."""
-    is_clear = (scores >= STRONG_CHANCE) | (scores <= NO_TRACE_CHANCE)
-    return np.asarray(docket.shown | is_clear)
+def _known(scores: Numbers, docket: Docket, digest: Digest) -> NDArray[np.bool_]:
+    """Return which scores are reliable enough to be labels.
+
+    Where no trace could be strong enough, a missing one says nothing either: labels that can only
+    be bad would teach that what was not shown is bad.
+    """
+    is_strong = scores >= STRONG_CHANCE
+    has_no_trace = (scores <= NO_TRACE_CHANCE) & (limits(docket, digest) >= STRONG_CHANCE)
+    return np.asarray(docket.shown | is_strong | has_no_trace)
 
 
 def _confidence(scores: Numbers) -> float:

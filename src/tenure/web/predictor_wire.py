@@ -78,8 +78,8 @@ class WeighingOut(msgspec.Struct):
     session_count: int
     ndcg_margin: float
     ndcg_errors: float
-    log_rank_errors: float
-    is_proved: bool
+    log_rank_margin: float
+    trust: float
 
 
 class ProjectOut(msgspec.Struct):
