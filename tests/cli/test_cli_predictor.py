@@ -231,7 +231,7 @@ def test_memories_are_offered_blind_and_rated(run: Run, memory: Memory) -> None:
     assert first in run("predictor", "calibrate").out
     rated = run("predictor", "calibrate", "--rate", f"{first}=1", "--rate", f"{second}=-0.5")
     assert rated.code == 0
-    assert "2 of 15 rated" in rated.out
+    assert "2 of 20 rated" in rated.out
     left = run("predictor", "calibrate", "--json").object
     assert left["rated"] == 2
     assert first not in {one["id"] for one in left["results"]}
