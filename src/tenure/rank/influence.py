@@ -272,12 +272,8 @@ def weighed(
 
 
 def has_shown_itself(standing: Standing, min_judged: int = MIN_JUDGED) -> bool:
-    """Whether there were sessions enough, and more wins than losses among them."""
-    return (
-        standing.judged >= min_judged
-        and standing.non_ties >= MIN_NON_TIES
-        and 2 * standing.wins > standing.non_ties
-    )
+    """Whether there were sessions enough, and enough of them in which the orders differed."""
+    return standing.judged >= min_judged and standing.non_ties >= MIN_NON_TIES
 
 
 def missing(standing: Standing, min_judged: int = MIN_JUDGED) -> Mapping[str, int]:
@@ -285,6 +281,5 @@ def missing(standing: Standing, min_judged: int = MIN_JUDGED) -> Mapping[str, in
     found = {
         "judged_sessions": min_judged - standing.judged,
         "non_ties": MIN_NON_TIES - standing.non_ties,
-        "wins": standing.non_ties // 2 + 1 - standing.wins,
     }
     return {name: count for name, count in found.items() if count > 0}
