@@ -71,7 +71,6 @@ def test_an_empty_store_collects_and_says_what_it_waits_for(desk: Desk) -> None:
     assert told["waiting_for"] == {
         "judged_sessions": influence.MIN_JUDGED,
         "non_ties": influence.MIN_NON_TIES,
-        "wins": 1,
     }
     assert (told["model_version"], told["versions"]) == (0, [0])
     assert told["parameter_count"] > 40

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from session_kit import HERON, NOTES, Desk, talk
 
@@ -237,7 +238,8 @@ def test_a_rating_is_kept_beside_the_judges_and_teaches_nothing(desk: Desk) -> N
     assert steering.calibrate_rate(services, USER, same)["mean_absolute_error"] == 0.0
     assert desk.memory.predictor_status()["calibration"]["is_flagged"] is False
     after = desk.store.taught_sessions(USER, FEATURE_VERSION, 100)
-    assert [one.labels.tolist() for one in after] == [one.labels.tolist() for one in taught]
+    for one, other in zip(after, taught, strict=True):
+        np.testing.assert_array_equal(one.labels, other.labels)
     assert desk.memory.get(heron).content == HERON
 
 
