@@ -90,7 +90,7 @@ def test_the_demo_goes_on_until_the_predictor_is_heard(
     moved = [one for one in steps if one["why"]]
     assert moved == [one for one in steps if one["alpha"] != one["next_alpha"]]
     assert "cold start is over" in moved[0]["why"]
-    assert all(one["next_alpha"] < 0.5 for one in moved)
+    assert all(one["next_alpha"] < 1.0 for one in moved)
     # It learns after each session.
     assert [len(one["trained"]) for one in steps] == [1] * len(steps)
     assert any("serves now" in told for one in steps for told in one["trained"])
