@@ -34,7 +34,7 @@ from session_kit import NOTES, Desk, filler, talk
 from places import Places
 from tenure.errors import PortTimeout
 from tenure.flow import learn
-from tenure.flow.compare import FIRST_TRAINING_SESSIONS, is_canary
+from tenure.flow.compare import FIRST_TRAINING_SESSIONS, SLOW_TRAINING_SESSIONS, is_canary
 from tenure.flow.jobs import Handler, JobEvent, JobRunner
 from tenure.flow.pipeline import LEARN
 from tenure.flow.predictor import (
@@ -515,6 +515,18 @@ def test_later_trainings_follow_the_interval(items: Desk, interval: int, wanted:
         ordered_after += [n] * (len(trainer.orders) - before)
     assert ordered_after == wanted
     assert [one.version for one in trainer.orders] == list(range(1, len(wanted) + 1))
+
+
+def test_a_scorer_that_takes_long_to_fit_is_trained_less_often(items: Desk) -> None:
+    desk, liked = items, first(items)
+    trainer = Told()
+    desk.equip(trainer=trainer)
+    desk.tune(scorer="attention")
+    set_state(desk, fresh_sessions=SLOW_TRAINING_SESSIONS - 2, latest=1)
+    held(desk, "soon", [liked])
+    assert trainer.orders == []
+    held(desk, "due", [liked])
+    assert len(trainer.orders) == 1
 
 
 @pytest.mark.parametrize("off", ["trainer", "state"])

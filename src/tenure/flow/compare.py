@@ -15,6 +15,7 @@ from tenure.flow.jobs import After, Effect, no_effect
 from tenure.flow.judging import KNOWN_BY_PROGRAM, RATED_BY_AGENT
 from tenure.flow.predictor import (
     CALIBRATE_EVERY,
+    REPLAYED_SCORER,
     TRIAL_SESSIONS,
     PredictorState,
     decoded,
@@ -42,6 +43,8 @@ CANARY_LIMIT = 25
 CANARY_EVERY = 10
 # The first model is fitted after so many sessions that teach something; the base weights hold it.
 FIRST_TRAINING_SESSIONS = 3
+# A scorer whose fit takes long is trained less often.
+SLOW_TRAINING_SESSIONS = 10
 # Who spoke in place of a judge cannot show whether the judge is right.
 NO_JUDGES = frozenset({KNOWN_BY_PROGRAM, RATED_BY_AGENT})
 _SILENT = "the predictor was silent"
@@ -256,10 +259,10 @@ def _order_reason(services: Services, state: PredictorState, has_drifted: bool) 
         return "drift"
     if state.order_reason is not None:
         return state.order_reason
-    is_due = state.fresh_sessions >= (
-        policy.train_interval_sessions if state.latest else FIRST_TRAINING_SESSIONS
-    )
-    return "interval" if is_due else None
+    interval = policy.train_interval_sessions if state.latest else FIRST_TRAINING_SESSIONS
+    if policy.scorer != REPLAYED_SCORER:
+        interval = max(interval, SLOW_TRAINING_SESSIONS)
+    return "interval" if state.fresh_sessions >= interval else None
 
 
 def is_canary(user: str, key: str) -> bool:
