@@ -16,7 +16,9 @@ from tenure.errors import BadReply, PortError, PortTimeout, StorageError
 from tenure.flow.pipeline import FLOWS
 from tenure.flow.prompt import PromptRequest, prompt
 from tenure.flow.retrain import order
+from tenure.ports.embedder import EmbedderSpec, open_embedder
 from tenure.ports.scorer import ScoreRequest
+from tenure.rank.diversify import SIMILAR_COSINE
 from tenure.store.sqlite import SqliteStore
 from tenure.text.fence import BLOCK_LIMIT_CHARS
 from tenure.types import Candidate
@@ -662,3 +664,39 @@ def test_whatever_happens_the_record_holds(desks: Callable[..., Desk], seed: int
         life.step()
     desk.finish(life.session, talk("items?", "The ledger weighs 3 stone."))
     assert desk.record().state == "finished"
+
+
+# -- what repeats something better ----------------------------------------------------------
+
+BODY = "import os, csv, json\nfrom pathlib import Path\ndef run(path): return json.loads(path)"
+
+
+@pytest.mark.parametrize(
+    ("texts", "lowered"),
+    [
+        # Files with their paths as titles, and paths alone.
+        ((f"src/routers/stt.py\n{BODY}", f"src/routers/tts.py\n{BODY}"), 0),
+        (("src/routers/agent_tools.py", "src/routers/agents_tools.py"), 0),
+        # The same thing said twice.
+        (
+            (
+                "The nightly export of all invoices runs at two on the machine heron",
+                "The nightly export of all the invoices runs at two on the machine called heron",
+            ),
+            1,
+        ),
+    ],
+)
+def test_files_never_repeat_each_other_and_claims_may(
+    desk: Desk, texts: tuple[str, str], lowered: int
+) -> None:
+    desk.note(*texts)
+    vectors = open_embedder(EmbedderSpec()).embed_documents(list(texts))
+    assert float(vectors[0] @ vectors[1]) > SIMILAR_COSINE
+    desk.memory.session("run", context=texts[0])
+    (event,) = (
+        one
+        for one in desk.store.events("default", session_key="run")
+        if one.name == "predictor.diversity"
+    )
+    assert event.details["lowered"] == lowered
