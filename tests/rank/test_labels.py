@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ from tenure.rank.labels import (
     is_useful,
     joined,
     label,
-    soft_negative,
+    soft_negatives,
 )
 from tenure.types import PROVENANCES
 
@@ -246,24 +247,21 @@ def test_the_parts_say_what_each_witness_contributed() -> None:
 
 def test_a_row_that_a_prompt_brought_in_counts_for_history_only() -> None:
     made = label(left_out(hit_count=2, is_fts_only=True), WEIGHTS)
-    assert (made.value, made.is_comparable, made.is_soft_negative) == (0.6, False, False)
+    assert (made.value, made.is_history_only) == (0.6, True)
     assert is_useful(made.value, 0.9)
     rated = label(shown(agent_score=0.8, hit_count=1, is_fts_only=True), WEIGHTS)
-    assert (rated.value, rated.is_comparable) == (0.8, False)
-    assert not label(left_out(is_fts_only=True), WEIGHTS).is_soft_negative
+    assert (rated.value, rated.is_history_only) == (0.8, True)
 
 
-def test_only_what_nobody_saw_and_nobody_judged_is_a_soft_negative() -> None:
-    assert label(left_out(), WEIGHTS).is_soft_negative
-    assert not label(left_out(), WEIGHTS).is_comparable
-    assert not label(shown(), WEIGHTS).is_soft_negative
-    assert not label(left_out(judge_score=0.0), WEIGHTS).is_soft_negative
-    assert label(left_out(judge_score=0.0), WEIGHTS).is_comparable
+def test_only_what_nobody_saw_and_nobody_judged_is_unjudged() -> None:
+    assert label(left_out(), WEIGHTS).rule == "unjudged"
+    assert label(shown(), WEIGHTS).rule == "no_evidence"
+    assert label(left_out(judge_score=0.0), WEIGHTS).rule == "judged"
 
 
 def test_a_soft_negative_near_to_the_context_may_have_been_a_miss() -> None:
-    assert [soft_negative(cosine) for cosine in (0.61, 0.6, -1.0)] == [0.25, 0.0, 0.0]
-    assert soft_negative(math.nan) == 0.0
+    found = soft_negatives(np.array([0.61, 0.6, -1.0, math.nan]))
+    assert found.tolist() == [0.25, 0.0, 0.0, 0.0]
     assert (SOFT_NEGATIVES_PER_LABEL, SOFT_NEGATIVE_WEIGHT) == (3, 0.25)
 
 

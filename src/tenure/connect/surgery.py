@@ -118,14 +118,6 @@ def _past_blanks(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def replacement(text: str, part: Part, value: Any) -> list[Cut]:
-    """Puts another value in the place of the present one."""
-    margin = _margin(text, part.start)
-    flat = json.dumps(value, ensure_ascii=False)
-    block = flat if margin is None else _block(text, value, margin)
-    return [Cut(part.node.start, part.node.end, block)]
-
-
 def _written(name: str | None, value: str) -> str:
     return value if name is None else f"{json.dumps(name, ensure_ascii=False)}: {value}"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from tenure.flow.believing import day_of
 from tenure.flow.services import Services
@@ -157,9 +156,3 @@ def contested(services: Services, user: str, limit: int = CONTESTED_LIMIT) -> li
         for one in found
         if faded(one.belief, today).is_contested
     ]
-
-
-def plain_summary(found: Summary) -> dict[str, Any]:
-    """A summary as JSON has it."""
-    at = found.last_updated
-    return asdict(found) | {"last_updated": None if at is None else at.isoformat()}

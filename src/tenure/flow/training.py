@@ -233,8 +233,7 @@ def lesson_of(session: TaughtSession, query: Query) -> Lesson:
     weights = np.where(known, 1.0 + labels.HARM_WEIGHT * harm, 0.0)
     values = np.where(known, session.labels, 0.0)
     soft = _soft_negatives(session, int(known.sum()))
-    near = session.features[soft, _COSINE] > labels.SOFT_NEGATIVE_COSINE
-    values[soft] = np.where(near, labels.SOFT_NEGATIVE_NEAR, labels.SOFT_NEGATIVE_FAR)
+    values[soft] = labels.soft_negatives(session.features[soft, _COSINE])
     weights[soft] = labels.SOFT_NEGATIVE_WEIGHT
     return Lesson(query=query, labels=values, weights=weights)
 

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tenure.errors import InputError
 from tenure.types import Provenance
 
+Floats = NDArray[np.float64]
 Fate = Literal["deleted_soon", "deleted", "superseded"]
 Rule = Literal[
     "known",
@@ -126,16 +130,6 @@ class Label:
     # It counts for history and for the recall of the pool, never for training or comparison.
     is_history_only: bool = False
 
-    @property
-    def is_comparable(self) -> bool:
-        """Whether both rankings may be measured by it, and a model trained on it."""
-        return self.value is not None and not self.is_history_only
-
-    @property
-    def is_soft_negative(self) -> bool:
-        """Whether training may draw it as a memory that nobody saw and nobody missed."""
-        return self.rule == "unjudged" and not self.is_history_only
-
 
 def label(evidence: Evidence, weights: LabelWeights) -> Label:
     """Make the label of one memory in one session: the first rule that applies decides alone.
@@ -186,9 +180,9 @@ def exclusion(confidence: float | None, scores: Sequence[float | None]) -> str |
     return None
 
 
-def soft_negative(cosine: float) -> float:
-    """Return what an unjudged memory is trained as: near to the context it may have been a miss."""
-    return SOFT_NEGATIVE_NEAR if cosine > SOFT_NEGATIVE_COSINE else SOFT_NEGATIVE_FAR
+def soft_negatives(cosines: Floats) -> Floats:
+    """Return what unjudged memories are trained as: near to the context they may be misses."""
+    return np.where(cosines > SOFT_NEGATIVE_COSINE, SOFT_NEGATIVE_NEAR, SOFT_NEGATIVE_FAR)
 
 
 def _known(seen: Evidence) -> Label | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from tenure.rank.rules.ladder import State
 from tenure.text.actions import ToolAction
@@ -16,7 +16,6 @@ RuleEventKind = Literal[
     "proposed", "reported", "widened", "stepped_up", "stepped_down", "held", "expired",
     "approved", "retired", "undone", "warned", "blocked", "praised",
 ]  # fmt: skip
-RULE_EVENT_KINDS: tuple[RuleEventKind, ...] = get_args(RuleEventKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
