@@ -81,8 +81,10 @@ def text_ranking(memory: Memory, served: Sequence[Candidate]) -> list[str]:
     found = fuse.fuse(relevance, None, ids, 1.0, services.policy.session.rrf_k)
     required = np.array([REQUIRED in one.origins for one in served], np.bool_)
     vectors = _vectors(memory, ids)
+    known = services.store.memories(memory.scope.user, ids)
+    apart = diversify.named_apart([known[ids[at]].content for at in found.order.tolist()])
     spread = diversify.diversify(
-        found.scores[found.order], vectors[found.order], required[found.order]
+        found.scores[found.order], vectors[found.order], required[found.order], lambda: apart
     )
     return [ids[at] for at in found.order[spread.order].tolist()]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tenure.rank.diversify import SIMILAR_COSINE, diversify, factor
+from tenure.rank.diversify import SIMILAR_COSINE, diversify, factor, named_apart
 
 EAST, NORTH = [1.0, 0.0], [0.0, 1.0]
 
@@ -161,3 +161,12 @@ def test_what_helped_side_by_side_does_not_repeat_itself() -> None:
     together[0, 1] = together[1, 0] = True
     assert diversify(scores, vectors, None, lambda: together).overlaps.tolist() == [0, 0, 2]
     assert diversify(scores, vectors).overlaps.tolist() == [0, 1, 2]
+
+
+def test_memories_with_different_names_are_apart() -> None:
+    openings = ["a.py\nx", "b.py\nx", "a.py\ny", "src/c.py", "src/d.py", "The port is 1", "The 2"]
+    apart = named_apart(openings)
+    assert (apart == apart.T).all()
+    pairs = {(i, j) for i, j in np.argwhere(apart).tolist() if i < j}
+    assert pairs == {(0, 1), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)}
+    assert named_apart([]).shape == (0, 0)

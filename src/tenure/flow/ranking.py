@@ -115,19 +115,13 @@ def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ra
 def _told_apart(field: CandidatePool, order: Rows, state: PredictorState) -> NDArray[np.bool_]:
     """Return which pairs of similar memories do not repeat each other.
 
-    Documents with different titles do not, however alike they look; nor do two names, such as
-    paths. Nor do memories that have helped together, once labels are proved to be valid.
+    Memories with different names do not, however alike they look. Nor do memories that have
+    helped together, once labels are proved to be valid.
     """
-    titles = [field.traits[place].opening.partition("\n") for place in order.tolist()]
-    # 0 for what has no title: a claim may well repeat another.
-    numbers = {title: number for number, (title, _, _) in enumerate(titles, start=1)}
-    named = np.array(
-        [numbers[title] if end or " " not in title else 0 for title, end, _ in titles], np.int64
-    )
-    apart = (named[:, None] != named) & (named[:, None] > 0) & (named > 0)
+    apart = diversify.named_apart([field.traits[place].opening for place in order.tolist()])
     if state.history.is_valid:
         apart |= history.helped_together(field.hindsight, field.rows[order])
-    return np.asarray(apart)
+    return apart
 
 
 # -- scores ---------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +58,20 @@ def diversify(
     overlaps = _overlaps(base, similar, fixed)
     lowered = base * factor(overlaps)
     return Spread(lowered, overlaps, np.argsort(-lowered, kind="stable"))
+
+
+def named_apart(openings: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which pairs of memories have different names, from how their texts begin.
+
+    The first line of a document is its name, and so is a text without a space, such as a path.
+    Claims have no names.
+    """
+    parts = [opening.partition("\n") for opening in openings]
+    numbers = {title: number for number, (title, _, _) in enumerate(parts, start=1)}
+    named = np.array(
+        [numbers[title] if end or " " not in title else 0 for title, end, _ in parts], np.int64
+    )
+    return np.asarray((named[:, None] != named) & (named[:, None] > 0) & (named > 0))
 
 
 def _similar(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
