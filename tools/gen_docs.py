@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import msgspec
 from tenure.cli.app import APP, SECTIONS
 from tenure.settings import SETTINGS, Setting, show
 from tenure.web.app import TABLE
+from tenure.web.openapi import document
 
 ROOT = Path(__file__).resolve().parents[1]
 MADE_BY = "<!-- Made by tools/gen_docs.py: change the code, then run it again. -->"
@@ -217,10 +219,16 @@ def _taken(kind: type[msgspec.Struct] | type[bytes]) -> str:
     return ", ".join(f"**{field.name}**" if field.required else field.name for field in found)
 
 
+def openapi_page() -> str:
+    """The description of all routes and their types, as the daemon serves it."""
+    return json.dumps(document(TABLE), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/settings.md": settings_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/http.md": http_page,
+    "docs/reference/openapi.json": openapi_page,
 }
 
 
