@@ -17,7 +17,7 @@ setup: $(STAMP) ## create .venv with everything inside
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Tenure needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	  { echo "Meritory needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q -c constraints.txt -e '.[dev]' || \
@@ -25,10 +25,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 run: setup ## the demo in one minute, then the daemon is up
-	@$(BIN)/tenure demo
-	@$(BIN)/tenure up --background
-	@$(BIN)/tenure status
-	@echo "It serves hooks, agents and programs; stop it with $(BIN)/tenure down"
+	@$(BIN)/meritory demo
+	@$(BIN)/meritory up --background
+	@$(BIN)/meritory status
+	@echo "It serves hooks, agents and programs; stop it with $(BIN)/meritory down"
 
 check: setup ## lint, format and types
 	@$(BIN)/ruff check .
@@ -45,7 +45,7 @@ test: check ## everything that must hold
 
 e2e: setup ## every real client against a scripted model, with a table of what came of it
 	@$(BIN)/python tools/clients.py
-	@TENURE_TEST_E2E=all $(BIN)/python -m pytest tests/e2e
+	@MERITORY_TEST_E2E=all $(BIN)/python -m pytest tests/e2e
 
 format: setup ## make it tidy
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

@@ -1,1 +1,1 @@
-"""Commands that measure Tenure on public data; nothing here ships in the wheel."""
+"""Commands that measure Meritory on public data; nothing here ships in the wheel."""

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from bench.datasets import ADVERSARIAL, LOADERS, Corpus, MissingData, load
 from bench.plain import Embedder
 from bench.product import Formula, Ingredients
-from tenure.ports.embedder import EmbedderSpec, open_embedder
-from tenure.rank.hybrid import HybridWeights
-from tenure.rank.metrics import ndcg_at
+from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.rank.hybrid import HybridWeights
+from meritory.rank.metrics import ndcg_at
 
 VARIANTS: dict[str, Ingredients] = {
     "as shipped": Ingredients(),

@@ -23,10 +23,10 @@ from bench.realmem import DEVELOPED, PREFIX
 from bench.streams_data import LOCOMO_STREAMS, QUESTION_STREAM, STREAMS, load
 from bench.streams_kept import Kept, lesson
 from bench.streams_replay import Run, replay
-from tenure.model import checkpoint, ranker
-from tenure.rank.features import FEATURE_VERSION, FEATURES
+from meritory.model import checkpoint, ranker
+from meritory.rank.features import FEATURE_VERSION, FEATURES
 
-SHIPPED = Path(__file__).parents[1] / "src" / "tenure" / "data" / "base.sgpt"
+SHIPPED = Path(__file__).parents[1] / "src" / "meritory" / "data" / "base.sgpt"
 DEVELOPED_STREAMS = tuple(f"{PREFIX}{person}" for person in DEVELOPED)
 SHIPPED_STREAMS = ("git_datasette_2h", QUESTION_STREAM, *DEVELOPED_STREAMS)
 # So many sessions of a stream at most, evenly taken, so that no stream speaks for all. Work has two

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from bench.calibrate_data import CONFIDENCES, LONGMEMEVAL, Collection, Note, Question
 from bench.calibrate_rule import Floats, Sweep, Table
 from bench.datasets import MAX_MEMORY_CHARS
-from tenure import Memory
-from tenure.flow.mind import HIT_LIMIT, _near_enough
-from tenure.flow.recall import _is_about_it, pool_scores
-from tenure.flow.services import PROMPT_MEMORY_LIMIT, Services
-from tenure.rank import living, scores
-from tenure.rank.history import Usage
-from tenure.rank.metrics import any_at, mrr, ndcg_at
-from tenure.settings import load_settings
-from tenure.store.base import Pool, Search
-from tenure.text.terms import query_pairs, query_terms
-from tenure.text.title import OPENING_CHARS, title_scores, title_words
-from tenure.types import Scope
+from meritory import Memory
+from meritory.flow.mind import HIT_LIMIT, _near_enough
+from meritory.flow.recall import _is_about_it, pool_scores
+from meritory.flow.services import PROMPT_MEMORY_LIMIT, Services
+from meritory.rank import living, scores
+from meritory.rank.history import Usage
+from meritory.rank.metrics import any_at, mrr, ndcg_at
+from meritory.settings import load_settings
+from meritory.store.base import Pool, Search
+from meritory.text.terms import query_pairs, query_terms
+from meritory.text.title import OPENING_CHARS, title_scores, title_words
+from meritory.types import Scope
 
 # "quiet": the share of the places of a prompt that stay empty where nothing answers it.
 MEASURES = ("p@3", "mrr", "ndcg@10", "quiet")

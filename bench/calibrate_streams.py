@@ -12,9 +12,9 @@ from bench.calibrate_score import DEPTH, FLOOR, HALF_LIFE, HALF_LIFE_DAYS, MEASU
 from bench.streams_data import load
 from bench.streams_kept import Kept
 from bench.streams_replay import Run, replay
-from tenure.flow.services import PROMPT_MEMORY_LIMIT
-from tenure.rank import scores
-from tenure.rank.features import FEATURES
+from meritory.flow.services import PROMPT_MEMORY_LIMIT
+from meritory.rank import scores
+from meritory.rank.features import FEATURES
 
 AGENTS = ("agent_specstory", "agent_calibrate")
 _CLOSE = 1e-6

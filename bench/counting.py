@@ -30,9 +30,9 @@ import numpy as np
 
 from bench import report
 from bench.texts import memories, questions
-from tenure import Memory
-from tenure.flow.counting import RETRIEVED, Counter
-from tenure.store.sqlite import SqliteStore
+from meritory import Memory
+from meritory.flow.counting import RETRIEVED, Counter
+from meritory.store.sqlite import SqliteStore
 
 MEMORIES = 4_000
 RATE_PER_S = 10_000
@@ -155,8 +155,8 @@ def increment_us() -> float:
 
 def kills(folder: Path, count: int) -> list[float]:
     """For each kill, how old the oldest lost count was, in ms."""
-    os.environ["TENURE_JANITOR_FLUSH_INTERVAL_MS"] = str(KILL_INTERVAL_MS)
-    os.environ["TENURE_EMBEDDER_KIND"] = "none"
+    os.environ["MERITORY_JANITOR_FLUSH_INTERVAL_MS"] = str(KILL_INTERVAL_MS)
+    os.environ["MERITORY_EMBEDDER_KIND"] = "none"
     path = folder / "kills.db"
     with Memory(path, background=False) as memory:
         memory.remember("The staging database is called heron")
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=Path("counting.json"))
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["TENURE_HOME"] = str(Path(folder) / "home")
+        os.environ["MERITORY_HOME"] = str(Path(folder) / "home")
         single_us = increment_us()
         found = latency(Path(folder) / "store.db", options.pairs)
         ages = kills(Path(folder), options.kills)

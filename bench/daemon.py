@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tenure import client
+from meritory import client
 
 STARTS, REQUESTS, MEMORIES = 7, 1_000, 300
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
@@ -56,8 +56,8 @@ def starts(home: Path) -> None:
 
 def start(home: Path) -> subprocess.Popen[bytes]:
     """A daemon on any free port."""
-    command = [sys.executable, "-m", "tenure", "--home", str(home), "up", "--detached"]
-    environ = {**os.environ, "TENURE_DAEMON_RATE_LIMIT_PER_S": "0"}
+    command = [sys.executable, "-m", "meritory", "--home", str(home), "up", "--detached"]
+    environ = {**os.environ, "MERITORY_DAEMON_RATE_LIMIT_PER_S": "0"}
     return subprocess.Popen([*command, "--port", "0"], env=environ, stderr=subprocess.DEVNULL)
 
 

@@ -25,13 +25,13 @@ from bench.served import Daemon, running
 from bench.sessions import Row, finish
 from bench.stock import PROJECT, fill, settings_of
 from bench.texts import memories, questions
-from tenure.memory import Memory
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.rank.influence import ALPHAS
-from tenure.store.base import Transaction
-from tenure.store.predictor import Comparison
-from tenure.store.sessions import Injection, Judged, Labelled, SessionRecord, SessionScore
-from tenure.types import Candidate
+from meritory.memory import Memory
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.influence import ALPHAS
+from meritory.store.base import Transaction
+from meritory.store.predictor import Comparison
+from meritory.store.sessions import Injection, Judged, Labelled, SessionRecord, SessionScore
+from meritory.types import Candidate
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -317,7 +317,7 @@ def measured(home: Path, plan: Plan) -> list[Row]:
         fill(home, memories(plan.memories), [])
         pour_sessions(home, plan)
     rows = [look_row(home)]
-    with running(home, {"TENURE_DAEMON_RATE_LIMIT_PER_S": "0"}) as daemon:
+    with running(home, {"MERITORY_DAEMON_RATE_LIMIT_PER_S": "0"}) as daemon:
         rows += api_rows(daemon)
         seen = visits(daemon, plan)
     if seen.errors:

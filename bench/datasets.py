@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-DATA_ENV = "TENURE_BENCH_DATA"
+DATA_ENV = "MERITORY_BENCH_DATA"
 DEFAULT_ROOT = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 # Digest over the sorted BEAM files (relative name, newline, file digest, newline for each).
 BEAM_100K_DIGEST = "a0f576936c52822b3fd7f2e0f1e998f53814887a842af76a9e560e611ac2cec4"

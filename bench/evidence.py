@@ -21,10 +21,10 @@ from typing import Any
 
 from bench.sessions import Row, finish
 from bench.texts import memories, questions
-from tenure.flow import ending
-from tenure.memory import Memory
-from tenure.text.digest import decode_digest
-from tenure.web.transcript_file import TranscriptFile
+from meritory.flow import ending
+from meritory.memory import Memory
+from meritory.text.digest import decode_digest
+from meritory.web.transcript_file import TranscriptFile
 
 MEMORY_COUNT = 400
 PROMPT_COUNT = 20
@@ -142,7 +142,7 @@ def measured(case: Case, folder: Path) -> list[Row]:
 
 def inside(folder: Path, *, is_file: bool) -> dict[str, float]:
     """End a session in this process and return what that cost."""
-    with Memory(folder / "tenure.db", background=False) as memory:
+    with Memory(folder / "meritory.db", background=False) as memory:
         texts = memories(MEMORY_COUNT)
         memory.remember_many({"content": text, "on_similar": "keep"} for text in texts)
         # The first end loads what every later one shares.

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from bench.sessions import Row, Timed, finish
 from bench.texts import memories
-from tenure.memory import Memory
-from tenure.store.base import Transaction
-from tenure.store.feedback import FeedbackEvent, Testimony
-from tenure.world import World
+from meritory.memory import Memory
+from meritory.store.base import Transaction
+from meritory.store.feedback import FeedbackEvent, Testimony
+from meritory.world import World
 
 MEMORIES = 1_000
 FEW, MANY = 1_000, 100_000
@@ -168,12 +168,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.feedback", description=__doc__)
     parser.add_argument("--json", type=Path, help="result file")
     options = parser.parse_args(arguments)
-    for name in [name for name in os.environ if name.startswith("TENURE_")]:
+    for name in [name for name in os.environ if name.startswith("MERITORY_")]:
         del os.environ[name]
     plan = Plan()
     texts = memories(MEMORIES + 2 * plan.rounds * plan.calls_per_round * len(KINDS))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        os.environ["TENURE_HOME"] = folder
+        os.environ["MERITORY_HOME"] = folder
         stores = {
             count: stack.enter_context(Memory(Path(folder) / f"{count}.db", background=False))
             for count in (FEW, MANY)

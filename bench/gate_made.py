@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tenure.text.stopwords import (
+from meritory.text.stopwords import (
     CHANGE_NOW,
     FILLERS,
     HEDGES,

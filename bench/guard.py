@@ -26,11 +26,11 @@ from bench.guard_cases import NOISE, PLANTED, Made, Planted, commands, files
 from bench.hook import HOOK, run
 from bench.served import Daemon, running
 from bench.sessions import Row, finish
-from tenure.flow.actions import ToolCall
-from tenure.flow.guard import Verdict, check
-from tenure.memory import Memory
-from tenure.settings import load_settings
-from tenure.text.ordinary import ordinary_actions
+from meritory.flow.actions import ToolCall
+from meritory.flow.guard import Verdict, check
+from meritory.memory import Memory
+from meritory.settings import load_settings
+from meritory.text.ordinary import ordinary_actions
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 # After so many harmless calls somebody complains about one, in words that forbid nothing.
@@ -171,7 +171,7 @@ def latencies(plan: Plan, calls: Sequence[Made]) -> Latencies:
     hooked = []
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
-        with running(home, {"TENURE_DAEMON_RATE_LIMIT_PER_S": "0"}) as daemon:
+        with running(home, {"MERITORY_DAEMON_RATE_LIMIT_PER_S": "0"}) as daemon:
             for made in calls:
                 _ask(daemon, made)
             turn = cycle(calls)

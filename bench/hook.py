@@ -24,14 +24,14 @@ import numpy as np
 from bench.served import Daemon, running
 from bench.sessions import Row, finish
 from bench.texts import memories, questions
-from tenure import hook
-from tenure.memory import Memory
-from tenure.settings import load_settings
+from meritory import hook
+from meritory.memory import Memory
+from meritory.settings import load_settings
 
 HARNESS = "claude-code"
 BARE = [sys.executable, "-I", "-S", "-c", "pass"]
 HOOK = [sys.executable, "-I", "-S", str(Path(hook.__file__)), "--harness", HARNESS]
-WITHOUT_HOME = {name: value for name, value in os.environ.items() if name[:7] != "TENURE_"}
+WITHOUT_HOME = {name: value for name, value in os.environ.items() if name[:7] != "MERITORY_"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Times:
 def run(command: Sequence[str], home: Path, payload: object = None) -> tuple[float, bytes]:
     """Milliseconds from the start of a process to its end, and what it printed."""
     sent = b"" if payload is None else json.dumps(payload).encode()
-    environ = {**WITHOUT_HOME, "TENURE_HOME": str(home)}
+    environ = {**WITHOUT_HOME, "MERITORY_HOME": str(home)}
     began = time.perf_counter()
     done = subprocess.run(command, input=sent, capture_output=True, env=environ, check=True)
     took_ms = (time.perf_counter() - began) * 1e3
@@ -118,10 +118,10 @@ def down_rounds(plan: Plan) -> tuple[list[float], list[float]]:
 
 
 def _end(home: Path) -> None:
-    command = [sys.executable, "-m", "tenure", "--home", str(home), "api", "/health"]
+    command = [sys.executable, "-m", "meritory", "--home", str(home), "api", "/health"]
     # Waits until it is up: what has not begun yet cannot be ended.
     subprocess.run(command, env=WITHOUT_HOME, check=True, capture_output=True)
-    command = [sys.executable, "-m", "tenure", "--home", str(home), "down"]
+    command = [sys.executable, "-m", "meritory", "--home", str(home), "down"]
     subprocess.run(command, env=WITHOUT_HOME, check=True, capture_output=True)
 
 
@@ -146,7 +146,7 @@ def measured(folder: Path, plan: Plan) -> list[Row]:
         memory.remember_many(
             [{"content": text, "on_similar": "keep"} for text in memories(plan.memories)]
         )
-    with running(home, {"TENURE_DAEMON_RATE_LIMIT_PER_S": "0"}) as daemon:
+    with running(home, {"MERITORY_DAEMON_RATE_LIMIT_PER_S": "0"}) as daemon:
         rows = rows_of(warm_rounds(daemon, home, plan), plan)
     prompts, starts = down_rounds(plan)
     worst = f"worst {max(prompts):.0f} ms"

@@ -21,13 +21,13 @@ from bench.judge_mask import mask_memory, mask_text
 from bench.streams_regimes import FULL_GAIN
 from bench.streams_replay import SETTINGS, Clock, Keeper, recorded
 from bench.streams_types import Message, Stream, StreamSession
-from tenure import Memory
-from tenure.flow.intake import Intake
-from tenure.settings import load_settings
-from tenure.text.digest import Digest, Digester, vocabulary_of
-from tenure.text.transcript import iter_turns
-from tenure.types import Exhibit, Turn
-from tenure.world import SeededWorld
+from meritory import Memory
+from meritory.flow.intake import Intake
+from meritory.settings import load_settings
+from meritory.text.digest import Digest, Digester, vocabulary_of
+from meritory.text.transcript import iter_turns
+from meritory.types import Exhibit, Turn
+from meritory.world import SeededWorld
 
 CODING = "agent_entire_s"
 MASKED = f"{CODING} masked"

@@ -12,8 +12,8 @@ import numpy as np
 
 from bench.judge_cases import Case
 from bench.judge_verdicts import verdict
-from tenure.text.evidence import is_document
-from tenure.types import Exhibit
+from meritory.text.evidence import is_document
+from meritory.types import Exhibit
 
 SEED = 20261115
 # How far the mean score of a stuffed memory may be above that of an honest one on another topic: a

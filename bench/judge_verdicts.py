@@ -10,12 +10,12 @@ import numpy as np
 from bench.judge_cases import Case, Reading
 from bench.judge_figures import Flags, Floats, Judged
 from bench.judge_fit import Names, Sample, chances_by_name
-from tenure.flow.judging import JUDGE_MIN_CHARS
-from tenure.ports.judge import RulesJudge
-from tenure.text import evidence
-from tenure.text.judging import NO_TRACE_CHANCE, STRONG_CHANCE, USEFUL
-from tenure.text.transcript import as_text
-from tenure.types import Exhibit
+from meritory.flow.judging import JUDGE_MIN_CHARS
+from meritory.ports.judge import RulesJudge
+from meritory.text import evidence
+from meritory.text.judging import NO_TRACE_CHANCE, STRONG_CHANCE, USEFUL
+from meritory.text.transcript import as_text
+from meritory.types import Exhibit
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from bench.judge_mask import mask_text
 
 
 def _part(module: str, name: str) -> Any:
-    return getattr(import_module(f"tenure.{module}"), name)
+    return getattr(import_module(f"meritory.{module}"), name)
 
 
 def main() -> None:

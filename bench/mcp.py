@@ -22,8 +22,8 @@ from typing import IO, Any
 
 from bench.sessions import Row, Timed, finish
 from bench.texts import memories
-from tenure import client
-from tenure.mcp.protocol import CAPABILITIES_KEY, STATELESS, VERSION_KEY
+from meritory import client
+from meritory.mcp.protocol import CAPABILITIES_KEY, STATELESS, VERSION_KEY
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench"}}
 ENVELOPE = {"_meta": {VERSION_KEY: STATELESS[0], CAPABILITIES_KEY: {}}}
@@ -48,7 +48,7 @@ class Server:
     """A server as a client starts it."""
 
     def __init__(self, home: Path) -> None:
-        command = [sys.executable, "-P", "-m", "tenure", "mcp", "--home", str(home)]
+        command = [sys.executable, "-P", "-m", "meritory", "mcp", "--home", str(home)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.mcp", description=__doc__)
     parser.add_argument("--json", type=Path, help="result file")
     options = parser.parse_args(arguments)
-    for name in [name for name in os.environ if name.startswith("TENURE_")]:
+    for name in [name for name in os.environ if name.startswith("MERITORY_")]:
         del os.environ[name]
     plan = Plan()
     with tempfile.TemporaryDirectory() as folder:

@@ -28,13 +28,13 @@ from bench import report
 from bench.postgres import address_of, throw_away_server
 from bench.stock import fill, settings_of
 from bench.texts import memories, questions
-from tenure.flow.model_files import ModelFiles
-from tenure.store.moving.move import Wish, counts, move, verify
-from tenure.store.moving.postgres_side import PostgresSide
-from tenure.store.moving.report import Report
-from tenure.store.moving.side import Side
-from tenure.store.moving.sqlite_side import SqliteSide
-from tenure.store.place import Place
+from meritory.flow.model_files import ModelFiles
+from meritory.store.moving.move import Wish, counts, move, verify
+from meritory.store.moving.postgres_side import PostgresSide
+from meritory.store.moving.report import Report
+from meritory.store.moving.side import Side
+from meritory.store.moving.sqlite_side import SqliteSide
+from meritory.store.place import Place
 
 MEMORIES = 50_000
 SESSIONS = 20

@@ -24,10 +24,10 @@ from bench import report
 from bench.datasets import MAX_MEMORY_CHARS, Corpus, MissingData, Query, data_root, load
 from bench.noise_made import Noise, planted
 from bench.product import is_derived
-from tenure import Memory
-from tenure.rank.paired import compare
-from tenure.rank.probes import DEPTH, Hit, values
-from tenure.settings import load_settings
+from meritory import Memory
+from meritory.rank.paired import compare
+from meritory.rank.probes import DEPTH, Hit, values
+from meritory.settings import load_settings
 
 SHARE = 0.3
 BAR = 0.01

@@ -44,7 +44,7 @@ def address_of(parts: Mapping[str, Any]) -> str:
 @contextlib.contextmanager
 def throw_away_server(settings: Sequence[str] = FLEETING) -> Iterator[str]:
     """The address of a server of our own, which is gone afterwards; Unavailable with the reason."""
-    home = Path(tempfile.mkdtemp(prefix="tenure-postgres-"))
+    home = Path(tempfile.mkdtemp(prefix="meritory-postgres-"))
     try:
         with kept_server(home, settings) as url:
             yield url

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from bench.datasets import MAX_MEMORY_CHARS, Corpus, Doc
 from bench.plain import Embedder, TextIndex, typed_words
-from tenure import Memory
-from tenure.rank.hybrid import (
+from meritory import Memory
+from meritory.rank.hybrid import (
     HybridWeights,
     Legs,
     Links,
@@ -26,9 +26,9 @@ from tenure.rank.hybrid import (
     store_mean,
     with_neighbours,
 )
-from tenure.settings import load_settings
-from tenure.text.stopwords import STOP_WORDS
-from tenure.text.terms import fts_query, query_terms
+from meritory.settings import load_settings
+from meritory.text.stopwords import STOP_WORDS
+from meritory.text.terms import fts_query, query_terms
 
 TEXT_LIMIT = 200
 # What the assistant derived counts less than what the user stated.

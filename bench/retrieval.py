@@ -18,12 +18,12 @@ from bench import report
 from bench.datasets import ADVERSARIAL, LOADERS, Corpus, MissingData, load
 from bench.plain import FUSIONS, Embedder, Scores, TextIndex, rrf, unit_rows, weighted_sum
 from bench.product import rankings
-from tenure.ports.embedder import EmbedderSpec, open_embedder
-from tenure.rank.hybrid import fold_sessions
-from tenure.rank.metrics import Interval, mrr, ndcg_at, paired_bootstrap, recall_at
+from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.rank.hybrid import fold_sessions
+from meritory.rank.metrics import Interval, mrr, ndcg_at, paired_bootstrap, recall_at
 
 METRICS = ("R@5", "R@10", "MRR", "NDCG@10")
-PRODUCT = "tenure"
+PRODUCT = "meritory"
 DEPTH = 100
 SEED = 20261115
 # NDCG@10 overall (LoCoMo without its adversarial questions) that the product must beat.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenure import client
+from meritory import client
 
 READY_WITHIN_S = 60.0
 REPLY_WITHIN_S = 900.0
@@ -37,8 +37,8 @@ class Daemon:
         kept = {name: value for name, value in os.environ.items() if not _is_setting(name)}
         began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tenure", "up", "--detached", "--port", "0"],
-            env={**kept, **(settings or {}), "TENURE_HOME": str(home)},
+            [sys.executable, "-m", "meritory", "up", "--detached", "--port", "0"],
+            env={**kept, **(settings or {}), "MERITORY_HOME": str(home)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -109,7 +109,9 @@ class _Connection(http.client.HTTPConnection):
 
 
 def _is_setting(name: str) -> bool:
-    return name.startswith("TENURE_") and not name.startswith(("TENURE_BENCH_", "TENURE_TEST_"))
+    return name.startswith("MERITORY_") and not name.startswith(
+        ("MERITORY_BENCH_", "MERITORY_TEST_")
+    )
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from bench.plain import TextIndex
 from bench.served import Daemon, running
 from bench.speed import show
 from bench.texts import memories, questions, sentences
-from tenure.ports.embedder import EmbedderSpec, open_embedder
+from meritory.ports.embedder import EmbedderSpec, open_embedder
 
 SMALL, MEDIUM, LARGE, MILLION = 100, 4_000, 100_000, 1_000_000
 POOL_SIZE = 150

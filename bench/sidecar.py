@@ -23,19 +23,19 @@ import numpy as np
 
 from bench.sessions import POOL_SIZE, Row, Timed, finish
 from bench.texts import memories
-from tenure.memory import Memory
-from tenure.model import ranker
-from tenure.model.attention import Attention
-from tenure.model.base import Lesson, Query
-from tenure.model.checkpoint import Checkpoint, Flags
-from tenure.model.fit import Plan as Epochs
-from tenure.model.fit import fit
-from tenure.model.tokens import BUCKETS
-from tenure.ports.scorer import BASE_VERSION, ScoreRequest, Shelves, base_weights
-from tenure.ports.sidecar import SidecarScorer, SidecarSpec
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.store.place import Place
-from tenure.world import World
+from meritory.memory import Memory
+from meritory.model import ranker
+from meritory.model.attention import Attention
+from meritory.model.base import Lesson, Query
+from meritory.model.checkpoint import Checkpoint, Flags
+from meritory.model.fit import Plan as Epochs
+from meritory.model.fit import fit
+from meritory.model.tokens import BUCKETS
+from meritory.ports.scorer import BASE_VERSION, ScoreRequest, Shelves, base_weights
+from meritory.ports.sidecar import SidecarScorer, SidecarSpec
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.store.place import Place
+from meritory.world import World
 
 USER = "bench"
 VECTOR_WIDTH = 256
@@ -76,7 +76,7 @@ class Stock:
 
 def stocked(folder: Path) -> Stock:
     """Fills a new store, and puts an attention model beside it."""
-    with Memory(folder / "tenure.db", user=USER, background=False) as memory:
+    with Memory(folder / "meritory.db", user=USER, background=False) as memory:
         items = [{"content": text, "on_similar": "keep"} for text in memories(POOL_SIZE)]
         kept = [result.memory for result in memory.remember_many(items)]
         embedder = memory.services.embedding.serving_name() or ""
@@ -107,7 +107,7 @@ def running(folder: Path) -> Iterator[tuple[SidecarScorer, float]]:
     """A process that is ready to score, and how many milliseconds that took."""
     shelves = Shelves(folder / "models", base_weights())
     spec = SidecarSpec(
-        store=Place(file=folder / "tenure.db"), shelves=shelves, score_timeout_ms=5_000.0
+        store=Place(file=folder / "meritory.db"), shelves=shelves, score_timeout_ms=5_000.0
     )
     scorer = SidecarScorer(spec, "features", World())
     try:

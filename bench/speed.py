@@ -22,9 +22,9 @@ import numpy as np
 from bench import report
 from bench.plain import TextIndex
 from bench.texts import memories, questions, sentences
-from tenure import Memory
-from tenure.flow.transfer import import_file
-from tenure.ports.embedder import EmbedderSpec, open_embedder
+from meritory import Memory
+from meritory.flow.transfer import import_file
+from meritory.ports.embedder import EmbedderSpec, open_embedder
 
 SMALL, LARGE = 4_000, 100_000
 QUERIES = 200
@@ -56,8 +56,8 @@ def starts() -> list[tuple[str, float, float | None, str]]:
     rows = []
     bare = _start_ms(["-c", "pass"])
     for name, command, bar in (
-        ("import tenure", ["-c", "import tenure"], 150.0),
-        ("tenure --help", ["-m", "tenure", "--help"], 250.0),
+        ("import meritory", ["-c", "import meritory"], 150.0),
+        ("meritory --help", ["-m", "meritory", "--help"], 250.0),
     ):
         taken = _start_ms(command)
         rows.append((f"{name}, ms", taken, bar, f"bare python {bare:.0f} ms"))

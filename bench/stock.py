@@ -8,13 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tenure import Memory
-from tenure.flow.drafts import make_draft
-from tenure.flow.services import Services
-from tenure.flow.write import Prepared, prepare_batch
-from tenure.settings import Settings, load_settings
-from tenure.store.base import Change, Transaction
-from tenure.types import Scope
+from meritory import Memory
+from meritory.flow.drafts import make_draft
+from meritory.flow.services import Services
+from meritory.flow.write import Prepared, prepare_batch
+from meritory.settings import Settings, load_settings
+from meritory.store.base import Change, Transaction
+from meritory.types import Scope
 
 PROJECT = "shop"
 # One in ten memories is of a project that the sessions measured here cannot see.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.streams_kept import EVERY, Kept, learned
-from tenure.rank.features import FEATURES
+from meritory.rank.features import FEATURES
 
 HISTORY = (
     *("log_days_since_useful", "log_useful_count", "log_days_since_useful_here"),

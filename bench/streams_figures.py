@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bench.streams_outcome import QUARTERS, Outcome
 from bench.streams_regimes import Control, Regime
 from bench.streams_rows import BASELINE, MIX, PREDICTOR, SEED_FUSION, SERVED, TEXT
-from tenure.rank.metrics import Interval, bootstrap_interval, paired_bootstrap
+from meritory.rank.metrics import Interval, bootstrap_interval, paired_bootstrap
 
 # The differences that are reported with an interval.
 LEADS = ((SERVED, TEXT), (SERVED, BASELINE), (PREDICTOR, BASELINE))

@@ -22,12 +22,12 @@ from bench.streams_rows import (
     served_baseline,
 )
 from bench.streams_types import Stream, StreamSession
-from tenure import Memory
-from tenure.flow.predictor import state_of
-from tenure.rank.metrics import ndcg_at
-from tenure.settings import load_settings
-from tenure.types import Candidate
-from tenure.world import SeededWorld
+from meritory import Memory
+from meritory.flow.predictor import state_of
+from meritory.rank.metrics import ndcg_at
+from meritory.settings import load_settings
+from meritory.types import Candidate
+from meritory.world import SeededWorld
 
 # Files hold example keys: they are blacked out, and the file is stored. Memories that the library
 # extracts from transcripts have no known gain, so nothing is extracted.

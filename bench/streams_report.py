@@ -10,7 +10,7 @@ import numpy as np
 from bench.streams_figures import LEADS, Figures
 from bench.streams_outcome import Outcome
 from bench.streams_rows import SERVED
-from tenure.rank.metrics import Interval
+from meritory.rank.metrics import Interval
 
 
 def show(outcome: Outcome) -> None:

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.streams_regimes import FULL_GAIN
-from tenure import Memory
-from tenure.flow import ranking
-from tenure.flow.context import StartRequest, understand
-from tenure.flow.pipeline import Stopwatch
-from tenure.rank import diversify, fuse, scores
-from tenure.rank.candidates import REQUIRED
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.rank.seed_feed import seed_composite
-from tenure.types import Candidate
+from meritory import Memory
+from meritory.flow import ranking
+from meritory.flow.context import StartRequest, understand
+from meritory.flow.pipeline import Stopwatch
+from meritory.rank import diversify, fuse, scores
+from meritory.rank.candidates import REQUIRED
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.seed_feed import seed_composite
+from meritory.types import Candidate
 
 BASELINE, SERVED, PREDICTOR = "baseline", "served", "predictor"
 # The order that would be served if the model had no weight.

@@ -105,8 +105,8 @@ def _database_mb(url: str) -> float:
 def _forget_sessions(url: str) -> None:
     """Sessions of the bench itself would be the past of the next run."""
     with psycopg.connect(url) as connection:
-        connection.execute("DELETE FROM tenure.sessions WHERE key LIKE 'bench-%'")
-        connection.execute("DELETE FROM tenure.sessions WHERE key LIKE 'warm-%'")
+        connection.execute("DELETE FROM meritory.sessions WHERE key LIKE 'bench-%'")
+        connection.execute("DELETE FROM meritory.sessions WHERE key LIKE 'warm-%'")
 
 
 def run(options: argparse.Namespace, home: Path) -> int:

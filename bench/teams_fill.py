@@ -14,14 +14,14 @@ import psycopg
 
 from bench import stock
 from bench.texts import memories, questions
-from tenure import Memory
-from tenure.flow.drafts import make_draft
-from tenure.flow.services import Services
-from tenure.flow.write import Prepared, prepare_batch
-from tenure.settings import Settings, load_settings
-from tenure.store.base import Change
-from tenure.store.postgres.bulk import CHUNK_ROWS, Arrival, load
-from tenure.types import Scope
+from meritory import Memory
+from meritory.flow.drafts import make_draft
+from meritory.flow.services import Services
+from meritory.flow.write import Prepared, prepare_batch
+from meritory.settings import Settings, load_settings
+from meritory.store.base import Change
+from meritory.store.postgres.bulk import CHUNK_ROWS, Arrival, load
+from meritory.types import Scope
 
 # What a small server of a team is given; everything else is as PostgreSQL comes.
 SETTINGS = ("shared_buffers=2GB", "max_wal_size=4GB")
@@ -58,7 +58,7 @@ def tenants(count: int, total: int) -> list[Tenant]:
 def settings_of(home: Path, url: str) -> Settings:
     """What a daemon of this database would be told; nothing comes from the environment."""
     home.mkdir(parents=True, exist_ok=True)
-    return load_settings(home, {"TENURE_DATABASE_URL": url})
+    return load_settings(home, {"MERITORY_DATABASE_URL": url})
 
 
 def arrivals(services: Services, scope: Scope, texts: Sequence[str]) -> Iterator[Arrival]:
@@ -119,7 +119,7 @@ def _missing(home: Path, url: str, wanted: Sequence[Tenant]) -> list[Tenant]:
         memory.services.embedding.wanted()
     with psycopg.connect(url) as connection:
         found: dict[str, int] = dict(
-            connection.execute('SELECT "user", row FROM tenure.tenants').fetchall()
+            connection.execute('SELECT "user", row FROM meritory.tenants').fetchall()
         )
         missing = [tenant for tenant in wanted if found.get(tenant.name, 0) < tenant.size]
         for tenant in missing:
@@ -132,11 +132,11 @@ def erase(connection: psycopg.Connection[Any], user: str) -> None:
     """Takes a tenant out, as only the owner of the tables can."""
     tables = connection.execute(
         "SELECT table_name FROM information_schema.columns"
-        " WHERE table_schema = 'tenure' AND column_name = 'user'"
+        " WHERE table_schema = 'meritory' AND column_name = 'user'"
     ).fetchall()
     connection.execute("SET LOCAL session_replication_role = replica")
     for (table,) in tables:
-        connection.execute(f'DELETE FROM tenure.{table} WHERE "user" = %s', (user,))
+        connection.execute(f'DELETE FROM meritory.{table} WHERE "user" = %s', (user,))
     connection.commit()
 
 

@@ -17,11 +17,11 @@ import numpy as np
 from bench import stock
 from bench.teams_fill import Tenant, settings_of
 from bench.texts import questions, sentences
-from tenure import Memory
-from tenure.store.base import Search
-from tenure.store.candidates import Gathering
-from tenure.store.postgres import vectors
-from tenure.types import Scope
+from meritory import Memory
+from meritory.store.base import Search
+from meritory.store.candidates import Gathering
+from meritory.store.postgres import vectors
+from meritory.types import Scope
 
 TOP = 10
 Call = Callable[[str], object]

@@ -16,10 +16,10 @@ from bench import stock
 from bench.teams_fill import Tenant, arrivals, erase, settings_of
 from bench.teams_measure import timed
 from bench.texts import memories, questions
-from tenure import Memory
-from tenure.settings import load_settings
-from tenure.store.base import Store, Transaction
-from tenure.store.postgres.bulk import CHUNK_ROWS, Arrival, load
+from meritory import Memory
+from meritory.settings import load_settings
+from meritory.store.base import Store, Transaction
+from meritory.store.postgres.bulk import CHUNK_ROWS, Arrival, load
 
 # Nobody's tenant, into which many are stored at once.
 _BULK = "bulk"

@@ -23,12 +23,12 @@ import numpy as np
 from bench import report
 from bench.postgres import ALONE, throw_away_server
 from bench.texts import memories
-from tenure.flow.write import indexed
-from tenure.store.base import Change, EmbedderInfo, Indexed, Store, Transaction
-from tenure.store.postgres import bell
-from tenure.store.postgres.store import PostgresStore
-from tenure.store.sqlite import SqliteStore
-from tenure.types import MemoryRecord
+from meritory.flow.write import indexed
+from meritory.store.base import Change, EmbedderInfo, Indexed, Store, Transaction
+from meritory.store.postgres import bell
+from meritory.store.postgres.store import PostgresStore
+from meritory.store.sqlite import SqliteStore
+from meritory.types import MemoryRecord
 
 BATCH, BATCHES, SINGLES = 500, 4, 300
 WRITERS, WRITING_S = 16, 3.0
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stock = items(BATCH * BATCHES + SINGLES)
     figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder, throw_away_server(ALONE) as url:
-        file = SqliteStore(Path(folder) / "tenure.db")
+        file = SqliteStore(Path(folder) / "meritory.db")
         figures["sqlite"] = written(file, stock)
         file.close()
         # With a wait that never ends, nothing is ever told again: it comes last.

@@ -6,8 +6,8 @@ from typing import Any
 
 from anthropic import Anthropic
 
-from tenure import Memory
-from tenure.integrations.anthropic_memory import TenureMemoryTool
+from meritory import Memory
+from meritory.integrations.anthropic_memory import MeritoryMemoryTool
 
 
 def main(memory: Memory, client: Any = None) -> str:
@@ -17,7 +17,7 @@ def main(memory: Memory, client: Any = None) -> str:
         max_tokens=1_000,
         betas=["context-management-2025-06-27"],
         messages=[{"role": "user", "content": "Remember that I deploy on Tuesdays."}],
-        tools=[TenureMemoryTool(memory)],
+        tools=[MeritoryMemoryTool(memory)],
     )
     last = runner.until_done()
     answer = "".join(block.text for block in last.content if block.type == "text")

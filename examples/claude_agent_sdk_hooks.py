@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tenure import Memory
-from tenure.integrations.claude_agent_sdk import TenureHooks
+from meritory import Memory
+from meritory.integrations.claude_agent_sdk import MeritoryHooks
 
 
-async def ask_claude(hooks: TenureHooks, prompt: str) -> str:
+async def ask_claude(hooks: MeritoryHooks, prompt: str) -> str:
     """One question to Claude, through the SDK."""
     from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query
 
@@ -23,7 +23,7 @@ async def ask_claude(hooks: TenureHooks, prompt: str) -> str:
 async def chat(memory: Memory, ask: Any = ask_claude) -> str:
     """Asks with memory; leaving the block ends the session, and what helped is learned."""
     memory.remember("The staging database is called heron")
-    async with TenureHooks(memory) as hooks:
+    async with MeritoryHooks(memory) as hooks:
         answer = await ask(hooks, "What is the staging database called?")
     print(answer)
     return str(answer)

@@ -7,14 +7,14 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnablePassthrough
 
-from tenure import Memory
-from tenure.integrations.langchain import TenureRetriever
+from meritory import Memory
+from meritory.integrations.langchain import MeritoryRetriever
 
 
 def main(memory: Memory) -> str:
     """Answers a question out of memory."""
     memory.remember("The billing service talks to Stripe through the payments queue")
-    retriever = TenureRetriever(memory=memory, limit=3)
+    retriever = MeritoryRetriever(memory=memory, limit=3)
     prompt = ChatPromptTemplate.from_template("Known:\n{known}\n\nQuestion: {question}")
     # A scripted model; put your own chat model here.
     model = FakeListChatModel(responses=["Through the payments queue."])

@@ -5,8 +5,8 @@ from typing import Any, TypedDict
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 
-from tenure import Memory
-from tenure.integrations.langgraph import TenureStore
+from meritory import Memory
+from meritory.integrations.langgraph import MeritoryStore
 
 
 class State(TypedDict, total=False):
@@ -39,7 +39,7 @@ def main(memory: Memory) -> str:
     graph.add_edge(START, "learn")
     graph.add_edge("learn", "reply")
     graph.add_edge("reply", END)
-    compiled = graph.compile(store=TenureStore(memory))
+    compiled = graph.compile(store=MeritoryStore(memory))
     result = compiled.invoke({"user": "ann", "said": "Ann likes to eat ramen"})
     print(result["answer"])
     return str(result["answer"])

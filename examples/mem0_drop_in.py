@@ -1,10 +1,10 @@
-"""mem0's calls on Tenure: only the import is another."""
+"""mem0's calls on Meritory: only the import is another."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tenure.compat.mem0 import Memory
+from meritory.compat.mem0 import Memory
 
 
 def main(memory: Memory) -> list[dict[str, Any]]:

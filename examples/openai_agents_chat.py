@@ -10,8 +10,8 @@ from typing import Any
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
-from tenure import Memory
-from tenure.integrations.openai_agents import TenureSession
+from meritory import Memory
+from meritory.integrations.openai_agents import MeritorySession
 
 
 class ScriptedModel(Model):
@@ -43,7 +43,7 @@ async def chat(memory: Memory, model: Model) -> list[str]:
     """Two turns of one chat."""
     agent = Agent(name="Assistant", instructions="Answer briefly.", model=model)
     answers = []
-    async with TenureSession("example-chat", memory) as session:
+    async with MeritorySession("example-chat", memory) as session:
         config = session.run_config(RunConfig(tracing_disabled=True))
         for question in ("What is the staging database called?", "Are you sure?"):
             result = await Runner.run(agent, question, session=session, run_config=config)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tenure import Memory
-from tenure.integrations.openai_tools import call_tool, openai_tools
+from meritory import Memory
+from meritory.integrations.openai_tools import call_tool, openai_tools
 
 Complete = Callable[[list[dict[str, Any]], list[dict[str, Any]]], dict[str, Any]]
 

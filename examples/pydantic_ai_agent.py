@@ -9,8 +9,8 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from tenure import Memory
-from tenure.integrations.pydantic_ai import TenureMemory
+from meritory import Memory
+from meritory.integrations.pydantic_ai import MeritoryMemory
 
 
 def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -25,7 +25,7 @@ def main(memory: Memory) -> str:
     """One run."""
     memory.remember("The staging database is called heron")
     # FunctionModel is the scripted one; "anthropic:..." or "openai:..." goes here.
-    agent = Agent(FunctionModel(scripted), capabilities=[TenureMemory(memory)])
+    agent = Agent(FunctionModel(scripted), capabilities=[MeritoryMemory(memory)])
     output = asyncio.run(agent.run("What is the staging database called?")).output
     print(output)
     return output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tenure import Memory
+from meritory import Memory
 
 
 def model(prompt: str) -> str:

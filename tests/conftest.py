@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from meritory.memory import Memory
+from meritory.store.sqlite import SqliteStore
+from meritory.world import SeededWorld
 from places import STORE_PROPERTY
-from tenure.memory import Memory
-from tenure.store.sqlite import SqliteStore
-from tenure.world import SeededWorld
 
 if TYPE_CHECKING:
     from postgres_kit import Server
 
 pytest.register_assert_rewrite("contract", "crash")
 settings.register_profile(
-    "tenure", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "meritory", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("tenure")
+settings.load_profile("meritory")
 # A shell without job control has what it starts in the background ignore Ctrl-C, and so would all
 # processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -74,7 +74,7 @@ def address(postgres: Server) -> Iterator[str]:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
     """A new store in a folder of its own."""
-    opened = SqliteStore(tmp_path / "tenure.db")
+    opened = SqliteStore(tmp_path / "meritory.db")
     yield opened
     opened.close()
 
@@ -82,7 +82,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: SeededWorld) -> Iterator[Memory]:
     """The front door on a new store, apart from the settings of whoever runs the tests."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     clock: Callable[[], datetime] = world.now
-    with Memory(tmp_path / "tenure.db", clock=clock, everywhere=True) as opened:
+    with Memory(tmp_path / "meritory.db", clock=clock, everywhere=True) as opened:
         yield opened

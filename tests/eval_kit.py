@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tenure.flow.evaluate.probes import Probe
-from tenure.flow.evaluate.sandbox import Sandbox, copied
-from tenure.memory import Memory
-from tenure.settings import load_settings
-from tenure.store.place import Place
+from meritory.flow.evaluate.probes import Probe
+from meritory.flow.evaluate.sandbox import Sandbox, copied
+from meritory.memory import Memory
+from meritory.settings import load_settings
+from meritory.store.place import Place
 
 NAMED = {
     "staging database": "heron",

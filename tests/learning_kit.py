@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tenure.flow.predictor import PredictorState, known_state
-from tenure.memory import Memory
-from tenure.model.checkpoint import Checkpoint, Flags
-from tenure.model.ranker import baseline_weights
-from tenure.rank.features import FEATURE_VERSION, FEATURES
+from meritory.flow.predictor import PredictorState, known_state
+from meritory.memory import Memory
+from meritory.model.checkpoint import Checkpoint, Flags
+from meritory.model.ranker import baseline_weights
+from meritory.rank.features import FEATURE_VERSION, FEATURES
 
 WORDS = (
     *("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure import hook
+from meritory import hook
 
 PATIENCE_S = 60.0
 _HALVES = ("hook.py", "hook_shapes.py", "hook_remote.py")

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenure.memory import Memory
-from tenure.settings import Settings, home_folder, load_settings
-from tenure.store.base import Store
-from tenure.store.opening import open_store
-from tenure.store.place import Place
+from meritory.memory import Memory
+from meritory.settings import Settings, home_folder, load_settings
+from meritory.store.base import Store
+from meritory.store.opening import open_store
+from meritory.store.place import Place
 
 if TYPE_CHECKING:
     from postgres_kit import Server
 
-USUAL = "tenure.db"
+USUAL = "meritory.db"
 # How the results of tests tell what they ran on.
 STORE_PROPERTY = "store"
 NO_STORE = "no store"

@@ -116,7 +116,7 @@ def pooled(program: str, address: str, size: int) -> Iterator[str]:
     parts = conninfo_to_dict(address)
     # Like PostgreSQL, it refuses to run as root.
     account = "nobody" if os.geteuid() == 0 else None
-    with tempfile.TemporaryDirectory(prefix="tenure-pooler-") as folder:
+    with tempfile.TemporaryDirectory(prefix="meritory-pooler-") as folder:
         settings = Path(folder) / "pgbouncer.ini"
         settings.write_text(
             _SETTINGS.format(

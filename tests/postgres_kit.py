@@ -15,7 +15,7 @@ from bench.postgres import Unavailable, address_of, throw_away_server
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from tenure.store.postgres.engine import migrate
+from meritory.store.postgres.engine import migrate
 
 __all__ = ["Server", "Unavailable", "address_of", "running_server", "throw_away_server"]
 
@@ -23,28 +23,28 @@ __all__ = ["Server", "Unavailable", "address_of", "running_server", "throw_away_
 _EMPTIED = """DO $$ DECLARE name text; BEGIN
     SET LOCAL session_replication_role = replica;
     FOR name IN SELECT tablename FROM pg_tables
-        WHERE schemaname = 'tenure' AND tablename NOT IN ('schema_version', 'meta') LOOP
-        EXECUTE format('DELETE FROM tenure.%I', name);
+        WHERE schemaname = 'meritory' AND tablename NOT IN ('schema_version', 'meta') LOOP
+        EXECUTE format('DELETE FROM meritory.%I', name);
     END LOOP;
     -- Those of large tenants are made for vectors of one length.
     FOR name IN SELECT indexrelid::regclass FROM pg_stat_user_indexes
-        WHERE schemaname = 'tenure' AND indexrelname ~ '^memory_vectors_[0-9]' LOOP
+        WHERE schemaname = 'meritory' AND indexrelname ~ '^memory_vectors_[0-9]' LOOP
         EXECUTE format('DROP INDEX %s', name);
     END LOOP;
     -- Numbers begin again, as in a database that was just made.
     FOR name IN SELECT sequencename FROM pg_sequences
-        WHERE schemaname = 'tenure' AND last_value IS NOT NULL LOOP
-        EXECUTE format('ALTER SEQUENCE tenure.%I RESTART', name);
+        WHERE schemaname = 'meritory' AND last_value IS NOT NULL LOOP
+        EXECUTE format('ALTER SEQUENCE meritory.%I RESTART', name);
     END LOOP;
-    DELETE FROM tenure.meta WHERE key <> 'secret';
-    UPDATE tenure.meta SET value = encode(sha256(gen_random_uuid()::text::bytea), 'hex');
+    DELETE FROM meritory.meta WHERE key <> 'secret';
+    UPDATE meritory.meta SET value = encode(sha256(gen_random_uuid()::text::bytea), 'hex');
 END $$"""
 
 
 def execute_raw(address: str, statement: str) -> list[tuple[Any, ...]]:
     """Runs a statement on the tables of a store as the owner of them all."""
     with psycopg.connect(address) as connection:
-        connection.execute("SET search_path TO tenure")
+        connection.execute("SET search_path TO meritory")
         done = connection.execute(sql.SQL(statement))  # type: ignore[arg-type]
         return done.fetchall() if done.description else []
 
@@ -55,13 +55,13 @@ def tables_with(address: str, needle: str) -> list[str]:
     forms = (needle.lower(), needle.lower().encode().hex())
     with psycopg.connect(address) as connection:
         tables = connection.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = 'tenure' ORDER BY 1"
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'meritory' ORDER BY 1"
         ).fetchall()
         return [
             table
             for (table,) in tables
             if connection.execute(
-                f"SELECT 1 FROM tenure.{table} t WHERE strpos(lower(t::text), %s) > 0"
+                f"SELECT 1 FROM meritory.{table} t WHERE strpos(lower(t::text), %s) > 0"
                 " OR strpos(lower(t::text), %s) > 0 LIMIT 1",
                 forms,
             ).fetchone()
@@ -73,7 +73,7 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._names = (f"tenure_{secrets.token_hex(4)}_{n}" for n in itertools.count())
+        self._names = (f"meritory_{secrets.token_hex(4)}_{n}" for n in itertools.count())
         self._template = next(self._names)
         self._made: list[str] = []
         self._free: list[str] = []
@@ -121,8 +121,8 @@ class Server:
 
 @contextlib.contextmanager
 def running_server() -> Iterator[Server]:
-    """The server of TENURE_TEST_DATABASE_URL or one of our own; skips, with the reason, without."""
-    given = os.environ.get("TENURE_TEST_DATABASE_URL")
+    """The server of MERITORY_TEST_DATABASE_URL, or one of our own; without one, skips."""
+    given = os.environ.get("MERITORY_TEST_DATABASE_URL")
     with contextlib.ExitStack() as held:
         try:
             server = Server(given or held.enter_context(throw_away_server()))

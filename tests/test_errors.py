@@ -7,16 +7,16 @@ import re
 
 import pytest
 
-from tenure import errors
-from tenure.errors import TenureError
+from meritory import errors
+from meritory.errors import MeritoryError
 
 ROW = re.compile(
     r"^(?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+)\s{2,}(?P<what>.*?)(?:\s+(?P<status>\d{3}))?$"
 )
-CLASSES: dict[str, type[TenureError]] = {
+CLASSES: dict[str, type[MeritoryError]] = {
     name: found
     for name, found in vars(errors).items()
-    if isinstance(found, type) and issubclass(found, TenureError)
+    if isinstance(found, type) and issubclass(found, MeritoryError)
 }
 
 
@@ -56,7 +56,7 @@ def test_codes_are_unique_and_stable_looking() -> None:
 
 
 @pytest.mark.parametrize("found", CLASSES.values(), ids=CLASSES)
-def test_every_error_says_what_happened_and_what_to_do(found: type[TenureError]) -> None:
+def test_every_error_says_what_happened_and_what_to_do(found: type[MeritoryError]) -> None:
     assert str(found("it broke")) == "it broke"
     error = found("it broke", hint="mend it")
     assert str(error) == "it broke (mend it)"
@@ -66,7 +66,7 @@ def test_every_error_says_what_happened_and_what_to_do(found: type[TenureError])
 
 
 @pytest.mark.parametrize("found", CLASSES.values(), ids=CLASSES)
-def test_errors_travel_between_processes(found: type[TenureError]) -> None:
+def test_errors_travel_between_processes(found: type[MeritoryError]) -> None:
     error = pickle.loads(pickle.dumps(found("it broke", hint="mend it")))
     assert type(error) is found
     assert str(error) == "it broke (mend it)"

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tenure import AsyncMemory, InputError, Memory, StorageError
-from tenure.async_memory import AsyncSession
-from tenure.errors import Busy
-from tenure.session import Session
-from tenure.store import backup
+from meritory import AsyncMemory, InputError, Memory, StorageError
+from meritory.async_memory import AsyncSession
+from meritory.errors import Busy
+from meritory.session import Session
+from meritory.store import backup
 
 
 def test_without_a_path_the_store_is_in_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "deep" / "home"
-    monkeypatch.setenv("TENURE_HOME", str(home))
+    monkeypatch.setenv("MERITORY_HOME", str(home))
     with Memory() as memory:
         memory.remember("something")
-    assert (home / "tenure.db").stat().st_mode & 0o777 == 0o600
+    assert (home / "meritory.db").stat().st_mode & 0o777 == 0o600
     assert home.stat().st_mode & 0o777 == 0o700
 
 

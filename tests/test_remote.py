@@ -20,18 +20,18 @@ from typing import Any
 
 import pytest
 
-from tenure import AsyncMemory, Memory, client, errors
-from tenure import memory as memory_module
-from tenure.errors import BadReply, Conflict, InputError, NotFound, PortTimeout, TenureError
-from tenure.remote import link as linking
-from tenure.remote import verbs
-from tenure.remote.choice import Address, chosen_daemon, read_url
-from tenure.remote.link import Link
-from tenure.remote.session import RemoteSession
-from tenure.remote.values import plain
-from tenure.remote.verbs import PAGE_LIMIT, RemoteVerbs
-from tenure.session import Session
-from tenure.types import MemoryRecord, Source
+from meritory import AsyncMemory, Memory, client, errors
+from meritory import memory as memory_module
+from meritory.errors import BadReply, Conflict, InputError, MeritoryError, NotFound, PortTimeout
+from meritory.remote import link as linking
+from meritory.remote import verbs
+from meritory.remote.choice import Address, chosen_daemon, read_url
+from meritory.remote.link import Link
+from meritory.remote.session import RemoteSession
+from meritory.remote.values import plain
+from meritory.remote.verbs import PAGE_LIMIT, RemoteVerbs
+from meritory.session import Session
+from meritory.types import MemoryRecord, Source
 
 Open = Callable[..., Memory]
 WAYS = ("embedded", "socket", "tcp")
@@ -42,10 +42,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The data folder of a daemon that runs for all tests of this file."""
     folder = tmp_path_factory.mktemp("remote") / "home"
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("TENURE_")]:
+        for name in [name for name in os.environ if name.startswith("MERITORY_")]:
             patch.delenv(name)
-        patch.setenv("TENURE_DAEMON_RATE_LIMIT_PER_S", "0")
-        patch.setenv("TENURE_PREDICTOR_SCORE_TIMEOUT_MS", "60000")
+        patch.setenv("MERITORY_DAEMON_RATE_LIMIT_PER_S", "0")
+        patch.setenv("MERITORY_PREDICTOR_SCORE_TIMEOUT_MS", "60000")
         client.ensure(folder, wait_ms=30_000, options=("--port", "0"))
     try:
         yield folder
@@ -55,7 +55,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "own"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "own"))
 
 
 @pytest.fixture(params=WAYS)
@@ -67,7 +67,7 @@ def open_memory(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> I
     def start(user: str = "", **fields: Any) -> Memory:
         whose = f"{name}-{user}"
         if request.param == "embedded":
-            made = Memory(tmp_path / "tenure.db", user=whose, **fields)
+            made = Memory(tmp_path / "meritory.db", user=whose, **fields)
         else:
             made = Memory(**place(home, request.param), user=whose, **fields)
         assert isinstance(made, RemoteVerbs) == (request.param != "embedded")
@@ -240,9 +240,9 @@ class TestContract:
         self, open_memory: Open, tmp_path: Path, wrong: Callable[[Memory], Any]
     ) -> None:
         memory = open_memory()
-        with Memory(tmp_path / "reference.db") as reference, pytest.raises(TenureError) as due:
+        with Memory(tmp_path / "reference.db") as reference, pytest.raises(MeritoryError) as due:
             wrong(reference)
-        with pytest.raises(TenureError) as got:
+        with pytest.raises(MeritoryError) as got:
             wrong(memory)
         assert got.value.code == due.value.code
         assert isinstance(got.value, type(due.value))
@@ -442,12 +442,12 @@ def test_what_is_the_daemons_own_is_not_here(home: Path) -> None:
 def test_nothing_given_means_the_daemon_that_runs(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(home))
+    monkeypatch.setenv("MERITORY_HOME", str(home))
     with Memory(user="found") as memory:
         assert isinstance(memory, RemoteVerbs)
         assert isinstance(memory, Memory)
         memory.remember("found by its folder")
-    with Memory(home / "tenure.db", user="found") as own:
+    with Memory(home / "meritory.db", user="found") as own:
         assert not isinstance(own, RemoteVerbs)
         assert len(own.page()) == 1
     with Memory(user="found", apart=True) as own:
@@ -487,7 +487,7 @@ def test_a_daemon_names_the_user_when_nobody_else_does(home: Path) -> None:
         "http://[::1",
         "http://a:99999",
         5,
-        "/tmp/tenure.sock",
+        "/tmp/meritory.sock",
         "http://127.0.0.1:80#x",
         "http://two words",
         "http://a\0b",
@@ -538,7 +538,7 @@ def test_the_folders_token_goes_to_its_daemon_only(tmp_path: Path) -> None:
 def test_a_wrong_token_is_refused(home: Path) -> None:
     found = client.find(home)
     assert found is not None
-    with pytest.raises(TenureError) as refused:
+    with pytest.raises(MeritoryError) as refused:
         Memory(url=found.url, token="0" * 64)
     assert refused.value.code == "unauthorized"
 
@@ -676,7 +676,7 @@ def test_later_means_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     # Whoever has no time left for a pause is told at once.
     monkeypatch.setattr(linking, "_PAUSE_S", 60.0)
     wire = Wire(tmp_path / "t", [[answer(told, "429 Too Many")]])
-    with pytest.raises(TenureError) as refused:
+    with pytest.raises(MeritoryError) as refused:
         asked(wire, is_repeatable=False, timeout_ms=30_000)
     assert refused.value.code == "too_many"
 
@@ -692,7 +692,7 @@ def test_nonsense_is_a_bad_reply(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", [b"", b"<html>", b"[1]"])
 def test_an_error_that_cannot_be_read_is_an_error_still(tmp_path: Path, content: bytes) -> None:
     wire = Wire(tmp_path / "s", [[answer(content, "500 Oops", "connection: close\r\n")]])
-    with pytest.raises(TenureError):
+    with pytest.raises(MeritoryError):
         Memory(url=wire.url)
     wire.close()
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tenure.errors import ReadOnlyStore, SettingsError
-from tenure.flow.services import Policy
-from tenure.memory import Memory
-from tenure.ports.embedder import EmbedderSpec
-from tenure.rank.scores import RELEVANCE_FLOOR, SourceWeights
-from tenure.settings import SETTINGS, Setting, home_folder, load_settings, prepare_home
+from meritory.errors import ReadOnlyStore, SettingsError
+from meritory.flow.services import Policy
+from meritory.memory import Memory
+from meritory.ports.embedder import EmbedderSpec
+from meritory.rank.scores import RELEVANCE_FLOOR, SourceWeights
+from meritory.settings import SETTINGS, Setting, home_folder, load_settings, prepare_home
 
 KEY = "sk-do-not-print-me"
 NUMBERS = [setting for setting in SETTINGS if setting.form in ("number", "whole number")]
@@ -59,7 +59,7 @@ def test_defaults_are_typed_and_say_so(tmp_path: Path) -> None:
     assert settings.embedder.kind == "static"
     assert settings.recall.limit == 10
     assert settings.user == "default"
-    assert settings.store_file == tmp_path / "tenure.db"
+    assert settings.store_file == tmp_path / "meritory.db"
     assert set(settings.origins) == {setting.name for setting in SETTINGS}
     assert set(settings.origins.values()) == {"default"}
 
@@ -120,12 +120,12 @@ def test_flags_beat_environment_beats_file_beats_default(tmp_path: Path) -> None
     write_config(
         tmp_path, "[recall]\nlimit = 20\nvector_weight = 0.2\nrelevance_floor = 0.3\n[gate]\n"
     )
-    environ = {"TENURE_RECALL_LIMIT": "30", "TENURE_RECALL_VECTOR_WEIGHT": "0.4"}
+    environ = {"MERITORY_RECALL_LIMIT": "30", "MERITORY_RECALL_VECTOR_WEIGHT": "0.4"}
     settings = load_settings(tmp_path, environ, {"recall.limit": 40, "user": None})
     recall = settings.recall
     assert (recall.limit, recall.vector_weight, recall.relevance_floor) == (40, 0.4, 0.3)
     assert settings.origins["recall.limit"] == "flag"
-    assert settings.origins["recall.vector_weight"] == "TENURE_RECALL_VECTOR_WEIGHT"
+    assert settings.origins["recall.vector_weight"] == "MERITORY_RECALL_VECTOR_WEIGHT"
     assert settings.origins["recall.relevance_floor"] == "config.toml"
     assert settings.origins["user"] == "default"
 
@@ -166,15 +166,15 @@ def test_every_setting_can_be_set_from_every_source(setting: Setting, tmp_path: 
     [("true", True), ("1", True), ("ON", True), (" yes ", True), ("false", False), ("0", False)],
 )
 def test_switches_in_the_environment(tmp_path: Path, word: str, expected: bool) -> None:
-    assert load_settings(tmp_path, {"TENURE_GATE_ENABLED": word}).gate.enabled is expected
+    assert load_settings(tmp_path, {"MERITORY_GATE_ENABLED": word}).gate.enabled is expected
 
 
 def test_auto_brings_the_automatic_value_back(tmp_path: Path) -> None:
     write_config(tmp_path, "[gate]\nthreshold = 0.9\n[embedder]\ndimension = 'auto'\n")
-    settings = load_settings(tmp_path, {"TENURE_GATE_THRESHOLD": "Auto"})
+    settings = load_settings(tmp_path, {"MERITORY_GATE_THRESHOLD": "Auto"})
     assert settings.gate.threshold is None
     assert settings.embedder.dimension is None
-    assert settings.origins["gate.threshold"] == "TENURE_GATE_THRESHOLD"
+    assert settings.origins["gate.threshold"] == "MERITORY_GATE_THRESHOLD"
 
 
 def test_whole_numbers_are_accepted_where_numbers_are_meant(tmp_path: Path) -> None:
@@ -186,25 +186,25 @@ def test_whole_numbers_are_accepted_where_numbers_are_meant(tmp_path: Path) -> N
 
 def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
     write_config(tmp_path, "[recall]\nlimit = 20\n")
-    settings = load_settings(tmp_path, {"TENURE_RECALL_LIMIT": "", "TENURE_EMBEDDER_KIND": ""})
+    settings = load_settings(tmp_path, {"MERITORY_RECALL_LIMIT": "", "MERITORY_EMBEDDER_KIND": ""})
     assert settings.recall.limit == 20
     assert settings.embedder.kind == "static"
 
 
 def test_foreign_variables_are_left_alone(tmp_path: Path) -> None:
     environ = {
-        "TENURE_HOME": "x",
-        "TENURE_BENCH_SIZE": "9",
-        "TENURE_TEST_DATABASE_URL": "x",
-        "TENURED": "x",
-        "tenure_gate": "x",
+        "MERITORY_HOME": "x",
+        "MERITORY_BENCH_SIZE": "9",
+        "MERITORY_TEST_DATABASE_URL": "x",
+        "MERITORYD": "x",
+        "meritory_gate": "x",
         "PATH": "x",
     }
     assert set(load_settings(tmp_path, environ).origins.values()) == {"default"}
 
 
 def test_a_prefix_keeps_its_spaces_and_lines(tmp_path: Path) -> None:
-    environ = {"TENURE_EMBEDDER_QUERY_PREFIX": "Instruct: find notes\nQuery: "}
+    environ = {"MERITORY_EMBEDDER_QUERY_PREFIX": "Instruct: find notes\nQuery: "}
     settings = load_settings(tmp_path, environ)
     assert settings.embedder.query_prefix == "Instruct: find notes\nQuery: "
 
@@ -216,7 +216,7 @@ def test_a_config_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [("", "tenure.db"), ("other.db", "other.db"), ("deep/x.db", "deep/x.db")],
+    [("", "meritory.db"), ("other.db", "other.db"), ("deep/x.db", "deep/x.db")],
 )
 def test_a_relative_store_path_starts_at_the_data_folder(
     tmp_path: Path, given: str, expected: str
@@ -272,11 +272,11 @@ def test_an_unknown_key_is_an_error_with_a_suggestion(
 @pytest.mark.parametrize(
     ("variable", "suggested"),
     [
-        ("TENURE_GATE_TRESHOLD", "did you mean TENURE_GATE_THRESHOLD?"),
-        ("TENURE_RECAL_LIMIT", "did you mean TENURE_RECALL_LIMIT?"),
-        ("TENURE_HOMES", "did you mean TENURE_HOME?"),
-        ("TENURE_", "lists all settings"),
-        ("TENURE_SOMETHING_ELSE", "lists all settings"),
+        ("MERITORY_GATE_TRESHOLD", "did you mean MERITORY_GATE_THRESHOLD?"),
+        ("MERITORY_RECAL_LIMIT", "did you mean MERITORY_RECALL_LIMIT?"),
+        ("MERITORY_HOMES", "did you mean MERITORY_HOME?"),
+        ("MERITORY_", "lists all settings"),
+        ("MERITORY_SOMETHING_ELSE", "lists all settings"),
     ],
 )
 def test_an_unknown_variable_is_an_error_with_a_suggestion(
@@ -353,7 +353,7 @@ def test_hostile_numbers_in_the_file(setting: Setting, toml: str, tmp_path: Path
 
 def test_a_fraction_is_no_whole_number(tmp_path: Path) -> None:
     assert "not 10.0" in str(refusal(tmp_path, {}, {"recall.limit": 10.0}))
-    assert "not '10.5'" in str(refusal(tmp_path, {"TENURE_RECALL_LIMIT": "10.5"}))
+    assert "not '10.5'" in str(refusal(tmp_path, {"MERITORY_RECALL_LIMIT": "10.5"}))
 
 
 @pytest.mark.parametrize("raw", ["maybe", "2", 1, 0, [], {}, "truee", "true\nfalse"])
@@ -416,12 +416,12 @@ def test_a_user_must_have_a_name(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_addresses(raw: str, tmp_path: Path) -> None:
-    message = str(refusal(tmp_path, {"TENURE_EMBEDDER_URL": raw}))
+    message = str(refusal(tmp_path, {"MERITORY_EMBEDDER_URL": raw}))
     assert "must be an http:// or https:// address" in message
 
 
 def test_a_login_in_an_address_is_refused_and_not_shown(tmp_path: Path) -> None:
-    message = str(refusal(tmp_path, {"TENURE_EMBEDDER_URL": f"https://me:{KEY}@host/v1"}))
+    message = str(refusal(tmp_path, {"MERITORY_EMBEDDER_URL": f"https://me:{KEY}@host/v1"}))
     assert "embedder.api_key" in message
     assert KEY not in message
 
@@ -479,7 +479,7 @@ def test_a_missing_folder_has_no_config_file(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_used_but_never_shown(tmp_path: Path) -> None:
-    settings = load_settings(tmp_path, {"TENURE_EMBEDDER_API_KEY": KEY})
+    settings = load_settings(tmp_path, {"MERITORY_EMBEDDER_API_KEY": KEY})
     assert settings.embedder.api_key == KEY
     assert settings.shown()["embedder.api_key"] == "********"
     assert KEY not in repr(settings) + str(settings) + repr(settings.embedder)
@@ -488,9 +488,9 @@ def test_a_secret_is_used_but_never_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", [KEY + "\n", KEY * 100, KEY + "\0", " " + KEY, KEY + "\udcff"])
 def test_a_refused_secret_is_not_in_the_error(tmp_path: Path, bad: str) -> None:
-    error = refusal(tmp_path, {"TENURE_EMBEDDER_API_KEY": bad})
+    error = refusal(tmp_path, {"MERITORY_EMBEDDER_API_KEY": bad})
     assert KEY not in str(error)
-    assert "TENURE_EMBEDDER_API_KEY" in str(error)
+    assert "MERITORY_EMBEDDER_API_KEY" in str(error)
 
 
 def test_a_secret_of_the_wrong_type_is_not_in_the_error(tmp_path: Path) -> None:
@@ -507,26 +507,26 @@ def test_shown_values_read_like_the_config_file(tmp_path: Path) -> None:
 # --- where the data folder is ----------------------------------------------------------------
 
 
-def test_the_data_folder_is_tenure_home_or_in_the_users_home(tmp_path: Path) -> None:
+def test_the_data_folder_is_meritory_home_or_in_the_users_home(tmp_path: Path) -> None:
     home = str(tmp_path)
-    assert home_folder({"HOME": home}) == tmp_path / ".tenure"
-    assert home_folder({"HOME": home, "TENURE_HOME": ""}) == tmp_path / ".tenure"
-    assert home_folder({"HOME": home, "TENURE_HOME": f"{home}/data"}) == tmp_path / "data"
-    assert home_folder({"HOME": home, "TENURE_HOME": "~/data"}) == tmp_path / "data"
-    assert home_folder({"HOME": home, "TENURE_HOME": "~"}) == tmp_path
+    assert home_folder({"HOME": home}) == tmp_path / ".meritory"
+    assert home_folder({"HOME": home, "MERITORY_HOME": ""}) == tmp_path / ".meritory"
+    assert home_folder({"HOME": home, "MERITORY_HOME": f"{home}/data"}) == tmp_path / "data"
+    assert home_folder({"HOME": home, "MERITORY_HOME": "~/data"}) == tmp_path / "data"
+    assert home_folder({"HOME": home, "MERITORY_HOME": "~"}) == tmp_path
 
 
 def test_a_relative_data_folder_starts_where_the_program_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert home_folder({"TENURE_HOME": "data"}) == tmp_path / "data"
+    assert home_folder({"MERITORY_HOME": "data"}) == tmp_path / "data"
 
 
 @pytest.mark.parametrize("given", ["a\0b", "~nobody-of-that-name/x"])
 def test_an_impossible_data_folder_is_refused(given: str) -> None:
-    with pytest.raises(SettingsError, match="TENURE_HOME"):
-        home_folder({"TENURE_HOME": given, "HOME": "/"})
+    with pytest.raises(SettingsError, match="MERITORY_HOME"):
+        home_folder({"MERITORY_HOME": given, "HOME": "/"})
 
 
 # --- making the data folder ready ------------------------------------------------------------
@@ -566,7 +566,7 @@ def test_a_new_data_folder_is_usable_under_a_strict_umask(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o777, 0o701, 0o710])
-@pytest.mark.parametrize("inside", [None, "config.toml", "tenure.db"])
+@pytest.mark.parametrize("inside", [None, "config.toml", "meritory.db"])
 def test_an_open_data_folder_is_closed_and_said_so(
     tmp_path: Path, mode: int, inside: str | None
 ) -> None:
@@ -586,16 +586,16 @@ def test_an_open_data_folder_is_closed_and_said_so(
 
 
 @pytest.mark.parametrize(
-    ("mode", "inside"), [(0o755, "photos"), (0o1777, "tenure.db"), (0o1777, "")]
+    ("mode", "inside"), [(0o755, "photos"), (0o1777, "meritory.db"), (0o1777, "")]
 )
 def test_a_folder_of_others_is_never_closed(tmp_path: Path, mode: int, inside: str) -> None:
-    """TENURE_HOME=/tmp or TENURE_HOME=$HOME must not lock other programs out."""
+    """MERITORY_HOME=/tmp or MERITORY_HOME=$HOME must not lock other programs out."""
     home = tmp_path / "shared"
     home.mkdir()
     if inside:
         (home / inside).touch()
     home.chmod(mode)
-    with pytest.raises(SettingsError, match="TENURE_HOME"):
+    with pytest.raises(SettingsError, match="MERITORY_HOME"):
         prepare_home(home)
     assert mode_of(home) == mode
 
@@ -635,14 +635,14 @@ def test_a_path_the_system_refuses_is_a_clear_error(tmp_path: Path) -> None:
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from tenure.errors import TenureError
-from tenure.settings import prepare_home
+from meritory.errors import MeritoryError
+from meritory.settings import prepare_home
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 try:
     prepare_home(Path(sys.argv[1]))
-except TenureError as error:
+except MeritoryError as error:
     print(type(error).__name__, error)
 else:
     print("prepared")

@@ -16,24 +16,24 @@ import numpy as np
 import pytest
 
 from learning_kit import Clock, change, lived, noted, shelved, state
-from tenure.flow.steering import run_training, train_now
-from tenure.flow.timeline import timeline
-from tenure.memory import Memory
-from tenure.model.attention import Attention
-from tenure.model.base import Lesson, Query
-from tenure.model.fit import Plan, fit
-from tenure.model.ranker import Ranker
-from tenure.ports.score_call import score_line
-from tenure.ports.scorer import BASE_VERSION, ScoreRequest
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.settings import load_settings
-from tenure.store.engine import connect
-from tenure.web.engine import Engine
-from tenure.web.grants import OWNER
-from tenure.web.routes.observing import pipeline
-from tenure.web.session_wire import UserQuery
-from tenure.web.table import Call, Scoped
-from tenure.world import SeededWorld
+from meritory.flow.steering import run_training, train_now
+from meritory.flow.timeline import timeline
+from meritory.memory import Memory
+from meritory.model.attention import Attention
+from meritory.model.base import Lesson, Query
+from meritory.model.fit import Plan, fit
+from meritory.model.ranker import Ranker
+from meritory.ports.score_call import score_line
+from meritory.ports.scorer import BASE_VERSION, ScoreRequest
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.settings import load_settings
+from meritory.store.engine import connect
+from meritory.web.engine import Engine
+from meritory.web.grants import OWNER
+from meritory.web.routes.observing import pipeline
+from meritory.web.session_wire import UserQuery
+from meritory.web.table import Call, Scoped
+from meritory.world import SeededWorld
 
 USER = "default"
 Open = Callable[..., Memory]
@@ -48,14 +48,14 @@ def clock() -> Clock:
 @pytest.fixture
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[Open]:
     """Opens one store; settings are given by their dotted names."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     kept: list[Memory] = []
 
     def make(**settings: object) -> Memory:
         for name, value in settings.items():
-            monkeypatch.setenv(f"TENURE_{name.upper()}", str(value))
+            monkeypatch.setenv(f"MERITORY_{name.upper()}", str(value))
         world = SeededWorld(len(kept), clock)
-        kept.append(Memory(tmp_path / "tenure.db", clock=world, background=False))
+        kept.append(Memory(tmp_path / "meritory.db", clock=world, background=False))
         return kept[-1]
 
     yield make
@@ -236,7 +236,7 @@ def test_a_model_of_corrupted_sessions_does_not_serve_and_is_written_down(
     store = memory.services.store
     assert store.canary_count(USER) >= 3
     # Somebody turned what was learned from upside down, and left the canaries as they were.
-    with closing(connect(tmp_path / "tenure.db", write=True)) as connection, connection:
+    with closing(connect(tmp_path / "meritory.db", write=True)) as connection, connection:
         connection.execute(
             """UPDATE session_memories SET label = CASE WHEN baseline_rank > 12 THEN 1 ELSE 0 END
                 WHERE session NOT IN (SELECT session FROM predictor_canary)"""
@@ -312,7 +312,7 @@ def test_scoring_and_training_are_among_the_latencies(opened: Open, clock: Clock
 
 def test_the_worker_that_scores_is_in_the_pipelines_status(tmp_path: Path) -> None:
     # Its process is waited for, however busy the machine is.
-    patient = {"TENURE_PREDICTOR_SCORE_TIMEOUT_MS": "60000"}
+    patient = {"MERITORY_PREDICTOR_SCORE_TIMEOUT_MS": "60000"}
     with closing(Engine(load_settings(tmp_path / "home", patient), "http://127.0.0.1:1")) as engine:
         memory = engine.view(OWNER, Scoped())
         noted(memory)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.errors import InputError
-from tenure.world import ID_LENGTH, SeededWorld, World
+from meritory.errors import InputError
+from meritory.world import ID_LENGTH, SeededWorld, World
 
 MOMENT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-VARIABLE = "TENURE_TEST_CHROMIUM"
+VARIABLE = "MERITORY_TEST_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 INSTALL_TIMEOUT_S = 300
 

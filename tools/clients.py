@@ -4,7 +4,7 @@
     python tools/clients.py --only claude-code  some of them
     python tools/clients.py --check             only look, install nothing
 
-They go into $TENURE_TEST_CLIENTS, else the user's cache folder, one folder per client and version.
+They go into $MERITORY_TEST_CLIENTS, else the user's cache folder, a folder per client and version.
 Running it twice, or twice at the same time, is harmless. It ends with 1 when a client is missing.
 """
 
@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER_VARIABLE = "TENURE_TEST_CLIENTS"
-FOLDER_NAME = "tenure-clients"
+FOLDER_VARIABLE = "MERITORY_TEST_CLIENTS"
+FOLDER_NAME = "meritory-clients"
 INSTALL_TIMEOUT_S = 300
 COMPLAINT_LIMIT_CHARS = 300
 _STAMP = "installed.json"

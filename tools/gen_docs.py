@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from tenure.cli.app import APP, SECTIONS
-from tenure.settings import SETTINGS, Setting, show
-from tenure.web.app import TABLE
-from tenure.web.openapi import document
+from meritory.cli.app import APP, SECTIONS
+from meritory.settings import SETTINGS, Setting, show
+from meritory.web.app import TABLE
+from meritory.web.openapi import document
 
 ROOT = Path(__file__).resolve().parents[1]
 MADE_BY = "<!-- Made by tools/gen_docs.py: change the code, then run it again. -->"
@@ -28,12 +28,12 @@ def settings_page() -> str:
         "",
         "A value comes from the strongest source that names it: a flag, else the environment,",
         "else `config.toml` in the data folder, else the default. The data folder is",
-        "`$TENURE_HOME`, or `~/.tenure`; it is created private (mode 700). `tenure config show`",
+        "`$MERITORY_HOME`, or `~/.meritory`; it is private (mode 700). `meritory config show`",
         "prints every value with where it came from. An unknown name is an error, an empty",
-        "variable counts as not set, and `TENURE_BENCH_*` and `TENURE_TEST_*` are left alone.",
+        "variable counts as not set, and `MERITORY_BENCH_*` and `MERITORY_TEST_*` are left alone.",
         "",
         "```toml",
-        "# $TENURE_HOME/config.toml, with every default",
+        "# $MERITORY_HOME/config.toml, with every default",
         *_example(),
         "```",
         "",
@@ -72,7 +72,7 @@ def _example() -> list[str]:
 
 CLI_INTRO = """# Command line
 
-`tenure COMMAND --help` says the same, and `tenure completion bash|zsh|fish` prints what a shell
+`meritory COMMAND --help` says the same, and `meritory completion bash|zsh|fish` prints what a shell
 needs to complete commands, options and their choices.
 
 **Scope.** Memories belong to a user. Without `--project` only memories of no project are seen;
@@ -97,7 +97,7 @@ command failed, the object is `{"error": {"code": ..., "message": ..., "hint": .
 | 141 | whoever read the output left |
 
 A memory's text is shown with control characters, colours and direction marks written out, so that
-it cannot steer a terminal. `NO_COLOR=1` or `--no-color` switches colours off. `TENURE_DEBUG=1`
+it cannot steer a terminal. `NO_COLOR=1` or `--no-color` switches colours off. `MERITORY_DEBUG=1`
 adds a traceback to an error.
 
 ## Options of every command
@@ -106,7 +106,7 @@ adds a traceback to an error.
 
 def cli_page() -> str:
     """The reference of all commands."""
-    root = click.Context(APP, info_name="tenure", **APP.context_settings)
+    root = click.Context(APP, info_name="meritory", **APP.context_settings)
     lines = [MADE_BY, CLI_INTRO, *_options(APP.params, everywhere=True)]
     for title, section in SECTIONS:
         lines += ["", f"## {title}"]

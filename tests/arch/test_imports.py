@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "src" / "tenure"
+PACKAGE = ROOT / "src" / "meritory"
 
 Check = Callable[[str, str], list[str]]
 
@@ -129,7 +129,7 @@ def part_of(name: str) -> str:
 
 def imported(source: str, name: str) -> Iterator[tuple[int, str]]:
     """Line and absolute name of everything a module imports, at any depth, relative or not."""
-    package = ["tenure", *name.split("/")[:-1]]
+    package = ["meritory", *name.split("/")[:-1]]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -146,7 +146,7 @@ def imported(source: str, name: str) -> Iterator[tuple[int, str]]:
 def target_part(dotted: str) -> str | None:
     """The part of the package that an imported name lies in, None for foreign names."""
     words = dotted.split(".")
-    if words[0] != "tenure":
+    if words[0] != "meritory":
         return None
     if len(words) > 1 and (words[1] in ALLOWED or words[1] in own_parts()):
         return words[1]
@@ -175,7 +175,7 @@ def impurities(source: str, name: str) -> list[str]:
     found = [
         f"{name}:{line} imports {dotted}"
         for line, dotted in imported(source, name)
-        if dotted.split(".")[0] not in PURE_IMPORTS | {"tenure"}
+        if dotted.split(".")[0] not in PURE_IMPORTS | {"meritory"}
     ]
     attributes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
     # The type of a generator that the caller hands in; nothing is drawn from thin air.
@@ -303,7 +303,9 @@ def test_the_front_doors_load_nothing_heavy(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["tenure", "tenure.cli", "tenure.settings", "tenure.types"])
+@pytest.mark.parametrize(
+    "name", ["meritory", "meritory.cli", "meritory.settings", "meritory.types"]
+)
 def test_importing_a_front_door_loads_neither_numpy_nor_sqlite_nor_rich(name: str) -> None:
     code = f"import json, sys, {name}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
@@ -320,23 +322,23 @@ def test_importing_a_front_door_loads_neither_numpy_nor_sqlite_nor_rich(name: st
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("rank/x.py", "from tenure.store import base"),
-        ("rank/x.py", "import tenure.settings"),
-        ("rank/x.py", "from tenure import world"),
+        ("rank/x.py", "from meritory.store import base"),
+        ("rank/x.py", "import meritory.settings"),
+        ("rank/x.py", "from meritory import world"),
         ("rank/x.py", "from .. import world"),
         ("rank/x.py", "from ..flow.write import remember"),
         ("text/deep/x.py", "from ...store import base"),
-        ("rank/x.py", "def f():\n    from tenure.memory import Memory"),
-        ("rank/x.py", "def f():\n    import_module('tenure.memory')"),
-        ("rank/x.py", "import importlib\nimportlib.import_module('tenure.cli.app')"),
-        ("store/x.py", "if TYPE_CHECKING:\n    from tenure.flow.recall import Recall"),
-        ("store/x.py", "from tenure.ports.embedder import Embedder"),
-        ("flow/x.py", "from tenure.settings import Settings"),
-        ("flow/x.py", "from tenure.memory import Memory"),
-        ("flow/x.py", "from tenure import Memory"),
-        ("memory.py", "from tenure.cli import main"),
-        ("types.py", "from tenure.errors import InputError"),
-        ("unheard_of/x.py", "from tenure.types import Scope"),
+        ("rank/x.py", "def f():\n    from meritory.memory import Memory"),
+        ("rank/x.py", "def f():\n    import_module('meritory.memory')"),
+        ("rank/x.py", "import importlib\nimportlib.import_module('meritory.cli.app')"),
+        ("store/x.py", "if TYPE_CHECKING:\n    from meritory.flow.recall import Recall"),
+        ("store/x.py", "from meritory.ports.embedder import Embedder"),
+        ("flow/x.py", "from meritory.settings import Settings"),
+        ("flow/x.py", "from meritory.memory import Memory"),
+        ("flow/x.py", "from meritory import Memory"),
+        ("memory.py", "from meritory.cli import main"),
+        ("types.py", "from meritory.errors import InputError"),
+        ("unheard_of/x.py", "from meritory.types import Scope"),
     ],
 )
 def test_a_wrong_edge_is_caught(name: str, source: str) -> None:
@@ -346,12 +348,12 @@ def test_a_wrong_edge_is_caught(name: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("rank/x.py", "from tenure.rank.scores import recency"),
+        ("rank/x.py", "from meritory.rank.scores import recency"),
         ("rank/x.py", "from .scores import recency"),
         ("rank/x.py", "from ..types import Scope\nimport numpy"),
-        ("flow/x.py", "from tenure.store.base import Store"),
-        ("cli/x.py", "from tenure import __version__"),
-        ("memory.py", "from tenure.settings import load_settings"),
+        ("flow/x.py", "from meritory.store.base import Store"),
+        ("cli/x.py", "from meritory import __version__"),
+        ("memory.py", "from meritory.settings import load_settings"),
     ],
 )
 def test_a_right_edge_is_let_through(name: str, source: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "src" / "tenure"
+PACKAGE = ROOT / "src" / "meritory"
 
 MODULE_LIMIT_LINES = 400
 FUNCTION_LIMIT_LINES = 60

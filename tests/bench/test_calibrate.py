@@ -15,8 +15,8 @@ from bench.calibrate_streams import table, with_half_life
 from bench.streams_kept import Kept
 
 from eval_kit import NAMED
-from tenure.rank import scores
-from tenure.rank.features import FEATURES
+from meritory.rank import scores
+from meritory.rank.features import FEATURES
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 SWEEP = Sweep("weight", 0.5, (0.0, 0.5, 1.0))

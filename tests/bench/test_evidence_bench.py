@@ -15,7 +15,7 @@ TINY = evidence.Case("tiny file", 200_000, 0.8, 60.0, -1.0, is_file=True)
 def test_an_honest_run_has_every_figure_and_one_over_its_bar_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     rows = evidence.measured(TINY, tmp_path / "case")
     assert [value > 0.0 for name, value, *_ in rows if "CPU" in name] == [True]
     assert sessions.finish(rows, tmp_path / "found.json", {}) == 1
@@ -40,7 +40,7 @@ def test_a_transcript_has_its_size_and_its_share_of_results() -> None:
 def test_a_transcript_that_is_not_read_is_no_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(evidence, "lines", lambda _: ["{broken\n"])
     with pytest.raises(RuntimeError, match="not read"):
         evidence.measured(TINY, tmp_path / "case")

@@ -20,9 +20,9 @@ from bench.extraction import (
     share,
 )
 
-from tenure.text.extracting.found import Found
-from tenure.text.extracting.rules import extract
-from tenure.types import Turn
+from meritory.text.extracting.found import Found
+from meritory.text.extracting.rules import extract
+from meritory.types import Turn
 
 SAID = (
     ("Always use pnpm and never npm.", "rule", "constraint"),

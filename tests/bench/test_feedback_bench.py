@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from bench import feedback
-from tenure.memory import Memory
-from tenure.store.feedback import FeedbackQuery
+from meritory.memory import Memory
+from meritory.store.feedback import FeedbackQuery
 
 
 def test_the_filled_store_holds_the_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path))
     monkeypatch.setattr(feedback, "FEW", 3)
     monkeypatch.setattr(feedback, "MANY", 30)
     texts = [f"The {word} service keeps its logs for a week" for word in "abcdefghijklmnopqrst"]

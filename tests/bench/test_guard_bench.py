@@ -6,8 +6,8 @@ import pytest
 from bench.guard_cases import PLANTED, Made, commands
 
 from bench import guard
-from tenure.text import triggers
-from tenure.text.ordinary import ordinary_actions
+from meritory.text import triggers
+from meritory.text.ordinary import ordinary_actions
 
 FOLDERS = ("src", "src/api", "src/web/pages", "tests", "docs", "lib/core", "scripts")
 FILES = ("main.py", "index.ts", "app.go", "README.md", "test_login.py", "config.toml", "Button.tsx")

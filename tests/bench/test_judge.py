@@ -20,7 +20,7 @@ from bench.judge_stuffed import HONEST, HONEST_KINDS, HONEST_LINE, gains, recipe
 from bench.streams_types import Message
 
 from bench import judge, judge_stuffed, report
-from tenure.types import Exhibit
+from meritory.types import Exhibit
 
 TEXTS = (
     "Pluto the cat hates the vacuum cleaner in the hall.",
@@ -172,7 +172,7 @@ def test_another_commit_is_refused(tmp_path: Path) -> None:
 
 def test_version_01_answers_through_a_pipe(tmp_path: Path) -> None:
     """A stand-in for the old sources: its judge gives every memory the length of its text."""
-    package = tmp_path / "src" / "tenure"
+    package = tmp_path / "src" / "meritory"
     for name, body in STAND_IN.items():
         path = package / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ STAND_IN = {
     ),
     "text/conduct": "def passages(told): return [turn.text for turn in told]\n",
     "text/transcript": (
-        "from tenure.types import Turn\n"
+        "from meritory.types import Turn\n"
         "def read_turns(given): return [Turn(one['role'], one['text']) for one in given]\n"
         "def as_text(told): return ''.join(turn.text for turn in told)\n"
     ),

@@ -23,8 +23,8 @@ from bench.judge_verdicts import judge_case
 from bench.streams_types import Message, Stream, StreamMemory, StreamSession, Version
 
 from bench import judge_cases, realmem, streams_data, streams_replay
-from tenure import Memory
-from tenure.types import Candidate, Exhibit
+from meritory import Memory
+from meritory.types import Candidate, Exhibit
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

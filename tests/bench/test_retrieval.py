@@ -95,7 +95,7 @@ def test_links_stay_inside_a_session() -> None:
 def test_the_product_answers_the_toy_questions(
     judged: str, rank: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path))
     toy = corpus(judged)
     found = rank(toy, Letters(), 10)  # type: ignore[operator]
     assert [ranking[0] for ranking in found] == [min(query.relevant) for query in toy.queries]
@@ -104,7 +104,7 @@ def test_the_product_answers_the_toy_questions(
 def test_every_method_gives_figures_for_every_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path))
     for judged in ("doc", "session"):
         found = retrieval.measure("toy", [corpus(judged)], Letters())
         assert all(table.shape == (2, len(METRICS)) for table in found.methods.values())
@@ -163,6 +163,6 @@ def test_the_report_names_the_machine_but_no_host_and_no_path(tmp_path: Path) ->
 def test_missing_data_is_skipped_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TENURE_BENCH_DATA", str(tmp_path))
+    monkeypatch.setenv("MERITORY_BENCH_DATA", str(tmp_path))
     assert retrieval.main(["--only", "locomo,beam"]) == 0
     assert capsys.readouterr().out.count("SKIP") == 2

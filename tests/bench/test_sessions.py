@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def daemon(home: Path) -> Iterator[Daemon]:
-    with running(home, {"TENURE_DAEMON_IN_FLIGHT_LIMIT": "1"}) as made:
+    with running(home, {"MERITORY_DAEMON_IN_FLIGHT_LIMIT": "1"}) as made:
         yield made
 
 
@@ -67,7 +67,7 @@ def test_an_error_answer_is_counted(daemon: Daemon) -> None:
 
 def test_a_daemon_that_does_not_come_up_is_no_figure(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="did not come up"):
-        Daemon(tmp_path, {"TENURE_DAEMON_PORT": "no port"})
+        Daemon(tmp_path, {"MERITORY_DAEMON_PORT": "no port"})
 
 
 def test_a_large_store_is_poured_and_serves(

@@ -29,8 +29,8 @@ from bench.streams_rows import (
 )
 from bench.streams_types import Stream, StreamMemory, StreamSession, Version, guarded
 
-from tenure import Memory
-from tenure.rank.features import FEATURES
+from meritory import Memory
+from meritory.rank.features import FEATURES
 
 DAWN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)

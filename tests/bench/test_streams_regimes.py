@@ -23,7 +23,7 @@ from bench.streams_regimes import (
 from bench.streams_replay import Run, replay
 from bench.streams_types import Message, Stream, StreamMemory, StreamSession, Version, guarded
 
-from tenure import Memory
+from meritory import Memory
 
 DAWN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 DAY = timedelta(days=1)

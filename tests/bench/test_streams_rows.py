@@ -24,10 +24,10 @@ from bench.streams_rows import (
     title_scores,
 )
 
-from tenure import Memory
-from tenure.flow.predictor import PredictorState
-from tenure.ports.scorer import ScoreRequest
-from tenure.rank.features import FEATURES
+from meritory import Memory
+from meritory.flow.predictor import PredictorState
+from meritory.ports.scorer import ScoreRequest
+from meritory.rank.features import FEATURES
 
 NOW = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -9,7 +9,7 @@ from bench.teams import MEMORIES, TENANTS, rows_of
 from bench.teams_fill import tenants
 from bench.teams_ratio import Ratio
 
-from tenure.store.postgres.vectors import EXACT_ROWS
+from meritory.store.postgres.vectors import EXACT_ROWS
 
 
 def test_tenants_are_of_very_different_sizes() -> None:

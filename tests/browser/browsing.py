@@ -26,7 +26,7 @@ SHOW = """path => {
 
 
 def link(daemon: Served) -> str:
-    """A one-time link, as `tenure dashboard` gets it."""
+    """A one-time link, as `meritory dashboard` gets it."""
     made = daemon.ask("POST", "/api/dashboard/links", {})
     assert made.status in (200, 201), made.content
     return str(json.loads(made.content)["url"])

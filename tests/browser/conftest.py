@@ -19,8 +19,8 @@ import pytest
 HERE = Path(__file__).resolve().parent
 from browsing import ODD_KEYS, Processes, Served  # noqa: E402
 
-from tenure.memory import Memory  # noqa: E402
-from tenure.settings import load_settings  # noqa: E402
+from meritory.memory import Memory  # noqa: E402
+from meritory.settings import load_settings  # noqa: E402
 
 sync_api = pytest.importorskip("playwright.sync_api")
 FLAGS = (
@@ -61,8 +61,8 @@ def chromium() -> Iterator[Any]:
 def _demo(home: Path, *flags: str) -> None:
     home.mkdir(mode=0o700)
     subprocess.run(
-        [sys.executable, "-m", "tenure", "demo", "--keep", str(home / "tenure.db"), *flags],
-        env={**os.environ, "TENURE_HOME": str(home), "OPENBLAS_NUM_THREADS": "1"},
+        [sys.executable, "-m", "meritory", "demo", "--keep", str(home / "meritory.db"), *flags],
+        env={**os.environ, "MERITORY_HOME": str(home), "OPENBLAS_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
         timeout=300,
@@ -72,7 +72,7 @@ def _demo(home: Path, *flags: str) -> None:
 def _daemon(home: Path) -> Iterator[Served]:
     started = Processes()
     try:
-        yield started.start(home, TENURE_DAEMON_RATE_LIMIT_PER_S="0")
+        yield started.start(home, MERITORY_DAEMON_RATE_LIMIT_PER_S="0")
     finally:
         started.end(signal.SIGKILL)
 
@@ -95,7 +95,7 @@ def active(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def _round_off(home: Path) -> None:
-    with Memory(home / "tenure.db", settings=load_settings(home, {}), background=False) as memory:
+    with Memory(home / "meritory.db", settings=load_settings(home, {}), background=False) as memory:
         memory.remember("The printer for invoices is called heron")
         memory.remember("The printer for invoices is named heron")
         for _ in range(2):
@@ -113,5 +113,5 @@ def _round_off(home: Path) -> None:
             with memory.session(key, context=f"a session called {key}") as session:
                 session.end(used={})
     # As if its judge had never answered.
-    with closing(sqlite3.connect(home / "tenure.db")) as store, store:
+    with closing(sqlite3.connect(home / "meritory.db")) as store, store:
         store.execute("UPDATE jobs SET state = 'parked', attempt_count = 5 WHERE key = ?", ["100%"])

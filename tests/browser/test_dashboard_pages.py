@@ -37,7 +37,7 @@ def tab(chromium: Any, active: Served) -> Iterator[Tab]:
 
 def picture(tab: Tab, name: str) -> None:
     """Kept for the docs when they are asked for; elsewhere only taken."""
-    wanted = os.environ.get("TENURE_TEST_SCREENSHOTS")
+    wanted = os.environ.get("MERITORY_TEST_SCREENSHOTS")
     path = IMAGES / f"{name}.png" if wanted else None
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from browsing import Served, link, open_tab
 from payloads import PAYLOADS
 from test_dashboard_pages import PAGES
 
-STATIC = Path(__file__).resolve().parents[2] / "src" / "tenure" / "dashboard"
+STATIC = Path(__file__).resolve().parents[2] / "src" / "meritory" / "dashboard"
 PAGE_WEIGHT_LIMIT_BYTES = 500_000
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tenure.cli.app import APP
+from meritory.cli.app import APP
 
 Run = Callable[..., "Done"]
 
@@ -37,9 +37,9 @@ class Done:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder that is not there yet, and no settings of whoever runs the tests."""
     for name in list(os.environ):
-        if name.startswith("TENURE_") or name in ("NO_COLOR", "FORCE_COLOR"):
+        if name.startswith("MERITORY_") or name in ("NO_COLOR", "FORCE_COLOR"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
@@ -70,13 +70,13 @@ def stored(run: Run) -> Callable[..., str]:
 
 @pytest.fixture
 def process(home: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """Runs `python -m tenure` as a process of its own."""
+    """Runs `python -m meritory` as a process of its own."""
 
     def call(
         *arguments: str | bytes, stdin: bytes = b"", **environ: str
     ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            [sys.executable, "-m", "tenure", *arguments],
+            [sys.executable, "-m", "meritory", *arguments],
             input=stdin,
             capture_output=True,
             env={**os.environ, **environ},

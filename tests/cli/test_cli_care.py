@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cli_types import Run, Stored
 
-from tenure.cli.app import APP
-from tenure.store.sqlite import SqliteStore
+from meritory.cli.app import APP
+from meritory.store.sqlite import SqliteStore
 
 NEW_EMBEDDER = '[embedder]\ndocument_prefix = "passage: "\nkind = "openai"\nmodel = "m"\n'
 
@@ -86,7 +86,7 @@ def test_lines_that_are_kept_come_in_once(run: Run, tmp_path: Path) -> None:
 def test_an_export_tells_of_damaged_memories(run: Run, stored: Stored, tmp_path: Path) -> None:
     stored("Tea, not coffee")
     stored("The port is 5432")
-    with sqlite3.connect(tmp_path / "home" / "tenure.db") as raw:
+    with sqlite3.connect(tmp_path / "home" / "meritory.db") as raw:
         raw.execute("UPDATE memories SET kind = 'rumour' WHERE content LIKE 'Tea%'")
     raw.close()
     done = run("export", str(tmp_path / "out.jsonl"), "--json")
@@ -104,7 +104,7 @@ def test_an_import_goes_on_where_it_stopped(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text("".join(json.dumps(f"claim number {n}") + "\n" for n in range(8)), "utf-8")
     run("import", str(file), "--keep")
-    with sqlite3.connect(tmp_path / "home" / "tenure.db") as raw:
+    with sqlite3.connect(tmp_path / "home" / "meritory.db") as raw:
         raw.execute("UPDATE imports SET line_count = 5")
     raw.close()
     done = run("import", str(file), "--keep")
@@ -138,7 +138,7 @@ def test_backup_and_restore_bring_the_past_back(run: Run, stored: Stored, home: 
     assert done.code == 0
     assert "the former files are in " in done.out
     aside = Path(done.out.split("the former files are in ")[1].strip())
-    assert (aside / "tenure.db").is_file()
+    assert (aside / "meritory.db").is_file()
     listed = run("list", "--json").object["results"]
     assert [record["content"] for record in listed] == ["before the backup"]
 
@@ -160,7 +160,7 @@ def test_backup_refuses_to_overwrite_and_restore_refuses_nonsense(
 def test_restore_refuses_while_the_store_is_in_use(run: Run, stored: Stored, home: Path) -> None:
     stored("kept")
     file = run("backup", "--json").object["file"]
-    holder = SqliteStore(home / "tenure.db")
+    holder = SqliteStore(home / "meritory.db")
     try:
         done = run("restore", file, "--yes", "--json")
     finally:
@@ -178,17 +178,17 @@ def test_reembed_says_that_all_is_there(run: Run, stored: Stored) -> None:
 def test_reembed_with_the_embedder_off_has_nothing_to_do(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_EMBEDDER_KIND", "none")
+    monkeypatch.setenv("MERITORY_EMBEDDER_KIND", "none")
     assert "the embedder is off" in run("reembed").out
 
 
 def test_vectors_are_made_up_for_when_the_embedder_is_switched_on(
     run: Run, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_EMBEDDER_KIND", "none")
+    monkeypatch.setenv("MERITORY_EMBEDDER_KIND", "none")
     stored("The staging database is called heron")
-    monkeypatch.delenv("TENURE_EMBEDDER_KIND")
-    assert "`tenure reembed` makes them" in run("list").err
+    monkeypatch.delenv("MERITORY_EMBEDDER_KIND")
+    assert "`meritory reembed` makes them" in run("list").err
     assert run("reembed").code == 0
     assert run("list").err == ""
 
@@ -203,7 +203,7 @@ def test_a_changed_embedder_is_said_on_one_line_and_all_keeps_working(
         done = run(*command)
         assert done.code == 0
         assert done.err.splitlines() == [
-            "the embedder was changed and vectors are missing; `tenure reembed` makes them"
+            "the embedder was changed and vectors are missing; `meritory reembed` makes them"
         ]
     found = run("recall", "staging database")
     assert (found.code, memory_id in found.out) == (0, True)
@@ -234,35 +234,35 @@ def test_doctor_finds_a_used_store_well(run: Run, stored: Stored) -> None:
 
 def test_doctor_names_a_damaged_row(run: Run, stored: Stored, home: Path) -> None:
     memory_id = stored("The port is 5432")
-    with sqlite3.connect(home / "tenure.db") as raw:
+    with sqlite3.connect(home / "meritory.db") as raw:
         raw.execute("UPDATE memories SET importance = 0.123")
     raw.close()
     assert run("doctor").code == 0
     done = run("doctor", "--deep")
     assert done.code == 1
     assert memory_id in done.out
-    assert "tenure restore" in done.out
+    assert "meritory restore" in done.out
     assert run("show", memory_id, "--json").object["error"]["code"] == "corrupt"
 
 
 def test_doctor_warns_of_a_token_that_is_sent_for_all_to_read(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_TOKEN", "tenure_a_b_c")
+    monkeypatch.setenv("MERITORY_TOKEN", "meritory_a_b_c")
     for url, told in (("http://memory.example", "no TLS"), ("https://127.0.0.1:1", "127.0.0.1:1")):
-        monkeypatch.setenv("TENURE_URL", url)
+        monkeypatch.setenv("MERITORY_URL", url)
         done = run("doctor", "--json")
         (found,) = (check for check in done.object["results"] if check["id"] == "elsewhere")
         # One that nobody else can read is tried, and this one is not there.
         assert found["status"] == ("warn" if told == "no TLS" else "fail")
         assert told in found["detail"]
-        assert "tenure_a_b_c" not in done.out
+        assert "meritory_a_b_c" not in done.out
 
 
 def test_doctor_works_when_nothing_else_does(run: Run, home: Path) -> None:
     home.mkdir(mode=0o755)
     (home / "config.toml").write_text("[recall]\nlimitt = 3\n")
-    (home / "tenure.db").write_text("garbage" * 1000)
+    (home / "meritory.db").write_text("garbage" * 1000)
     assert run("list").code == 2
     done = run("doctor", "--json")
     assert done.code == 1
@@ -288,12 +288,12 @@ def test_config_show_says_where_values_come_from_and_masks_secrets(
 ) -> None:
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text("[recall]\nlimit = 7\n")
-    monkeypatch.setenv("TENURE_EMBEDDER_API_KEY", "sk-very-private")
+    monkeypatch.setenv("MERITORY_EMBEDDER_API_KEY", "sk-very-private")
     done = run("config", "show", "--user", "ann", "--store", "here.db")
     rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines() if line}
     assert rows["recall.limit"] == ["7", "config.toml"]
     assert rows["user"] == ["ann", "flag"]
-    assert rows["embedder.api_key"] == ["********", "TENURE_EMBEDDER_API_KEY"]
+    assert rows["embedder.api_key"] == ["********", "MERITORY_EMBEDDER_API_KEY"]
     assert rows["gate.enabled"] == ["true", "default"]
     assert rows["store.path"] == [str(Path("here.db").absolute()), "flag"]
     plain = run("config", "show", "--json")
@@ -317,7 +317,7 @@ def test_config_path_helps_even_when_the_file_is_broken(run: Run, home: Path) ->
 def test_completion_prints_a_script(run: Run, shell: str) -> None:
     done = run("completion", shell)
     assert done.code == 0
-    assert "_TENURE_COMPLETE" in done.out
+    assert "_MERITORY_COMPLETE" in done.out
     assert run("completion", shell, "--json").object == {"shell": shell, "script": done.out[:-1]}
 
 
@@ -329,21 +329,21 @@ def test_completion_knows_three_shells_only(run: Run) -> None:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("tenure rec", {"recall"}),
-        ("tenure remember --ki", {"--kind"}),
-        ("tenure remember x --kind pre", {"preference"}),
-        ("tenure list --kind le", {"lesson"}),
-        ("tenure completion f", {"fish"}),
-        ("tenure config ", {"show", "path"}),
-        ("tenure edit x --clear va", {"valid-from", "valid-until"}),
-        ("tenure --js", {"--json"}),
+        ("meritory rec", {"recall"}),
+        ("meritory remember --ki", {"--kind"}),
+        ("meritory remember x --kind pre", {"preference"}),
+        ("meritory list --kind le", {"lesson"}),
+        ("meritory completion f", {"fish"}),
+        ("meritory config ", {"show", "path"}),
+        ("meritory edit x --clear va", {"valid-from", "valid-until"}),
+        ("meritory --js", {"--json"}),
     ],
 )
 def test_the_shell_is_offered_commands_options_and_choices(typed: str, offered: set[str]) -> None:
     from click.shell_completion import BashComplete
 
     *arguments, incomplete = typed.split(" ")[1:]
-    found = BashComplete(APP, {}, "tenure", "_TENURE_COMPLETE").get_completions(
+    found = BashComplete(APP, {}, "meritory", "_MERITORY_COMPLETE").get_completions(
         arguments, incomplete
     )
     assert {item.value for item in found} == offered

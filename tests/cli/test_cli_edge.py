@@ -9,8 +9,8 @@ import click
 import pytest
 from cli_types import Process, Run, Stored
 
-from tenure.cli import edge
-from tenure.cli.app import APP, entries
+from meritory.cli import edge
+from meritory.cli.app import APP, entries
 
 COMMANDS = [entry.name for entry in entries()]
 # Enough arguments to get past the parser, with X where the hostile word goes.
@@ -113,7 +113,7 @@ def test_nothing_that_is_typed_gives_a_traceback(
         arguments = [HOSTILE[name].join(word.split("X")) if "X" in word else word for word in words]
         done = run(*arguments, stdin="from stdin")
         assert done.code in (0, 1, 2), shape
-        assert "bug in Tenure" not in done.err, shape
+        assert "bug in Meritory" not in done.err, shape
         assert not any(char in done.out + done.err for char in STEERING), shape
         if done.code:
             assert len(done.err) < 2_000, shape
@@ -138,7 +138,7 @@ def test_every_command_explains_itself_with_an_example(run: Run, command: str) -
         done = run(command, word)
         assert (done.code, done.err) == (0, "")
     assert "Example:" in done.out
-    assert f"tenure {command}" in done.out
+    assert f"meritory {command}" in done.out
     assert all(len(line) <= 100 for line in done.out.splitlines())
 
 
@@ -164,7 +164,7 @@ def test_json_is_taken_before_and_after_every_command(run: Run, command: str) ->
         error = done.object["error"]
         assert set(error) == {"code", "message", "hint"}
         assert error["code"] == "usage"
-        assert f"tenure {command} --help" in error["hint"]
+        assert f"meritory {command} --help" in error["hint"]
 
 
 def test_an_error_for_people_is_on_stderr_with_a_hint(run: Run) -> None:
@@ -172,7 +172,7 @@ def test_an_error_for_people_is_on_stderr_with_a_hint(run: Run) -> None:
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines() == [
         "error: no memory '7zzz'",
-        "hint: `tenure list --all-projects` shows the ids; their first characters (4 or more) "
+        "hint: `meritory list --all-projects` shows the ids; their first characters (4 or more) "
         "are enough",
     ]
 
@@ -187,16 +187,16 @@ def test_an_error_for_programs_is_one_object_on_stdout(run: Run) -> None:
 def test_a_command_that_does_not_exist_is_guessed(run: Run) -> None:
     done = run("remeber", "x")
     assert done.code == 2
-    assert "did you mean `tenure remember`?" in done.err
-    assert run("qqqq").err.endswith("hint: `tenure --help` lists them\n")
+    assert "did you mean `meritory remember`?" in done.err
+    assert run("qqqq").err.endswith("hint: `meritory --help` lists them\n")
     assert "--limit" in run("list", "--limt", "3").err
 
 
 def test_the_root_answers_alone(run: Run) -> None:
-    assert run().out.startswith("Usage: tenure ")
+    assert run().out.startswith("Usage: meritory ")
     assert run("--json").object["error"]["message"] == "no command was given"
     version = run("--version")
-    assert version.out.startswith("tenure ")
+    assert version.out.startswith("meritory ")
     assert run("--version", "--json").object == {"version": version.out.split()[1]}
     assert run("-h").out == run("--help").out
 
@@ -228,7 +228,7 @@ def test_memories_cannot_steer_a_terminal(run: Run) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (ValueError("half\x1b a thought"), 1, "this is a bug in Tenure: ValueError: half"),
+        (ValueError("half\x1b a thought"), 1, "this is a bug in Meritory: ValueError: half"),
         (OSError(28, "No space left on device", "x"), 1, "No space left on device: x"),
         (MemoryError(), 1, "not enough memory"),
         (click.Abort(), 130, "interrupted"),
@@ -252,17 +252,17 @@ def test_every_error_has_a_code_and_words(
 def test_a_traceback_is_shown_on_request_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TENURE_DEBUG", "1")
+    monkeypatch.setenv("MERITORY_DEBUG", "1")
     edge.failed(ValueError("x"), as_json=False)
     assert "ValueError: x" in capsys.readouterr().err.splitlines()[0]
 
 
 def test_debugging_is_no_setting(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENURE_DEBUG", "1")
+    monkeypatch.setenv("MERITORY_DEBUG", "1")
     assert run("list").code == 0
 
 
 def test_an_unknown_variable_is_an_error_with_a_suggestion(process: Process) -> None:
-    done = process("list", TENURE_USR="ann")
+    done = process("list", MERITORY_USR="ann")
     assert done.returncode == 2
-    assert b"did you mean TENURE_USER?" in done.stderr
+    assert b"did you mean MERITORY_USER?" in done.stderr

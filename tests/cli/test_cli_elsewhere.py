@@ -27,7 +27,7 @@ def elsewhere(run: Run) -> tuple[dict[str, Any], str]:
 def test_what_was_written_into_an_address_is_not_quoted(
     run: Run, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    monkeypatch.setenv("TENURE_URL", url)
+    monkeypatch.setenv("MERITORY_URL", url)
     found, told = elsewhere(run)
     assert found["status"] == "fail"
     assert "hunter2" not in told
@@ -36,6 +36,6 @@ def test_what_was_written_into_an_address_is_not_quoted(
 def test_an_address_that_hooks_refuse_is_not_called_good(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_URL", "unix:///run/tenure.sock")
+    monkeypatch.setenv("MERITORY_URL", "unix:///run/meritory.sock")
     found, _ = elsewhere(run)
     assert (found["status"], "no daemon's address" in found["detail"]) == ("fail", True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cli_types import Run
 
-from tenure.memory import Memory
-from tenure.settings import load_settings
+from meritory.memory import Memory
+from meritory.settings import load_settings
 
 FLOORED = "Always show me the diff in this PR."
 
@@ -19,7 +19,7 @@ def refusal(run: Run, home: Path) -> str:
     """The id of something that was refused."""
     assert run("remember", "The staging database is called heron").code == 0
     settings = load_settings(home, {})
-    with Memory(home / "tenure.db", settings=settings, background=False) as memory:
+    with Memory(home / "meritory.db", settings=settings, background=False) as memory:
         memory.session("talk").end([{"role": "user", "text": FLOORED}])
         memory.session("open")
     assert run("jobs", "run").code == 0
@@ -56,7 +56,7 @@ def test_a_session_is_read_again(run: Run, refusal: str) -> None:
     ("given", "code", "told"),
     [
         (("show", "zzzz"), 1, "nothing that was refused"),
-        (("show", "x"), 1, "`tenure extraction` lists the ids"),
+        (("show", "x"), 1, "`meritory extraction` lists the ids"),
         (("restore", "../../etc"), 1, "nothing that was refused"),
         (("run", "nothing"), 1, "nothing"),
         (("run", "open"), 2, "still runs"),

@@ -1,4 +1,4 @@
-"""`tenure feedback`: reporting in a word or a sentence, and reading what all of it says."""
+"""`meritory feedback`: reporting in a word or a sentence, and reading what all of it says."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_bare_word_asks_and_is_completed(run: Run) -> None:
     asked = run("feedback", "up", "good")
     assert asked.code == 0
     assert "What exactly worked" in asked.out
-    assert "tenure feedback complete" in asked.out
+    assert "meritory feedback complete" in asked.out
     (event,) = run("feedback", "list", "--json").object["results"]
     assert event["status"] == "clarification_required"
     done = run(

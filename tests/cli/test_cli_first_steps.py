@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_types import Run
 
-from tenure.cli.edge import describe
+from meritory.cli.edge import describe
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from tenure.cli.edge import describe
 def test_wrong_use_is_told_in_plain_words(run: Run, given: str, told: str) -> None:
     done = run(*given.split())
     assert (done.code, told in done.err) == (2, True), done.err
-    assert f"`tenure {' '.join(given.split()[:1])}" in done.err
+    assert f"`meritory {' '.join(given.split()[:1])}" in done.err
 
 
 def test_a_backup_that_is_not_there_is_not_asked_about(run: Run, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_full_disk_is_not_a_question_of_rights() -> None:
 def test_who_uses_another_daemon_is_told_that_commands_do_not(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_URL", "http://127.0.0.1:1")
-    assert "TENURE_URL is for agents and programs" in run("list").err
+    monkeypatch.setenv("MERITORY_URL", "http://127.0.0.1:1")
+    assert "MERITORY_URL is for agents and programs" in run("list").err
     (found,) = (
         check for check in run("doctor", "--json").object["results"] if check["id"] == "elsewhere"
     )
@@ -94,4 +94,4 @@ def test_a_backup_that_cannot_be_made_is_named_and_not_the_store(run: Run, tmp_p
     done = run("backup", str(tmp_path / ("x" * 300)))
     assert done.code == 1
     assert "xxx" in done.err
-    assert "tenure.db" not in done.err
+    assert "meritory.db" not in done.err

@@ -9,8 +9,8 @@ import pytest
 from cli_types import Run
 from test_cli_shapes import misfits
 
-from tenure.store.jobs import Lease
-from tenure.store.sqlite import SqliteStore
+from meritory.store.jobs import Lease
+from meritory.store.sqlite import SqliteStore
 
 KIND = "finish-session"
 JOB = {
@@ -31,7 +31,7 @@ JOB = {
 def queue(home: Path, run: Run) -> Path:
     """A store with a job of every state: `late` waits for long, `bad` is parked after a stage."""
     run("stats")
-    store = SqliteStore(home / "tenure.db")
+    store = SqliteStore(home / "meritory.db")
     now = datetime.now(UTC)
     long_ago = now - timedelta(days=3)
     for key in ("bad", "good", "held"):
@@ -47,7 +47,7 @@ def queue(home: Path, run: Run) -> Path:
     store.write(lambda t: t.put_job("default", KIND, "late", now + timedelta(days=3)))
     store.write(lambda t: t.put_job("somebody", KIND, "secret", now + timedelta(days=3)))
     store.close()
-    return home / "tenure.db"
+    return home / "meritory.db"
 
 
 def job(path: Path, key: str) -> tuple[str, str, bool]:
@@ -105,7 +105,7 @@ def test_a_job_that_waits_need_not_wait(run: Run, queue: Path) -> None:
     assert job(queue, "late") == ("queued", "", False)
     done = run("jobs", "retry", "late")
     assert done.code == 0
-    assert "tenure jobs run" in done.err + done.out
+    assert "meritory jobs run" in done.err + done.out
     assert job(queue, "late") == ("queued", "", True)
 
 
@@ -123,7 +123,7 @@ def test_jobs_can_be_run_now(run: Run, queue: Path) -> None:
     assert done.object["counts"] == {"queued": 2, "running": 1, "done": 1, "parked": 1}
     done = run("jobs", "run")
     assert "0 jobs done; now 2 queued, 1 running, 1 done, 1 parked" in done.out
-    assert "tenure jobs retry KEY" in done.out + done.err
+    assert "meritory jobs retry KEY" in done.out + done.err
 
 
 def test_nothing_to_run_is_no_failure(run: Run) -> None:

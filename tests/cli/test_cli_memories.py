@@ -154,7 +154,7 @@ def test_show_takes_the_start_of_an_id(run: Run, stored: Stored) -> None:
     assert "pinned" in done.out
     missing = run("show", NO_ID)
     assert missing.code == 1
-    assert "tenure list --all-projects" in missing.err
+    assert "meritory list --all-projects" in missing.err
 
 
 def test_edit_changes_fields_and_undo_brings_them_back(run: Run, stored: Stored) -> None:
@@ -201,7 +201,7 @@ def test_forget_hides_and_undo_brings_back(run: Run, stored: Stored) -> None:
     assert run("forget", one, NO_ID).code == 1
     assert len(run("list", "--json").object["results"]) == 2
     done = run("forget", one, two, "--why", "done with")
-    assert "tenure undo ID" in done.out
+    assert "meritory undo ID" in done.out
     assert run("list", "--json").object["results"] == []
     assert "delete by cli: done with" in run("history", one).out
     assert run("undo", one, "--json").object["results"][0]["deleted_at"] is None
@@ -279,7 +279,7 @@ def test_entities_are_listed_and_described_by_any_name(run: Run, stored: Stored)
     assert memory_id in run("describe", "make_draft").out
     done = run("describe", "nothing of the kind")
     assert done.code == 1
-    assert "tenure entities" in done.err
+    assert "meritory entities" in done.err
     assert run("describe", "").code == 2
 
 

@@ -9,8 +9,8 @@ import pytest
 from cli_types import Process, Run
 
 from learning_kit import Clock, change, noted, shelved, state
-from tenure.memory import Memory
-from tenure.settings import load_settings
+from meritory.memory import Memory
+from meritory.settings import load_settings
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def learned(home: Path, run: Run) -> Path:
 
 def opened(home: Path) -> Memory:
     settings = load_settings(home, {})
-    return Memory(home / "tenure.db", settings=settings, clock=Clock(), background=False)
+    return Memory(home / "meritory.db", settings=settings, clock=Clock(), background=False)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -41,7 +41,7 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def models(learned: Path) -> Iterator[Path]:
     """The folder of the models."""
-    yield learned / "tenure.db-models"
+    yield learned / "meritory.db-models"
 
 
 def test_models_are_backed_up_and_put_back(run: Run, models: Path, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_models_are_backed_up_and_put_back(run: Run, models: Path, tmp_path: Pat
     done = run("restore", str(target), "--yes", "--json").object
     assert done["models"] == 2
     assert files(models) == before
-    aside = Path(done["former_files"]) / "tenure.db-models"
+    aside = Path(done["former_files"]) / "meritory.db-models"
     assert set(files(aside).values()) == {b"nothing"}
     assert {path.name for path in target.parent.iterdir()} == {"backup.db", "backup.db-models"}
     with opened(models.parent) as memory:
@@ -122,7 +122,7 @@ def test_serving_says_that_nobody_asks(run: Run, process: Process, home: Path, h
     if how == "switch":
         run("predictor", "disable")
     else:
-        environment["TENURE_PREDICTOR_ENABLED"] = "false"
+        environment["MERITORY_PREDICTOR_ENABLED"] = "false"
     call = b'{"jsonrpc": "2.0", "id": 1, "method": "status", "params": {}}\n'
     done = process("predictor", "serve", stdin=call, **environment)
     assert b"the predictor is disabled" in done.stderr

@@ -10,11 +10,11 @@ import pytest
 from cli_types import Process, Run
 
 from learning_kit import Clock, change, lived, noted, shelved
-from tenure.memory import Memory
-from tenure.rank.living import Trust
-from tenure.rank.proof import HistoryProof
-from tenure.settings import load_settings
-from tenure.world import SeededWorld
+from meritory.memory import Memory
+from meritory.rank.living import Trust
+from meritory.rank.proof import HistoryProof
+from meritory.settings import load_settings
+from meritory.world import SeededWorld
 
 CALM = {"predictor.train_interval_sessions": 10_000}
 SAID = [
@@ -34,7 +34,7 @@ def memory(home: Path, run: Run) -> Iterator[Memory]:
     clock = Clock()
     settings = load_settings(home, {}, CALM)
     world = SeededWorld(1, clock)
-    with Memory(home / "tenure.db", settings=settings, clock=world, background=False) as opened:
+    with Memory(home / "meritory.db", settings=settings, clock=world, background=False) as opened:
         yield opened
 
 
@@ -178,7 +178,7 @@ def test_training_without_a_session_says_what_is_missing(run: Run) -> None:
     assert done.code == 1
     assert "no session to learn from" in done.err
     run("predictor", "disable")
-    assert "tenure predictor enable" in run("predictor", "train").err
+    assert "meritory predictor enable" in run("predictor", "train").err
     assert run("predictor", "train", "--json").object["error"]["code"] == "conflict"
 
 

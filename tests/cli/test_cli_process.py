@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from cli_types import Process, Stored
 
-HEAVY = {"numpy", "sqlite3", "rich", "tenure.memory", "tenure.store", "asyncio", "difflib"}
+HEAVY = {"numpy", "sqlite3", "rich", "meritory.memory", "meritory.store", "asyncio", "difflib"}
 
 
 def loaded_by(*arguments: str) -> set[str]:
@@ -24,8 +24,8 @@ def loaded_by(*arguments: str) -> set[str]:
     code = (
         "import sys, json, atexit\n"
         "atexit.register(lambda: sys.stderr.write(json.dumps(sorted(sys.modules))))\n"
-        f"sys.argv = ['tenure', *{list(arguments)!r}]\n"
-        "from tenure.cli import main\nmain()\n"
+        f"sys.argv = ['meritory', *{list(arguments)!r}]\n"
+        "from meritory.cli import main\nmain()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return set(json.loads(done.stderr[done.stderr.index("[") :]))
@@ -50,11 +50,11 @@ def test_help_loads_nothing_heavy(home: Path, arguments: list[str]) -> None:
 
 def test_what_is_piped_is_drawn_without_rich(home: Path) -> None:
     loaded = loaded_by("list")
-    assert "tenure.memory" in loaded
+    assert "meritory.memory" in loaded
     assert "rich" not in loaded
 
 
-def test_python_m_tenure_is_the_program(process: Process) -> None:
+def test_python_m_meritory_is_the_program(process: Process) -> None:
     assert process("remember", "The staging database is called heron").returncode == 0
     found = process("recall", "staging", "--json")
     assert found.returncode == 0
@@ -95,7 +95,9 @@ def test_a_reader_who_leaves_is_no_error(home: Path, process: Process, tmp_path:
     process("import", "in.jsonl", "--keep")
     for words in (["list", "--limit", "200"], ["export", "-"], ["list", "--json"]):
         child = subprocess.Popen(
-            [sys.executable, "-m", "tenure", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-m", "meritory", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         assert child.stdout is not None
         assert child.stderr is not None
@@ -110,7 +112,7 @@ def test_a_full_disk_behind_stdout_is_told(process: Process, stored: Stored) -> 
     stored("one claim")
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "tenure", "list"], stdout=full, stderr=subprocess.PIPE
+            [sys.executable, "-m", "meritory", "list"], stdout=full, stderr=subprocess.PIPE
         )
     assert done.returncode == 1
     assert b"error: No space left on device" in done.stderr
@@ -123,12 +125,12 @@ def test_a_full_disk_behind_stdout_is_told(process: Process, stored: Stored) -> 
 )
 def test_closed_streams_give_no_traceback(home: Path, stored: Stored, words: list[str]) -> None:
     stored("one claim")
-    command = " ".join([sys.executable, "-m", "tenure", *words])
+    command = " ".join([sys.executable, "-m", "meritory", *words])
     done = subprocess.run(
         ["sh", "-c", f"exec {command} >&- <&-"], stderr=subprocess.PIPE, timeout=60
     )
     assert b"Traceback" not in done.stderr
-    assert b"bug in Tenure" not in done.stderr
+    assert b"bug in Meritory" not in done.stderr
 
 
 def in_terminal(words: list[str], *, typed: bytes = b"", **environ: str) -> tuple[int, str]:
@@ -136,7 +138,7 @@ def in_terminal(words: list[str], *, typed: bytes = b"", **environ: str) -> tupl
     pid, master = pty.fork()
     if pid == 0:
         os.environ.update({"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"} | environ)
-        os.execv(sys.executable, [sys.executable, "-m", "tenure", *words])
+        os.execv(sys.executable, [sys.executable, "-m", "meritory", *words])
     shown = b""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -182,7 +184,7 @@ def test_every_sort_of_answer_is_drawn_on_a_terminal(stored: Stored, process: Pr
     first = stored("We always run the tests before a merge", "--about", "api", "--depends-on", "db")
     code, shown = in_terminal(["remember", "We always run the tests before the merge"])
     assert code == 0, shown
-    assert f"merged into {first[:12]}; `tenure split {first[:12]}`" in shown
+    assert f"merged into {first[:12]}; `meritory split {first[:12]}`" in shown
     gone = stored("soon to be gone altogether")
     for words, said in (
         (["merges"], "merged with"),
@@ -248,11 +250,11 @@ def test_an_interrupted_import_goes_on(home: Path, process: Process, tmp_path: P
     lines = "".join(json.dumps(f"claim number {n} of many") + "\n" for n in range(2_000))
     (tmp_path / "in.jsonl").write_text(lines)
     child = subprocess.Popen(
-        [sys.executable, "-m", "tenure", "import", str(tmp_path / "in.jsonl"), "--keep"],
+        [sys.executable, "-m", "meritory", "import", str(tmp_path / "in.jsonl"), "--keep"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    store = home / "tenure.db-wal"
+    store = home / "meritory.db-wal"
     deadline = time.monotonic() + 30
     while not (store.exists() and store.stat().st_size > 200_000) and time.monotonic() < deadline:
         time.sleep(0.01)

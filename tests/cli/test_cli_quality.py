@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from cli_types import Run
 
-from tenure.memory import Memory
-from tenure.store.base import Transaction
-from tenure.store.sessions import SessionRecord
+from meritory.memory import Memory
+from meritory.store.base import Transaction
+from meritory.store.sessions import SessionRecord
 
 HERON = "The staging database is called heron"
 AGAIN = "I think the staging database is called heron"
@@ -25,7 +25,7 @@ def stale(home: Path, run: Run) -> str:
     begun = now - timedelta(days=200)
     home.mkdir(mode=0o700)
     clock = [begun]
-    with Memory(home / "tenure.db", clock=lambda: clock[0], background=False) as memory:
+    with Memory(home / "meritory.db", clock=lambda: clock[0], background=False) as memory:
         made = memory.remember(HERON, provenance="assistant_derived", origin="agent")
         sessions = [
             SessionRecord(user="default", key=f"s{n}", started_at=begun + timedelta(days=2 * n))

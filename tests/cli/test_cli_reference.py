@@ -9,7 +9,7 @@ from types import ModuleType
 import click
 import pytest
 
-from tenure.cli.app import APP, entries
+from meritory.cli.app import APP, entries
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "docs/reference/cli.md"
@@ -35,10 +35,10 @@ def test_every_command_and_every_option_is_on_the_page() -> None:
     page = (ROOT / NAME).read_text("utf-8")
     context = click.Context(APP)
     for entry in entries():
-        assert f"### tenure {entry.name}" in page
+        assert f"### meritory {entry.name}" in page
         found = APP.get_command(context, entry.name)
         assert found is not None
-        section = page.split(f"### tenure {entry.name}", 1)[1].split("\n### ")[0]
+        section = page.split(f"### meritory {entry.name}", 1)[1].split("\n### ")[0]
         for param in found.params:
             if isinstance(param, click.Option) and not param.hidden and param.name != "as_json":
                 assert f"`{param.opts[0]}" in section
@@ -48,4 +48,4 @@ def test_every_command_and_every_option_is_on_the_page() -> None:
 def test_every_section_has_an_example() -> None:
     page = (ROOT / NAME).read_text("utf-8")
     sections = page.split("\n### ")[1:]
-    assert all("```sh\ntenure " in part or 'eval "$(tenure' in part for part in sections)
+    assert all("```sh\nmeritory " in part or 'eval "$(meritory' in part for part in sections)

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from cli_types import Run
 
-from tenure.demo.week import recorded
-from tenure.flow.pipeline import FLOWS
-from tenure.memory import Memory
-from tenure.rank.labels import MIN_CONFIDENCE
-from tenure.settings import load_settings
+from meritory.demo.week import recorded
+from meritory.flow.pipeline import FLOWS
+from meritory.memory import Memory
+from meritory.rank.labels import MIN_CONFIDENCE
+from meritory.settings import load_settings
 
 
 @pytest.fixture
 def served(home: Path, run: Run) -> str:
     """A store with one judged session."""
     run("stats")
-    with Memory(home / "tenure.db", settings=load_settings(home, {}), background=False) as memory:
+    with Memory(home / "meritory.db", settings=load_settings(home, {}), background=False) as memory:
         memory.remember("The staging database is called heron")
         other = memory.remember("The badger sleeps under the oak")
         session = memory.session("morning-1", context="where is the staging database?")
@@ -33,7 +33,7 @@ def test_the_demo_stores_injects_rates_and_judges(run: Run, home: Path) -> None:
     assert "later" not in week
     assert [one["id"] for one in week["results"]] == [s["key"] for s in recorded()["sessions"]]
     for session in week["results"]:
-        assert session["inject"].count("[tenure notes ") == 1
+        assert session["inject"].count("[meritory notes ") == 1
         assert any(one["rated"] is not None for one in session["memories"]), session["id"]
         assert session["confidence"] >= MIN_CONFIDENCE
         assert session["excluded"] is None
@@ -48,7 +48,7 @@ def test_the_demo_stores_injects_rates_and_judges(run: Run, home: Path) -> None:
     shown = [wrong in session["inject"] for session in week["results"]]
     assert True in shown
     assert not any(shown[5:])
-    assert not (home / "tenure.db").exists()
+    assert not (home / "meritory.db").exists()
 
 
 def test_the_demo_reads_well(run: Run) -> None:
@@ -75,15 +75,15 @@ def test_the_demo_goes_on_until_the_predictor_is_heard(
     run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whatever a user has set, the demo is played with the defaults.
-    monkeypatch.setenv("TENURE_PREDICTOR_ENABLED", "false")
+    monkeypatch.setenv("MERITORY_PREDICTOR_ENABLED", "false")
     kept = str(tmp_path / "demo.db")
     done = run("demo", "--json", "--keep", kept)
-    monkeypatch.delenv("TENURE_PREDICTOR_ENABLED")
+    monkeypatch.delenv("MERITORY_PREDICTOR_ENABLED")
     assert done.code == 0
     later = done.object["later"]
     assert later["is_active"]
     steps = later["results"]
-    phases = [one["status_line"].removeprefix("[tenure: ").split(" | ")[0] for one in steps]
+    phases = [one["status_line"].removeprefix("[meritory: ").split(" | ")[0] for one in steps]
     assert list(dict.fromkeys(phases)) == ["collecting", "warming", "active"]
     assert [one["alpha"] < 1.0 for one in steps] == [name == "active" for name in phases]
     # Each move of alpha is explained, and only those; the first is the end of cold start.
@@ -111,7 +111,7 @@ def test_the_demo_goes_on_until_the_predictor_is_heard(
 @pytest.mark.timeout(400)
 def test_the_demo_is_the_same_every_time_and_reads_well(run: Run) -> None:
     first, second = run("demo"), run("demo")
-    for words in ("The weeks after", "cold start is over", "serves now", "`tenure why`"):
+    for words in ("The weeks after", "cold start is over", "serves now", "`meritory why`"):
         assert words in first.out
     # But for the codes of injections, which nobody may guess.
     told = [done.out.split("What the week taught")[1] for done in (first, second)]
@@ -183,7 +183,7 @@ def test_nonsense_is_told_in_words_and_by_code(run: Run, words: list[str], code:
 
 def test_what_a_session_is_about_cannot_steer_a_terminal(run: Run, home: Path) -> None:
     run("stats")
-    with Memory(home / "tenure.db", settings=load_settings(home, {}), background=False) as memory:
+    with Memory(home / "meritory.db", settings=load_settings(home, {}), background=False) as memory:
         memory.remember("heron \x1b]0;title\x07 \u202e stays")
         memory.session("ev/il", context="heron \x1b[2J \u202e\x07", harness="\x1b[31m").end()
     for words in (["sessions"], ["sessions", "show", "ev/il", "--all"], ["jobs"]):

@@ -1,4 +1,4 @@
-"""`tenure eval` as a person types it; the store stays as it was, down to its bytes."""
+"""`meritory eval` as a person types it; the store stays as it was, down to its bytes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from cli_types import Run
 
 from eval_kit import NAMED, facts, fingerprint, opened, probes
+from meritory.flow.evaluate.probes import probe_line
+from meritory.memory import Memory
+from meritory.rank.paired import MIN_PAIRS
+from meritory.settings import load_settings
 from ports.model_server import ModelServer, Raw, running, wrapped
-from tenure.flow.evaluate.probes import probe_line
-from tenure.memory import Memory
-from tenure.rank.paired import MIN_PAIRS
-from tenure.settings import load_settings
 
 MANY = ",".join(f"0.{number:03}" for number in range(1, 300))
 
@@ -26,9 +26,9 @@ MANY = ",".join(f"0.{number:03}" for number in range(1, 300))
 def store(home: Path, run: Run) -> Path:
     """The user's store, with claims in it."""
     run("remember", "The first claim is called yak")
-    with Memory(home / "tenure.db", settings=load_settings(home, {}), background=False) as memory:
+    with Memory(home / "meritory.db", settings=load_settings(home, {}), background=False) as memory:
         memory.remember_many([{"content": fact} for fact in facts()])
-    return home / "tenure.db"
+    return home / "meritory.db"
 
 
 @pytest.fixture
@@ -256,8 +256,8 @@ def test_a_prompt_that_finds_less_is_refused(
         prompts[name].write_text(text)
     with running() as server:
         server.script = [answered] * 4 * MIN_PAIRS
-        monkeypatch.setenv("TENURE_LLM_URL", server.url("/v1"))
-        monkeypatch.setenv("TENURE_LLM_MODEL", "m")
+        monkeypatch.setenv("MERITORY_LLM_URL", server.url("/v1"))
+        monkeypatch.setenv("MERITORY_LLM_MODEL", "m")
         arguments = ("--transcripts", folder, "--labels", labels, "--json")
         worse = run(
             *("eval", "extraction", "--a", str(prompts["thorough"]), "--b", str(prompts["lazy"])),

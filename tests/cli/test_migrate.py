@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from cli_types import Process, Run, Stored
 
-from tenure.web.lock import held
+from meritory.web.lock import held
 
 if TYPE_CHECKING:
     from postgres_kit import Server
 
-VARIABLE = "TENURE_DATABASE_URL"
+VARIABLE = "MERITORY_DATABASE_URL"
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def file(home: Path, stored: Stored) -> Path:
     """The store of the settings, with two memories in it."""
     stored("The staging database is called heron", "--tag", "x")
     stored("Tea, not coffee", "--project", "p")
-    return home / "tenure.db"
+    return home / "meritory.db"
 
 
 def test_a_store_goes_into_the_database_and_is_found_there(
@@ -67,7 +67,7 @@ def test_a_dry_run_counts_and_writes_nothing(
     import psycopg
 
     with psycopg.connect(empty) as raw:
-        assert raw.execute("SELECT to_regnamespace('tenure')").fetchone() == (None,)
+        assert raw.execute("SELECT to_regnamespace('meritory')").fetchone() == (None,)
 
 
 def test_in_a_database_that_is_only_read_nothing_is_made(
@@ -80,7 +80,7 @@ def test_in_a_database_that_is_only_read_nothing_is_made(
     import psycopg
 
     with psycopg.connect(empty) as raw:
-        assert raw.execute("SELECT to_regnamespace('tenure')").fetchone() == (None,)
+        assert raw.execute("SELECT to_regnamespace('meritory')").fetchone() == (None,)
     assert not (tmp_path / "x.db").exists()
 
 
@@ -96,7 +96,7 @@ def test_what_came_to_a_file_after_the_move_fails_and_says_what_to_do(
     done = run("migrate")
     assert done.code == 1
     assert "memories of default: row 3: missing" in done.out
-    assert "nothing was copied again; `tenure export`" in done.out
+    assert "nothing was copied again; `meritory export`" in done.out
     assert "--restart" not in done.out
 
 
@@ -109,7 +109,7 @@ def test_a_difference_is_named_and_fails(
     run("migrate")
     assert run("migrate", "--verify-only").code == 0
     with psycopg.connect(address, autocommit=True) as raw:
-        raw.execute("UPDATE tenure.memories SET content = 'Coffee' WHERE row = 2")
+        raw.execute("UPDATE meritory.memories SET content = 'Coffee' WHERE row = 2")
     done = run("migrate", "--verify-only")
     assert done.code == 1
     assert "memories of default: row 2: differs in content" in done.out
@@ -145,7 +145,7 @@ def test_a_served_file_is_refused_with_the_name_of_who_serves_it(
         done = run("migrate")
     assert done.code == 1
     assert "a daemon serves" in done.err
-    assert "tenure down" in done.err
+    assert "meritory down" in done.err
 
 
 def test_places_that_make_no_sense_are_told_apart(
@@ -154,7 +154,7 @@ def test_places_that_make_no_sense_are_told_apart(
     done = run("migrate")
     assert (done.code, VARIABLE in done.err) == (2, True)
     both = run("migrate", "--from", str(file), "--to", str(tmp_path / "x.db"))
-    assert (both.code, "tenure backup" in both.err) == (2, True)
+    assert (both.code, "meritory backup" in both.err) == (2, True)
     nowhere = run("migrate", "--from", address, "--to", str(tmp_path / "no" / "x.db"))
     assert (nowhere.code, "there is no folder" in nowhere.err) == (2, True)
     none = run("migrate", "--from", str(tmp_path / "none.db"), "--to", address)

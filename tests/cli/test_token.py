@@ -9,10 +9,10 @@ import pytest
 from cli_types import Run
 from test_cli_shapes import misfits
 
-from tenure.flow.access import proves, read_claim
-from tenure.store.access import AccessToken
-from tenure.store.sqlite import SqliteStore
-from tenure.web.auth import load_token
+from meritory.flow.access import proves, read_claim
+from meritory.store.access import AccessToken
+from meritory.store.sqlite import SqliteStore
+from meritory.web.auth import load_token
 
 TOKEN = {
     "id": "str",
@@ -30,7 +30,7 @@ TOKEN = {
 
 
 def kept(home: Path, user: str = "default") -> dict[str, AccessToken]:
-    store = SqliteStore(home / "tenure.db")
+    store = SqliteStore(home / "meritory.db")
     found = {one.id: one for one in store.access_tokens(user)}
     store.close()
     return found

@@ -1,4 +1,4 @@
-"""`tenure top` and `tenure dashboard` at a real daemon: a frame, an object, a screen, a link."""
+"""`meritory top` and `meritory dashboard` at a real daemon: a frame, JSON, a screen, a link."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tenure import client
-from tenure.cli.answer import Fields, Table
-from tenure.cli.app import APP
-from tenure.cli.top_view import blocks, sparkline
-from tenure.codec import parse_moment
+from meritory import client
+from meritory.cli.answer import Fields, Table
+from meritory.cli.app import APP
+from meritory.cli.top_view import blocks, sparkline
+from meritory.codec import parse_moment
 
 NOW = parse_moment("2026-05-04T03:02:01Z")
 WAIT_S = 60.0
@@ -35,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = tmp_path_factory.mktemp("top") / "home"
     with pytest.MonkeyPatch.context() as patch:
         # Both are waited for, however busy the machine is.
-        patch.setenv("TENURE_PREDICTOR_SCORE_TIMEOUT_MS", "60000")
+        patch.setenv("MERITORY_PREDICTOR_SCORE_TIMEOUT_MS", "60000")
         daemon = client.ensure(home, wait_ms=60_000, options=["--port", "0"])
     try:
         daemon.request("POST", "/api/memories", {"content": "We deploy on Mondays"})
@@ -84,7 +84,7 @@ def test_one_frame_goes_into_a_pipe_and_steers_no_terminal(place: Path) -> None:
 def test_on_a_terminal_it_stays_until_somebody_leaves(place: Path, key: bytes) -> None:
     leader, follower = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-m", "tenure", "--home", str(place), "top"],
+        [sys.executable, "-m", "meritory", "--home", str(place), "top"],
         stdin=follower,
         stdout=follower,
         stderr=follower,

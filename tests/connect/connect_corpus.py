@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tenure.connect.wishes import Document, Item, Member, Word
+from meritory.connect.wishes import Document, Item, Member, Word
 
 BOM = "\ufeff"
 # What every JSON file may look like, whoever reads it.
@@ -36,7 +36,7 @@ PLAIN = {
     "odd indents": '{\n "theme":\n      "dark"\n,"x" : [ ]\n   , "y":{ }\n      }\n',
     "brace on the same line": '{ "theme": "dark",\n  "y": 1 }\n',
     "languages": '{\n  "имя": "Grüße, 世界 \\u00e9 🎉",\n  "\\u0068i": "a\\"b\\\\"\n}\n',
-    "looks like ours in a text": '{"note": "tenure hook --harness claude-code", "x": "hooks"}\n',
+    "looks like ours in a text": '{"note": "meritory hook --harness claude-code", "x": "hooks"}\n',
     "slashes in texts": '{"url": "https://example.org/*x*/ // no remark"}\n',
 }
 FIVE = {
@@ -56,11 +56,11 @@ TOML = {
     "dotted servers": 'mcp_servers.github.command = "gh-mcp"\n',
     "blank lines at the end": 'model = "o9"\n\n\n',
     "mark": BOM + 'model = "o9"\n',
-    "text of several lines": 'x = """\n[mcp_servers.tenure]\ncommand = "no"\n"""\n',
+    "text of several lines": 'x = """\n[mcp_servers.meritory]\ncommand = "no"\n"""\n',
     "arrays of tables": "[[hooks.Stop]]\n"
     '[[hooks.Stop.hooks]]\ntype = "command"\ncommand = "say x"\n',
     "languages": '"имя" = "Grüße 世界 🎉"\n',
-    "a foreign tenure": '[mcp_servers.tenure]\ncommand = "npx"\nargs = ["other-tenure"]\n',
+    "a foreign meritory": '[mcp_servers.meritory]\ncommand = "npx"\nargs = ["other-meritory"]\n',
 }
 
 
@@ -81,16 +81,16 @@ def user_files(document: Document) -> dict[str, str]:
 
 def _occupied(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
     """Values in which others are already where we want to be."""
-    yield "others' entries", _filled(document, foreign_tenure=False)
+    yield "others' entries", _filled(document, foreign_meritory=False)
     if any(isinstance(wish, Member) for wish in document.wishes):
-        yield "a foreign tenure", _filled(document, foreign_tenure=True)
+        yield "a foreign meritory", _filled(document, foreign_meritory=True)
     bare: dict[str, Any] = {"theme": "dark"}
     for wish in document.wishes:
         _at(bare, wish.path[:-1])
     yield "empty containers", bare
 
 
-def _filled(document: Document, *, foreign_tenure: bool) -> dict[str, Any]:
+def _filled(document: Document, *, foreign_meritory: bool) -> dict[str, Any]:
     value: dict[str, Any] = {"model": "best", "env": {"KEY": "v"}}
     for wish in document.wishes:
         owner = _at(value, wish.path[:-1])
@@ -104,8 +104,8 @@ def _filled(document: Document, *, foreign_tenure: bool) -> dict[str, Any]:
             owner[name] = ["Bash(ls:*)", "other"]
         elif isinstance(wish, Member):
             owner["github"] = {"command": "gh-mcp", "args": ["--stdio"]}
-            if foreign_tenure:
-                owner[name] = {"command": "npx", "args": ["somebody-elses-tenure", "mcp"]}
+            if foreign_meritory:
+                owner[name] = {"command": "npx", "args": ["somebody-elses-meritory", "mcp"]}
         elif wish.is_frame:
             owner[name] = wish.value
         else:

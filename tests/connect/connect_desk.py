@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tenure.connect import Plan, place_for, prepare_connect, prepare_disconnect
-from tenure.connect import _harness as harness_module
-from tenure.connect.wishes import Document
+from meritory.connect import Plan, place_for, prepare_connect, prepare_disconnect
+from meritory.connect import _harness as harness_module
+from meritory.connect.wishes import Document
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Desk:
-    """Where a user works: their home, their variables, and Tenure's data folder."""
+    """Where a user works: their home, their variables, and Meritory's data folder."""
 
     user_home: Path
     more: dict[str, str] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Desk:
 
     @property
     def home(self) -> Path:
-        return self.user_home / ".tenure"
+        return self.user_home / ".meritory"
 
     def documents(self, name: str) -> tuple[Document, ...]:
         return harness_module(name).setup(place_for(name, self.home, self.env)).documents
@@ -48,7 +48,7 @@ class Desk:
         return raw
 
     def everything(self) -> dict[str, bytes]:
-        """Every file of the user's with its content, Tenure's own apart."""
+        """Every file of the user's with its content, Meritory's own apart."""
         return {
             str(path.relative_to(self.user_home)): path.read_bytes()
             for path in sorted(self.user_home.rglob("*"))

@@ -9,9 +9,9 @@ const later = globalThis.setTimeout;
 // On a busy machine answers come late: a plugin waits longer here, unless that is what is tried.
 globalThis.setTimeout = (work, ms, ...rest) => later(work, ms * (given.patience ?? 30), ...rest);
 if (kind === "opencode") {
-  const { tenure } = await import(file);
+  const { meritory } = await import(file);
   const messages = async () => ({ data: given.history ?? [] });
-  Object.assign(hooks, await tenure({ client: { session: { messages } }, directory: given.cwd }, given));
+  Object.assign(hooks, await meritory({ client: { session: { messages } }, directory: given.cwd }, given));
 } else {
   const plugin = (await import(file)).default;
   if (plugin.register({ pluginConfig: given, on: (name, hook) => (hooks[name] = hook) }) !== undefined) {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from connect_desk import NOW, Desk
 
-from tenure.connect import (
+from meritory.connect import (
     HARNESS_NAMES,
     files,
     harness_checks,
@@ -21,9 +21,9 @@ from tenure.connect import (
     prepare_connect,
     prepare_disconnect,
 )
-from tenure.connect import plan as planning
-from tenure.connect.syntax import read
-from tenure.errors import Conflict, InputError, ReadOnlyStore
+from meritory.connect import plan as planning
+from meritory.connect.syntax import read
+from meritory.errors import Conflict, InputError, ReadOnlyStore
 
 BROKEN_JSON = {
     "cut off": '{"a": 1',
@@ -267,7 +267,7 @@ def crash_after(count: int, patch: pytest.MonkeyPatch) -> None:
 
 def state(desk: Desk) -> dict[str, bytes]:
     """Every file of the user's but those that a crash left half made."""
-    return {path: raw for path, raw in desk.everything().items() if not path.endswith(".tenure")}
+    return {path: raw for path, raw in desk.everything().items() if not path.endswith(".meritory")}
 
 
 @pytest.mark.parametrize("name", HARNESS_NAMES)
@@ -407,7 +407,7 @@ def test_another_data_folder_is_named_in_the_commands(desk: Desk) -> None:
     (settings, state) = (document.path for document in desk.documents("claude-code"))
     hook = json.loads(settings.read_text())["hooks"]["Stop"][0]["hooks"][0]["command"]
     assert hook.endswith(f"--home '{other}'")
-    assert json.loads(state.read_text())["mcpServers"]["tenure"]["args"][-1] == str(other)
+    assert json.loads(state.read_text())["mcpServers"]["meritory"]["args"][-1] == str(other)
     prepare_disconnect("claude-code", other, desk.env).apply(NOW)
     assert [path for path in desk.everything() if not path.startswith("my memories")] == []
 
@@ -416,12 +416,12 @@ MOVED = {
     "claude-code": ({"CLAUDE_CONFIG_DIR": "{}"}, {"settings.json", ".claude.json"}),
     "codex": ({"CODEX_HOME": "{}"}, {"hooks.json", "config.toml"}),
     "gemini-cli": ({"GEMINI_CLI_HOME": "{}"}, {".gemini/settings.json"}),
-    "copilot-cli": ({"COPILOT_HOME": "{}"}, {"hooks/tenure.json", "mcp-config.json"}),
+    "copilot-cli": ({"COPILOT_HOME": "{}"}, {"hooks/meritory.json", "mcp-config.json"}),
     "vscode": (
         {"XDG_CONFIG_HOME": "{}"},
-        {f"Code/User/{name}" for name in ("mcp.json", "settings.json", "tenure-hooks.json")},
+        {f"Code/User/{name}" for name in ("mcp.json", "settings.json", "meritory-hooks.json")},
     ),
-    "opencode": ({"OPENCODE_CONFIG_DIR": "{}"}, {"opencode.json", "plugins/tenure.js"}),
+    "opencode": ({"OPENCODE_CONFIG_DIR": "{}"}, {"opencode.json", "plugins/meritory.js"}),
     "openclaw": ({"OPENCLAW_STATE_DIR": "{}"}, {"openclaw.json"}),
 }
 

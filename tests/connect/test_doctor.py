@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from connect_desk import Desk
 
-from tenure.cli.app import APP
-from tenure.cli.connecting import HARNESSES
-from tenure.connect import (
+from meritory.cli.app import APP
+from meritory.cli.connecting import HARNESSES
+from meritory.connect import (
     HARNESS_NAMES,
     Finding,
     claude_code,
@@ -25,7 +25,7 @@ from tenure.connect import (
     openclaw,
     place_for,
 )
-from tenure.connect import checks as checking
+from meritory.connect import checks as checking
 
 
 def said(desk: Desk, name: str) -> list[Finding]:
@@ -48,7 +48,7 @@ def test_present_connected_and_gone_again(name: str, desk: Desk) -> None:
 def test_an_agent_that_is_here_and_not_connected_is_named(desk: Desk) -> None:
     (desk.user_home / ".cursor").mkdir()
     (found,) = said(desk, "cursor")
-    assert found.status == "ok" and "`tenure connect cursor`" in found.hint
+    assert found.status == "ok" and "`meritory connect cursor`" in found.hint
 
 
 @pytest.mark.parametrize("name", [name for name in HARNESS_NAMES if name != "opencode"])
@@ -145,7 +145,7 @@ def test_switches_of_other_agents_are_told(desk: Desk) -> None:
     place = place_for("codex", desk.home, desk.env)
     assert "features.hooks" in codex.checks(place)[0].detail
     system = desk.user_home / "system.json"
-    desk.put(system, '{"hooksConfig": {"enabled": false, "disabled": ["tenure"]}}')
+    desk.put(system, '{"hooksConfig": {"enabled": false, "disabled": ["meritory"]}}')
     named = Desk(desk.user_home, {"GEMINI_CLI_SYSTEM_SETTINGS_PATH": str(system)})
     place = place_for("gemini-cli", named.home, named.env)
     assert len(gemini_cli.checks(place)) == 2
@@ -157,7 +157,7 @@ def test_switches_of_other_agents_are_told(desk: Desk) -> None:
         ('"allowConversationAccess": true', '"allowConversationAccess": false', "conversations"),
         ('"allowConversationAccess": true', '"allowPromptInjection": false', "prompts"),
         ('"enabled": true', '"enabled": false', "switched off"),
-        ('"plugins": {', '"plugins": {"deny": ["tenure"],', "plugins.deny"),
+        ('"plugins": {', '"plugins": {"deny": ["meritory"],', "plugins.deny"),
     ],
 )
 def test_openclaw_that_keeps_the_plugin_out_is_told(
@@ -174,7 +174,7 @@ def test_openclaw_that_keeps_the_plugin_out_is_told(
 
 def test_an_allow_list_of_openclaw_is_joined_only_where_there_is_one(desk: Desk) -> None:
     path = desk.documents("openclaw")[0].path
-    for before, after in (("[]", []), ('["x"]', ["x", "tenure"])):
+    for before, after in (("[]", []), ('["x"]', ["x", "meritory"])):
         desk.put(path, '{"plugins": {"allow": ' + before + "}}")
         desk.connect("openclaw")
         assert json.loads(path.read_text())["plugins"]["allow"] == after
@@ -185,7 +185,7 @@ def test_the_plugin_and_the_settings_are_not_used_together(desk: Desk) -> None:
     settings = desk.user_home / ".claude/settings.json"
     desk.connect("claude-code")
     value = json.loads(settings.read_text())
-    desk.put(settings, json.dumps({**value, "enabledPlugins": {"tenure@tenure": True}}))
+    desk.put(settings, json.dumps({**value, "enabledPlugins": {"meritory@meritory": True}}))
     assert "twice" in said(desk, "claude-code")[-1].detail
     desk.disconnect("claude-code")
     assert "plugin" in said(desk, "claude-code")[0].detail
@@ -195,7 +195,7 @@ def test_the_plugin_and_the_settings_are_not_used_together(desk: Desk) -> None:
 
 def test_our_own_module_that_is_gone_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.connect("opencode")
-    monkeypatch.setattr("tenure.connect.PACKAGE", desk.user_home / "gone")
+    monkeypatch.setattr("meritory.connect.PACKAGE", desk.user_home / "gone")
     found = said(desk, "opencode")
     assert found and found[0].status == "fail"
 
@@ -208,7 +208,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Run:
     for name in list(os.environ):
-        if name.startswith(("TENURE_", "CLAUDE", "CODEX", "XDG_", "OPENC", "COPILOT", "GEMINI")):
+        if name.startswith(("MERITORY_", "CLAUDE", "CODEX", "XDG_", "OPENC", "COPILOT", "GEMINI")):
             monkeypatch.delenv(name)
     for name, value in desk.env.items():
         monkeypatch.setenv(name, value)

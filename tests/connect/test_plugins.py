@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from connect_desk import Desk
 
-from tenure import client
-from tenure.connect import claude_code, plugin_folder
-from tenure.text.trailer import strip_trailers
+from meritory import client
+from meritory.connect import claude_code, plugin_folder
+from meritory.text.trailer import strip_trailers
 
 NODE = shutil.which("node")
 HOST = Path(__file__).with_name("plugin_host.mjs")
@@ -45,17 +45,17 @@ def test_the_plugin_for_claude_code_says_what_connect_says() -> None:
     hooks = json.loads((folder / "hooks/hooks.json").read_text())["hooks"]
     assert tuple(hooks) == claude_code.EVENTS
     assert {h["command"] for g in hooks.values() for x in g for h in x["hooks"]} == {
-        "tenure hook --harness claude-code"
+        "meritory hook --harness claude-code"
     }
-    server = json.loads((folder / ".mcp.json").read_text())["mcpServers"]["tenure"]
-    assert [server["command"], *server["args"]] == ["tenure", "mcp", "--harness", "claude-code"]
+    server = json.loads((folder / ".mcp.json").read_text())["mcpServers"]["meritory"]
+    assert [server["command"], *server["args"]] == ["meritory", "mcp", "--harness", "claude-code"]
     assert len((folder / "README.md").read_text().split()) >= 40
 
 
 def test_every_plugin_is_of_this_version() -> None:
-    from tenure import __version__
+    from meritory import __version__
 
-    manifests = [plugin_folder("claude-code", "plugins/tenure/.claude-plugin/plugin.json")]
+    manifests = [plugin_folder("claude-code", "plugins/meritory/.claude-plugin/plugin.json")]
     manifests += [plugin_folder(name, "package.json") for name in ("opencode", "openclaw")]
     assert {json.loads(path.read_text())["version"] for path in manifests} == {__version__}
 
@@ -86,7 +86,7 @@ def play(tmp_path: Path, home: Path) -> Play:
     """Plays steps to a plugin in a process of its own."""
 
     def call(kind: str, steps: list[Any], data: Path = home, **options: Any) -> dict[str, Any]:
-        entry = plugin_folder(kind, "tenure.js" if kind == "opencode" else "index.js")
+        entry = plugin_folder(kind, "meritory.js" if kind == "opencode" else "index.js")
         script = tmp_path / "steps.json"
         script.write_text(json.dumps(steps))
         given = {"home": str(data), "cwd": str(tmp_path), "daemon": ["false"], **options}

@@ -17,11 +17,11 @@ from connect_desk import Desk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tenure.connect import HARNESS_NAMES, _harness, place_for
-from tenure.connect.merge import is_merged, merged, our_commands, says_the_same, unmerged
-from tenure.connect.syntax import plain, read
-from tenure.connect.tree import Made
-from tenure.connect.wishes import Document, Item, Member
+from meritory.connect import HARNESS_NAMES, _harness, place_for
+from meritory.connect.merge import is_merged, merged, our_commands, says_the_same, unmerged
+from meritory.connect.syntax import plain, read
+from meritory.connect.tree import Made
+from meritory.connect.wishes import Document, Item, Member
 
 
 def cases(desk: Desk, name: str) -> Iterator[dict[Path, tuple[str, str]]]:
@@ -94,7 +94,7 @@ def test_what_was_edited_by_hand_since_stays(name: str, document: Document) -> N
         return
     edits = TOML_EDITS if document.syntax == "toml" else EDITS
     for case, text in user_files(document).items():
-        if "foreign tenure" in case:
+        if "foreign meritory" in case:
             continue
         new = merged(text, document, name)
         for edit in edits.values():
@@ -192,12 +192,12 @@ def test_a_foreign_wrapper_around_our_hook_is_not_ours(desk: Desk) -> None:
     place = place_for("claude-code", desk.home, desk.env)
     line = place.commands.hook_line
     foreign = [f"time {line}", f"{line} | tee log", f"{line} --harness codex", f"echo {line}"]
-    foreign += [line.replace("claude-code", "codex"), "tenure hook", "tenure hook --harness x"]
+    foreign += [line.replace("claude-code", "codex"), "meritory hook", "meritory hook --harness x"]
     document = _harness("claude-code").setup(place).documents[0]
     value = {"hooks": {"Stop": [{"hooks": [{"command": one} for one in foreign]}]}}
     text = json.dumps(value, indent=2)
     assert unmerged(text, document, "claude-code", None) == text
-    mine = {"hooks": {"Stop": [{"hooks": [{"command": "tenure hook --harness claude-code"}]}]}}
+    mine = {"hooks": {"Stop": [{"hooks": [{"command": "meritory hook --harness claude-code"}]}]}}
     assert unmerged(json.dumps(mine), document, "claude-code", None) == "{}"
 
 
@@ -213,7 +213,7 @@ def test_our_hook_in_a_users_group_is_taken_out_alone(desk: Desk) -> None:
 
 def test_a_permission_that_the_user_gave_before_stays_after_an_edit(desk: Desk) -> None:
     document = desk.documents("claude-code")[0]
-    own = "mcp__tenure__memory_search"
+    own = "mcp__meritory__memory_search"
     before = json.dumps({"permissions": {"allow": [own]}, "x": 1}, indent=2)
     desk.put(document.path, before)
     desk.connect("claude-code")

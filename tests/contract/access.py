@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from contract.shelf import Shelf
-from tenure.errors import InputError
-from tenure.store.access import AccessToken
-from tenure.store.base import Transaction
+from meritory.errors import InputError
+from meritory.store.access import AccessToken
+from meritory.store.base import Transaction
 
 NOON = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
 PLAIN = AccessToken("ada", "abcdefgh", "laptop", "write", None, None, bytes(range(32)), NOON)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tenure.store.base import (
+from meritory.store.base import (
     Attribute,
     Change,
     EmbedderInfo,
@@ -18,9 +18,9 @@ from tenure.store.base import (
     Store,
     Transaction,
 )
-from tenure.text.normal import content_hash
-from tenure.text.terms import index_words
-from tenure.types import Action, MemoryRecord, Scope
+from meritory.text.normal import content_hash
+from meritory.text.terms import index_words
+from meritory.types import Action, MemoryRecord, Scope
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 EMBEDDER = EmbedderInfo("unit-4", 4, '{"kind": "unit"}')

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contract.builders import insert, memory_id, record
-from tenure.errors import InputError, StorageError
-from tenure.store.base import Store
+from meritory.errors import InputError, StorageError
+from meritory.store.base import Store
 
 
 class Care:

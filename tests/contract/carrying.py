@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from contract.shelf import Shelf
-from tenure.store.carrying import (
+from meritory.store.carrying import (
     Carried,
     CarriedAudit,
     CarriedBelief,

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from contract.shelf import Shelf
-from tenure.errors import InputError
-from tenure.store.base import Transaction
-from tenure.store.consent import Consent
+from meritory.errors import InputError
+from meritory.store.base import Transaction
+from meritory.store.consent import Consent
 
 MORNING = datetime(2026, 3, 2, 9, 0, 0, 123456, tzinfo=UTC)
 

@@ -22,9 +22,9 @@ from contract.builders import (
     vector_search,
 )
 from contract.shelf import Shelf
-from tenure.errors import InputError, NotFound
-from tenure.store.base import EmbedderInfo, EmbeddingState, Probe, Search, Store
-from tenure.types import Scope
+from meritory.errors import InputError, NotFound
+from meritory.store.base import EmbedderInfo, EmbeddingState, Probe, Search, Store
+from meritory.types import Scope
 
 DEFAULT = Scope()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from contract.builders import NOW, about, indexed, insert, numbers, record, update
-from tenure.errors import NotFound
-from tenure.store.base import Indexed, Store
-from tenure.types import Entity, Scope
+from meritory.errors import NotFound
+from meritory.store.base import Indexed, Store
+from meritory.types import Entity, Scope
 
 DEFAULT = Scope()
 

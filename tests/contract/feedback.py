@@ -10,12 +10,12 @@ import pytest
 
 from contract.builders import NOW, insert, memory_id, record
 from contract.shelf import Shelf
-from tenure.errors import InputError, NotFound
-from tenure.rank.belief import Belief
-from tenure.rank.feedback.risk import Tally
-from tenure.store.base import Store
-from tenure.store.feedback import FeedbackEvent, FeedbackQuery, Issue, Testimony
-from tenure.types import Scope
+from meritory.errors import InputError, NotFound
+from meritory.rank.belief import Belief
+from meritory.rank.feedback.risk import Tally
+from meritory.store.base import Store
+from meritory.store.feedback import FeedbackEvent, FeedbackQuery, Issue, Testimony
+from meritory.types import Scope
 
 LESSON = memory_id(7)
 

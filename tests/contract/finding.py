@@ -23,9 +23,9 @@ from contract.builders import (
     words_search,
 )
 from contract.shelf import Shelf
-from tenure.errors import InputError, NotFound
-from tenure.store.base import Listing, Search, Store
-from tenure.types import Scope, Source
+from meritory.errors import InputError, NotFound
+from meritory.store.base import Listing, Search, Store
+from meritory.types import Scope, Source
 
 DEFAULT = Scope()
 ABSURD_IDS = (

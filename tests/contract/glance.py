@@ -12,12 +12,12 @@ from contract.builders import NOW, about, ids, indexed, insert, memory_id, recor
 from contract.feedback import event as reported
 from contract.rules import RULE
 from contract.sessions import USER, begin, injection, verdict
-from tenure.errors import NotFound
-from tenure.store.base import Listing, Store
-from tenure.store.glance import SessionQuery, SessionSummary
-from tenure.store.predictor import Comparison
-from tenure.store.rules import RuleEvent
-from tenure.types import Entity, EveryScope, Scope
+from meritory.errors import NotFound
+from meritory.store.base import Listing, Store
+from meritory.store.glance import SessionQuery, SessionSummary
+from meritory.store.predictor import Comparison
+from meritory.store.rules import RuleEvent
+from meritory.types import Entity, EveryScope, Scope
 
 OTHER = "somebody else"
 MINUTE = timedelta(minutes=1)

@@ -9,9 +9,9 @@ import pytest
 
 from contract.builders import NOW
 from contract.shelf import Shelf
-from tenure.errors import Conflict, InputError, NotFound
-from tenure.store.base import Store, Transaction
-from tenure.store.jobs import (
+from meritory.errors import Conflict, InputError, NotFound
+from meritory.store.base import Store, Transaction
+from meritory.store.jobs import (
     JOB_STATES,
     LEASE_LENGTH_MAX,
     PARK_AFTER_ATTEMPTS,

@@ -38,11 +38,11 @@ from contract.sessions import (
     verdict,
 )
 from contract.shelf import Shelf
-from tenure.rank.history import Past
-from tenure.store.base import Search, Store, Transaction
-from tenure.store.candidates import Gathering, Trait
-from tenure.store.sessions import Event, Labelled, Proof
-from tenure.types import Scope
+from meritory.rank.history import Past
+from meritory.store.base import Search, Store, Transaction
+from meritory.store.candidates import Gathering, Trait
+from meritory.store.sessions import Event, Labelled, Proof
+from meritory.types import Scope
 
 DAY = timedelta(days=1)
 SCOPE = Scope(USER)

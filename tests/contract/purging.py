@@ -25,10 +25,10 @@ from contract.builders import (
     words_search,
 )
 from contract.shelf import Shelf
-from tenure.errors import NotFound
-from tenure.store.base import Change, Probe, Store
-from tenure.store.jobs import Lease
-from tenure.types import Scope
+from meritory.errors import NotFound
+from meritory.store.base import Change, Probe, Store
+from meritory.store.jobs import Lease
+from meritory.types import Scope
 
 DEFAULT = Scope()
 # No word of any other test starts alike: FTS5 would store only the end of it.

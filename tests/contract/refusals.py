@@ -9,10 +9,10 @@ import pytest
 
 from contract.builders import NOW, insert, record
 from contract.shelf import Shelf
-from tenure.errors import InputError, NotFound
-from tenure.store.base import Store
-from tenure.store.refusals import Refusal
-from tenure.types import Scope
+from meritory.errors import InputError, NotFound
+from meritory.store.base import Store
+from meritory.store.refusals import Refusal
+from meritory.types import Scope
 
 REFUSAL = Refusal(
     id="0a1b2c3d4e5f",

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from contract.builders import EMBEDDER, NOW, change, indexed, unit
 from contract.shelf import Shelf
-from tenure.codec import record_from_dict, record_to_dict
-from tenure.store.base import Transaction
-from tenure.types import (
+from meritory.codec import record_from_dict, record_to_dict
+from meritory.store.base import Transaction
+from meritory.types import (
     KINDS,
     ORIGINS,
     PROVENANCES,
@@ -25,7 +25,7 @@ from tenure.types import (
     Source,
     Trust,
 )
-from tenure.world import ID_LENGTH
+from meritory.world import ID_LENGTH
 
 # Marks that are invisible, turn the direction, join, or belong to nobody.
 ODD = "\u202e\u2066\u200b\u200d\ufeff\u00ad\ue000\U000f0000\U0001f469\u200d\U0001f680\u0301\x1b"

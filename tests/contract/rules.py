@@ -9,9 +9,9 @@ import pytest
 
 from contract.builders import NOW
 from contract.shelf import Shelf
-from tenure.errors import InputError, NotFound
-from tenure.store.base import Store
-from tenure.store.rules import (
+from meritory.errors import InputError, NotFound
+from meritory.store.base import Store
+from meritory.store.rules import (
     ActionQuery,
     ActionReport,
     RecordedAction,

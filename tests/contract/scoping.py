@@ -26,10 +26,10 @@ from contract.builders import (
     update,
     words_search,
 )
-from tenure.errors import InputError, NotFound
-from tenure.store.base import Listing, Near, Probe, Search, Store, Transaction
-from tenure.text.normal import content_hash
-from tenure.types import MemoryRecord, Scope, Source
+from meritory.errors import InputError, NotFound
+from meritory.store.base import Listing, Near, Probe, Search, Store, Transaction
+from meritory.text.normal import content_hash
+from meritory.types import MemoryRecord, Scope, Source
 
 TEXT = "shared claim"
 AXIS = (None, "a", "b")

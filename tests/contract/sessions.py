@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from contract.builders import EMBEDDER, NOW, insert, memory_id, record, unit
 from contract.shelf import Shelf
-from tenure.errors import NotFound
-from tenure.store.base import Store, Transaction
-from tenure.store.sessions import (
+from meritory.errors import NotFound
+from meritory.store.base import Store, Transaction
+from meritory.store.sessions import (
     Event,
     Injection,
     Judged,
@@ -26,8 +26,8 @@ from tenure.store.sessions import (
     SessionScore,
     Spending,
 )
-from tenure.store.sql_events import EVENT_LIMIT
-from tenure.types import CHANNELS, Candidate, Channel, Scope, SessionMemory, Turn
+from meritory.store.sql_events import EVENT_LIMIT
+from meritory.types import CHANNELS, Candidate, Channel, Scope, SessionMemory, Turn
 
 USER, KEY = "default", "run"
 HOUR = timedelta(hours=1)

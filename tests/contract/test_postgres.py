@@ -9,8 +9,8 @@ import pytest
 
 from contract.shelf import Shelf
 from contract.store_contract import StoreContract
+from meritory.store.postgres.store import PostgresStore
 from postgres_kit import Server, tables_with
-from tenure.store.postgres.store import PostgresStore
 
 
 class _DatabaseShelf(Shelf):

@@ -7,12 +7,12 @@ from pathlib import Path
 from contract.builders import EMBEDDER, about, indexed, insert, memory_id, record, unit, update
 from contract.shelf import Shelf
 from contract.store_contract import StoreContract
-from tenure.store.sqlite import SqliteStore
+from meritory.store.sqlite import SqliteStore
 
 
 class TestSqliteStore(StoreContract):
     def make_store(self, folder: Path) -> SqliteStore:
-        return SqliteStore(folder / "tenure.db")
+        return SqliteStore(folder / "meritory.db")
 
     def test_a_backup_holds_everything_and_is_a_store(self, shelf: Shelf, tmp_path: Path) -> None:
         store = shelf.store
@@ -28,7 +28,7 @@ class TestSqliteStore(StoreContract):
         )
         update(store, record(1), record(1, "changed"))
         store.write(lambda t: t.count("default", "n", 5))
-        target = tmp_path / "copies" / "tenure.db"
+        target = tmp_path / "copies" / "meritory.db"
         target.parent.mkdir()
         store.backup(target)
         insert(store, record(3))

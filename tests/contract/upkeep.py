@@ -13,12 +13,12 @@ from contract.feedback import event as report
 from contract.rules import ACTION, RULE
 from contract.sessions import begin, candidate, injection
 from contract.shelf import Shelf
-from tenure.errors import NotFound
-from tenure.store.base import Probe, Store, Transaction
-from tenure.store.refusals import Refusal
-from tenure.store.sessions import Event, Labelled
-from tenure.store.upkeep import Keepsake, Retrieval
-from tenure.types import HistoryEntry, Scope, Source, Turn
+from meritory.errors import NotFound
+from meritory.store.base import Probe, Store, Transaction
+from meritory.store.refusals import Refusal
+from meritory.store.sessions import Event, Labelled
+from meritory.store.upkeep import Keepsake, Retrieval
+from meritory.types import HistoryEntry, Scope, Source, Turn
 
 DAY = timedelta(days=1)
 LATER = NOW + DAY

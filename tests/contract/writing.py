@@ -26,10 +26,10 @@ from contract.builders import (
     words_search,
 )
 from contract.shelf import Shelf
-from tenure.errors import NotFound, TenureError
-from tenure.store.base import Change, Probe, Store, Transaction
-from tenure.text.normal import content_hash
-from tenure.types import HistoryEntry, Scope
+from meritory.errors import MeritoryError, NotFound
+from meritory.store.base import Change, Probe, Store, Transaction
+from meritory.text.normal import content_hash
+from meritory.types import HistoryEntry, Scope
 
 DEFAULT = Scope()
 
@@ -70,7 +70,7 @@ class Writing:
 
     def test_an_id_is_taken_only_once(self, store: Store) -> None:
         insert(store, record(1, "first"))
-        with pytest.raises(TenureError):
+        with pytest.raises(MeritoryError):
             insert(store, record(1, "second"))
         assert store.get("default", memory_id(1)).content == "first"
 

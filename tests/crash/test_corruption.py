@@ -1,6 +1,6 @@
 """Damaged files: never a crash, never a hang, never a silent empty start, and hardly unnoticed.
 
-TENURE_TEST_DAMAGES sets the number of damaged files.
+MERITORY_TEST_DAMAGES sets the number of damaged files.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from contract.builders import (
     vector_search,
     words_search,
 )
-from tenure.errors import Corrupt, StorageError, TenureError
-from tenure.store.base import Listing, Probe
-from tenure.store.sqlite import SqliteStore
-from tenure.text.normal import content_hash
-from tenure.types import Scope
+from meritory.errors import Corrupt, MeritoryError, StorageError
+from meritory.store.base import Listing, Probe
+from meritory.store.sqlite import SqliteStore
+from meritory.text.normal import content_hash
+from meritory.types import Scope
 
-DAMAGES = int(os.environ.get("TENURE_TEST_DAMAGES", "150"))
+DAMAGES = int(os.environ.get("MERITORY_TEST_DAMAGES", "150"))
 DEFAULT = Scope()
 MEMORY_COUNT = 120
 PAGE_BYTES = 4_096
@@ -124,7 +124,7 @@ def outcome(path: Path, sound: dict[str, Any]) -> str:
         assert all(isinstance(text, str) and text for text in complaints)
         try:
             answers = told(store)
-        except TenureError as error:
+        except MeritoryError as error:
             assert isinstance(error, StorageError), error
             assert complaints or isinstance(error, Corrupt), error
             return "complained"
@@ -191,14 +191,14 @@ def lacking(store: SqliteStore) -> int:
 @pytest.mark.parametrize("keep", [0, 31, 32, 100, 5_000])
 def test_a_damaged_log_loses_at_most_the_log(tmp_path: Path, keep: int) -> None:
     """A log that is cut short or gone leaves the database as it was at the last checkpoint."""
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     store = SqliteStore(path)
     insert(store, record(1))
     store.erase_traces()
     insert(store, record(2))
     copy = tmp_path / "copy.db"
     shutil.copyfile(path, copy)
-    log = path.with_name("tenure.db-wal").read_bytes()
+    log = path.with_name("meritory.db-wal").read_bytes()
     copy.with_name("copy.db-wal").write_bytes(log[:keep])
     store.close()
     with closing(SqliteStore(copy)) as opened:
@@ -207,7 +207,7 @@ def test_a_damaged_log_loses_at_most_the_log(tmp_path: Path, keep: int) -> None:
 
 
 def test_a_lost_counter_row_and_a_broken_link_are_complained_about(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     fill(path)
     with closing(SqliteStore(path)) as store:
         store._engine._writer.execute("PRAGMA foreign_keys = OFF")
@@ -230,7 +230,7 @@ def test_a_lost_counter_row_and_a_broken_link_are_complained_about(tmp_path: Pat
 def test_history_that_makes_no_sense_is_named_not_tripped_over(
     tmp_path: Path, statement: str
 ) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     fill(path)
     with closing(SqliteStore(path)) as store:
         store._engine.write(lambda c: c.execute(statement))
@@ -250,7 +250,7 @@ def test_history_that_makes_no_sense_is_named_not_tripped_over(
     ],
 )
 def test_one_damaged_memory_takes_no_other_from_anybody(tmp_path: Path, statement: str) -> None:
-    path, damaged, spoilt = tmp_path / "tenure.db", 2, memory_id(1)
+    path, damaged, spoilt = tmp_path / "meritory.db", 2, memory_id(1)
     fill(path)
     with closing(SqliteStore(path)) as store:
         probe = Probe(DEFAULT, EMBEDDER.name, unit(1, 1, 1, 1)[None, :], MEMORY_COUNT, 0.0)
@@ -287,7 +287,7 @@ def test_one_damaged_memory_takes_no_other_from_anybody(tmp_path: Path, statemen
 def test_a_damaged_memory_without_vector_does_not_stop_the_making_of_others(
     tmp_path: Path,
 ) -> None:
-    with closing(SqliteStore(tmp_path / "tenure.db")) as store:
+    with closing(SqliteStore(tmp_path / "meritory.db")) as store:
         store.register_embedder(EMBEDDER)
         insert(store, *(record(n) for n in (1, 2, 3)))
         store._engine.write(lambda c: c.execute("UPDATE memories SET row_hash = x'' WHERE row = 1"))

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from contract.builders import change, indexed, insert, memory_id, record, words_search
-from tenure.errors import DiskFull, StorageError
-from tenure.store.base import Transaction
-from tenure.store.sqlite import SqliteStore
-from tenure.types import Scope
+from meritory.errors import DiskFull, StorageError
+from meritory.store.base import Transaction
+from meritory.store.sqlite import SqliteStore
+from meritory.types import Scope
 
 BIG = "word " * 1_500
 
@@ -31,7 +31,7 @@ def limit_pages(store: SqliteStore, more: int) -> None:
 
 
 def test_a_full_database_refuses_and_goes_on_when_there_is_space(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "tenure.db")) as store:
+    with closing(SqliteStore(tmp_path / "meritory.db")) as store:
         insert(store, record(1))
         limit_pages(store, 12)
         stored = [1]
@@ -48,7 +48,7 @@ def test_a_full_database_refuses_and_goes_on_when_there_is_space(tmp_path: Path)
 
 
 def test_a_batch_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "tenure.db")) as store:
+    with closing(SqliteStore(tmp_path / "meritory.db")) as store:
         insert(store, record(1))
         limit_pages(store, 20)
 
@@ -84,12 +84,12 @@ def in_child(work: Callable[[], None]) -> None:
 
 def test_the_systems_own_limit_is_a_typed_error_too(tmp_path: Path) -> None:
     """Here the write itself fails in the operating system, in the middle of the log."""
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
 
     def work() -> None:
         with closing(SqliteStore(path)) as store:
             insert(store, record(1))
-            log = path.with_name("tenure.db-wal")
+            log = path.with_name("meritory.db-wal")
             hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
             resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 30_000, hard))
             stored = [1]
@@ -110,7 +110,7 @@ def test_the_systems_own_limit_is_a_typed_error_too(tmp_path: Path) -> None:
 
 
 def test_a_new_store_that_does_not_fit_is_not_there_by_half(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
 
     def work() -> None:
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -125,7 +125,7 @@ def test_a_new_store_that_does_not_fit_is_not_there_by_half(tmp_path: Path) -> N
 
 
 def test_a_backup_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
-    path, target = tmp_path / "tenure.db", tmp_path / "copy.db"
+    path, target = tmp_path / "meritory.db", tmp_path / "copy.db"
 
     def work() -> None:
         with closing(SqliteStore(path)) as store:

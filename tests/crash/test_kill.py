@@ -1,7 +1,7 @@
 """kill -9 at any instant: what was acknowledged is there, and nothing is there by half.
 
 A child process writes batches through the library from two threads and acknowledges each on a
-pipe as soon as the call returns. TENURE_TEST_KILLS sets the number of kills.
+pipe as soon as the call returns. MERITORY_TEST_KILLS sets the number of kills.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tenure.memory import Memory
-from tenure.store.sqlite import SqliteStore
+from meritory.memory import Memory
+from meritory.store.sqlite import SqliteStore
 
-KILLS = int(os.environ.get("TENURE_TEST_KILLS", "150"))
+KILLS = int(os.environ.get("MERITORY_TEST_KILLS", "150"))
 CONTROL_KILLS = 6
 BATCH_SIZE = 5
 BATCH = re.compile(r"batch (\w+) item (\d)")
@@ -107,20 +107,20 @@ def losses(path: Path, kills: int, *, hasty: bool) -> tuple[int, int, int]:
 @pytest.fixture(autouse=True)
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings of nobody, and no embedder: this is about the files."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("TENURE_EMBEDDER_KIND", "none")
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_EMBEDDER_KIND", "none")
 
 
 def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path: Path) -> None:
-    acknowledged, lost, partial = losses(tmp_path / "tenure.db", KILLS, hasty=False)
+    acknowledged, lost, partial = losses(tmp_path / "meritory.db", KILLS, hasty=False)
     assert acknowledged >= KILLS
     assert (lost, partial) == (0, 0)
     left = {p.name for p in tmp_path.iterdir()}
-    assert {n for n in left if ".new-" not in n} == {"tenure.db", "tenure.db.lock"}
+    assert {n for n in left if ".new-" not in n} == {"meritory.db", "meritory.db.lock"}
 
 
 def test_a_writer_that_acknowledges_too_early_is_caught(tmp_path: Path) -> None:
     """The control: if this passes unnoticed, the test above proves nothing."""
-    _, lost, partial = losses(tmp_path / "tenure.db", CONTROL_KILLS, hasty=True)
+    _, lost, partial = losses(tmp_path / "meritory.db", CONTROL_KILLS, hasty=True)
     assert lost > 0
     assert partial == 0

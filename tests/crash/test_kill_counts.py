@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tenure.flow.counting import RETRIEVED
-from tenure.memory import Memory
-from tenure.store.sqlite import SqliteStore
+from meritory.flow.counting import RETRIEVED
+from meritory.memory import Memory
+from meritory.store.sqlite import SqliteStore
 
-KILLS = int(os.environ.get("TENURE_TEST_COUNT_KILLS", "4"))
+KILLS = int(os.environ.get("MERITORY_TEST_COUNT_KILLS", "4"))
 INTERVAL_S = 0.05
 # Time for a write on a machine that does other things too; more of it when that was too little.
 WRITE_S = 0.6
@@ -67,12 +67,12 @@ def counted(path: Path) -> int:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store with one memory, and words only: this is about counts."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("TENURE_EMBEDDER_KIND", "none")
-    monkeypatch.setenv("TENURE_JANITOR_FLUSH_INTERVAL_MS", str(int(INTERVAL_S * 1000)))
-    with Memory(tmp_path / "tenure.db", background=False) as memory:
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_EMBEDDER_KIND", "none")
+    monkeypatch.setenv("MERITORY_JANITOR_FLUSH_INTERVAL_MS", str(int(INTERVAL_S * 1000)))
+    with Memory(tmp_path / "meritory.db", background=False) as memory:
         memory.remember("The staging database is called heron")
-    return tmp_path / "tenure.db"
+    return tmp_path / "meritory.db"
 
 
 def lost(path: Path, more_s: float, write_s: float = WRITE_S) -> int:
@@ -98,5 +98,5 @@ def test_counts_that_are_never_written_are_missed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: if nothing is missed here, the test above proves nothing."""
-    monkeypatch.setenv("TENURE_JANITOR_FLUSH_INTERVAL_MS", str(NEVER_MS))
+    monkeypatch.setenv("MERITORY_JANITOR_FLUSH_INTERVAL_MS", str(NEVER_MS))
     assert lost(path, 0.2) > 0

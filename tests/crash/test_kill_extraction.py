@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tenure.flow import extraction
-from tenure.flow.extraction import EXTRACT_JOB
-from tenure.flow.jobs import Effect, JobEvent, JobRunner, Stage
-from tenure.memory import Memory
-from tenure.store.base import Transaction
-from tenure.store.jobs import Job
+from meritory.flow import extraction
+from meritory.flow.extraction import EXTRACT_JOB
+from meritory.flow.jobs import Effect, JobEvent, JobRunner, Stage
+from meritory.memory import Memory
+from meritory.store.base import Transaction
+from meritory.store.jobs import Job
 
 SAID = "Always use pnpm and never npm. Always show me the diff in this PR."
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -80,10 +80,10 @@ def child(work: Callable[[], None]) -> bool:
 def test_killed_anywhere_everything_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("TENURE_EXTRACTION_SUMMARIES", "true")
-    monkeypatch.setenv("TENURE_EMBEDDER_KIND", "none")
-    file = tmp_path / "tenure.db"
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_EXTRACTION_SUMMARIES", "true")
+    monkeypatch.setenv("MERITORY_EMBEDDER_KIND", "none")
+    file = tmp_path / "meritory.db"
 
     def begin() -> None:
         with Memory(file, clock=lambda: START, background=False) as memory:

@@ -2,7 +2,7 @@
 
 Children drain one store and are killed at random moments, or kill themselves at named points.
 Each effect counts up in the store; the control writes to a file beside it instead, which no
-transaction undoes, and must show doubles. TENURE_TEST_JOB_KILLS sets the number of random kills.
+transaction undoes, and must show doubles. MERITORY_TEST_JOB_KILLS sets the number of random kills.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from tenure.flow.jobs import Effect, JobEvent, JobRunner, Stage, no_effect
-from tenure.store.base import Transaction
-from tenure.store.jobs import Job
-from tenure.store.sqlite import SqliteStore
-from tenure.world import World
+from meritory.flow.jobs import Effect, JobEvent, JobRunner, Stage, no_effect
+from meritory.store.base import Transaction
+from meritory.store.jobs import Job
+from meritory.store.sqlite import SqliteStore
+from meritory.world import World
 
-KILLS = int(os.environ.get("TENURE_TEST_JOB_KILLS", "60"))
+KILLS = int(os.environ.get("MERITORY_TEST_JOB_KILLS", "60"))
 CONTROL_KILLS = 20
 KIND = "finish"
 STAGES = ("extract", "judge", "label")
@@ -181,14 +181,14 @@ def kill_at_random(path: Path, kills: int, beside: Path | None = None) -> list[s
 
 
 def test_kills_at_random_moments_double_and_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     keys = kill_at_random(path, KILLS)
     assert result(path) == (once(keys), {"done": len(keys)})
 
 
 def test_kills_at_every_named_point_double_and_lose_nothing(tmp_path: Path) -> None:
     """Every job's holder is killed once at each point: seven deaths, and still done once."""
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     keys = [f"job-{n}" for n in range(9)]
     put_jobs(path, keys)
     marks = tmp_path / "marks"
@@ -213,7 +213,7 @@ def test_kills_at_every_named_point_double_and_lose_nothing(tmp_path: Path) -> N
 
 def test_an_effect_outside_of_the_transaction_is_seen_to_double(tmp_path: Path) -> None:
     """The control: if no double shows here, the tests above prove nothing."""
-    path, beside = tmp_path / "tenure.db", tmp_path / "beside.txt"
+    path, beside = tmp_path / "meritory.db", tmp_path / "beside.txt"
     keys = kill_at_random(path, CONTROL_KILLS, beside)
     effects = Counter(beside.read_text().split())
     assert set(effects) == set(once(keys)), "an effect is missing"
@@ -243,7 +243,7 @@ def drain_together(path: Path, beside: Path | None = None) -> tuple[list[str], C
 
 
 def test_processes_that_take_jobs_from_each_other_double_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     keys, outcomes = drain_together(path)
     assert outcomes["lost"] > 0, "nobody took anything from anybody"
     assert result(path) == (once(keys), {"done": len(keys)})
@@ -251,7 +251,7 @@ def test_processes_that_take_jobs_from_each_other_double_nothing(tmp_path: Path)
 
 def test_processes_that_take_jobs_from_each_other_are_seen_to_double(tmp_path: Path) -> None:
     """The control of the test above."""
-    path, beside = tmp_path / "tenure.db", tmp_path / "beside.txt"
+    path, beside = tmp_path / "meritory.db", tmp_path / "beside.txt"
     keys, _ = drain_together(path, beside)
     effects = Counter(beside.read_text().split())
     assert set(effects) == set(once(keys))

@@ -1,7 +1,7 @@
 """kill -9 in the middle of sessions: each is whole or absent, and every lesson is learned once.
 
 A child starts, prompts, rates and ends sessions from two threads while a third learns from them,
-and acknowledges each step on a pipe as soon as the call returns. TENURE_TEST_SESSION_KILLS sets
+and acknowledges each step on a pipe as soon as the call returns. MERITORY_TEST_SESSION_KILLS sets
 the number of kills.
 """
 
@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
-from tenure.flow.predictor import decoded
-from tenure.memory import Memory
-from tenure.store.predictor import ComparisonQuery
-from tenure.store.sqlite import SqliteStore
+from meritory.flow.predictor import decoded
+from meritory.memory import Memory
+from meritory.store.predictor import ComparisonQuery
+from meritory.store.sqlite import SqliteStore
 
 JOB = "finish-session"
-KILLS = int(os.environ.get("TENURE_TEST_SESSION_KILLS", "40"))
+KILLS = int(os.environ.get("MERITORY_TEST_SESSION_KILLS", "40"))
 CONTROL_KILLS = 8
 TOPICS = ("kiln", "loom", "sled", "quern", "anvil", "churn", "gauge", "lathe")
 NOTES = [
@@ -192,9 +192,9 @@ def learn(path: Path) -> None:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store with some memories; settings of nobody, and no embedder: this is about records."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("TENURE_EMBEDDER_KIND", "none")
-    file = tmp_path / "tenure.db"
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_EMBEDDER_KIND", "none")
+    file = tmp_path / "meritory.db"
     with Memory(file) as memory:
         memory.remember_many({"content": text, "on_similar": "keep"} for text in NOTES)
     return file

@@ -1,7 +1,7 @@
 """A power cut loses nothing acknowledged and breaks nothing, on our schema, pragmas and verbs.
 
 The controls weaken one pragma each; if they show no damage, the harness is broken, not the disk.
-TENURE_TEST_CUTS sets the number of cuts.
+MERITORY_TEST_CUTS sets the number of cuts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pytest
 
 from contract.builders import about, change, indexed, record
 from crash.volatile import Disk
-from tenure.errors import StorageError
-from tenure.store import engine
-from tenure.store.schema import MIGRATIONS
-from tenure.store.sql_write import SqlTransaction
-from tenure.store.sqlite import SqliteStore
+from meritory.errors import StorageError
+from meritory.store import engine
+from meritory.store.schema import MIGRATIONS
+from meritory.store.sql_write import SqlTransaction
+from meritory.store.sqlite import SqliteStore
 
-CUTS = int(os.environ.get("TENURE_TEST_CUTS", "1000"))
+CUTS = int(os.environ.get("MERITORY_TEST_CUTS", "1000"))
 CONTROL_CUTS = 150
 CUTS_A_LIFE = 15
 COMMITS_A_LIFE = 12
@@ -95,7 +95,7 @@ class Life:
 
 def verdict(folder: Path, left: dict[str, bytes], acknowledged: int) -> str:
     """What our own store makes of the files that a cut left."""
-    path = folder / "tenure.db"
+    path = folder / "meritory.db"
     for name, content in left.items():
         path.with_name(path.name + name.removeprefix("store")).write_bytes(content)
     try:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from contract.builders import NOW, insert, memory_id, numbers, record
-from tenure.errors import Busy, Corrupt, InputError, SchemaTooNew, TenureError
-from tenure.store import backup
-from tenure.store.schema import MIGRATIONS
-from tenure.store.sqlite import SqliteStore
+from meritory.errors import Busy, Corrupt, InputError, MeritoryError, SchemaTooNew
+from meritory.store import backup
+from meritory.store.schema import MIGRATIONS
+from meritory.store.sqlite import SqliteStore
 
 
 def stored(path: Path) -> list[int]:
@@ -29,7 +29,7 @@ def stored(path: Path) -> list[int]:
 def copy(tmp_path: Path) -> Path:
     """A backup with memory 1 of a store that has memories 1 and 2."""
     target = tmp_path / "backup.db"
-    with closing(SqliteStore(tmp_path / "tenure.db")) as store:
+    with closing(SqliteStore(tmp_path / "meritory.db")) as store:
         insert(store, record(1))
         store.backup(target)
         insert(store, record(2))
@@ -41,7 +41,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_backup_is_one_sound_file_equal_to_the_store(tmp_path: Path, copy: Path) -> None:
-    assert {p.name for p in tmp_path.iterdir()} == {"backup.db", "tenure.db", "tenure.db.lock"}
+    assert {p.name for p in tmp_path.iterdir()} == {"backup.db", "meritory.db", "meritory.db.lock"}
     connection = sqlite3.connect(copy)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -51,7 +51,7 @@ def test_a_backup_is_one_sound_file_equal_to_the_store(tmp_path: Path, copy: Pat
 def test_restore_puts_the_backup_in_place_and_keeps_all_former_files(
     tmp_path: Path, copy: Path
 ) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     damaged = b"damaged beyond repair"
     path.write_bytes(damaged)
     for side in ("-wal", "-shm"):
@@ -59,9 +59,9 @@ def test_restore_puts_the_backup_in_place_and_keeps_all_former_files(
     aside = backup.restore(path, copy, NOW)
     assert aside is not None
     assert snapshot(aside) == {
-        "tenure.db": damaged,
-        "tenure.db-wal": b"-wal",
-        "tenure.db-shm": b"-shm",
+        "meritory.db": damaged,
+        "meritory.db-wal": b"-wal",
+        "meritory.db-shm": b"-shm",
     }
     assert stored(path) == [1]
     assert copy.exists()
@@ -73,22 +73,22 @@ def test_restore_puts_the_backup_in_place_and_keeps_all_former_files(
 
 
 def test_restore_where_there_was_nothing(tmp_path: Path, copy: Path) -> None:
-    path = tmp_path / "elsewhere" / "tenure.db"
+    path = tmp_path / "elsewhere" / "meritory.db"
     path.parent.mkdir()
     assert backup.restore(path, copy, NOW) is None
     assert stored(path) == [1]
 
 
 def test_a_restore_can_be_taken_back(tmp_path: Path, copy: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     aside = backup.restore(path, copy, NOW)
     assert aside is not None
     assert stored(path) == [1]
-    assert stored(aside / "tenure.db") == [1, 2]
+    assert stored(aside / "meritory.db") == [1, 2]
 
 
 def test_a_store_in_use_is_not_replaced(tmp_path: Path, copy: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     link = tmp_path / "link.db"
     link.symlink_to(path)
     with closing(SqliteStore(path)) as store:
@@ -101,17 +101,17 @@ def test_a_store_in_use_is_not_replaced(tmp_path: Path, copy: Path) -> None:
 
 def test_a_link_stays_a_link(tmp_path: Path, copy: Path) -> None:
     link = tmp_path / "link.db"
-    link.symlink_to(tmp_path / "tenure.db")
+    link.symlink_to(tmp_path / "meritory.db")
     backup.restore(link, copy, NOW)
     assert link.is_symlink()
-    assert stored(tmp_path / "tenure.db") == [1]
+    assert stored(tmp_path / "meritory.db") == [1]
 
 
 def test_killed_in_the_middle_a_restore_leaves_no_empty_store(
     tmp_path: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the last step that still happened was, the next start finds memories."""
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     real = os.replace
 
     class Killed(BaseException):
@@ -155,7 +155,7 @@ def foreign(path: Path) -> None:
     altered("CREATE TABLE bookmarks (url TEXT)")(path)
 
 
-UNSOUND: dict[str, tuple[Callable[[Path], object], type[TenureError]]] = {
+UNSOUND: dict[str, tuple[Callable[[Path], object], type[MeritoryError]]] = {
     "one letter": (flip, Corrupt),
     "half a file": (cut, Corrupt),
     "empty": (lambda p: p.write_bytes(b""), Corrupt),
@@ -187,10 +187,10 @@ def test_an_unsound_backup_is_refused_and_nothing_changes(
     spoil(copy)
     before = snapshot(tmp_path)
     with pytest.raises(error) as caught:
-        backup.restore(tmp_path / "tenure.db", copy, NOW)
+        backup.restore(tmp_path / "meritory.db", copy, NOW)
     assert caught.value.hint
     assert snapshot(tmp_path) == before
-    assert stored(tmp_path / "tenure.db") == [1, 2]
+    assert stored(tmp_path / "meritory.db") == [1, 2]
 
 
 @pytest.mark.parametrize("trick", ["missing", "folder", "pipe", "device", "dangling link"])
@@ -205,8 +205,8 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path, copy: Path, trick: str
     elif trick == "dangling link":
         source.symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError):
-        backup.restore(tmp_path / "tenure.db", source, NOW)
-    assert stored(tmp_path / "tenure.db") == [1, 2]
+        backup.restore(tmp_path / "meritory.db", source, NOW)
+    assert stored(tmp_path / "meritory.db") == [1, 2]
 
 
 def test_a_live_store_is_no_backup(tmp_path: Path, copy: Path) -> None:
@@ -215,19 +215,19 @@ def test_a_live_store_is_no_backup(tmp_path: Path, copy: Path) -> None:
     with closing(SqliteStore(other)) as store:
         insert(store, record(9))
         with pytest.raises(InputError):
-            backup.restore(tmp_path / "tenure.db", other, NOW)
-    assert stored(tmp_path / "tenure.db") == [1, 2]
+            backup.restore(tmp_path / "meritory.db", other, NOW)
+    assert stored(tmp_path / "meritory.db") == [1, 2]
     assert copy.exists()
 
 
 def test_backups_of_a_store_under_load_are_all_whole(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     with closing(SqliteStore(path)) as store:
         for number in range(5):
             insert(store, *(record(number * 10 + step) for step in range(10)))
             store.backup(tmp_path / f"copy-{number}.db")
     for number in range(5):
-        target = tmp_path / f"restored-{number}" / "tenure.db"
+        target = tmp_path / f"restored-{number}" / "meritory.db"
         target.parent.mkdir()
         backup.restore(target, tmp_path / f"copy-{number}.db", NOW)
         assert stored(target) == list(range((number + 1) * 10))
@@ -235,9 +235,9 @@ def test_backups_of_a_store_under_load_are_all_whole(tmp_path: Path) -> None:
 
 
 def test_a_damaged_store_gives_no_backup(tmp_path: Path, copy: Path) -> None:
-    flip(tmp_path / "tenure.db")
+    flip(tmp_path / "meritory.db")
     target = tmp_path / "second.db"
-    with closing(SqliteStore(tmp_path / "tenure.db")) as store:
+    with closing(SqliteStore(tmp_path / "meritory.db")) as store:
         with pytest.raises(Corrupt):
             store.backup(target)
         with pytest.raises(Corrupt):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tenure.cli.app import APP
-from tenure.flow.evaluate.anchor import AMBIGUOUS_FROM
-from tenure.flow.evaluate.probes import read_probes
-from tenure.rank.paired import MARGIN, MIN_PAIRS
-from tenure.rank.probes import DEPTH
+from meritory.cli.app import APP
+from meritory.flow.evaluate.anchor import AMBIGUOUS_FROM
+from meritory.flow.evaluate.probes import read_probes
+from meritory.rank.paired import MARGIN, MIN_PAIRS
+from meritory.rank.probes import DEPTH
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/operations/evaluation.md").read_text("utf-8")
 
@@ -24,7 +24,7 @@ def blocks(kind: str) -> list[str]:
 
 
 def test_the_example_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     (probes,) = blocks("jsonl")
     Path("probes.jsonl").write_text(probes)
@@ -44,7 +44,7 @@ def test_every_command_of_the_page_exists() -> None:
     known = {
         line.split()[2] for block in blocks("sh") for line in block.splitlines() if " eval " in line
     }
-    known |= set(re.findall(r"`tenure eval (\w+)", PAGE))
+    known |= set(re.findall(r"`meritory eval (\w+)", PAGE))
     group = APP.get_command(None, "eval")  # type: ignore[arg-type]
     assert group is not None
     assert known == set(group.commands)  # type: ignore[attr-defined]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tenure.model import gates
-from tenure.model.base import Lesson, Query
-from tenure.model.ranker import Ranker
-from tenure.rank.features import EXPOSURE, FEATURE_VERSION, FEATURES
-from tenure.settings import SETTINGS
-from tenure.store.engine import connect
-from tenure.store.sqlite import SqliteStore
-from tenure.text.fence import Standing, status_line
+from meritory.model import gates
+from meritory.model.base import Lesson, Query
+from meritory.model.ranker import Ranker
+from meritory.rank.features import EXPOSURE, FEATURE_VERSION, FEATURES
+from meritory.settings import SETTINGS
+from meritory.store.engine import connect
+from meritory.store.sqlite import SqliteStore
+from meritory.text.fence import Standing, status_line
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "concepts"
 GUIDE = (FOLDER / "predictor.md").read_text("utf-8")
@@ -105,4 +105,4 @@ def test_the_status_lines_are_those_that_the_code_makes() -> None:
     }
     phases = section(GUIDE, "Its phases, and the status line")
     (table, *_) = phases.split("\n\n`model v0`")
-    assert set(re.findall(r"`(\[tenure: [^`]*\])`", table.replace("\\|", "|"))) == lines
+    assert set(re.findall(r"`(\[meritory: [^`]*\])`", table.replace("\\|", "|"))) == lines

@@ -22,7 +22,7 @@ def blocks(page: str) -> list[str]:
 def run(code: str, home: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        env={"TENURE_HOME": str(home), "PATH": "/usr/bin:/bin"},
+        env={"MERITORY_HOME": str(home), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         timeout=60,

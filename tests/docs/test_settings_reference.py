@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tenure.settings import SETTINGS, load_settings
+from meritory.settings import SETTINGS, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "settings.md"

@@ -18,13 +18,13 @@ async def main(prompts: list[str]) -> None:
         ResultMessage,
     )
 
-    from tenure import Memory
-    from tenure.integrations.claude_agent_sdk import TenureHooks
+    from meritory import Memory
+    from meritory.integrations.claude_agent_sdk import MeritoryHooks
 
     answers = []
     with Memory() as memory:
         async with (
-            TenureHooks(memory, project="shop") as hooks,
+            MeritoryHooks(memory, project="shop") as hooks,
             ClaudeSDKClient(ClaudeAgentOptions(hooks=hooks.hooks())) as client,
         ):
             for prompt in prompts:

@@ -64,4 +64,4 @@ class Table:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The table listens to every report."""
-    config.pluginmanager.register(Table(), "tenure-e2e-table")
+    config.pluginmanager.register(Table(), "meritory-e2e-table")

@@ -16,10 +16,10 @@ ROOT = HERE.parents[1]
 
 def clients() -> ModuleType:
     """tools/clients.py, which knows the versions and installs them."""
-    known = sys.modules.get("tenure_clients")
+    known = sys.modules.get("meritory_clients")
     if known is not None:
         return known
-    spec = importlib.util.spec_from_file_location("tenure_clients", ROOT / "tools" / "clients.py")
+    spec = importlib.util.spec_from_file_location("meritory_clients", ROOT / "tools" / "clients.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -61,7 +61,7 @@ class Harness:
         return str(clients().named(self.name).version)
 
     def prepare(self, sandbox: Sandbox) -> None:
-        """Writes the user's own configuration, as it was before Tenure came."""
+        """Writes the user's own configuration, as it was before Meritory came."""
         for name, content in self.files(sandbox).items():
             path = sandbox.home / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,10 @@ class Harness:
     def call(self, tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
         """The call of a tool, for the model's script."""
         if self.through:
-            return {"name": self.through, "arguments": {"id": f"tenure__{tool}", "args": arguments}}
+            return {
+                "name": self.through,
+                "arguments": {"id": f"meritory__{tool}", "args": arguments},
+            }
         return {"name": tool, "arguments": arguments}
 
     def turn(self, sandbox: Sandbox, turn: Turn) -> Ran:

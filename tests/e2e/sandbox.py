@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-TENURE = Path(sys.executable).parent / "tenure"
+MERITORY = Path(sys.executable).parent / "meritory"
 START_TIMEOUT_S = 20
-TENURE_TIMEOUT_S = 40
+MERITORY_TIMEOUT_S = 40
 _PAUSE_S = 0.02
 _OUTPUT_LIMIT_CHARS = 3_000
 
@@ -149,7 +149,7 @@ class Model:
 
 
 class Sandbox:
-    """A home folder with a project in it, Tenure as a user has it, and the scripted model."""
+    """A home folder with a project in it, Meritory as a user has it, and the scripted model."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -161,7 +161,7 @@ class Sandbox:
         self.model = Model(folder / "model")
         self.env = {
             "HOME": str(self.home),
-            "PATH": f"{TENURE.parent}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": f"{MERITORY.parent}:/usr/local/bin:/usr/bin:/bin",
             "TMPDIR": str(self.temporary),
             "LANG": "C.UTF-8",
             "TERM": "dumb",
@@ -170,12 +170,12 @@ class Sandbox:
         }
         if not self.model.enter:
             # On the machine's own loopback another daemon may have the usual port.
-            self.env["TENURE_DAEMON_PORT"] = "0"
+            self.env["MERITORY_DAEMON_PORT"] = "0"
 
     @property
-    def tenure_home(self) -> Path:
-        """Tenure's data folder, where it is by default."""
-        return self.home / ".tenure"
+    def meritory_home(self) -> Path:
+        """Meritory's data folder, where it is by default."""
+        return self.home / ".meritory"
 
     def run(
         self,
@@ -188,27 +188,27 @@ class Sandbox:
         env = {**self.env, **(extra or {})}
         return run([*self.model.enter, *command], env, self.project, timeout_s, given)
 
-    def tenure(self, *words: str, given: str = "") -> Ran:
-        """Runs one of Tenure's own commands."""
-        return self.run([str(TENURE), *words], TENURE_TIMEOUT_S, given=given)
+    def meritory(self, *words: str, given: str = "") -> Ran:
+        """Runs one of Meritory's own commands."""
+        return self.run([str(MERITORY), *words], MERITORY_TIMEOUT_S, given=given)
 
     def daemon_pid(self) -> int | None:
         """The daemon's process, if one answers."""
-        told = self.tenure("status", "--json")
+        told = self.meritory("status", "--json")
         status = json.loads(told.out)
         return int(status["pid"]) if status.get("running") else None
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """What the store itself holds."""
-        store = f"file:{self.tenure_home / 'tenure.db'}?mode=ro"
+        store = f"file:{self.meritory_home / 'meritory.db'}?mode=ro"
         with contextlib.closing(sqlite3.connect(store, uri=True)) as connection:
             return connection.execute(query, values).fetchall()
 
     def close(self) -> None:
         """Ends the daemon and the model."""
         try:
-            if self.tenure_home.exists():
-                self.tenure("down")
+            if self.meritory_home.exists():
+                self.meritory("down")
         finally:
             self.model.close()
 

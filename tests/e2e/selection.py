@@ -7,7 +7,7 @@ import os
 import pytest
 from harnesses import clients
 
-VARIABLE = "TENURE_TEST_E2E"
+VARIABLE = "MERITORY_TEST_E2E"
 ALL = "all"
 # What `make test` runs, where it can be installed.
 USUAL = ("claude-code",)

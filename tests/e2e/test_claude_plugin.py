@@ -1,4 +1,4 @@
-"""Tenure as a plugin of Claude Code, installed with the commands that `tenure connect` prints."""
+"""Meritory as a plugin of Claude Code, installed by the commands of `meritory connect`."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def claude(sandbox: Sandbox, *words: str) -> Ran:
 
 def test_plugin_does_what_connecting_does(sandbox: Sandbox) -> None:
     """It is valid, installs without a network, shows memories and takes ratings both ways."""
-    told = sandbox.tenure("connect", NAME, "--plugin", "--json").json()
+    told = sandbox.meritory("connect", NAME, "--plugin", "--json").json()
     assert claude(sandbox, "plugin", "validate", told["folder"]).ok()
     for command in told["commands"]:
         sandbox.run(shlex.split(command), LIMIT_S, claude_env(sandbox)).ok()
     arguments = {"injection": "{code}", "ratings": {"{handle}": -0.5}}
     tool = {"name": "memory_feedback", "arguments": arguments}
     sandbox.model.script(text=f"{ANSWER}\n{TRAILER}", find=FIND, tool=tool)
-    allowed = "mcp__plugin_tenure_tenure__memory_feedback"
+    allowed = "mcp__plugin_meritory_meritory__memory_feedback"
     ran = claude(sandbox, "-p", PROMPT, "--allowedTools", allowed)
     assert ANSWER in ran.ok().out
     shown = Heard(ran, sandbox.model.requests()).shown

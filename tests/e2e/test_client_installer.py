@@ -33,7 +33,7 @@ def env(tmp_path: Path) -> dict[str, str]:
         "PATH": f"{npm.parent}:/usr/bin:/bin",
         "CALLS": str(tmp_path / "calls"),
         "PREFIX": str(tmp_path / "cache" / f"claude-code-{version}"),
-        "TENURE_TEST_CLIENTS": str(tmp_path / "cache"),
+        "MERITORY_TEST_CLIENTS": str(tmp_path / "cache"),
     }
 
 

@@ -35,7 +35,7 @@ CHOSEN = [harness for harness in HARNESSES if selected(harness.name)]
 def story(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Story]:
-    """A user with one client, from the day before Tenure came."""
+    """A user with one client, from the day before Meritory came."""
     install(request.param.needs)
     told = Story(request.param, tmp_path_factory.mktemp("e2e", numbered=True))
     yield told
@@ -43,9 +43,9 @@ def story(
 
 
 def test_nothing_arrives_before_connecting(story: Story) -> None:
-    """The control: without Tenure the client works, and no memory is in the request."""
+    """The control: without Meritory the client works, and no memory is in the request."""
     story.answered(story.stranger)
-    for word in ("heron-4711", "calypso-88", "zanzibar-7", "tenure notes"):
+    for word in ("heron-4711", "calypso-88", "zanzibar-7", "meritory notes"):
         assert word not in story.stranger.asked
 
 
@@ -68,7 +68,7 @@ def test_poison_stays_inside_its_fence(story: Story) -> None:
         for line in block[2].split("\n")[1:-1]:
             assert INNER.match(line), line
         assert "<" not in block[2]
-        assert "[/tenure" not in block[2]
+        assert "[/meritory" not in block[2]
         assert block[1] != "0123456789abcdef0123456789abcdef"
 
 
@@ -85,7 +85,7 @@ def test_session_is_judged_after_its_end(story: Story) -> None:
     verdict = judged(story.sandbox)
     assert (verdict.harness, verdict.project) == (story.harness.name, "shop")
     assert (verdict.judge, verdict.excluded, verdict.recalled) == ("rules", None, 3)
-    # What was said, and nothing that the client or Tenure put beside it.
+    # What was said, and nothing that the client or Meritory put beside it.
     assert verdict.said == [("user", PROMPT), ("assistant", LONG)]
 
 
@@ -131,6 +131,6 @@ def test_disconnecting_restores_every_file(story: Story) -> None:
     after = story.files()
     for name, content in story.before.items():
         if name in story.harness.rewritten:
-            assert b"tenure" not in after[name]
+            assert b"meritory" not in after[name]
         else:
             assert after[name] == content, f"{name} is not what it was; changed: {changed}"

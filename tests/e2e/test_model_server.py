@@ -61,18 +61,18 @@ def request(name: str, *, stream: bool) -> tuple[str, dict[str, Any]]:
     tools: list[dict[str, Any]]
     if name == "gemini":
         verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
-        tools = [{"functionDeclarations": [{"name": "mcp_tenure_memory_feedback"}]}]
+        tools = [{"functionDeclarations": [{"name": "mcp_meritory_memory_feedback"}]}]
         contents = [{"role": "user", "parts": [{"text": TOLD}]}]
         return f"/v1beta/models/any:{verb}", {"contents": contents, "tools": tools}
     said = [{"role": "user", "content": TOLD}]
     if name == "anthropic":
-        tools = [{"name": "mcp__tenure__memory_feedback", "input_schema": {}}]
+        tools = [{"name": "mcp__meritory__memory_feedback", "input_schema": {}}]
         return "/v1/messages?beta=true", {"stream": stream, "messages": said, "tools": tools}
     if name == "chat":
-        tools = [{"type": "function", "function": {"name": "tenure_memory_feedback"}}]
+        tools = [{"type": "function", "function": {"name": "meritory_memory_feedback"}}]
         return "/v1/chat/completions", {"stream": stream, "messages": said, "tools": tools}
     inner = [{"type": "function", "name": "memory_feedback"}]
-    tools = [{"type": "namespace", "name": "mcp__tenure", "tools": inner}]
+    tools = [{"type": "namespace", "name": "mcp__meritory", "tools": inner}]
     return "/v1/responses", {"stream": stream, "input": said, "tools": tools}
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from session_kit import Clock, Desk
 
+from meritory.memory import Memory
+from meritory.store.base import Store
+from meritory.store.place import URL_VARIABLE
+from meritory.world import SeededWorld
 from places import FILES_ONLY, NO_STORE, STORE_PROPERTY, Places
-from tenure.memory import Memory
-from tenure.store.base import Store
-from tenure.store.place import URL_VARIABLE
-from tenure.world import SeededWorld
 
 BACKENDS = ("sqlite", "postgres")
 
@@ -54,7 +54,7 @@ def places(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
 @pytest.fixture
 def home(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder whose settings name the usual store, as `Memory()` finds it."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path))
     place = places.place()
     if place.file is None:
         monkeypatch.setenv(URL_VARIABLE, place.url)
@@ -74,7 +74,7 @@ def memory(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: SeededWorld
 ) -> Iterator[Memory]:
     """The front door on a new store, apart from the settings of whoever runs the tests."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     with places.memory(clock=world.now, everywhere=True) as opened:
         yield opened
 
@@ -84,13 +84,13 @@ def desks(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Desk]]:
     """Opens desks on one store; settings are given by their dotted names."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     clock = Clock()
     opened: list[Memory] = []
 
-    def open_desk(name: str = "tenure.db", **settings: object) -> Desk:
+    def open_desk(name: str = "meritory.db", **settings: object) -> Desk:
         for setting, value in settings.items():
-            monkeypatch.setenv(f"TENURE_{setting.upper()}", str(value))
+            monkeypatch.setenv(f"MERITORY_{setting.upper()}", str(value))
         # Ids break ties, and the order of a session's records: the same ones in every run, others
         # in every desk.
         world = SeededWorld(len(opened), clock)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tenure.flow.actions import ToolCall
-from tenure.flow.guard import Verdict, check
-from tenure.memory import Memory
-from tenure.store.rules import Rule
-from tenure.types import Scope
+from meritory.flow.actions import ToolCall
+from meritory.flow.guard import Verdict, check
+from meritory.memory import Memory
+from meritory.store.rules import Rule
+from meritory.types import Scope
 
 FORCE = "git push --force origin main"
 OVERWRITTEN = "You force-pushed to main and overwrote other people's commits"
@@ -53,7 +53,7 @@ class Bench:
 
     def rules(self) -> list[Rule]:
         """All rules, whatever their state."""
-        from tenure.rank.rules.ladder import STATES
+        from meritory.rank.rules.ladder import STATES
 
         return self.memory.services.store.rules("default", STATES)
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from session_kit import Desk
 
-from tenure.flow import learn, retrain
-from tenure.flow.ending import EndRequest, end
-from tenure.flow.jobs import JobRunner
-from tenure.flow.predictor import TRAIN_JOB, PredictorState, known_state
-from tenure.flow.ratings import LEARN_JOB
-from tenure.ports.scorer import ScoreRequest
-from tenure.ports.trainer import TrainOrder, TrainReport
-from tenure.rank.influence import Standing
-from tenure.rank.proof import HistoryProof
-from tenure.store.jobs import Job
-from tenure.store.predictor import Comparison
+from meritory.flow import learn, retrain
+from meritory.flow.ending import EndRequest, end
+from meritory.flow.jobs import JobRunner
+from meritory.flow.predictor import TRAIN_JOB, PredictorState, known_state
+from meritory.flow.ratings import LEARN_JOB
+from meritory.ports.scorer import ScoreRequest
+from meritory.ports.trainer import TrainOrder, TrainReport
+from meritory.rank.influence import Standing
+from meritory.rank.proof import HistoryProof
+from meritory.store.jobs import Job
+from meritory.store.predictor import Comparison
 
 USER = "default"
 # Labels agree with relevance, and nothing is known about history.

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from tenure.flow.predictor import known_state
-from tenure.memory import Memory
-from tenure.rank.living import FULL_TRUST
-from tenure.rank.proof import HistoryProof
-from tenure.session import Session
-from tenure.store.base import Store, Transaction
-from tenure.store.sessions import SessionRecord, SessionScore
-from tenure.types import MemoryRecord, SessionMemory
+from meritory.flow.predictor import known_state
+from meritory.memory import Memory
+from meritory.rank.living import FULL_TRUST
+from meritory.rank.proof import HistoryProof
+from meritory.session import Session
+from meritory.store.base import Store, Transaction
+from meritory.store.sessions import SessionRecord, SessionScore
+from meritory.types import MemoryRecord, SessionMemory
 
 T = TypeVar("T")
 HERON = "The staging database is called heron"

@@ -11,12 +11,12 @@ import pytest
 from session_kit import Desk
 
 from learning_kit import lived, noted
-from tenure.errors import Conflict, InputError
-from tenure.flow import steering
-from tenure.flow.backtest import MIN_SESSIONS, backtest
-from tenure.rank.influence import ALPHAS
-from tenure.rank.metrics import ndcg_at
-from tenure.store.predictor import ComparisonQuery
+from meritory.errors import Conflict, InputError
+from meritory.flow import steering
+from meritory.flow.backtest import MIN_SESSIONS, backtest
+from meritory.rank.influence import ALPHAS
+from meritory.rank.metrics import ndcg_at
+from meritory.store.predictor import ComparisonQuery
 
 Desks = Callable[..., Desk]
 CALM = {"predictor_train_interval_sessions": 10_000}

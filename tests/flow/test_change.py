@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from meritory import Conflict, InputError, Memory, NotFound
+from meritory.flow import change
 from places import Places
-from tenure import Conflict, InputError, Memory, NotFound
-from tenure.flow import change
 
 
 def contents(memory: Memory, query: str) -> list[str]:

@@ -31,30 +31,30 @@ from predictor_kit import (
 )
 from session_kit import NOTES, Desk, filler, talk
 
-from places import Places
-from tenure.errors import PortTimeout
-from tenure.flow import learn
-from tenure.flow.compare import FIRST_TRAINING_SESSIONS, SLOW_TRAINING_SESSIONS, is_canary
-from tenure.flow.jobs import Handler, JobEvent, JobRunner
-from tenure.flow.pipeline import LEARN
-from tenure.flow.predictor import (
+from meritory.errors import PortTimeout
+from meritory.flow import learn
+from meritory.flow.compare import FIRST_TRAINING_SESSIONS, SLOW_TRAINING_SESSIONS, is_canary
+from meritory.flow.jobs import Handler, JobEvent, JobRunner
+from meritory.flow.pipeline import LEARN
+from meritory.flow.predictor import (
     SHADOW_SESSIONS,
     TRAIN_JOB,
     TRIAL_SESSIONS,
     PredictorState,
     decoded,
 )
-from tenure.flow.ratings import LEARN_JOB
-from tenure.flow.retrain import order
-from tenure.ports.scorer import ScoreRequest
-from tenure.rank import influence
-from tenure.rank.features import FEATURE_VERSION
-from tenure.rank.influence import MIN_RECORD, Standing
-from tenure.rank.living import NO_TRUST, Trust
-from tenure.rank.proof import HistoryProof
-from tenure.store.base import Transaction
-from tenure.store.jobs import Lease
-from tenure.store.predictor import ComparisonQuery
+from meritory.flow.ratings import LEARN_JOB
+from meritory.flow.retrain import order
+from meritory.ports.scorer import ScoreRequest
+from meritory.rank import influence
+from meritory.rank.features import FEATURE_VERSION
+from meritory.rank.influence import MIN_RECORD, Standing
+from meritory.rank.living import NO_TRUST, Trust
+from meritory.rank.proof import HistoryProof
+from meritory.store.base import Transaction
+from meritory.store.jobs import Lease
+from meritory.store.predictor import ComparisonQuery
+from places import Places
 
 CONTEXT = "which item weighs most, in stone?"
 
@@ -85,7 +85,7 @@ def items(desks: Callable[..., Desk]) -> Desk:
 @pytest.fixture
 def valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """The labels of every session agree with relevance; what helps here is planted elsewhere."""
-    monkeypatch.setattr("tenure.flow.compare.prove_history", lambda sessions: VALID)
+    monkeypatch.setattr("meritory.flow.compare.prove_history", lambda sessions: VALID)
 
 
 def best_of_baseline(desk: Desk, key: str) -> str:
@@ -584,7 +584,7 @@ def test_a_drift_takes_all_influence_and_orders_a_training(items: Desk) -> None:
         {"drift_resets": 1, "streak": 10, "replay_size": 1}
     ]
     line = desk.memory.session("next", context="stone").status_line
-    assert line == "[tenure: retraining | drift | baseline]"
+    assert line == "[meritory: retraining | drift | baseline]"
     drain(desk)
     (ordered,) = trainer.orders
     assert (ordered.reason, ordered.after_reset) == ("drift", True)
@@ -728,4 +728,4 @@ def test_without_a_scorer_nobody_is_heard_whatever_was_earned(desks: Callable[..
     desk.grant(0.2)
     session = desk.memory.session("run", context="stripe")
     assert desk.record("run").alpha == 1.0
-    assert session.status_line == "[tenure: disabled | switched off | baseline]"
+    assert session.status_line == "[meritory: disabled | switched off | baseline]"

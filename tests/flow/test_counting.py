@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from session_kit import HERON, NOTES, Desk
 
+from meritory.errors import Busy
+from meritory.flow import counting
+from meritory.flow.counting import FLUSH_MEMORIES, RETRIEVED, Counter
+from meritory.flow.observe import Observer
+from meritory.flow.recall import recall
+from meritory.memory import Memory
+from meritory.store.base import Store, Transaction
+from meritory.world import World
 from places import Places
-from tenure.errors import Busy
-from tenure.flow import counting
-from tenure.flow.counting import FLUSH_MEMORIES, RETRIEVED, Counter
-from tenure.flow.observe import Observer
-from tenure.flow.recall import recall
-from tenure.memory import Memory
-from tenure.store.base import Store, Transaction
-from tenure.world import World
 
-THREAD = "tenure-counts"
+THREAD = "meritory-counts"
 
 
 def is_there() -> bool:
@@ -89,8 +89,8 @@ def test_a_view_counts_for_its_own_user(desk: Desk) -> None:
 def test_closing_writes_the_rest_and_leaves_no_thread(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("TENURE_JANITOR_FLUSH_INTERVAL_MS", "600000")
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_JANITOR_FLUSH_INTERVAL_MS", "600000")
     with places.memory() as memory:
         memory.remember(HERON)
         assert not is_there()

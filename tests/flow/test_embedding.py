@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meritory import Memory
+from meritory.errors import PortError
+from meritory.settings import Settings, load_settings
 from places import Places
-from tenure import Memory
-from tenure.errors import PortError
-from tenure.settings import Settings, load_settings
 
 TEXTS = [f"The {animal} lives in the {place}" for animal in ("badger", "heron", "otter")
          for place in ("barn", "reeds", "river")]  # fmt: skip

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from eval_kit import NAMED, opened
-from tenure.errors import InputError
-from tenure.flow.evaluate.extraction import (
+from meritory.errors import InputError
+from meritory.flow.evaluate.extraction import (
     Arm,
     Label,
     Transcript,
@@ -18,9 +18,9 @@ from tenure.flow.evaluate.extraction import (
     extraction_run,
     read_labels,
 )
-from tenure.flow.evaluate.sandbox import Sandbox, folder
-from tenure.text.extracting.found import Found
-from tenure.types import MemoryRecord, Turn
+from meritory.flow.evaluate.sandbox import Sandbox, folder
+from meritory.text.extracting.found import Found
+from meritory.types import MemoryRecord, Turn
 
 pytestmark = pytest.mark.files_only("measures on throw-away files")
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from eval_kit import NAMED, facts, fingerprint, opened, probes, sandboxed
-from tenure.errors import Conflict, InputError, NotFound, ReadOnlyStore
-from tenure.flow.context import StartRequest
-from tenure.flow.evaluate import results, shelf
-from tenure.flow.evaluate.measure import Plan, anchored, measure, measure_rebuilt
-from tenure.flow.evaluate.rebuild import rebuild
-from tenure.flow.evaluate.sandbox import FrozenStore, Sandbox, copied, folder
-from tenure.flow.evaluate.sweep import sweep
-from tenure.flow.services import Policy
-from tenure.flow.start import start
-from tenure.rank.scores import SourceWeights
-from tenure.store.place import Place
-from tenure.store.snapshot import snapshot
-from tenure.types import Scope
+from meritory.errors import Conflict, InputError, NotFound, ReadOnlyStore
+from meritory.flow.context import StartRequest
+from meritory.flow.evaluate import results, shelf
+from meritory.flow.evaluate.measure import Plan, anchored, measure, measure_rebuilt
+from meritory.flow.evaluate.rebuild import rebuild
+from meritory.flow.evaluate.sandbox import FrozenStore, Sandbox, copied, folder
+from meritory.flow.evaluate.sweep import sweep
+from meritory.flow.services import Policy
+from meritory.flow.start import start
+from meritory.rank.scores import SourceWeights
+from meritory.store.place import Place
+from meritory.store.snapshot import snapshot
+from meritory.types import Scope
 
 pytestmark = pytest.mark.files_only("measures on throw-away copies of a file")
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.files_only("measures on throw-away copies of a file")
 @pytest.fixture
 def live(tmp_path: Path) -> Path:
     """A store with claims, an ended session and a counter or two."""
-    file = tmp_path / "tenure.db"
+    file = tmp_path / "meritory.db"
     with opened(file) as memory:
         memory.remember_many([{"content": fact} for fact in facts()])
         with memory.session("s1", context="what is the mail relay called?") as session:
@@ -163,7 +163,7 @@ def test_a_frozen_store_refuses_every_write(live: Path) -> None:
 
 def test_a_frozen_store_knows_every_verb_that_writes() -> None:
     """A verb that is added to the contract and changes something must be refused as well."""
-    from tenure.store.base import Store
+    from meritory.store.base import Store
 
     reads_only = {
         name

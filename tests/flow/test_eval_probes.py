@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meritory.errors import InputError
+from meritory.flow.evaluate.anchor import Anchor, Anchors, means_the_same
+from meritory.flow.evaluate.generate import generate
+from meritory.flow.evaluate.probes import Probe, probe_line, read_probes, set_hash
+from meritory.memory import Memory
 from places import Places
-from tenure.errors import InputError
-from tenure.flow.evaluate.anchor import Anchor, Anchors, means_the_same
-from tenure.flow.evaluate.generate import generate
-from tenure.flow.evaluate.probes import Probe, probe_line, read_probes, set_hash
-from tenure.memory import Memory
 
 LINE = json.dumps({"question": "which port?", "expected": "The port is 5433"})
 

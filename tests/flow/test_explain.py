@@ -12,8 +12,8 @@ import pytest
 from session_kit import HERON, NOTES, TABS, TERSE, Desk, filler
 
 from learning_kit import change, lived, lost, noted, shelved
-from tenure.errors import InputError, NotFound
-from tenure.rank.features import FEATURES
+from meritory.errors import InputError, NotFound
+from meritory.rank.features import FEATURES
 
 Desks = Callable[..., Desk]
 CALM = {"predictor_train_interval_sessions": 10_000}

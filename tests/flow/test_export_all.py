@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from session_kit import Desk
 
+from meritory import Memory
+from meritory.flow import export, transfer
+from meritory.flow.importing.keepsakes import NAMES
+from meritory.flow.rulebook import propose
+from meritory.store.refusals import Refusal
+from meritory.types import Scope
 from places import Places
-from tenure import Memory
-from tenure.flow import export, transfer
-from tenure.flow.importing.keepsakes import NAMES
-from tenure.flow.rulebook import propose
-from tenure.store.refusals import Refusal
-from tenure.types import Scope
 
 Desks = Callable[..., Desk]
 WRONG = {"what_went_wrong": "It deleted the migrations folder", "tags": ["git"]}
@@ -108,7 +108,7 @@ def test_the_former_format_is_still_read(memory: Memory, places: Places, tmp_pat
     memory.remember("The port is 5432")
     lines = [json.loads(line) for line in export.export_lines(memory.services, "default")]
     path = tmp_path / "old.jsonl"
-    old = [{**lines[0], "tenure_export": 1}, *lines[1:]]
+    old = [{**lines[0], "meritory_export": 1}, *lines[1:]]
     path.write_text("".join(json.dumps(line) + "\n" for line in old), "utf-8")
     with places.memory("copy.db") as copy:
         report = transfer.import_file(copy.services, copy.scope, path)
@@ -134,7 +134,7 @@ def test_a_line_that_is_not_sound_is_refused_with_its_number(
     memory: Memory, tmp_path: Path, line: dict[str, Any], reason: str
 ) -> None:
     path = tmp_path / "bad.jsonl"
-    lines = [{"tenure_export": 2}, line, {"counters": {}}]
+    lines = [{"meritory_export": 2}, line, {"counters": {}}]
     path.write_text("".join(json.dumps(one) + "\n" for one in lines), "utf-8")
     report = transfer.import_file(memory.services, memory.scope, path)
     ((number, told),) = report.problems
@@ -147,7 +147,7 @@ def test_damage_in_a_sound_line_never_breaks_the_import(desks: Desks, tmp_path: 
     desk = desks()
     lived_in(desk)
     lines = [line for line in exported(desk.memory) if set(line) & set(NAMES)]
-    broken: list[dict[str, Any]] = [{"tenure_export": 2}]
+    broken: list[dict[str, Any]] = [{"meritory_export": 2}]
     for line in lines:
         (name,) = set(line) & set(NAMES)
         for key in line[name]:

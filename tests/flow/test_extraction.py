@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from session_kit import HERON, RULE, TERSE, Desk, kept
 
-from tenure.errors import BadReply, BudgetSpent, Conflict, InputError, NotFound, TenureError
-from tenure.flow import extraction, restoring
-from tenure.flow.extraction import EXTRACT_JOB
-from tenure.flow.jobs import JobRunner
-from tenure.ports.extractor import Declined, Extraction, Found
-from tenure.store.jobs import Job
-from tenure.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text
-from tenure.types import MemoryRecord, Turn
+from meritory.errors import BadReply, BudgetSpent, Conflict, InputError, MeritoryError, NotFound
+from meritory.flow import extraction, restoring
+from meritory.flow.extraction import EXTRACT_JOB
+from meritory.flow.jobs import JobRunner
+from meritory.ports.extractor import Declined, Extraction, Found
+from meritory.store.jobs import Job
+from meritory.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text
+from meritory.types import MemoryRecord, Turn
 
 PNPM = "Always use pnpm and never npm."
 FLOORED = "Always show me the diff in this PR."
@@ -61,7 +61,7 @@ class Model:
 
     def __init__(self, *found: Found, refused: Sequence[Declined] = ()) -> None:
         self.made = Extraction(found, tuple(refused))
-        self.errors: list[TenureError] = []
+        self.errors: list[MeritoryError] = []
         self.known: Sequence[MemoryRecord] = ()
         self.calls = 0
 
@@ -161,10 +161,10 @@ def test_what_a_person_deleted_does_not_come_back_when_the_session_goes_on(desk:
     assert len(stored(desk)) == 1
 
 
-# -- Tenure's own text ----------------------------------------------------------------------
+# -- Meritory's own text ----------------------------------------------------------------------
 
 
-def test_what_tenure_showed_is_not_learned_again(desk: Desk) -> None:
+def test_what_meritory_showed_is_not_learned_again(desk: Desk) -> None:
     (own,) = desk.note(RULE, provenance="assistant_derived", origin="agent")
     session = desk.memory.session("run", context="may I push to main without a review?")
     assert RULE in session.inject

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from session_kit import HERON, TABS, Desk
 
+from meritory.errors import Conflict, InputError, NotFound
+from meritory.flow import feedback as flow
+from meritory.flow.feedback import Captured
+from meritory.flow.timeline import timeline
+from meritory.store.feedback import FeedbackEvent
+from meritory.text.feedback.signals import SIGNALS
 from places import Places
-from tenure.errors import Conflict, InputError, NotFound
-from tenure.flow import feedback as flow
-from tenure.flow.feedback import Captured
-from tenure.flow.timeline import timeline
-from tenure.store.feedback import FeedbackEvent
-from tenure.text.feedback.signals import SIGNALS
 
 PUSHED = "You pushed to main without asking me first"
 SECRET = "sk-ant-api03-" + "Q7x" * 20
@@ -328,9 +328,9 @@ def test_our_own_words_are_no_feedback(desk: Desk) -> None:
     only = desk.memory.capture_feedback("down", block)
     assert (only.accepted, only.status, only.event) == (False, "blocked", None)
     assert desk.memory.feedback_events() == []
-    guard = "[tenure: rule 01abc blocks this: Never push to main without a review]"
+    guard = "[meritory: rule 01abc blocks this: Never push to main without a review]"
     assert desk.memory.capture_feedback("down", guard).status == "blocked"
-    stop = 'Tenure blocks this because of reports: "Never push" (reported 4 times). Do not try.'
+    stop = 'Meritory blocks this because of reports: "Never push" (reported 4 times). Do not try.'
     assert desk.memory.capture_feedback("down", what_went_wrong=stop).status == "blocked"
     mixed = desk.memory.capture_feedback("down", f"{guard}\nIt edited the generated lock file")
     assert kept(mixed).context == "It edited the generated lock file"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from session_kit import HERON, NOTES, Desk
 
-from tenure.errors import Conflict, InputError, NotFound
-from tenure.flow import audit, change
-from tenure.flow.audit import Audited
-from tenure.flow.gate_tune import AUDITED_MIN, NEW_MERGES_MIN, Request, Row, recommend, tune
+from meritory.errors import Conflict, InputError, NotFound
+from meritory.flow import audit, change
+from meritory.flow.audit import Audited
+from meritory.flow.gate_tune import AUDITED_MIN, NEW_MERGES_MIN, Request, Row, recommend, tune
 
 PAIRS = (
     ("The staging database is called heron", "I think the staging database is called heron"),

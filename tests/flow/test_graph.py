@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from meritory import InputError, Memory, NotFound
+from meritory.types import Entity
 from places import Places
-from tenure import InputError, Memory, NotFound
-from tenure.types import Entity
 
 
 def test_entities_come_from_what_is_certain(memory: Memory, places: Places) -> None:

@@ -12,14 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from meritory.flow import health
+from meritory.flow.health import Check, Patient, examine, is_reembedding_due, worst
+from meritory.ports.embed_static import STATIC_NAME
+from meritory.ports.embedder import EmbedderSpec
+from meritory.store.base import EmbedderInfo, Store
+from meritory.store.place import Place
+from meritory.store.sqlite import SqliteStore
 from places import Places
-from tenure.flow import health
-from tenure.flow.health import Check, Patient, examine, is_reembedding_due, worst
-from tenure.ports.embed_static import STATIC_NAME
-from tenure.ports.embedder import EmbedderSpec
-from tenure.store.base import EmbedderInfo, Store
-from tenure.store.place import Place
-from tenure.store.sqlite import SqliteStore
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def patient(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A healthy store with two memories, beside a private folder."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    monkeypatch.setenv("TENURE_HOME", str(home))
+    monkeypatch.setenv("MERITORY_HOME", str(home))
     with places.memory() as memory:
         memory.remember("The port is 5432")
         memory.remember("Tea, not coffee")
@@ -38,7 +38,7 @@ def patient(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def in_home(home: Path) -> Place:
     """Where the store of a data folder lies."""
-    return Place(file=home / "tenure.db")
+    return Place(file=home / "meritory.db")
 
 
 def file_of(patient: Patient) -> Path:
@@ -112,7 +112,7 @@ def test_a_deep_look_finds_damaged_rows(
     check = found(patient)["contents, all rows"]
     assert check.status == "fail"
     assert said in check.detail
-    assert "tenure restore" in check.hint
+    assert "meritory restore" in check.hint
     assert found(changed(patient, deep=False))["contents"].status == "ok"
 
 
@@ -121,7 +121,7 @@ def test_a_damaged_file_fails_and_the_other_checks_still_run(patient: Patient) -
     file_of(patient).write_bytes(b"garbage" * 1000)
     checks = found(patient)
     assert checks["store"].status == "fail"
-    assert "tenure restore" in checks["store"].hint
+    assert "meritory restore" in checks["store"].hint
     assert checks["embedder"].status == "ok"
     assert checks["disk"].status == "ok"
     assert file_of(patient).read_bytes() == b"garbage" * 1000
@@ -132,7 +132,7 @@ def test_an_empty_file_and_a_newer_schema_fail(patient: Patient) -> None:
     with sqlite3.connect(file_of(patient)) as raw:
         raw.execute("PRAGMA user_version = 99")
     raw.close()
-    assert "newer Tenure" in found(patient)["store"].detail
+    assert "newer Meritory" in found(patient)["store"].detail
     file_of(patient).write_bytes(b"")
     assert found(patient)["store"].status == "fail"
 
@@ -163,7 +163,7 @@ def test_an_embedder_that_is_off_by_choice_is_well(patient: Patient) -> None:
 def test_missing_vectors_are_a_warning(patient: Patient, places: Places) -> None:
     places.execute("DELETE FROM memory_vectors WHERE row = 1")
     check = found(patient)["vectors"]
-    assert (check.status, "tenure reembed" in check.hint) == ("warn", True)
+    assert (check.status, "meritory reembed" in check.hint) == ("warn", True)
     assert check.detail.startswith("1 of 2 memories")
 
 
@@ -180,7 +180,7 @@ def test_little_space_is_a_warning_and_none_a_failure(
 @pytest.mark.files_only("the write-ahead log is a file of SQLite")
 def test_a_large_log_is_a_warning(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "WAL_WARN_BYTES", 10)
-    wal = file_of(patient).with_name("tenure.db-wal")
+    wal = file_of(patient).with_name("meritory.db-wal")
     holder = SqliteStore(file_of(patient))
     try:
         holder.write(lambda transaction: transaction.count("default", "x"))

@@ -13,10 +13,10 @@ from collections.abc import Callable
 import pytest
 from session_kit import Desk, kept
 
-from tenure.flow.predictor import known_state
-from tenure.rank.living import NO_TRUST
-from tenure.rank.proof import HistoryProof
-from tenure.world import SeededWorld
+from meritory.flow.predictor import known_state
+from meritory.rank.living import NO_TRUST
+from meritory.rank.proof import HistoryProof
+from meritory.world import SeededWorld
 
 TOPICS, NOTES_EACH, MARKS_EACH = 4, 10, 4
 SYLLABLES = ("ka", "ro", "mi", "tu", "ze", "lo", "fa", "ni", "gu", "pe", "so", "vi")

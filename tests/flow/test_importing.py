@@ -29,15 +29,15 @@ from import_kit import (
     summary,
 )
 
+from meritory import InputError, Memory
+from meritory.flow.export import write_export
+from meritory.flow.importing import lines, sections
+from meritory.flow.importing.recognise import READERS, recognise
+from meritory.flow.importing.report import How, ImportReport
+from meritory.flow.transfer import import_found
+from meritory.store.sqlite import SqliteStore
+from meritory.types import MemoryRecord
 from places import Places
-from tenure import InputError, Memory
-from tenure.flow.export import write_export
-from tenure.flow.importing import lines, sections
-from tenure.flow.importing.recognise import READERS, recognise
-from tenure.flow.importing.report import How, ImportReport
-from tenure.flow.transfer import import_found
-from tenure.store.sqlite import SqliteStore
-from tenure.types import MemoryRecord
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -557,7 +557,7 @@ def test_garbage_gets_a_clear_error_or_problems_with_their_place(
     path.write_bytes(starts.get(name, b"") + raw)
     try:
         found = recognise(path)
-        if found.form in ("tenure", "jsonl"):
+        if found.form in ("meritory", "jsonl"):
             return
         for entry in READERS[found.form](found):
             assert entry.place
@@ -581,7 +581,7 @@ def test_a_damaged_database_is_said_to_be_damaged(memory: Memory, tmp_path: Path
 
 
 def test_what_cannot_be_imported_is_named(tmp_path: Path) -> None:
-    SqliteStore(tmp_path / "tenure.db").close()
+    SqliteStore(tmp_path / "meritory.db").close()
     empty = tmp_path / "empty"
     empty.mkdir()
     (tmp_path / "other.json").write_text('{\n"a": 1}', "utf-8")
@@ -593,7 +593,7 @@ def test_what_cannot_be_imported_is_named(tmp_path: Path) -> None:
         (tmp_path / "none", "cannot be read"),
         (tmp_path / "other.json", "not a list of memories"),
         (tmp_path / "other.db", "its tables: songs"),
-        (tmp_path / "tenure.db", "is a store of Tenure"),
+        (tmp_path / "meritory.db", "is a store of Meritory"),
         (tmp_path / "x.bin", "neither text nor a database"),
         (Path("/dev/null"), "not a plain file"),
     ):

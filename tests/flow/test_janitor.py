@@ -10,12 +10,12 @@ import pytest
 from session_kit import HERON, LOGIN, NOTES, SHIP, STRIPE, TABS, Desk
 from upkeep_kit import active, derived, set_policy, shown, state
 
-from tenure.errors import Conflict
-from tenure.flow import janitor
-from tenure.flow.background import Background
-from tenure.flow.calendar import FIRST_LOOK_AFTER, LOOK_EVERY, Calendar
-from tenure.memory import Memory
-from tenure.types import Scope
+from meritory.errors import Conflict
+from meritory.flow import janitor
+from meritory.flow.background import Background
+from meritory.flow.calendar import FIRST_LOOK_AFTER, LOOK_EVERY, Calendar
+from meritory.memory import Memory
+from meritory.types import Scope
 
 
 def due(desk: Desk) -> set[str]:

@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from places import Places
-from tenure.errors import BudgetSpent, Conflict, InputError, NotFound, PortTimeout, StorageError
-from tenure.flow.jobs import (
+from meritory.errors import BudgetSpent, Conflict, InputError, NotFound, PortTimeout, StorageError
+from meritory.flow.jobs import (
     LEASE_LENGTH,
     RETRY_DELAYS,
     Effect,
@@ -23,15 +22,16 @@ from tenure.flow.jobs import (
     Worker,
     no_effect,
 )
-from tenure.store.base import Store, Transaction
-from tenure.store.jobs import PARK_AFTER_ATTEMPTS, WAIT_MAX, Job, Lease
-from tenure.store.sqlite import SqliteStore
-from tenure.world import SeededWorld, World
+from meritory.store.base import Store, Transaction
+from meritory.store.jobs import PARK_AFTER_ATTEMPTS, WAIT_MAX, Job, Lease
+from meritory.store.sqlite import SqliteStore
+from meritory.world import SeededWorld, World
+from places import Places
 
 KIND = "finish"
 STAGES = ("one", "two", "three")
 START = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
-WALKS = int(os.environ.get("TENURE_TEST_WALKS", "100"))
+WALKS = int(os.environ.get("MERITORY_TEST_WALKS", "100"))
 TIMEOUT_S = 30.0
 
 

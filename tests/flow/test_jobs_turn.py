@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tenure.flow.jobs import Effect, JobRunner, Worker, no_effect
-from tenure.store.jobs import Job
-from tenure.store.sqlite import SqliteStore
-from tenure.world import World
+from meritory.flow.jobs import Effect, JobRunner, Worker, no_effect
+from meritory.store.jobs import Job
+from meritory.store.sqlite import SqliteStore
+from meritory.world import World
 
 KIND, WAIT_S = "finish", 30.0
 

@@ -11,9 +11,9 @@ from predictor_kit import USER, Told, drain, finish, state, train_jobs
 from session_kit import Desk
 
 from learning_kit import Clock, lived, noted
+from meritory.flow.ending import LEARN_GRACE, EndRequest, end
+from meritory.flow.jobs import JobRunner
 from places import Places
-from tenure.flow.ending import LEARN_GRACE, EndRequest, end
-from tenure.flow.jobs import JobRunner
 
 Desks = Callable[..., Desk]
 
@@ -72,8 +72,8 @@ def test_nobody_takes_the_job_from_the_one_who_is_about_to_do_it(desk: Desk) -> 
 def test_the_training_is_done_meanwhile(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("TENURE_PREDICTOR_TRAIN_INTERVAL_SESSIONS", "1")
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_PREDICTOR_TRAIN_INTERVAL_SESSIONS", "1")
     here: list[str] = []
     clock, runs = Clock(), JobRunner._run
 
@@ -97,5 +97,5 @@ def test_the_training_is_done_meanwhile(
         while not memory.services.store.training_runs(USER, 1):
             assert time.monotonic() < deadline, "nobody trained"
             time.sleep(0.02)
-    assert {one for one in here if one.startswith("train")} == {"train-predictor tenure-jobs"}
+    assert {one for one in here if one.startswith("train")} == {"train-predictor meritory-jobs"}
     assert {one for one in here if one.startswith("finish")} == {"finish-session MainThread"}

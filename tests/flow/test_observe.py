@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-import tenure
-from tenure.errors import InputError, NotFound
-from tenure.flow.observe import (
+import meritory
+from meritory.errors import InputError, NotFound
+from meritory.flow.observe import (
     ERROR_RING_COUNT,
     LATENCY_RING_COUNT,
     OPERATIONS,
     Observer,
     known_stages,
 )
-from tenure.world import World
+from meritory.world import World
 
-PACKAGE = Path(tenure.__file__).parent
+PACKAGE = Path(meritory.__file__).parent
 
 
 class Ticking(World):

@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 from session_kit import Desk, kept
 
-from tenure.flow.context import StartRequest, understand
-from tenure.flow.pipeline import Stopwatch
-from tenure.flow.predictor import PredictorState, known_state
-from tenure.flow.ranking import Ranked, rank
-from tenure.model.checkpoint import Checkpoint, Flags, write
-from tenure.model.ranker import baseline_weights
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.rank.influence import MIN_JUDGED
-from tenure.rank.living import NO_TRUST
-from tenure.store.predictor import Comparison, ComparisonQuery
-from tenure.world import SeededWorld
+from meritory.flow.context import StartRequest, understand
+from meritory.flow.pipeline import Stopwatch
+from meritory.flow.predictor import PredictorState, known_state
+from meritory.flow.ranking import Ranked, rank
+from meritory.model.checkpoint import Checkpoint, Flags, write
+from meritory.model.ranker import baseline_weights
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.influence import MIN_JUDGED
+from meritory.rank.living import NO_TRUST
+from meritory.store.predictor import Comparison, ComparisonQuery
+from meritory.world import SeededWorld
 
 SESSIONS = 20
 TOPICS, NOTES_EACH, HELPFUL_EACH = 24, 4, 2
@@ -114,7 +114,7 @@ def test_from_an_empty_store_to_being_heard_and_through_a_restart(
     seen = live(desk, made, made.helpful)
 
     # What the agent was told.
-    told = [line.removeprefix("[tenure: ").split(" | ")[0] for line, _ in seen]
+    told = [line.removeprefix("[meritory: ").split(" | ")[0] for line, _ in seen]
     assert told[:MIN_JUDGED] == ["collecting"] * MIN_JUDGED
     assert set(told[MIN_JUDGED:]) <= {"warming", "active"}
     assert set(told[-5:]) == {"active"}

@@ -10,10 +10,10 @@ from predictor_kit import USER, Preferring, earned, held, set_state
 from session_kit import Desk
 
 from learning_kit import change, damaged, lived, lost, noted, shelved, state
-from tenure.errors import Busy
-from tenure.flow.predictor import CALIBRATE_EVERY, TRIAL_SESSIONS
-from tenure.flow.standing import SLOW_CALLS_MIN
-from tenure.store.base import Store
+from meritory.errors import Busy
+from meritory.flow.predictor import CALIBRATE_EVERY, TRIAL_SESSIONS
+from meritory.flow.standing import SLOW_CALLS_MIN
+from meritory.store.base import Store
 
 
 def damage(desk: Desk, version: int) -> None:
@@ -107,7 +107,7 @@ class Full:
 
 
 def test_what_cannot_be_written_down_is_done_all_the_same(desk: Desk) -> None:
-    from tenure.flow.predictor import state_of
+    from meritory.flow.predictor import state_of
 
     change(desk.memory, version=4, latest=4)
     services = replace(desk.memory.services, store=Full(desk.store))  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_what_another_kind_of_scorer_won_proves_nothing(desk: Desk) -> None:
 
 def test_a_session_names_the_scorer_of_its_model(desk: Desk) -> None:
     """The settings may name a kind of which no model has been trained yet."""
-    from tenure.flow.predictor import served_kind
+    from meritory.flow.predictor import served_kind
 
     services = desk.memory.services
     assert services.scorer is not None

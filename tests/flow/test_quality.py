@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from session_kit import HERON, NOTES, SHIP, TABS, Desk
 
-from tenure.flow import audit
-from tenure.flow.diagnostics import DOMAINS, Engine
-from tenure.flow.quality import QualityFigures, Share, figures
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.rank.labels import is_useful
-from tenure.rank.scores import SourceWeights
-from tenure.store.base import Transaction
-from tenure.store.sessions import Injection, Labelled, SessionRecord
-from tenure.types import Candidate
+from meritory.flow import audit
+from meritory.flow.diagnostics import DOMAINS, Engine
+from meritory.flow.quality import QualityFigures, Share, figures
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.labels import is_useful
+from meritory.rank.scores import SourceWeights
+from meritory.store.base import Transaction
+from meritory.store.sessions import Injection, Labelled, SessionRecord
+from meritory.types import Candidate
 
 HERON_AGAIN = "I think the staging database is called heron"
 
@@ -159,8 +159,8 @@ def test_what_helped_is_counted_as_in_the_list_of_sessions(desk: Desk) -> None:
 def test_worth_is_told_by_extractor(desk: Desk) -> None:
     (made,) = desk.note(HERON)
     record = desk.memory.get(made)
-    from tenure.flow.write import indexed
-    from tenure.types import Source
+    from meritory.flow.write import indexed
+    from meritory.types import Source
 
     named = replace(record, sources=(Source(extractor="rules/1"),))
     desk.store.write(lambda t: t.update(indexed(named, {}), None))

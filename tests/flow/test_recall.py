@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meritory import InputError, Memory, Source
+from meritory.rank import scores
+from meritory.settings import load_settings
 from places import Places
-from tenure import InputError, Memory, Source
-from tenure.rank import scores
-from tenure.settings import load_settings
 
 DAY = timedelta(days=1)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from session_kit import HERON, Desk
 
-from tenure.flow import retention
-from tenure.flow.services import RetentionPolicy
-from tenure.store.sessions import SessionRecord
-from tenure.types import Turn
+from meritory.flow import retention
+from meritory.flow.services import RetentionPolicy
+from meritory.store.sessions import SessionRecord
+from meritory.types import Turn
 
 
 def talked(desk: Desk, key: str, at: datetime, user: str = "default") -> None:

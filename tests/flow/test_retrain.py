@@ -30,20 +30,19 @@ from predictor_kit import (
 )
 from session_kit import Desk, filler
 
-from places import Places
-from tenure.errors import BadReply, PortError, PortTimeout
-from tenure.flow import retrain
-from tenure.flow.compare import is_canary
-from tenure.flow.jobs import JobEvent, JobRunner
-from tenure.flow.predictor import SHADOW_SESSIONS, TRAIN_JOB
-from tenure.flow.training import Workshop, lesson_of, train
-from tenure.model.base import Query
-from tenure.model.checkpoint import restored
-from tenure.model.gates import LEAST_SESSIONS
-from tenure.model.ranker import Ranker, fitted
-from tenure.model.shelf import KEPT_COUNT
-from tenure.ports.scorer import LocalScorer, Shelves
-from tenure.ports.trainer import (
+from meritory.errors import BadReply, PortError, PortTimeout
+from meritory.flow import retrain
+from meritory.flow.compare import is_canary
+from meritory.flow.jobs import JobEvent, JobRunner
+from meritory.flow.predictor import SHADOW_SESSIONS, TRAIN_JOB
+from meritory.flow.training import Workshop, lesson_of, train
+from meritory.model.base import Query
+from meritory.model.checkpoint import restored
+from meritory.model.gates import LEAST_SESSIONS
+from meritory.model.ranker import Ranker, fitted
+from meritory.model.shelf import KEPT_COUNT
+from meritory.ports.scorer import LocalScorer, Shelves
+from meritory.ports.trainer import (
     SpawnedTrainer,
     TrainOrder,
     TrainReport,
@@ -52,12 +51,13 @@ from tenure.ports.trainer import (
     read_report,
     report_text,
 )
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.rank.labels import HARM_WEIGHT
-from tenure.rank.proof import HistoryProof
-from tenure.store.opening import open_reader
-from tenure.store.place import Place
-from tenure.store.predictor import TaughtSession
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.labels import HARM_WEIGHT
+from meritory.rank.proof import HistoryProof
+from meritory.store.opening import open_reader
+from meritory.store.place import Place
+from meritory.store.predictor import TaughtSession
+from places import Places
 
 CONTEXT = "which item weighs most, in stone?"
 
@@ -320,7 +320,7 @@ def test_nothing_is_imported_from_where_an_agent_works(
     """Python looks in the present folder first unless it is told not to."""
     trap, marker = tmp_path / "project", tmp_path / "was here"
     trap.mkdir()
-    for name in ("numpy", "tenure", "json"):
+    for name in ("numpy", "meritory", "json"):
         (trap / f"{name}.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
     monkeypatch.chdir(trap)
     held(items, "run", [items.memory.session("look", context=CONTEXT).ranking[0]])

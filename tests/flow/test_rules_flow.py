@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from guard_kit import FORCE, OVERWRITTEN, Bench, Clock
 
+from meritory.errors import Conflict, NotFound
+from meritory.flow import rulebook
+from meritory.flow.rules import RULE_TAG
+from meritory.rank.rules.ladder import ACTIVE, BLOCK_WEIGHT, LIFE, State
+from meritory.store.rules import ActionQuery, Rule
+from meritory.store.sql_rules import SqlRuleRows
 from places import Places
-from tenure.errors import Conflict, NotFound
-from tenure.flow import rulebook
-from tenure.flow.rules import RULE_TAG
-from tenure.rank.rules.ladder import ACTIVE, BLOCK_WEIGHT, LIFE, State
-from tenure.store.rules import ActionQuery, Rule
-from tenure.store.sql_rules import SqlRuleRows
 
 
 @pytest.fixture
 def bench(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A guard on a new store."""
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     clock = Clock()
     with places.memory(clock=clock, background=False) as memory:
         yield Bench(memory, clock)

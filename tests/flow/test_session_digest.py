@@ -14,21 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_kit import HERON, LOGIN, NOTES, STRIPE, Desk, filler, talk, trailer
 
-from tenure.flow import extraction, intake, retention
-from tenure.flow.actions import ToolCall
-from tenure.flow.ending import EndRequest, end
-from tenure.flow.guard import check
-from tenure.flow.intake import READ_LIMIT_CHARS, Intake, TurnTail
-from tenure.store.rules import RecordedAction
-from tenure.text.digest import Digest, Digester, decode_digest, digest_terms
-from tenure.text.transcript import (
+from meritory.flow import extraction, intake, retention
+from meritory.flow.actions import ToolCall
+from meritory.flow.ending import EndRequest, end
+from meritory.flow.guard import check
+from meritory.flow.intake import READ_LIMIT_CHARS, Intake, TurnTail
+from meritory.store.rules import RecordedAction
+from meritory.text.digest import Digest, Digester, decode_digest, digest_terms
+from meritory.text.transcript import (
     TRANSCRIPT_LIMIT_CHARS,
     as_text,
     redacted,
     shorten,
     stripped,
 )
-from tenure.types import ROLES, Turn
+from meritory.types import ROLES, Turn
 
 TOKEN = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 PASSWORD = "hV8xQ2mK9pLw4"
@@ -115,7 +115,7 @@ def test_our_own_text_is_no_evidence(desk: Desk) -> None:
             user(f"{session.inject}\nplease help"),
             {"role": "assistant", "text": f"{session.inject}\nNo idea."},
             *act("Bash", {"command": "cat log.txt"}, session.inject),
-            *act("mcp__tenure__memory_search", {"query": "x"}, f"{HERON}. {STRIPE}"),
+            *act("mcp__meritory__memory_search", {"query": "x"}, f"{HERON}. {STRIPE}"),
             {"role": "assistant", "text": trailer(session.injection, ("m1", 1.0))},
         ]
     )

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from session_kit import HERON, LOGIN, NOTES, STRIPE, Between, Desk, filler, talk, trailer
 
-from tenure import InputError, NotFound
-from tenure.flow.ending import EndRequest, compact, end
-from tenure.flow.prompt import PromptRequest, prompt
-from tenure.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text
-from tenure.types import Turn
+from meritory import InputError, NotFound
+from meritory.flow.ending import EndRequest, compact, end
+from meritory.flow.prompt import PromptRequest, prompt
+from meritory.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text
+from meritory.types import Turn
 
 SECRET = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 
@@ -86,7 +86,7 @@ def test_secrets_blocks_and_ratings_are_not_kept(desk: Desk) -> None:
     ]
     session.end(turns)
     text = as_text(told(desk))
-    for gone in (SECRET, "<!--mf", "tenure notes", "[tenure:", HERON, str(served.injection)):
+    for gone in (SECRET, "<!--mf", "meritory notes", "[meritory:", HERON, str(served.injection)):
         assert gone not in text
     assert "to log in" in text
     assert "Done, it works now." in text

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from session_kit import HERON, LOGIN, NOTES, STRIPE, Between, Clock, Desk, filler, ids_of, talk
 
+from meritory.errors import PortError
+from meritory.flow.background import Background
+from meritory.flow.ending import EndRequest, end
+from meritory.flow.training import lesson_of
+from meritory.model.base import Query
+from meritory.rank import labels
+from meritory.rank.features import FEATURE_VERSION
+from meritory.text.digest import Digest
+from meritory.text.judging import NO_TRACE_CHANCE, STRONG_CHANCE
+from meritory.types import Exhibit, Scope, Turn, Verdict
 from places import Places
-from tenure.errors import PortError
-from tenure.flow.background import Background
-from tenure.flow.ending import EndRequest, end
-from tenure.flow.training import lesson_of
-from tenure.model.base import Query
-from tenure.rank import labels
-from tenure.rank.features import FEATURE_VERSION
-from tenure.text.digest import Digest
-from tenure.text.judging import NO_TRACE_CHANCE, STRONG_CHANCE
-from tenure.types import Exhibit, Scope, Turn, Verdict
 
 SMALL_TALK = talk("What a fine day it is, and the tea is good.", "Indeed it is, all is well.")
 USED_HERON = talk(
@@ -104,7 +104,7 @@ def test_what_the_agent_went_by_helped(desk: Desk) -> None:
     assert max(rows.values(), key=lambda one: one.label or 0.0) is best
     assert helped(desk) == {HERON: best.label}
     assert desk.record().state == "finished"
-    assert desk.memory.session("next").status_line.startswith("[tenure: collecting | 1/10")
+    assert desk.memory.session("next").status_line.startswith("[meritory: collecting | 1/10")
 
 
 def test_small_talk_teaches_nothing_and_is_counted_as_left_out(desk: Desk) -> None:
@@ -575,7 +575,7 @@ def test_a_lesson_is_learned_once(desk: Desk) -> None:
 def test_the_background_learns_by_itself(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     with places.memory(clock=Clock()) as memory:
         memory.remember(HERON)
         memory.session("run", context="staging migration").end(USED_HERON)

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from session_kit import HERON, NOTES, STRIPE, Desk, contents, filler, talk, trailer
 
+from meritory.errors import BadReply, PortError, PortTimeout, StorageError
+from meritory.flow.pipeline import FLOWS
+from meritory.flow.prompt import PromptRequest, prompt
+from meritory.flow.retrain import order
+from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.ports.scorer import ScoreRequest
+from meritory.rank.diversify import SIMILAR_COSINE
+from meritory.store.sqlite import SqliteStore
+from meritory.text.fence import BLOCK_LIMIT_CHARS
+from meritory.types import Candidate
 from places import Places
-from tenure.errors import BadReply, PortError, PortTimeout, StorageError
-from tenure.flow.pipeline import FLOWS
-from tenure.flow.prompt import PromptRequest, prompt
-from tenure.flow.retrain import order
-from tenure.ports.embedder import EmbedderSpec, open_embedder
-from tenure.ports.scorer import ScoreRequest
-from tenure.rank.diversify import SIMILAR_COSINE
-from tenure.store.sqlite import SqliteStore
-from tenure.text.fence import BLOCK_LIMIT_CHARS
-from tenure.types import Candidate
 
 CONTEXT = "which item weighs most, in stone, of the harbour and the attic?"
 ABOUT_STRIPE = "why do the stripe webhooks fail on the signature header?"
@@ -416,7 +416,7 @@ class ServerSeal:
                 $$ BEGIN RAISE EXCEPTION 'sealed' USING ERRCODE = '{state}'; END $$"""
         )
         for (table,) in self._places.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = 'tenure'"
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'meritory'"
         ):
             self._places.execute(
                 f"""CREATE TRIGGER sealed BEFORE INSERT OR UPDATE ON {table}

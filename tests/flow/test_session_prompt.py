@@ -20,10 +20,10 @@ from session_kit import (
     trailer,
 )
 
-from tenure import Conflict, InputError
-from tenure.flow.prompt import PromptRequest, prompt
-from tenure.text.fence import BLOCK_LIMIT_CHARS, token_estimate
-from tenure.types import Turn
+from meritory import Conflict, InputError
+from meritory.flow.prompt import PromptRequest, prompt
+from meritory.text.fence import BLOCK_LIMIT_CHARS, token_estimate
+from meritory.types import Turn
 
 ABOUT_STRIPE = "why do the stripe webhooks fail on the signature header?"
 ABOUT_LOGIN = "the login page in src/login/page.tsx is broken"
@@ -110,7 +110,7 @@ def test_a_prompt_about_nothing_known_only_asks_for_ratings(desk: Desk) -> None:
     session = desk.memory.session("run", context="heron")
     served = session.prompt("qqqq zzzz")
     assert served.memories == ()
-    assert "[tenure notes" not in served.inject
+    assert "[meritory notes" not in served.inject
     assert "<!--mf" in served.inject
 
 

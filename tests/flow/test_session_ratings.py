@@ -7,10 +7,10 @@ from types import MappingProxyType
 import pytest
 from session_kit import HERON, LOGIN, NOTES, Desk, filler, talk, trailer
 
-from tenure import NotFound
-from tenure.flow import ending, ratings
-from tenure.session import Session
-from tenure.types import SessionMemory
+from meritory import NotFound
+from meritory.flow import ending, ratings
+from meritory.session import Session
+from meritory.types import SessionMemory
 
 
 @pytest.fixture

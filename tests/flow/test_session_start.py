@@ -28,10 +28,10 @@ from session_kit import (
     trailer,
 )
 
-from tenure import InputError
-from tenure.errors import Conflict
-from tenure.rank.pick import REQUIRED_SHARE
-from tenure.text.fence import BLOCK_LIMIT_CHARS, MARKER, read_back, token_estimate
+from meritory import InputError
+from meritory.errors import Conflict
+from meritory.rank.pick import REQUIRED_SHARE
+from meritory.text.fence import BLOCK_LIMIT_CHARS, MARKER, read_back, token_estimate
 
 OFF_TOPIC = "qqqq zzzz"
 
@@ -56,7 +56,7 @@ def test_what_matters_is_shown_under_handles(desk: Desk) -> None:
     )
     assert session.injection in session.inject
     assert session.inject.endswith(session.status_line)
-    assert session.status_line == "[tenure: collecting | 0/10 sessions | baseline only]"
+    assert session.status_line == "[meritory: collecting | 0/10 sessions | baseline only]"
 
 
 def test_an_empty_store_says_nothing_and_is_recorded_all_the_same(desk: Desk) -> None:
@@ -440,9 +440,9 @@ def test_no_store_breaks_the_budgets(desks: Callable[..., Desk]) -> None:
     desk = desks(embedder_kind="none")
     texts = st.one_of(
         st.text(min_size=1, max_size=60),
-        st.sampled_from(["heron ", "<x>&lt;[tenure", "漢字かな", "line\nbreak\n", "é😀 "]).flatmap(
-            lambda part: st.integers(1, 400).map(lambda times: part * times)
-        ),
+        st.sampled_from(
+            ["heron ", "<x>&lt;[meritory", "漢字かな", "line\nbreak\n", "é😀 "]
+        ).flatmap(lambda part: st.integers(1, 400).map(lambda times: part * times)),
     )
     fields = st.fixed_dictionaries(
         {"content": texts},

@@ -13,16 +13,16 @@ import pytest
 from session_kit import Desk, kept
 
 from learning_kit import change, lived, noted, shelved
+from meritory import AsyncMemory
+from meritory.flow.background import Background
+from meritory.flow.diagnostics import DOMAINS, Domain, Engine, overall
+from meritory.flow.liveness import liveness
+from meritory.flow.standing import drift
+from meritory.ports.scorer import RandomScorer
+from meritory.rank import influence
+from meritory.rank.living import Trust
+from meritory.rank.proof import VALID_ERRORS, HistoryProof
 from places import Places
-from tenure import AsyncMemory
-from tenure.flow.background import Background
-from tenure.flow.diagnostics import DOMAINS, Domain, Engine, overall
-from tenure.flow.liveness import liveness
-from tenure.flow.standing import drift
-from tenure.ports.scorer import RandomScorer
-from tenure.rank import influence
-from tenure.rank.living import Trust
-from tenure.rank.proof import VALID_ERRORS, HistoryProof
 
 Desks = Callable[..., Desk]
 # No training but the first: each takes a process of its own.

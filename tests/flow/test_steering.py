@@ -11,12 +11,12 @@ import pytest
 from session_kit import HERON, NOTES, Desk, talk
 
 from learning_kit import change, damaged, lived, noted, shelved, state
-from tenure.errors import BadCheckpoint, Conflict, InputError, NotFound
-from tenure.flow import steering
-from tenure.flow.predictor import TRAIN_JOB, TRAIN_KEY
-from tenure.ports.scorer import RandomScorer
-from tenure.rank.features import FEATURE_VERSION
-from tenure.store.predictor import Rated, TrainingRun
+from meritory.errors import BadCheckpoint, Conflict, InputError, NotFound
+from meritory.flow import steering
+from meritory.flow.predictor import TRAIN_JOB, TRAIN_KEY
+from meritory.ports.scorer import RandomScorer
+from meritory.rank.features import FEATURE_VERSION
+from meritory.store.predictor import Rated, TrainingRun
 
 Desks = Callable[..., Desk]
 CALM = {"predictor_train_interval_sessions": 10_000}

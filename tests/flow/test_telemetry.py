@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_kit import HERON, NOTES, Desk
 
-from tenure import hook
-from tenure.flow import consent, telemetry
-from tenure.flow.consent import ASKED_EVERY, ASKED_FOR, CLIENTS, QUESTION, next_step
-from tenure.store.consent import Consent
-from tenure.text.fence import OWN_REMARK
+from meritory import hook
+from meritory.flow import consent, telemetry
+from meritory.flow.consent import ASKED_EVERY, ASKED_FOR, CLIENTS, QUESTION, next_step
+from meritory.store.consent import Consent
+from meritory.text.fence import OWN_REMARK
 
 Desks = Callable[..., Desk]
 DAY = timedelta(days=1)

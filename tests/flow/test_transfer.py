@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from meritory import InputError, Memory
+from meritory.codec import record_to_dict
+from meritory.errors import Conflict
+from meritory.flow import export, transfer
+from meritory.flow.importing import lines as import_lines
+from meritory.flow.importing.report import ImportReport
+from meritory.settings import load_settings
 from places import Places
-from tenure import InputError, Memory
-from tenure.codec import record_to_dict
-from tenure.errors import Conflict
-from tenure.flow import export, transfer
-from tenure.flow.importing import lines as import_lines
-from tenure.flow.importing.report import ImportReport
-from tenure.settings import load_settings
 
 
 def bring_in(memory: Memory, path: Path, **options: object) -> ImportReport:
@@ -220,7 +220,7 @@ def test_only_plain_files_are_read(memory: Memory, tmp_path: Path) -> None:
 
 
 def test_a_newer_export_is_refused(memory: Memory, tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "in.jsonl", [{"tenure_export": 99}, {"memory": {}}])
+    path = write_lines(tmp_path / "in.jsonl", [{"meritory_export": 99}, {"memory": {}}])
     with pytest.raises(Conflict, match="format 99"):
         bring_in(memory, path)
 
@@ -248,7 +248,7 @@ def test_a_tampered_export_line_is_refused(
 ) -> None:
     record = record_to_dict(memory.remember("The badger sleeps"))
     settings = load_settings(tmp_path, {})
-    lines = [{"tenure_export": 1}, {"memory": {**record, **damage}, "about": [], "history": []}]
+    lines = [{"meritory_export": 1}, {"memory": {**record, **damage}, "about": [], "history": []}]
     path = write_lines(tmp_path / "in.jsonl", list(lines))
     with places.memory("copy.db", settings=settings) as copy:
         report = bring_in(copy, path)
@@ -330,7 +330,7 @@ def test_a_bad_line_of_an_export_does_not_stop_the_others(
     line = memory_line(memory)
     bad = BAD_LINES[kind](line)
     good = [line, {"dependency": [{**LINK, "aspect": ""}] * 2}, {"counters": {"x": 3}}]
-    path = write_lines(tmp_path / "in.jsonl", [{"tenure_export": 1}, bad, *good])
+    path = write_lines(tmp_path / "in.jsonl", [{"meritory_export": 1}, bad, *good])
     with places.memory("copy.db") as copy:
         report = bring_in(copy, path)
         assert dict(report.outcomes) == {"stored": 1, "refused": 1}
@@ -341,7 +341,7 @@ def test_a_bad_line_of_an_export_does_not_stop_the_others(
 
 
 def test_counters_of_two_lines_are_not_added_up(memory: Memory, tmp_path: Path) -> None:
-    lines = [{"tenure_export": 1}, {"counters": {"x": 3}}, {"counters": {"x": 2, "y": 1}}]
+    lines = [{"meritory_export": 1}, {"counters": {"x": 3}}, {"counters": {"x": 2, "y": 1}}]
     path = write_lines(tmp_path / "in.jsonl", list(lines))
     bring_in(memory, path)
     bring_in(memory, path)
@@ -371,7 +371,7 @@ def test_a_finished_import_is_forgotten_an_interrupted_one_is_not(
 def test_a_long_history_comes_back(memory: Memory, places: Places, tmp_path: Path) -> None:
     line = memory_line(memory)
     line["history"] *= 1 + 2_100_000 // len(json.dumps(line["history"]))
-    path = write_lines(tmp_path / "in.jsonl", [{"tenure_export": 1}, line])
+    path = write_lines(tmp_path / "in.jsonl", [{"meritory_export": 1}, line])
     assert path.stat().st_size > import_lines.LINE_LIMIT_BYTES
     with places.memory("copy.db") as copy:
         assert dict(bring_in(copy, path).outcomes) == {"stored": 1}
@@ -385,7 +385,7 @@ def test_even_a_line_of_an_export_has_a_limit(
     monkeypatch.setattr(import_lines, "EXPORT_LINE_LIMIT_BYTES", 5_000)
     line = memory_line(memory)
     path = write_lines(
-        tmp_path / "in.jsonl", [{"tenure_export": 1}, {**line, "more": "x" * 20_000}, line]
+        tmp_path / "in.jsonl", [{"meritory_export": 1}, {**line, "more": "x" * 20_000}, line]
     )
     with places.memory("copy.db") as copy:
         report = bring_in(copy, path)
@@ -424,7 +424,7 @@ def test_the_report_is_changed_by_one_thread(
     monkeypatch.setattr(transfer, "ImportReport", lambda: made(outcomes=Watched()))
     threads.clear()
     bring_in(memory, write_lines(tmp_path / "in.jsonl", ["a badger", 5]))
-    lines = [{"tenure_export": 1}, {"counters": {}}, {}]
+    lines = [{"meritory_export": 1}, {"counters": {}}, {}]
     report = bring_in(memory, write_lines(tmp_path / "out.jsonl", list(lines)))
     assert dict(report.outcomes) == {"refused": 1}
     assert threads == {threading.get_ident()}

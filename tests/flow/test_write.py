@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from meritory import InputError, Memory, NotFound, SecretFound, Source
+from meritory.settings import load_settings
+from meritory.types import WriteResult
 from places import Places
-from tenure import InputError, Memory, NotFound, SecretFound, Source
-from tenure.settings import load_settings
-from tenure.types import WriteResult
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
 
@@ -86,7 +86,7 @@ def test_duplicates_are_only_looked_for_in_the_same_scope(memory: Memory) -> Non
 @pytest.mark.usefixtures("home")
 def test_no_value_is_ever_merged_away(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     """With the gate wide open (threshold 0) the words alone must keep the two apart."""
-    monkeypatch.setenv("TENURE_GATE_THRESHOLD", "0")
+    monkeypatch.setenv("MERITORY_GATE_THRESHOLD", "0")
     with Memory() as memory:
         results = memory.remember_many([old, new])
         assert outcomes(results) == ["stored", "kept_both"]
@@ -161,7 +161,7 @@ def test_a_secret_is_refused_and_nothing_of_it_is_kept(memory: Memory, places: P
 
 @pytest.mark.usefixtures("home")
 def test_a_secret_is_redacted_when_so_configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENURE_SECRETS_POLICY", "redact")
+    monkeypatch.setenv("MERITORY_SECRETS_POLICY", "redact")
     with Memory() as memory:
         made = memory.remember(f"the deploy token is {TOKEN} and lives in the vault")
         assert TOKEN not in made.content
@@ -458,7 +458,7 @@ def test_what_is_said_about_another_thing_is_kept_apart(memory: Memory) -> None:
 
 @pytest.mark.usefixtures("home")
 def test_redaction_cannot_make_a_text_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENURE_SECRETS_POLICY", "redact")
+    monkeypatch.setenv("MERITORY_SECRETS_POLICY", "redact")
     secret = "xoxb-1a2B3c4D5e6F"
     with Memory() as memory, pytest.raises(InputError):
         memory.remember(("word " * 1_634 + f"{secret} " * 2)[:8_192])

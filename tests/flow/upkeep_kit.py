@@ -8,10 +8,10 @@ from typing import Any
 
 from session_kit import Desk
 
-from tenure.memory import Memory
-from tenure.store.base import Transaction
-from tenure.store.sessions import SessionRecord
-from tenure.types import MemoryRecord, Scope
+from meritory.memory import Memory
+from meritory.store.base import Transaction
+from meritory.store.sessions import SessionRecord
+from meritory.types import MemoryRecord, Scope
 
 
 def active(desk: Desk, days: int, scope: Scope | None = None, every_days: float = 3) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenure import client, hook
+from meritory import client, hook
 
 WAIT_S = 60.0
 SCRIPT = Path(hook.__file__)
@@ -29,9 +29,9 @@ def clean_environment(home: Path, **more: str) -> dict[str, str]:
     found = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("TENURE_", "CLAUDE", "CODEX", "COPILOT", "GEMINI"))
+        if not name.startswith(("MERITORY_", "CLAUDE", "CODEX", "COPILOT", "GEMINI"))
     }
-    return {**found, "HOME": str(home), "TENURE_HOME": str(home / "tenure"), **more}
+    return {**found, "HOME": str(home), "MERITORY_HOME": str(home / "meritory"), **more}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ class Running:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.environ = clean_environment(home, TENURE_HOOK="nostart")
-        command = [sys.executable, "-P", "-m", "tenure", "up", "--detached", "--port", "0"]
+        self.environ = clean_environment(home, MERITORY_HOOK="nostart")
+        command = [sys.executable, "-P", "-m", "meritory", "up", "--detached", "--port", "0"]
         # The model's scores are waited for, however busy the machine is.
         environ = {
             **clean_environment(home),
-            "TENURE_DAEMON_RATE_LIMIT_PER_S": "0",
-            "TENURE_PREDICTOR_SCORE_TIMEOUT_MS": "60000",
+            "MERITORY_DAEMON_RATE_LIMIT_PER_S": "0",
+            "MERITORY_PREDICTOR_SCORE_TIMEOUT_MS": "60000",
         }
         self.process = subprocess.Popen(
             command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -125,7 +125,7 @@ class Running:
         found: list[client.Daemon] = []
 
         def answers() -> bool:
-            daemon = client.find(home / "tenure")
+            daemon = client.find(home / "meritory")
             found.extend([daemon] if daemon else [])
             return bool(found)
 

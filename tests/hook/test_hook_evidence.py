@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tenure.text.transcript import read_turns
-from tenure.types import Turn
-from tenure.web.messages import read_messages
+from meritory.text.transcript import read_turns
+from meritory.types import Turn
+from meritory.web.messages import read_messages
 
 Entry = dict[str, Any]
 # One call and its result, as a client writes them: name, arguments, id, result.
@@ -178,8 +178,8 @@ def test_deep_arguments_and_many_paths_have_an_end() -> None:
 
 OWN_CALLS = [
     ("memory_search", {"query": "staging"}),
-    ("mcp__tenure__memory_search", {"query": "staging"}),
-    ("Bash", {"command": "tenure recall staging"}),
+    ("mcp__meritory__memory_search", {"query": "staging"}),
+    ("Bash", {"command": "meritory recall staging"}),
 ]
 
 
@@ -189,7 +189,7 @@ def test_results_of_our_own_tools_are_dropped(shape: Shape, name: str, given: An
     entries = [
         *shape("Read", {"path": "a.py"}, "1", OTHER),
         *shape(name, given, "2", OWN),
-        *shape("Bash", {"command": "grep tenure a.py"}, "3", OTHER),
+        *shape("Bash", {"command": "grep meritory a.py"}, "3", OTHER),
     ]
     found = turns(*entries)
     assert [turn.text for turn in found if turn.role == "result"] == [OTHER, OTHER]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hook_kit import HERON, Running, code_in, wait_for
 
-from tenure import hook
+from meritory import hook
 
 STARTS: dict[str, dict[str, Any]] = {
     "claude-code": {"hook_event_name": "SessionStart", "source": "startup"},
@@ -205,7 +205,7 @@ def test_what_is_not_the_users_or_not_an_event_is_not_told(
 
 def test_it_can_be_switched_off(running: Running) -> None:
     told = event(running, "claude-code", "off", **STARTS["claude-code"])
-    assert running.out("claude-code", told, TENURE_HOOK="off") == b""
+    assert running.out("claude-code", told, MERITORY_HOOK="off") == b""
     assert running.out("claude-code", told) != b""
 
 
@@ -215,7 +215,7 @@ def test_the_rating_line_is_hidden_only_on_demand(running: Running) -> None:
     assert running.out("claude-code", told) == b""
     for found in (
         running.told("claude-code", told, "--hide-ratings"),
-        running.told("claude-code", told, TENURE_HOOK_HIDE_RATINGS="on"),
+        running.told("claude-code", told, MERITORY_HOOK_HIDE_RATINGS="on"),
     ):
         assert found["hookSpecificOutput"]["displayContent"] == "It is heron.\n"
     told["delta"] = "The form is `<!--mf CODE m1=N-->`, as it says.\n"
@@ -284,7 +284,7 @@ def test_gemini_hands_back_what_it_was_shown_and_it_is_no_prompt(running: Runnin
 
 
 def test_a_port_is_enough_where_there_is_no_socket(running: Running, tmp_path: Path) -> None:
-    home = running.home / "tenure"
+    home = running.home / "meritory"
     told = json.loads((home / "daemon.json").read_text())
     (tmp_path / "daemon.json").write_text(json.dumps({**told, "socket": None}))
     start = event(running, "claude-code", "port", **STARTS["claude-code"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hook_kit import Running, code_in, plain, wait_for
 
-from tenure import hook
+from meritory import hook
 
 GOLDEN = Path(__file__).parent / "golden"
 

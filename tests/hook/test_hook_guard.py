@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hook_kit import SCRIPT, Running, clean_environment, run
 
-from tenure import hook
+from meritory import hook
 
 SHELLS = {
     "claude-code": ("PreToolUse", "Bash"),
@@ -62,7 +62,7 @@ def test_every_client_is_told_no_in_its_own_way(ruled: Running, harness: str) ->
     answer = asked(ruled, harness, event(harness, f"deny {harness}", LINE))
     shape = hook.HARNESSES[harness].guard
     reason = DENIED[shape](answer)
-    assert "it was gone" in reason and "tenure rules retire" in reason
+    assert "it was gone" in reason and "meritory rules retire" in reason
     expected = {
         "nested": {
             "hookSpecificOutput": {
@@ -123,7 +123,7 @@ def test_half_a_hook_is_no_harm(tmp_path: Path) -> None:
 
 
 def test_without_a_daemon_everything_is_allowed(tmp_path: Path) -> None:
-    environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
+    environ = clean_environment(tmp_path, MERITORY_HOOK="nostart")
     sent = json.dumps(event("claude-code", "down", LINE)).encode()
     ran = run(["--harness", "claude-code"], sent, environ)
     assert (ran.code, ran.out, ran.err) == (0, b"", b"")

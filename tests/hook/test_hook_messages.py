@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tenure.text.transcript import read_transcript
-from tenure.web.echoes import WINDOW_MS, Echoes
-from tenure.web.messages import read_messages, without_context
+from meritory.text.transcript import read_transcript
+from meritory.web.echoes import WINDOW_MS, Echoes
+from meritory.web.messages import read_messages, without_context
 
-NOTES = "[tenure notes " + "0" * 32 + "] x\nm1: put in\n[/tenure notes " + "0" * 32 + "]"
+NOTES = "[meritory notes " + "0" * 32 + "] x\nm1: put in\n[/meritory notes " + "0" * 32 + "]"
 
 
 def turns(*entries: Any) -> list[tuple[str, str]]:

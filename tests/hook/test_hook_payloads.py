@@ -1,6 +1,6 @@
 """Hostile events: whatever a client sends, it gets an answer in its own shape, or none.
 
-TENURE_FUZZ_PAYLOADS=100000 sends more, and TENURE_FUZZ_SEED=7 others.
+MERITORY_FUZZ_PAYLOADS=100000 sends more, and MERITORY_FUZZ_SEED=7 others.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from hook_kit import NATIVE, Imposter, Running, clean_environment, faults, run, wrong_answer
 
+from meritory import hook
 from patient_hook import set_budgets
-from tenure import hook
 
-PAYLOADS = int(os.environ.get("TENURE_FUZZ_PAYLOADS", "10000"))
-SEED = int(os.environ.get("TENURE_FUZZ_SEED", "1"))
+PAYLOADS = int(os.environ.get("MERITORY_FUZZ_PAYLOADS", "10000"))
+SEED = int(os.environ.get("MERITORY_FUZZ_SEED", "1"))
 TOLD, PROCESSES = PAYLOADS // 20, PAYLOADS // 50
 HARNESSES = tuple(hook.HARNESSES)
 FIELDS = (
@@ -36,7 +36,7 @@ WORDS = (
     *("<hook_context>" * 3_000, "<hook_context>x</hook_context>" * 3_000, "</hook_context>"),
     *("/etc/passwd", "~/x", "../..", "/dev/zero", "/proc/self/environ", "/" + "x" * 5_000, "//"),
     *("HTTP/1.1 200 OK\r\n\r\n{}", "\r\nHost: x\r\n", "'; DROP TABLE sessions; --", "y" * 200_000),
-    *("[tenure notes " + "0" * 32 + "]\nm1: x\n", "NaN", "null", "%00", '"}]}', "\\u0000"),
+    *("[meritory notes " + "0" * 32 + "]\nm1: x\n", "NaN", "null", "%00", '"}]}', "\\u0000"),
 )
 NUMBERS = (0, 1, -1, 0.5, -0.0, 1e308, 2**70, -(2**70), float("nan"), float("inf"), True, None)
 
@@ -115,7 +115,7 @@ def tried(count: int, part: int, environ: dict[str, str]) -> tuple[int, int]:
 
 
 def test_without_a_daemon_nothing_is_ever_said(tmp_path: Path) -> None:
-    environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
+    environ = clean_environment(tmp_path, MERITORY_HOOK="nostart")
     flagged = 0
     for flags, raw in events(PAYLOADS, 1):
         printed = hook.main(flags, raw, environ)
@@ -124,7 +124,7 @@ def test_without_a_daemon_nothing_is_ever_said(tmp_path: Path) -> None:
         assert wrong_answer(printed) == []
         flagged += 1
     assert flagged == PAYLOADS
-    assert not (tmp_path / "tenure").exists()
+    assert not (tmp_path / "meritory").exists()
 
 
 def test_a_daemon_is_told_and_answers_or_not(running: Running) -> None:
@@ -151,8 +151,8 @@ ANSWERS = (
 def test_whatever_an_imposter_answers_is_shown_only_in_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
-    imposter = Imposter(tmp_path / "tenure", b"")
+    environ = clean_environment(tmp_path, MERITORY_HOOK="nostart")
+    imposter = Imposter(tmp_path / "meritory", b"")
     answered = 0
     try:
         for number, answer in enumerate(ANSWERS):
@@ -185,10 +185,10 @@ def test_whatever_an_imposter_answers_is_shown_only_in_shape(
     ],
 )
 def test_whatever_the_daemon_is_said_to_be_is_no_harm(tmp_path: Path, told: bytes) -> None:
-    (tmp_path / "tenure").mkdir()
-    (tmp_path / "tenure" / "daemon.json").write_bytes(told)
-    (tmp_path / "tenure" / "token").write_bytes(b"x")
-    environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
+    (tmp_path / "meritory").mkdir()
+    (tmp_path / "meritory" / "daemon.json").write_bytes(told)
+    (tmp_path / "meritory" / "token").write_bytes(b"x")
+    environ = clean_environment(tmp_path, MERITORY_HOOK="nostart")
     assert hook.main(["--harness", "codex"], START, environ) == b""
 
 
@@ -199,7 +199,7 @@ def test_processes_end_well_whatever_they_are_sent(
     running: Running, tmp_path: Path, patient: Path
 ) -> None:
     running.ask("POST", "/api/memories", {"content": "The heron is at the lake"})
-    nobody = clean_environment(tmp_path, TENURE_HOOK="nostart")
+    nobody = clean_environment(tmp_path, MERITORY_HOOK="nostart")
     environs = (running.environ, nobody)
 
     def one(numbered: tuple[int, tuple[list[str], bytes]]) -> bool:

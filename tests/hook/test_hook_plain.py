@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.errors import TooLarge
-from tenure.text import fence
-from tenure.text.trailer import read_trailer, strip_own, strip_trailers
+from meritory.errors import TooLarge
+from meritory.text import fence
+from meritory.text.trailer import read_trailer, strip_own, strip_trailers
 
 CODE = "k7f3q2xd00"
 

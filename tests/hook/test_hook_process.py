@@ -28,9 +28,9 @@ from hook_kit import (
     wait_for,
 )
 
-from tenure import client, hook
-from tenure.memory import Memory
-from tenure.settings import load_settings
+from meritory import client, hook
+from meritory.memory import Memory
+from meritory.settings import load_settings
 
 START = {"session_id": "s", "hook_event_name": "SessionStart", "source": "startup"}
 PROMPT = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "staging database?"}
@@ -45,7 +45,7 @@ def sent(payload: Any) -> bytes:
 def place(tmp_path: Path) -> Iterator[Path]:
     """A home whose daemon, if there is one in the end, is ended."""
     yield tmp_path
-    client.stop(tmp_path / "tenure")
+    client.stop(tmp_path / "meritory")
 
 
 def test_the_answer_is_printed_and_nothing_else(running: Running, patient: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_answer_is_printed_and_nothing_else(running: Running, patient: Path)
     ran = run(CLAUDE, sent(event), running.environ, patient)
     assert faults(ran) == []
     assert HERON in ran.out.decode()
-    code = "from tenure import cli, hook; hook.BUDGET_S = 60.0; cli.main()"
+    code = "from meritory import cli, hook; hook.BUDGET_S = 60.0; cli.main()"
     command = [sys.executable, "-c", code, "hook", *CLAUDE]
     event["session_id"] = "t"
     done = subprocess.run(command, input=sent(event), capture_output=True, env=running.environ)
@@ -76,13 +76,13 @@ def test_it_loads_nothing_that_it_does_not_need(running: Running) -> None:
         check=True,
     )
     loaded = set(done.stderr.decode().split())
-    heavy = {"json", "re", "enum", "socket", "signal", "typing", "dataclasses", "http", "tenure"}
+    heavy = {"json", "re", "enum", "socket", "signal", "typing", "dataclasses", "http", "meritory"}
     assert "_json" in loaded
     assert not loaded & heavy
 
 
 def test_a_sessions_beginning_starts_the_daemon_and_is_answered(place: Path, patient: Path) -> None:
-    home = place / "tenure"
+    home = place / "meritory"
     with Memory(settings=load_settings(home, {}), background=False) as memory:
         memory.remember(HERON)
     ran = run(CLAUDE, sent(START), clean_environment(place))
@@ -94,7 +94,7 @@ def test_a_sessions_beginning_starts_the_daemon_and_is_answered(place: Path, pat
 
 
 def test_an_empty_folder_that_is_open_is_closed_and_used(place: Path) -> None:
-    home = place / "tenure"
+    home = place / "meritory"
     home.mkdir()
     home.chmod(0o755)
     assert faults(run(CLAUDE, sent(START), clean_environment(place))) == []
@@ -108,7 +108,7 @@ def test_many_at_once_start_one_daemon_and_a_prompt_does_not_wait(place: Path) -
     with ThreadPoolExecutor(12) as pool:
         ran = list(pool.map(lambda event: run(CLAUDE, sent(event), environ), events))
     assert [(faults(one), one.out) for one in ran] == [([], b"")] * len(events)
-    home = place / "tenure"
+    home = place / "meritory"
     assert started(home) == 1
     wait_for(lambda: client.find(home) is not None, "no daemon came up")
     assert started(home) == 1
@@ -132,7 +132,7 @@ def started(home: Path) -> int:
 
 
 def test_a_reply_that_found_no_daemon_is_told_later(place: Path, patient: Path) -> None:
-    home, environ = place / "tenure", clean_environment(place)
+    home, environ = place / "meritory", clean_environment(place)
     client.ensure(home, wait_ms=60_000)
     run(CLAUDE, sent(START), environ, patient)
     assert client.stop(home) is not None
@@ -148,7 +148,7 @@ def test_a_reply_that_found_no_daemon_is_told_later(place: Path, patient: Path) 
 
 
 def test_a_daemon_is_started_once_another_has_ended(place: Path) -> None:
-    home = place / "tenure"
+    home = place / "meritory"
     home.mkdir(mode=0o700)
     end = {"session_id": "s", "hook_event_name": "SessionEnd", "reason": "other"}
     with (home / "daemon.lock").open("wb") as lock:
@@ -162,7 +162,7 @@ def test_a_daemon_is_started_once_another_has_ended(place: Path) -> None:
 
 
 def test_a_daemon_that_cannot_start_is_not_tried_all_the_time(place: Path) -> None:
-    home = place / "tenure"
+    home = place / "meritory"
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text("[daemon\n")
     environ, complaint = clean_environment(place), home / "daemon.err"
@@ -181,21 +181,21 @@ def test_a_daemon_that_cannot_start_is_not_tried_all_the_time(place: Path) -> No
 
 @pytest.mark.parametrize("name", ["a file", "a place that cannot be", "read only"])
 def test_a_data_folder_that_cannot_be_used_is_no_harm(tmp_path: Path, name: str) -> None:
-    home = tmp_path / "tenure"
+    home = tmp_path / "meritory"
     if name == "a file":
         home.write_text("x")
     elif name == "read only":
         home.symlink_to("/proc/1")
     else:
         home = tmp_path / ("x" * 300)
-    environ = clean_environment(tmp_path, TENURE_HOME=str(home))
+    environ = clean_environment(tmp_path, MERITORY_HOME=str(home))
     for event in (START, PROMPT, {**PROMPT, "hook_event_name": "Stop"}):
         ran = run(CLAUDE, sent(event), environ)
         assert (faults(ran), ran.out) == ([], b"")
 
 
 def test_whoever_listens_and_never_answers_is_not_waited_for(tmp_path: Path) -> None:
-    imposter = Imposter(tmp_path / "tenure", None)
+    imposter = Imposter(tmp_path / "meritory", None)
     try:
         names = ("SessionStart", "UserPromptSubmit", "Stop", "SessionEnd")
         events = [sent({**PROMPT, "hook_event_name": name}) for name in names]
@@ -212,7 +212,7 @@ def test_whoever_listens_and_never_answers_is_not_waited_for(tmp_path: Path) -> 
 def test_a_socket_of_another_user_is_told_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = tmp_path / "tenure"
+    home = tmp_path / "meritory"
     home.mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "left.sock"))
@@ -221,7 +221,7 @@ def test_a_socket_of_another_user_is_told_nothing(
         told = {"socket": str(tmp_path / "left.sock"), "url": "http://127.0.0.1:1"}
         (home / "daemon.json").write_text(json.dumps(told))
         monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
-        environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
+        environ = clean_environment(tmp_path, MERITORY_HOOK="nostart")
         assert hook.main(CLAUDE, sent(PROMPT), environ) == b""
         with pytest.raises(BlockingIOError):
             listener.accept()
@@ -229,7 +229,7 @@ def test_a_socket_of_another_user_is_told_nothing(
 
 def test_whoever_sends_nothing_or_too_much_is_not_waited_for(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-S", str(SCRIPT), *CLAUDE]
-    environ = clean_environment(tmp_path, TENURE_HOOK="nostart")
+    environ = clean_environment(tmp_path, MERITORY_HOOK="nostart")
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -272,13 +272,13 @@ def test_whoever_does_not_listen_is_not_told(running: Running) -> None:
 
 
 def test_its_switches_are_no_settings(tmp_path: Path) -> None:
-    switches = {"TENURE_HOOK": "off", "TENURE_HOOK_HIDE_RATINGS": "on"}
+    switches = {"MERITORY_HOOK": "off", "MERITORY_HOOK_HIDE_RATINGS": "on"}
     assert load_settings(tmp_path, switches) == load_settings(tmp_path, {})
 
 
 @pytest.mark.parametrize("flags", [[], ["--harness"], ["--harness", "emacs"], ["-x", "--", "y"]])
 def test_odd_arguments_are_no_harm(tmp_path: Path, flags: list[str]) -> None:
-    ran = run(flags, sent(START), clean_environment(tmp_path, TENURE_HOOK="nostart"))
+    ran = run(flags, sent(START), clean_environment(tmp_path, MERITORY_HOOK="nostart"))
     assert (faults(ran), ran.out) == ([], b"")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hook_kit import Running
 
-from tenure.types import NAME_LIMIT_CHARS
-from tenure.web.project import project_of
+from meritory.types import NAME_LIMIT_CHARS
+from meritory.web.project import project_of
 
 
 def made(place: Path, *names: str) -> Path:

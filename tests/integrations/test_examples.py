@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from claude_server import ModelServer, said, used
 
-from tenure import Memory
+from meritory import Memory
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DONE = {

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tenure import Memory
-from tenure.errors import MissingExtra
-from tenure.integrations.claude_agent_sdk import TenureHooks
+from meritory import Memory
+from meritory.errors import MissingExtra
+from meritory.integrations.claude_agent_sdk import MeritoryHooks
 
 HERON = "The staging database is called heron"
 
@@ -25,13 +25,13 @@ def test_a_chat_keeps_its_history_without_ratings_and_shows_each_memory_once(
     from openai_agents_chat import ScriptedModel
 
     from agents import Agent, RunConfig, Runner
-    from tenure.integrations.openai_agents import TenureSession
+    from meritory.integrations.openai_agents import MeritorySession
 
     memory.remember(HERON)
     model = ScriptedModel()
 
-    async def chat() -> TenureSession:
-        session = TenureSession("chat", memory, project="shop")
+    async def chat() -> MeritorySession:
+        session = MeritorySession("chat", memory, project="shop")
         agent = Agent(name="a", model=model, tools=session.tools())
         config = session.run_config(RunConfig(tracing_disabled=True))
         for question in ("what is the staging database?", "what is the staging database again?"):
@@ -60,11 +60,11 @@ def test_a_chat_keeps_its_history_without_ratings_and_shows_each_memory_once(
 
 def test_another_session_can_keep_the_history(memory: Memory) -> None:
     from agents import SQLiteSession
-    from tenure.integrations.openai_agents import TenureSession
+    from meritory.integrations.openai_agents import MeritorySession
 
     async def use() -> tuple[Any, ...]:
         own = SQLiteSession("kept")
-        session = TenureSession("kept", memory, history=own)
+        session = MeritorySession("kept", memory, history=own)
         text = {"type": "output_text", "text": "yes <!--mf abcdef1 m1=1-->"}
         odd = {"role": "assistant", "content": None}
         await session.add_items(
@@ -89,9 +89,9 @@ def test_another_session_can_keep_the_history(memory: Memory) -> None:
 
 
 def test_a_tool_of_the_agents_sdk_stores(memory: Memory) -> None:
-    from tenure.integrations.openai_agents import TenureSession
+    from meritory.integrations.openai_agents import MeritorySession
 
-    session = TenureSession("tools", memory)
+    session = MeritorySession("tools", memory)
     tool = next(one for one in session.tools() if one.name == "memory_store")
     arguments = '{"content": "Releases are cut on Thursdays"}'
     told = asyncio.run(tool.on_invoke_tool(None, arguments))  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def test_a_run_with_tools_sees_the_memory_at_every_request(memory: Memory) -> No
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel
 
-    from tenure.integrations.pydantic_ai import TenureMemory
+    from meritory.integrations.pydantic_ai import MeritoryMemory
 
     memory.remember(HERON)
     requests: list[str] = []
@@ -120,7 +120,7 @@ def test_a_run_with_tools_sees_the_memory_at_every_request(memory: Memory) -> No
             return ModelResponse(parts=[ToolCallPart("memory_store", told)])
         return ModelResponse(parts=[TextPart("done")])
 
-    agent = Agent(FunctionModel(scripted), capabilities=[TenureMemory(memory, tools=True)])
+    agent = Agent(FunctionModel(scripted), capabilities=[MeritoryMemory(memory, tools=True)])
     result = asyncio.run(agent.run("what is the staging database?"))
     assert result.output == "done"
     assert [one.count(HERON) for one in requests] == [1, 1]
@@ -137,13 +137,13 @@ def test_a_run_that_fails_ends_its_session_too(memory: Memory) -> None:
     from pydantic_ai import Agent
     from pydantic_ai.models.function import FunctionModel
 
-    from tenure.integrations.pydantic_ai import TenureMemory
+    from meritory.integrations.pydantic_ai import MeritoryMemory
 
     def broken(messages: list[Any], info: Any) -> Any:
         raise RuntimeError("no model today")
 
     memory.remember(HERON)
-    agent = Agent(FunctionModel(broken), capabilities=[TenureMemory(memory)])
+    agent = Agent(FunctionModel(broken), capabilities=[MeritoryMemory(memory)])
     with pytest.raises(RuntimeError):
         asyncio.run(agent.run("what is the staging database?"))
     states = {one.state for one in memory.services.store.sessions(memory.scope.user, 10)}
@@ -158,7 +158,7 @@ def test_claudes_hooks_show_rate_compact_and_end(memory: Memory) -> None:
     memory.remember(HERON)
 
     async def use() -> None:
-        async with TenureHooks(memory, project="shop") as hooks:
+        async with MeritoryHooks(memory, project="shop") as hooks:
             told: dict[str, Any] = {"session_id": "s", "prompt": "the staging database?"}
             shown = await hooks.on_prompt(told, None, None)
             assert shown["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
@@ -187,7 +187,7 @@ def test_claudes_hooks_show_rate_compact_and_end(memory: Memory) -> None:
     ],
 )
 def test_odd_events_do_nothing(memory: Memory, told: Any) -> None:
-    hooks = TenureHooks(memory)
+    hooks = MeritoryHooks(memory)
     for call in (hooks.on_prompt, hooks.on_stop, hooks.on_compact):
         assert asyncio.run(call(told, None, None)) == {}
 
@@ -195,7 +195,7 @@ def test_odd_events_do_nothing(memory: Memory, told: Any) -> None:
 def test_the_sdk_is_only_needed_for_its_own_shapes(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hooks = TenureHooks(memory)
+    hooks = MeritoryHooks(memory)
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
     with pytest.raises(MissingExtra, match="claude-agent-sdk"):
         hooks.hooks()
@@ -210,16 +210,16 @@ def test_the_sdk_is_only_needed_for_its_own_shapes(
 
 
 def test_documents_carry_what_is_known(memory: Memory) -> None:
-    from tenure.integrations.langchain import TenureRetriever
+    from meritory.integrations.langchain import MeritoryRetriever
 
     made = memory.remember(HERON, tags=["db"])
     memory.remember("Releases are cut on Thursdays")
-    found = TenureRetriever(memory=memory, limit=1).invoke("the staging database?")
+    found = MeritoryRetriever(memory=memory, limit=1).invoke("the staging database?")
     assert [(one.page_content, one.id) for one in found] == [(HERON, made.id)]
     assert found[0].metadata["tags"] == ["db"]
     assert found[0].metadata["score"] > 0
     with memory.session("chain") as session:
-        retriever = TenureRetriever(memory=memory, session=session)
+        retriever = MeritoryRetriever(memory=memory, session=session)
         found = asyncio.run(retriever.ainvoke("when are releases cut?"))
         told = {one.metadata["handle"]: one for one in found}
         assert all(one.metadata["injection"] for one in found)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tenure import Memory
-from tenure.errors import MissingExtra
-from tenure.integrations.core import Conversation, all_tagged
+from meritory import Memory
+from meritory.errors import MissingExtra
+from meritory.integrations.core import Conversation, all_tagged
 
 EXTRAS = {
     "langgraph": ("langgraph.store.base", "langgraph"),
@@ -29,8 +29,8 @@ def test_without_its_framework_a_module_names_its_extra(
     foreign, extra = EXTRAS[name]
     monkeypatch.setitem(sys.modules, foreign, None)
     with pytest.raises(MissingExtra) as missing:
-        importlib.import_module(f"tenure.integrations.{name}")
-    assert f"tenure[{extra}]" in str(missing.value)
+        importlib.import_module(f"meritory.integrations.{name}")
+    assert f"meritory[{extra}]" in str(missing.value)
 
 
 def test_the_extras_are_the_packages_own() -> None:
@@ -69,7 +69,7 @@ def test_an_agent_is_served_although_its_memory_fails(memory: Memory) -> None:
 
 
 def test_every_page_is_read(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenure.integrations.core._PAGE_LIMIT", 3)
+    monkeypatch.setattr("meritory.integrations.core._PAGE_LIMIT", 3)
     memory.remember_many(
         [{"content": f"fact {n} of seven", "tags": "x", "on_similar": "keep"} for n in range(7)]
     )

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure import Memory
-from tenure.errors import Conflict, InputError, NotFound
-from tenure.integrations.files import (
+from meritory import Memory
+from meritory.errors import Conflict, InputError, NotFound
+from meritory.integrations.files import (
     FILE_LIMIT_CHARS,
     PART_LIMIT_CHARS,
     TAG,
@@ -81,7 +81,7 @@ def test_any_text_comes_back_exactly(content: str, shared: MemoryFiles) -> None:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryFiles]:
-    with Memory(tmp_path_factory.mktemp("files") / "tenure.db") as memory:
+    with Memory(tmp_path_factory.mktemp("files") / "meritory.db") as memory:
         yield MemoryFiles(memory)
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from langgraph.store.base import GetOp, ListNamespacesOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
-from tenure import Memory
-from tenure.errors import InputError, TooLarge
-from tenure.integrations.langgraph import TAG, TenureStore
-from tenure.integrations.matching import does_match
+from meritory import Memory
+from meritory.errors import InputError, TooLarge
+from meritory.integrations.langgraph import TAG, MeritoryStore
+from meritory.integrations.matching import does_match
 
 VALUES: list[dict[str, Any]] = [
     {"memory": "Ann likes tea"},
@@ -34,12 +34,12 @@ VALUES: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def store(memory: Memory) -> TenureStore:
-    return TenureStore(memory)
+def store(memory: Memory) -> MeritoryStore:
+    return MeritoryStore(memory)
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_a_value_comes_back_exactly(store: TenureStore, value: dict[str, Any]) -> None:
+def test_a_value_comes_back_exactly(store: MeritoryStore, value: dict[str, Any]) -> None:
     store.put(("docs", "x"), "key", value)
     item = store.get(("docs", "x"), "key")
     assert item is not None
@@ -57,7 +57,7 @@ JSON = st.recursive(
 
 @settings(max_examples=40)
 @given(value=st.dictionaries(st.text(), JSON, max_size=4))
-def test_any_json_comes_back_exactly(value: dict[str, Any], any_store: TenureStore) -> None:
+def test_any_json_comes_back_exactly(value: dict[str, Any], any_store: MeritoryStore) -> None:
     any_store.put(("any",), "one", value)
     found = any_store.get(("any",), "one")
     assert found is not None
@@ -66,8 +66,8 @@ def test_any_json_comes_back_exactly(value: dict[str, Any], any_store: TenureSto
 
 @pytest.fixture(scope="module")
 def any_store(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with Memory(tmp_path_factory.mktemp("any") / "tenure.db") as memory:
-        yield TenureStore(memory)
+    with Memory(tmp_path_factory.mktemp("any") / "meritory.db") as memory:
+        yield MeritoryStore(memory)
 
 
 def filled(store: Any) -> Any:
@@ -103,7 +103,7 @@ def filled(store: Any) -> Any:
 def test_searches_find_what_langgraphs_own_store_finds(
     memory: Memory, prefix: tuple[str, ...], wanted: dict[str, Any] | None
 ) -> None:
-    own, other = filled(TenureStore(memory)), filled(InMemoryStore())
+    own, other = filled(MeritoryStore(memory)), filled(InMemoryStore())
     found, due = (
         {(item.namespace, item.key): item.value for item in one.search(prefix, filter=wanted)}
         for one in (own, other)
@@ -128,11 +128,11 @@ def test_searches_find_what_langgraphs_own_store_finds(
 def test_namespaces_are_listed_as_by_langgraphs_own_store(
     memory: Memory, options: dict[str, Any]
 ) -> None:
-    own, other = filled(TenureStore(memory)), filled(InMemoryStore())
+    own, other = filled(MeritoryStore(memory)), filled(InMemoryStore())
     assert own.list_namespaces(**options) == other.list_namespaces(**options)
 
 
-def test_a_search_in_words_comes_with_scores(store: TenureStore) -> None:
+def test_a_search_in_words_comes_with_scores(store: MeritoryStore) -> None:
     filled(store)
     found = store.search(("users",), query="who likes tea?", limit=2)
     assert found[0].value["memory"] == "Ann likes tea"
@@ -143,7 +143,7 @@ def test_a_search_in_words_comes_with_scores(store: TenureStore) -> None:
     assert "eve" not in {i.namespace[1] for i in store.search(("users",), query="likes tea?")}
 
 
-def test_putting_again_changes_and_deleting_forgets(store: TenureStore, memory: Memory) -> None:
+def test_putting_again_changes_and_deleting_forgets(store: MeritoryStore, memory: Memory) -> None:
     store.put(("a",), "k", {"memory": "first"})
     first = store.get(("a",), "k")
     store.put(("a",), "k", {"x": 1, "y": 2})
@@ -158,13 +158,13 @@ def test_putting_again_changes_and_deleting_forgets(store: TenureStore, memory: 
     assert store.get(("a",), "k") is None
 
 
-def test_similar_items_stay_apart(store: TenureStore) -> None:
+def test_similar_items_stay_apart(store: MeritoryStore) -> None:
     for number in range(3):
         store.put(("a",), str(number), {"memory": "The very same words"})
     assert len(store.search(("a",))) == 3
 
 
-def test_a_batch_does_everything_in_order(store: TenureStore) -> None:
+def test_a_batch_does_everything_in_order(store: MeritoryStore) -> None:
     ops = [
         PutOp(("a",), "1", {"v": 1}),
         GetOp(("a",), "1"),
@@ -181,7 +181,7 @@ def test_a_batch_does_everything_in_order(store: TenureStore) -> None:
     assert results[4:] == [None, None]
 
 
-def test_items_live_as_long_as_they_were_given(store: TenureStore, memory: Memory) -> None:
+def test_items_live_as_long_as_they_were_given(store: MeritoryStore, memory: Memory) -> None:
     store.put(("a",), "k", {"memory": "soon gone"}, ttl=5)
     record = memory.page(tag=TAG)[0]
     left = record.valid_until - datetime.now(UTC)  # type: ignore[operator]
@@ -200,13 +200,13 @@ def test_items_live_as_long_as_they_were_given(store: TenureStore, memory: Memor
 @pytest.mark.parametrize(
     "value", [{"a": object()}, {"a": (1, 2)}, {1: "a"}, {"a": float("nan")}, {"a": {1, 2}}]
 )
-def test_what_would_not_come_back_the_same_is_refused(store: TenureStore, value: Any) -> None:
+def test_what_would_not_come_back_the_same_is_refused(store: MeritoryStore, value: Any) -> None:
     with pytest.raises(InputError):
         store.put(("a",), "k", value)
     assert store.get(("a",), "k") is None
 
 
-def test_limits_are_said(store: TenureStore) -> None:
+def test_limits_are_said(store: MeritoryStore) -> None:
     with pytest.raises(TooLarge):
         store.put(("a",), "k", {"v": "x" * 9_000, "w": 1})
     for namespace in ((), ("a.b",), ("a", "")):
@@ -223,7 +223,7 @@ def test_what_is_no_number_is_neither_more_nor_less() -> None:
     assert not does_match({}, {"n": {"$lt": 1}})
 
 
-def test_memories_of_others_are_not_items(store: TenureStore, memory: Memory) -> None:
+def test_memories_of_others_are_not_items(store: MeritoryStore, memory: Memory) -> None:
     memory.remember("Ann likes tea", tags=[TAG])
     memory.remember("Ann likes tea very much")
     assert store.search((), query="who likes tea?") == []

@@ -1,4 +1,4 @@
-"""mem0's class on Tenure: calls, shapes and what is said when something is wrong."""
+"""mem0's class on Meritory: calls, shapes and what is said when something is wrong."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tenure import Memory as Engine
-from tenure.compat.mem0 import Memory
-from tenure.errors import InputError, NotFound
+from meritory import Memory as Engine
+from meritory.compat.mem0 import Memory
+from meritory.errors import InputError, NotFound
 
 TALK = [
     {"role": "system", "content": "You are helpful"},

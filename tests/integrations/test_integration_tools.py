@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tenure import Memory
-from tenure.integrations.openai_tools import TOOLS, call_tool, openai_tools
+from meritory import Memory
+from meritory.integrations.openai_tools import TOOLS, call_tool, openai_tools
 
 
 def asked(memory: Memory, name: str, arguments: Any, **more: Any) -> Any:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from mcp_kit import PROJECT, Piped, environment, prepared
 
-from tenure import client
-from tenure.client import Daemon
+from meritory import client
+from meritory.client import Daemon
 
 Pipe = Callable[..., Piped]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenure import client
-from tenure.mcp.protocol import CAPABILITIES_KEY, VERSION_KEY
+from meritory import client
+from meritory.mcp.protocol import CAPABILITIES_KEY, VERSION_KEY
 
 STATELESS = "2026-07-28"
 PROJECT = "shop"
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 def environment(**more: str) -> dict[str, str]:
     """The environment without settings of whoever runs the tests, or of the agent they run in."""
-    apart = ("TENURE_", "CLAUDE")
+    apart = ("MERITORY_", "CLAUDE")
     return {name: value for name, value in os.environ.items() if not name.startswith(apart)} | more
 
 
@@ -53,7 +53,7 @@ class Piped:
 
     def __init__(self, home: Path, *options: str, **environ: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tenure.mcp.stdio", "--home", str(home), *options],
+            [sys.executable, "-P", "-m", "meritory.mcp.stdio", "--home", str(home), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from mcp_kit import PROJECT, WAIT_S, Piped, called, injected, request
 
-from tenure.client import Daemon
-from tenure.mcp.bridge import Bridge
-from tenure.mcp.protocol import Request
+from meritory.client import Daemon
+from meritory.mcp.bridge import Bridge
+from meritory.mcp.protocol import Request
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 15\r\n\r\n"
 HEALTHY = HEAD + b'{"status":"ok"}'
@@ -98,7 +98,7 @@ def test_a_tilde_is_the_users_home(daemon: Daemon) -> None:
 def test_what_was_forgotten_is_no_resource(shared: Piped, daemon: Daemon) -> None:
     started = injected(daemon, "gate", "The gate of the shop opens to the left")
     (memory_id,) = [one["id"] for one in started["memories"] if "gate" in one["content"]]
-    address, session = {"uri": f"tenure://memory/{memory_id}"}, {"uri": "tenure://session/gate"}
+    address, session = {"uri": f"meritory://memory/{memory_id}"}, {"uri": "meritory://session/gate"}
 
     def listed() -> list[str]:
         found = shared.ask(request("resources/list"))["result"]["resources"]

@@ -8,14 +8,14 @@ from typing import Any
 
 from mcp_kit import ENVELOPE, Piped, called, mirrored, post, request, stateless
 
-from tenure.client import Daemon
-from tenure.mcp.table import TOOLS
+from meritory.client import Daemon
+from meritory.mcp.table import TOOLS
 
 FRAMES = 2_500
 REQUESTS = 300
 ODD: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 2**70, 1.5, "", " ", "x", "\x00", "\ud800", "ü" * 300),
-    *([], {}, [[]], {"": {}}, "x" * 9_000, "</a>", "tenure://memory/", "tenure://session/%00"),
+    *([], {}, [[]], {"": {}}, "x" * 9_000, "</a>", "meritory://memory/", "meritory://session/%00"),
     *(ENVELOPE, {"m1": 5}, {"m1": None}, ["a"] * 100, "0000nobody", "m1", "2026-07-28"),
 )
 SEEDS = (
@@ -25,7 +25,7 @@ SEEDS = (
     called("memory_feedback", injection="0123456789", ratings={"m1": 1}),
     *(request(method) for method in ("ping", "tools/list", "resources/list", "no/such")),
     request("initialize", {"protocolVersion": "2025-06-18"}),
-    request("resources/read", {"uri": "tenure://memory/0000"}),
+    request("resources/read", {"uri": "meritory://memory/0000"}),
     *(stateless(method) for method in ("server/discover", "tools/list", "resources/list")),
     stateless("tools/call", {"name": "memory_get", "arguments": {"id": "x"}}),
     {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "nobody"}},

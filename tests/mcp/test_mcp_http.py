@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from mcp_kit import ENVELOPE, PROJECT, STATELESS, called, mirrored, post, request, stateless
 
-from tenure.client import Daemon
-from tenure.mcp.protocol import VERSION_KEY, VERSIONS
-from tenure.web.limits import BODY_LIMIT_BYTES
+from meritory.client import Daemon
+from meritory.mcp.protocol import VERSION_KEY, VERSIONS
+from meritory.web.limits import BODY_LIMIT_BYTES
 
 SEARCH = stateless("tools/call", {"name": "memory_search", "arguments": {"query": "x"}})
 
@@ -27,7 +27,7 @@ def test_a_stateless_request_is_answered_by_itself(daemon: Daemon) -> None:
 
 
 def test_names_that_headers_cannot_hold_are_encoded(daemon: Daemon) -> None:
-    for uri in ("tenure://session/ü", "=?base64?x?="):
+    for uri in ("meritory://session/ü", "=?base64?x?="):
         read = stateless("resources/read", {"uri": uri})
         encoded = f"=?base64?{base64.b64encode(uri.encode()).decode()}?="
         right = post(daemon, read, mirrored(read, mcp_name=encoded))

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.errors import NotFound
-from tenure.mcp import protocol
-from tenure.mcp.frames import framed, lines
-from tenure.mcp.protocol import Fault, Json, Request
-from tenure.mcp.schema import problem
-from tenure.mcp.stdio import caller
-from tenure.mcp.table import BY_NAME, KINDS, TOOLS
-from tenure.memory import Memory
-from tenure.text import fence
-from tenure.types import KINDS as KNOWN_KINDS
-from tenure.web import mcp_tools
+from meritory.errors import NotFound
+from meritory.mcp import protocol
+from meritory.mcp.frames import framed, lines
+from meritory.mcp.protocol import Fault, Json, Request
+from meritory.mcp.schema import problem
+from meritory.mcp.stdio import caller
+from meritory.mcp.table import BY_NAME, KINDS, TOOLS
+from meritory.memory import Memory
+from meritory.text import fence
+from meritory.types import KINDS as KNOWN_KINDS
+from meritory.web import mcp_tools
 
 LIMIT = 40
 VALUES: Any = st.recursive(
@@ -176,28 +176,28 @@ def test_the_caller_is_who_it_was_told_to_be() -> None:
     environ = {
         "CLAUDE_CODE_SESSION_ID": "abc",
         "CLAUDE_PROJECT_DIR": "/srv/shop",
-        "TENURE_USER": "anna",
+        "MERITORY_USER": "anna",
         "SECRET": "x",
     }
     assert caller({}, environ) == {"user": "anna", "session_key": "abc", "cwd": "/srv/shop"}
     told = caller({"user": "bert", "project": "p"}, environ)
     assert told == {"user": "bert", "project": "p", "session_key": "abc"}
-    odd = {"CLAUDE_CODE_SESSION_ID": "a\nb", "CLAUDE_PROJECT_DIR": "/x\x00", "TENURE_USER": " "}
+    odd = {"CLAUDE_CODE_SESSION_ID": "a\nb", "CLAUDE_PROJECT_DIR": "/x\x00", "MERITORY_USER": " "}
     assert caller({}, odd) == {}
 
 
 def test_the_server_starts_with_the_standard_library_alone() -> None:
     """Without site-packages, and without what takes long to load."""
-    source = mcp_tools.__file__.rpartition("/tenure/")[0]
+    source = mcp_tools.__file__.rpartition("/meritory/")[0]
     code = (
         f"import sys; sys.path.insert(0, {source!r})\n"
-        "import tenure.mcp.stdio\n"
+        "import meritory.mcp.stdio\n"
         "print(*sorted(sys.modules))"
     )
     command = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "tenure.mcp.stdio" in loaded
+    assert "meritory.mcp.stdio" in loaded
     assert not loaded & {"click", "msgspec", "numpy", "http.client", "ssl", "asyncio", "sqlite3"}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp_kit import mirrored, post, stateless
 
-from tenure.client import Daemon
+from meritory.client import Daemon
 
 
 def told(daemon: Daemon, name: str, **arguments: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_kit import PROJECT, STATELESS, environment, injected
 
 from mcp import Client, MCPError, StdioServerParameters
-from tenure.client import Daemon
-from tenure.mcp.table import TOOLS
+from meritory.client import Daemon
+from meritory.mcp.table import TOOLS
 
 Scenario = Callable[[Client], Awaitable[None]]
 WAYS = [(road, mode) for road in ("stdio", "http") for mode in ("legacy", "auto")]
@@ -32,7 +32,7 @@ def run(daemon: Daemon, way: tuple[str, str], scenario: Scenario, user: str) -> 
     """Connects as a user of its own, so that every way finds the same empty memory."""
 
     async def over_stdio() -> None:
-        command = ["-P", "-m", "tenure.mcp.stdio", "--home", str(daemon.home)]
+        command = ["-P", "-m", "meritory.mcp.stdio", "--home", str(daemon.home)]
         server = StdioServerParameters(
             command=sys.executable,
             args=[*command, "--project", PROJECT, "--user", user],
@@ -78,7 +78,7 @@ def test_it_introduces_itself_and_its_tools(daemon: Daemon, way: tuple[str, str]
         wanted = STATELESS if way[1] == "auto" else LAST_HANDSHAKE
         assert client.protocol_version == wanted
         assert client.server_info is not None
-        assert client.server_info.name == "tenure"
+        assert client.server_info.name == "meritory"
         assert "-1 (misled)" in (client.instructions or "")
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert list(tools) == [tool.name for tool in TOOLS]
@@ -95,8 +95,8 @@ def test_it_introduces_itself_and_its_tools(daemon: Daemon, way: tuple[str, str]
             assert hints.open_world_hint is False
         templates = (await client.list_resource_templates()).resource_templates
         assert [one.uri_template for one in templates] == [
-            "tenure://memory/{id}",
-            "tenure://session/{key}",
+            "meritory://memory/{id}",
+            "meritory://session/{key}",
         ]
 
     run(daemon, way, scenario, "intro")
@@ -170,13 +170,17 @@ def test_resources_are_paged_and_read(daemon: Daemon, way: tuple[str, str]) -> N
             found += page.resources
         uris = [str(one.uri) for one in found]
         assert len(set(uris)) == len(uris) == 72
-        assert sum(uri.startswith("tenure://session/") for uri in uris) == 1
+        assert sum(uri.startswith("meritory://session/") for uri in uris) == 1
         memory = (await client.read_resource(uris[-2])).contents[0]
         assert re.search(r"note \d+ of the shop\n", memory.text)
         session = (await client.read_resource(uris[-1])).contents[0]
         assert started["memories"][0]["id"] in session.text
         assert f"a/b ü {user}" in session.text
-        for uri in ("tenure://memory/0000nobody", "tenure://nothing/x", "tenure://session/%FF"):
+        for uri in (
+            "meritory://memory/0000nobody",
+            "meritory://nothing/x",
+            "meritory://session/%FF",
+        ):
             with pytest.raises(MCPError) as refusal:
                 await client.read_resource(uri)
             assert refusal.value.error.code == (-32602 if way[1] == "auto" else -32002)

@@ -27,11 +27,11 @@ from mcp_kit import (
     stateless,
 )
 
-from tenure import client
-from tenure.client import Daemon
-from tenure.mcp.frames import LINE_LIMIT_BYTES
-from tenure.mcp.protocol import HANDSHAKE, VERSION_KEY, VERSIONS
-from tenure.mcp.stdio import main
+from meritory import client
+from meritory.client import Daemon
+from meritory.mcp.frames import LINE_LIMIT_BYTES
+from meritory.mcp.protocol import HANDSHAKE, VERSION_KEY, VERSIONS
+from meritory.mcp.stdio import main
 
 Pipe = Callable[..., Piped]
 
@@ -56,7 +56,7 @@ def test_the_stateless_era_needs_no_opening(pipe: Pipe) -> None:
     told = server.ask(stateless("server/discover"))["result"]
     assert told["supportedVersions"] == list(VERSIONS)
     assert (told["resultType"], told["cacheScope"]) == ("complete", "private")
-    assert told["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "tenure"
+    assert told["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "meritory"
     tools = server.ask(stateless("tools/list"))["result"]
     assert tools["ttlMs"] > 0
     assert server.ask(stateless("tools/list"))["result"] == tools
@@ -228,7 +228,7 @@ def test_what_a_person_set_is_not_an_agents_to_forget(pipe: Pipe, daemon: Daemon
     pinned = daemon.request("POST", "/api/memories", body)["id"]
     told = pipe().tool("memory_forget", id=pinned)
     assert told["isError"]
-    assert f"tenure forget {pinned}" in told["content"][0]["text"]
+    assert f"meritory forget {pinned}" in told["content"][0]["text"]
     assert daemon.request("GET", f"/api/memories/{pinned}")["deleted_at"] is None
 
 
@@ -243,7 +243,7 @@ def test_a_project_sees_its_own_and_what_holds_everywhere(pipe: Pipe) -> None:
     assert [hit["id"] for hit in found] == ids[1:]
     assert other.tool("memory_get", id=ids[0])["isError"]
     assert not other.tool("memory_get", id=ids[1])["isError"]
-    uri = {"uri": f"tenure://memory/{ids[0]}"}
+    uri = {"uri": f"meritory://memory/{ids[0]}"}
     assert other.ask(request("resources/read", uri))["error"]["code"] == -32002
     assert "result" in one.ask(request("resources/read", uri))
 
@@ -289,8 +289,8 @@ def test_the_project_is_the_repository_the_client_works_in(pipe: Pipe, tmp_path:
 def test_the_command_line_takes_the_short_way(daemon: Daemon) -> None:
     hello = request("initialize", {"protocolVersion": "2025-06-18"})
     code = (
-        "import sys; sys.argv = ['tenure', 'mcp', '--home', sys.argv[1]]\n"
-        "from tenure.cli import main\n"
+        "import sys; sys.argv = ['meritory', 'mcp', '--home', sys.argv[1]]\n"
+        "from meritory.cli import main\n"
         "try:\n    main()\nfinally:\n    assert 'click' not in sys.modules"
     )
     done = subprocess.run(
@@ -301,7 +301,7 @@ def test_the_command_line_takes_the_short_way(daemon: Daemon) -> None:
         timeout=WAIT_S,
         check=True,
     )
-    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "tenure"
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "meritory"
     assert done.stderr == b""
 
 
@@ -410,7 +410,7 @@ def test_a_daemon_that_cannot_be_started_is_an_error_in_time(tmp_path: Path) -> 
         assert "Go on without it" in told["content"][0]["text"]
         # Clients list before they do anything else: they see none, and do not wait.
         assert server.ask(request("resources/list"))["result"]["resources"] == []
-        read = server.ask(request("resources/read", {"uri": "tenure://memory/01h"}))
+        read = server.ask(request("resources/read", {"uri": "meritory://memory/01h"}))
         assert read["error"]["code"] == -32603
         assert server.ask(request("ping"))["result"] == {}
         assert server.end() == (0, b"", b"")
@@ -427,4 +427,4 @@ def test_wrong_use_is_told_on_stderr(argv: list[str], capfd: pytest.CaptureFixtu
     out, err = capfd.readouterr()
     assert out == ""
     assert err.startswith("error: ")
-    assert "usage: tenure mcp" in err
+    assert "usage: meritory mcp" in err

@@ -17,12 +17,12 @@ from autograd import grad
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.errors import InputError
-from tenure.model.attention import INNER, LOSSES, PROJECTS, VALUES, Attention, shapes
-from tenure.model.base import Floats, Gradient, Lesson, Query, SparseRows
-from tenure.model.standard import COMPOSITE
-from tenure.model.tokens import BUCKETS
-from tenure.rank.features import EXPOSURE, FEATURES
+from meritory.errors import InputError
+from meritory.model.attention import INNER, LOSSES, PROJECTS, VALUES, Attention, shapes
+from meritory.model.base import Floats, Gradient, Lesson, Query, SparseRows
+from meritory.model.standard import COMPOSITE
+from meritory.model.tokens import BUCKETS
+from meritory.rank.features import EXPOSURE, FEATURES
 
 WIDTH = 6
 COUNT = 7

@@ -24,14 +24,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.errors import BadCheckpoint, DiskFull, ReadOnlyStore, StorageError, TenureError
-from tenure.model import checkpoint as cp
-from tenure.model.attention import Attention
-from tenure.model.base import Floats, Gradient, Lesson, Model, Query
-from tenure.model.checkpoint import Checkpoint, Flags, fits, read, restored, write
-from tenure.model.ranker import Ranker
-from tenure.model.shelf import Shelf
-from tenure.rank.features import FEATURE_VERSION, FEATURES
+from meritory.errors import BadCheckpoint, DiskFull, MeritoryError, ReadOnlyStore, StorageError
+from meritory.model import checkpoint as cp
+from meritory.model.attention import Attention
+from meritory.model.base import Floats, Gradient, Lesson, Model, Query
+from meritory.model.checkpoint import Checkpoint, Flags, fits, read, restored, write
+from meritory.model.ranker import Ranker
+from meritory.model.shelf import Shelf
+from meritory.rank.features import FEATURE_VERSION, FEATURES
 
 AT = datetime(2026, 5, 4, 3, 2, 1, 123456, UTC)
 HEAD = struct.Struct("<4sIII")
@@ -259,7 +259,7 @@ def test_other_versions_and_flags_are_refused(
 
 def test_a_newer_file_says_to_update(path: Path) -> None:
     path.write_bytes(HEAD.pack(b"SGPT", 2, 0, 0))
-    with pytest.raises(BadCheckpoint, match="newer Tenure wrote it; update"):
+    with pytest.raises(BadCheckpoint, match="newer Meritory wrote it; update"):
         read(path)
 
 
@@ -428,7 +428,7 @@ def test_a_reader_beside_a_writer_sees_one_model_or_the_other(tmp_path: Path) ->
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tenure.model import checkpoint
+from meritory.model import checkpoint
 path = Path(sys.argv[1])
 kept = checkpoint.read(path)
 os.{call} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
@@ -459,7 +459,7 @@ def test_a_failed_write_is_told_and_leaves_the_former_model(
     monkeypatch: pytest.MonkeyPatch,
     call: str,
     number: int,
-    expected: type[TenureError],
+    expected: type[MeritoryError],
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))

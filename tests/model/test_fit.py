@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from tenure.model.attention import Attention
-from tenure.model.base import Floats, Gradient, Lesson, Query, SparseRows
-from tenure.model.fit import Adam, Batched, Fitted, Plan, fit
-from tenure.model.loss import cross_entropy
-from tenure.model.standard import standardised
-from tenure.rank.features import FEATURES
+from meritory.model.attention import Attention
+from meritory.model.base import Floats, Gradient, Lesson, Query, SparseRows
+from meritory.model.fit import Adam, Batched, Fitted, Plan, fit
+from meritory.model.loss import cross_entropy
+from meritory.model.standard import standardised
+from meritory.rank.features import FEATURES
 
 WIDTH = 8
 COUNT = 20

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pytest
 
-from tenure.model.base import Floats, Gradient, Lesson, Query
-from tenure.model.gates import (
+from meritory.model.base import Floats, Gradient, Lesson, Query
+from meritory.model.gates import (
     BASELINE_TOLERANCE,
     LEAST_SESSIONS,
     GateReport,
@@ -19,8 +19,8 @@ from tenure.model.gates import (
     canary_ndcg,
     examine,
 )
-from tenure.rank.features import FEATURES
-from tenure.rank.metrics import ndcg_at
+from meritory.rank.features import FEATURES
+from meritory.rank.metrics import ndcg_at
 
 COMPOSITE, HISTORY, NOISE = (FEATURES.index(name) for name in ("composite", "co_use", "month_sin"))
 TERMS = Terms(losses=(1.2, 0.9), loads_afresh=True)

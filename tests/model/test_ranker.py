@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tenure.errors import InputError
-from tenure.model.base import Floats, Lesson, Query
-from tenure.model.ranker import PRIOR_STRENGTH, Ranker, baseline_weights, fitted
-from tenure.model.standard import COMPOSITE, standardised
-from tenure.rank.features import EXPOSURE, FEATURES
-from tenure.rank.fuse import ranks
+from meritory.errors import InputError
+from meritory.model.base import Floats, Lesson, Query
+from meritory.model.ranker import PRIOR_STRENGTH, Ranker, baseline_weights, fitted
+from meritory.model.standard import COMPOSITE, standardised
+from meritory.rank.features import EXPOSURE, FEATURES
+from meritory.rank.fuse import ranks
 
 WIDTH = len(FEATURES)
 HIDDEN_FROM_IT = sorted(FEATURES.index(name) for name in EXPOSURE)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tenure.model import ranker
-from tenure.model.base import Floats, Gradient, Lesson, Query
-from tenure.model.replay import FOLDS, crossed
-from tenure.model.standard import COMPOSITE
-from tenure.rank.features import FEATURES
+from meritory.model import ranker
+from meritory.model.base import Floats, Gradient, Lesson, Query
+from meritory.model.replay import FOLDS, crossed
+from meritory.model.standard import COMPOSITE
+from meritory.rank.features import FEATURES
 
 COUNT = 12
 

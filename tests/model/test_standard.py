@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.errors import InputError
-from tenure.model.base import Floats
-from tenure.model.standard import COMPOSITE, FARTHEST, standardised
-from tenure.rank.features import EXPOSURE, FEATURES
+from meritory.errors import InputError
+from meritory.model.base import Floats
+from meritory.model.standard import COMPOSITE, FARTHEST, standardised
+from meritory.rank.features import EXPOSURE, FEATURES
 
 SHOWN = [FEATURES.index(name) for name in EXPOSURE]
 LEARNED = [place for place in range(len(FEATURES)) if place not in SHOWN]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.errors import BudgetSpent, InputError, PortError
-from tenure.ports.budget import DAY, HOUR, Budget, Meter, Spend
+from meritory.errors import BudgetSpent, InputError, PortError
+from meritory.ports.budget import DAY, HOUR, Budget, Meter, Spend
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

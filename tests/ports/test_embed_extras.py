@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tenure.errors import InputError, MissingExtra, PortError
-from tenure.ports.embedder import Embedder, EmbedderSpec, Kind, open_embedder
+from meritory.errors import InputError, MissingExtra, PortError
+from meritory.ports.embedder import Embedder, EmbedderSpec, Kind, open_embedder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "blue", "##ish"]
 
@@ -31,7 +31,7 @@ def test_a_missing_extra_names_the_command(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra) as caught:
         open_embedder(EmbedderSpec(kind=kind, model="any"))
-    assert f"pip install 'tenure[{extra}]'" in str(caught.value)
+    assert f"pip install 'meritory[{extra}]'" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["fastembed", "sentence-transformers", "onnx"])

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tenure.errors import BadReply, InputError, PortError, PortTimeout
-from tenure.ports import embed_batches, embed_http
-from tenure.ports.embed_http import HttpEmbedder
-from tenure.ports.embedder import Embedder, EmbedderSpec, open_embedder
+from meritory.errors import BadReply, InputError, PortError, PortTimeout
+from meritory.ports import embed_batches, embed_http
+from meritory.ports.embed_http import HttpEmbedder
+from meritory.ports.embedder import Embedder, EmbedderSpec, open_embedder
 
 KEY = "sk-test-0123456789"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tenure.errors import PortError
-from tenure.ports import embed_static
-from tenure.ports.embed_static import StaticEmbedder
+from meritory.errors import PortError
+from meritory.ports import embed_static
+from meritory.ports.embed_static import StaticEmbedder
 
 DATA = Path(embed_static.__file__).parents[1] / "data"
 
@@ -104,7 +104,7 @@ def _copy(folder: Path) -> Path:
 
 
 def test_a_missing_table_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(PortError, match="install tenure again"):
+    with pytest.raises(PortError, match="install meritory again"):
         StaticEmbedder(tmp_path).embed_query("x")
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tenure.errors import BadReply, InputError
-from tenure.ports.embedder import (
+from meritory.errors import BadReply, InputError
+from meritory.ports.embedder import (
     Embedder,
     EmbedderSpec,
     checked,
@@ -58,10 +58,10 @@ def test_the_key_is_not_shown() -> None:
 def test_opening_the_default_imports_no_other_embedder() -> None:
     code = (
         "import sys\n"
-        "from tenure.ports.embedder import EmbedderSpec, open_embedder\n"
+        "from meritory.ports.embedder import EmbedderSpec, open_embedder\n"
         "open_embedder(EmbedderSpec()).embed_query('hello')\n"
-        "print([m for m in ('urllib.request', 'onnxruntime', 'tenure.ports.embed_http',"
-        " 'tenure.ports.embed_extras') if m in sys.modules])"
+        "print([m for m in ('urllib.request', 'onnxruntime', 'meritory.ports.embed_http',"
+        " 'meritory.ports.embed_extras') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.errors import BadReply, InputError
-from tenure.ports.extractor import Extraction, Extractor, RulesExtractor, open_extractor
-from tenure.ports.extractor_case import SCHEMA
-from tenure.ports.extractor_llm import LlmExtractor, read_prompt, shipped_prompt
-from tenure.ports.llm import Prompt, Reply, check_shape, read_answer
-from tenure.types import MemoryRecord, Turn
-from tenure.world import SeededWorld
+from meritory.errors import BadReply, InputError
+from meritory.ports.extractor import Extraction, Extractor, RulesExtractor, open_extractor
+from meritory.ports.extractor_case import SCHEMA
+from meritory.ports.extractor_llm import LlmExtractor, read_prompt, shipped_prompt
+from meritory.ports.llm import Prompt, Reply, check_shape, read_answer
+from meritory.types import MemoryRecord, Turn
+from meritory.world import SeededWorld
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 TURNS = (
@@ -211,7 +211,7 @@ def test_the_transcript_is_data_between_lines_that_it_cannot_know() -> None:
     assert "helps_later" in prompt.system and "would this help a future" in prompt.system
 
 
-def test_secrets_and_what_tenure_wrote_are_not_sent() -> None:
+def test_secrets_and_what_meritory_wrote_are_not_sent() -> None:
     model = Spoken()
     key = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     turns = [Turn("user", f"token {key}"), Turn("assistant", "ok <!--mf 0123456789 m1=0.5-->")]

@@ -13,11 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ports.model_server import ModelServer, fair_reply, gullible_reply, read_case, running
-from ports.poison import EVASIVE, PLEAS, Plea
-from tenure.errors import BadReply, PortError, PortTimeout
-from tenure.ports.judge import Judge
-from tenure.ports.judge_case import (
+from meritory.errors import BadReply, PortError, PortTimeout
+from meritory.ports.judge import Judge
+from meritory.ports.judge_case import (
     CONTROL_LIMIT,
     CONTROLS,
     SCHEMA,
@@ -25,12 +23,14 @@ from tenure.ports.judge_case import (
     WORDING_MARGIN,
     build_case,
 )
-from tenure.ports.judge_llm import LlmJudge
-from tenure.ports.llm import LlmSpec, Prompt, Provider, Reply, check_shape, open_llm, read_answer
-from tenure.text.digest import Digest, TurnDigest
-from tenure.text.pleas import without_pleas
-from tenure.types import Exhibit, Provenance, Turn, Verdict
-from tenure.world import SeededWorld
+from meritory.ports.judge_llm import LlmJudge
+from meritory.ports.llm import LlmSpec, Prompt, Provider, Reply, check_shape, open_llm, read_answer
+from meritory.text.digest import Digest, TurnDigest
+from meritory.text.pleas import without_pleas
+from meritory.types import Exhibit, Provenance, Turn, Verdict
+from meritory.world import SeededWorld
+from ports.model_server import ModelServer, fair_reply, gullible_reply, read_case, running
+from ports.poison import EVASIVE, PLEAS, Plea
 
 TRANSCRIPT = (
     Turn("system", "SYSTEM-BLOCK"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tenure.ports.judge import Judge, RulesJudge
-from tenure.text.digest import Digest, TurnDigest
-from tenure.text.judging import judge_session
-from tenure.types import Exhibit, Turn
+from meritory.ports.judge import Judge, RulesJudge
+from meritory.text.digest import Digest, TurnDigest
+from meritory.text.judging import judge_session
+from meritory.types import Exhibit, Turn
 
 TRANSCRIPT = [
     Turn("user", "Bound the uploads, they hang when the network is down"),

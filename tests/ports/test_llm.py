@@ -15,6 +15,17 @@ from typing import Any, get_args
 
 import pytest
 
+from meritory.errors import (
+    BadReply,
+    BudgetSpent,
+    InputError,
+    MissingExtra,
+    PortError,
+    PortTimeout,
+)
+from meritory.ports.budget import Budget, Meter, Spend
+from meritory.ports.llm import Llm, LlmSpec, Prompt, Provider, check_shape, open_llm
+from meritory.settings import load_settings
 from ports.model_server import (
     USAGE,
     ModelServer,
@@ -24,17 +35,6 @@ from ports.model_server import (
     running,
     wrapped,
 )
-from tenure.errors import (
-    BadReply,
-    BudgetSpent,
-    InputError,
-    MissingExtra,
-    PortError,
-    PortTimeout,
-)
-from tenure.ports.budget import Budget, Meter, Spend
-from tenure.ports.llm import Llm, LlmSpec, Prompt, Provider, check_shape, open_llm
-from tenure.settings import load_settings
 
 KEY = "sk-test-0123456789"
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
@@ -171,7 +171,7 @@ def test_only_what_is_needed_is_sent_whatever_the_environment_says(
         expected |= {"anthropic-version"} | ({"x-api-key"} if key else set())
         assert headers.get("x-api-key") == (KEY if key else None)
     assert headers.keys() == expected
-    assert headers["user-agent"] == "tenure"
+    assert headers["user-agent"] == "meritory"
 
 
 @both
@@ -198,12 +198,12 @@ def test_the_key_is_in_no_message(server: ModelServer, provider: Provider) -> No
 def test_the_clients_are_not_imported_before_one_is_asked(provider: Provider) -> None:
     """Neither costs a second when a daemon starts, nor when no model is configured."""
     code = (
-        "import sys, tenure.ports.judge_llm; from tenure.ports.llm import *; "
+        "import sys, meritory.ports.judge_llm; from meritory.ports.llm import *; "
         f"open_llm(LlmSpec(provider={provider!r}, model='m')); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "tenure.ports.llm_clients" in loaded
+    assert "meritory.ports.llm_clients" in loaded
     assert not loaded & {"openai", "anthropic", "httpx2", "pydantic"}
 
 
@@ -211,7 +211,7 @@ def test_the_clients_are_not_imported_before_one_is_asked(provider: Provider) ->
 def test_a_missing_extra_names_the_command(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     provider: Provider = "anthropic" if module == "anthropic" else "openai"
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtra, match=r"pip install 'tenure\[llm\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'meritory\[llm\]'"):
         open_llm(LlmSpec(provider=provider, model="m"))
 
 

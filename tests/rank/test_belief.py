@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.rank.belief import (
+from meritory.rank.belief import (
     EVIDENCE_HALF_LIFE_DAYS,
     PRIOR_MASS,
     SESSION_CAPS,

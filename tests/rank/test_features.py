@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.rank.features import (
+from meritory.rank.features import (
     FEATURE_VERSION,
     FEATURES,
     LARGEST,
@@ -21,8 +21,8 @@ from tenure.rank.features import (
     Occasion,
     features,
 )
-from tenure.rank.history import Usage
-from tenure.rank.living import HistoryParts, Trust
+from meritory.rank.history import Usage
+from meritory.rank.living import HistoryParts, Trust
 
 # A digest of the names by version. To change a name, raise the version and add a line.
 KNOWN_NAMES = {1: "5e85ba54a9d5", 2: "11658be83e8d", 3: "e9f7093c16d2"}

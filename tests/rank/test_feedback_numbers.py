@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.errors import InputError
-from tenure.rank.belief import SESSION_CAPS, BeliefEvent, Witness, believe
-from tenure.rank.feedback.approval import approval, trend
-from tenure.rank.feedback.pairs import Told, pairs
-from tenure.rank.feedback.quality import WEIGHTS, QualityFacts, quality
-from tenure.rank.feedback.risk import Tally, interval, risks
-from tenure.rank.feedback.rubric import (
+from meritory.errors import InputError
+from meritory.rank.belief import SESSION_CAPS, BeliefEvent, Witness, believe
+from meritory.rank.feedback.approval import approval, trend
+from meritory.rank.feedback.pairs import Told, pairs
+from meritory.rank.feedback.quality import WEIGHTS, QualityFacts, quality
+from meritory.rank.feedback.risk import Tally, interval, risks
+from meritory.rank.feedback.rubric import (
     CRITERIA,
     RubricVerdict,
     evaluate,

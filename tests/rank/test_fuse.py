@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.rank.fuse import RRF_K, fuse, ranks, rrf
+from meritory.rank.fuse import RRF_K, fuse, ranks, rrf
 
 WILD = st.floats(allow_nan=True, allow_infinity=True)
 COARSE = st.integers(-3, 3).map(float)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.rank.history import (
+from meritory.rank.history import (
     LATEST_CONTEXTS,
     NEAREST_SESSIONS,
     NEARNESS_POWER,

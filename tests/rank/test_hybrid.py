@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tenure.rank.hybrid import (
+from meritory.rank.hybrid import (
     HybridWeights,
     Legs,
     Links,

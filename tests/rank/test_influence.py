@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.rank import influence
-from tenure.rank.fuse import RRF_K
-from tenure.rank.influence import (
+from meritory.rank import influence
+from meritory.rank.fuse import RRF_K
+from meritory.rank.influence import (
     ALPHAS,
     BASELINE_TRUST,
     LARGEST_MARGIN,
@@ -38,7 +38,7 @@ from tenure.rank.influence import (
     weigh,
     weighed,
 )
-from tenure.rank.proof import MIN_SESSIONS, PARTIAL_FACTOR, VALID_ERRORS, HistoryProof
+from meritory.rank.proof import MIN_SESSIONS, PARTIAL_FACTOR, VALID_ERRORS, HistoryProof
 
 WINDOW = 10
 Floats = influence.Floats

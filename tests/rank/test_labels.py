@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.errors import InputError
-from tenure.rank.labels import (
+from meritory.errors import InputError
+from meritory.rank.labels import (
     MIN_CONFIDENCE,
     MIN_SCORE_SPREAD,
     RATING_RELIABILITY,
@@ -28,7 +28,7 @@ from tenure.rank.labels import (
     label,
     soft_negatives,
 )
-from tenure.types import PROVENANCES
+from meritory.types import PROVENANCES
 
 WEIGHTS = LabelWeights()
 DERIVED = "assistant_derived"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.rank.rules import ladder
-from tenure.rank.rules.attribution import WINDOW_S, Seen, attribute
-from tenure.rank.rules.ladder import Standing
+from meritory.rank.rules import ladder
+from meritory.rank.rules.attribution import WINDOW_S, Seen, attribute
+from meritory.rank.rules.ladder import Standing
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 FRESH = Standing("proposed", 1.0, "blocks", True, False, False, NOW + ladder.LIFE)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from tenure.rank import scores
-from tenure.rank.history import Moment, Past, Usage, look_back, usage
-from tenure.rank.living import (
+from meritory.rank import scores
+from meritory.rank.history import Moment, Past, Usage, look_back, usage
+from meritory.rank.living import (
     FULL_TRUST,
     NO_TRUST,
     TITLE_SHARE,
@@ -24,7 +24,7 @@ from tenure.rank.living import (
     history_parts,
     relative,
 )
-from tenure.types import DEFAULT_CONFIDENCE, DEFAULT_USEFULNESS
+from meritory.types import DEFAULT_CONFIDENCE, DEFAULT_USEFULNESS
 
 WILD = st.floats(allow_nan=True, allow_infinity=True)
 SHARE = st.floats(0.0, 1.0)

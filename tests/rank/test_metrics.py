@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.rank.metrics import (
+from meritory.rank.metrics import (
     any_at,
     bootstrap_interval,
     dcg,

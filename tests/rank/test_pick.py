@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.rank.pick import (
+from meritory.rank.pick import (
     EXPLORATION_RATE,
     Limits,
     Load,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.rank.probes import Hit, by_tag, figures, front, latency_ms, values
+from meritory.rank.probes import Hit, by_tag, figures, front, latency_ms, values
 
 HITS = [
     Hit(1, True, 4.0, ("a",)),

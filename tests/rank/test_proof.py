@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tenure.rank import proof, scores
-from tenure.rank.features import FEATURES
-from tenure.rank.living import FULL_TRUST, NO_TRUST, Trust
-from tenure.rank.proof import (
+from meritory.rank import proof, scores
+from meritory.rank.features import FEATURES
+from meritory.rank.living import FULL_TRUST, NO_TRUST, Trust
+from meritory.rank.proof import (
     FULL_ERRORS,
     MIN_SESSIONS,
     NDCG_SHARE,

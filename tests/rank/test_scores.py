@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.errors import InputError
-from tenure.rank import scores
-from tenure.rank.scores import SourceWeights
+from meritory.errors import InputError
+from meritory.rank import scores
+from meritory.rank.scores import SourceWeights
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RAW = SourceWeights(

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tenure.ports.scorer import ScoreRequest, Shelves, base_weights
-from tenure.ports.sidecar import SidecarScorer, SidecarSpec
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.store.place import Place
-from tenure.world import World
+from meritory.ports.scorer import ScoreRequest, Shelves, base_weights
+from meritory.ports.sidecar import SidecarScorer, SidecarSpec
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.store.place import Place
+from meritory.world import World
 
 WIDTH = len(FEATURES)
 PATIENT_MS = 20_000.0
@@ -89,7 +89,7 @@ def shelves(folder: Path) -> Shelves:
 def scorer(folder: Path, world: World | None = None, **spec: Any) -> Iterator[SidecarScorer]:
     """A scorer, of which nothing is left afterwards."""
     known: dict[str, Any] = {"score_timeout_ms": PATIENT_MS, "first_pause_ms": 1.0, **spec}
-    wanted = SidecarSpec(store=Place(file=folder / "tenure.db"), shelves=shelves(folder), **known)
+    wanted = SidecarSpec(store=Place(file=folder / "meritory.db"), shelves=shelves(folder), **known)
     made = SidecarScorer(wanted, "features", world or World())
     before = _held()
     try:
@@ -134,7 +134,7 @@ def trainer_of(pid: int) -> int:
             with suppress(OSError):
                 started = map(int, (task / "children").read_text().split())
                 # Until then it is a copy of its parent, which waits for it.
-                found.extend(one for one in started if "tenure.trainer" in _command(one))
+                found.extend(one for one in started if "meritory.trainer" in _command(one))
         return bool(found)
 
     until(is_there)
@@ -149,7 +149,13 @@ class Talk:
     """A real process, spoken to line by line."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "tenure.sidecar", folder / "tenure.db", folder / "models"]
+        command = [
+            sys.executable,
+            "-m",
+            "meritory.sidecar",
+            folder / "meritory.db",
+            folder / "models",
+        ]
         self.process = subprocess.Popen(
             [*map(str, command), *options],
             stdin=subprocess.PIPE,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from sidecar_kit import Jumping, fake, request, scorer, until
 
-from tenure.errors import BadReply, PortError, PortTimeout
-from tenure.ports.sidecar import HOUR_MS, SidecarScorer
+from meritory.errors import BadReply, PortError, PortTimeout
+from meritory.ports.sidecar import HOUR_MS, SidecarScorer
 
 SHORT_MS = 100.0
 HUNG = "def on(call):\n    time.sleep(60)"

@@ -24,18 +24,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sidecar_kit import WIDTH, Jumping, Talk, request, scorer, shelves, talking, trainer_of, until
 
-from tenure.errors import PortError, StorageError
-from tenure.memory import Memory
-from tenure.model.attention import Attention
-from tenure.model.checkpoint import Checkpoint, Flags, read
-from tenure.model.ranker import Ranker
-from tenure.ports.scorer import LocalScorer, ScoreRequest, Shelves, base_weights
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.settings import load_settings
-from tenure.sidecar import models
-from tenure.sidecar.process import LINE_LIMIT_BYTES
-from tenure.store.place import Place
-from tenure.store.taught import StoreReader
+from meritory.errors import PortError, StorageError
+from meritory.memory import Memory
+from meritory.model.attention import Attention
+from meritory.model.checkpoint import Checkpoint, Flags, read
+from meritory.model.ranker import Ranker
+from meritory.ports.scorer import LocalScorer, ScoreRequest, Shelves, base_weights
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.settings import load_settings
+from meritory.sidecar import models
+from meritory.sidecar.process import LINE_LIMIT_BYTES
+from meritory.store.place import Place
+from meritory.store.taught import StoreReader
 
 NOTES = [
     f"The {thing} of the {place} is number {number}"
@@ -62,7 +62,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def recorded(home: Path) -> ScoreRequest:
     """What a real session asked its predictor."""
-    with Memory(home / "tenure.db", user="anna", background=False) as memory:
+    with Memory(home / "meritory.db", user="anna", background=False) as memory:
         memory.remember_many([{"content": note, "on_similar": "keep"} for note in NOTES])
         recorder = Recorder(shelves(home), "features")
         memory._services = replace(memory.services, scorer=recorder)
@@ -167,7 +167,7 @@ def test_attention_reads_vectors_and_texts_by_itself(
 
 def test_memories_without_a_vector_are_read_by_their_words_here_and_there(tmp_path: Path) -> None:
     """Some were stored while no embedder was there: their words are all that can be read."""
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     bare = load_settings(tmp_path, {}, {"embedder.kind": "none"})
     plain = load_settings(tmp_path, {})
     with Memory(path, user="anna", settings=plain, background=False) as memory:
@@ -328,8 +328,8 @@ def test_vectors_are_kept_within_bounds_and_read_again_after_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = Jumping()
-    library = models.Library(Place(file=tmp_path / "tenure.db"), world)
-    with Memory(tmp_path / "tenure.db", user="anna", background=False) as memory:
+    library = models.Library(Place(file=tmp_path / "meritory.db"), world)
+    with Memory(tmp_path / "meritory.db", user="anna", background=False) as memory:
         items = [{"content": note, "on_similar": "keep"} for note in NOTES]
         ids = [one.memory.id for one in memory.remember_many(items) if one.memory is not None]
         embedder = memory.services.embedding.serving_name() or ""
@@ -393,7 +393,7 @@ def test_nothing_is_saved_without_a_file_to_save_to(tmp_path: Path) -> None:
 
 
 def test_saving_never_replaces_what_is_no_checkpoint(tmp_path: Path) -> None:
-    store = tmp_path / "tenure.db"
+    store = tmp_path / "meritory.db"
     store.write_bytes(b"precious")
     with talking(tmp_path, "--checkpoint", str(store)) as talk:
         one = listed(request(3))
@@ -476,7 +476,7 @@ def test_what_follows_a_shutdown_is_answered_too(tmp_path: Path) -> None:
 
 
 def test_it_cannot_write_to_the_store(home: Path, recorded: ScoreRequest, talk: Talk) -> None:
-    path = home / "tenure.db"
+    path = home / "meritory.db"
     reader = StoreReader(path)
     for statement in ("DELETE FROM memories", "CREATE TABLE x (y)", "PRAGMA user_version = 9"):
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
@@ -661,7 +661,7 @@ def _is_running(pid: int) -> bool:
 
 def test_what_is_printed_by_mistake_is_no_answer(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from tenure.sidecar import process, service\n"
+        "import os, sys; from meritory.sidecar import process, service\n"
         "def loud(self, raw):\n"
         "    print('stray'); os.write(1, b'stray'); sys.stdout.flush(); raise KeyError('bug')\n"
         "service.Service._status = loud\n"
@@ -677,8 +677,8 @@ def test_what_is_printed_by_mistake_is_no_answer(tmp_path: Path) -> None:
 
 
 def test_it_loads_nothing_that_it_does_not_need() -> None:
-    code = "import json, sys, tenure.sidecar.process; print(json.dumps(sorted(sys.modules)))"
+    code = "import json, sys, meritory.sidecar.process; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     loaded = set(json.loads(done.stdout))
-    heavy = {"sqlite3", "starlette", "click", "rich", "asyncio", "tenure.model.attention"}
+    heavy = {"sqlite3", "starlette", "click", "rich", "asyncio", "meritory.model.attention"}
     assert not loaded & heavy

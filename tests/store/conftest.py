@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.store.place import Place
+from meritory.store.place import Place
 
 
 @pytest.fixture

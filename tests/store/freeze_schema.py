@@ -23,8 +23,8 @@ from contract.builders import (  # noqa: E402
     unit,
     update,
 )
-from tenure.store.schema import MIGRATIONS  # noqa: E402
-from tenure.store.sqlite import SqliteStore  # noqa: E402
+from meritory.store.schema import MIGRATIONS  # noqa: E402
+from meritory.store.sqlite import SqliteStore  # noqa: E402
 
 # Parents before children, for foreign keys; the full-text index fills itself by triggers.
 TABLES = (
@@ -62,7 +62,7 @@ def main() -> None:
     """Writes the file of the newest version."""
     target = TESTS / "fixtures" / "schemas" / f"{MIGRATIONS[-1].version:04d}.sql"
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tenure.db"
+        path = Path(folder) / "meritory.db"
         store = SqliteStore(path)
         store.register_embedder(EMBEDDER)
         item = indexed(

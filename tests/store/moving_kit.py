@@ -13,18 +13,18 @@ import psycopg
 from psycopg import sql
 
 from learning_kit import Clock, lived, noted, shelved
-from tenure.flow.model_files import ModelFiles
-from tenure.flow.rulebook import propose
-from tenure.memory import Memory
-from tenure.settings import load_settings
-from tenure.store.moving.move import Wish, move
-from tenure.store.moving.postgres_side import PostgresSide
-from tenure.store.moving.report import Report
-from tenure.store.moving.side import Side
-from tenure.store.moving.sqlite_side import SqliteSide
-from tenure.store.moving.tables import BY_NAME, GIVEN, MODELS, TABLES, VECTORS, Part, Row, Table
-from tenure.store.place import Place
-from tenure.store.sqlite import SqliteStore
+from meritory.flow.model_files import ModelFiles
+from meritory.flow.rulebook import propose
+from meritory.memory import Memory
+from meritory.settings import load_settings
+from meritory.store.moving.move import Wish, move
+from meritory.store.moving.postgres_side import PostgresSide
+from meritory.store.moving.report import Report
+from meritory.store.moving.side import Side
+from meritory.store.moving.sqlite_side import SqliteSide
+from meritory.store.moving.tables import BY_NAME, GIVEN, MODELS, TABLES, VECTORS, Part, Row, Table
+from meritory.store.place import Place
+from meritory.store.sqlite import SqliteStore
 
 EVERYBODY = Wish()
 

@@ -20,10 +20,10 @@ from contract.builders import (
     update,
     words_search,
 )
-from tenure.store.base import Search, Transaction
-from tenure.store.sqlite import SqliteStore
-from tenure.store.stems import Stemmer
-from tenure.types import MemoryRecord, Scope
+from meritory.store.base import Search, Transaction
+from meritory.store.sqlite import SqliteStore
+from meritory.store.stems import Stemmer
+from meritory.types import MemoryRecord, Scope
 
 DEFAULT = Scope()
 WORDS = ("harbour", "kettle", "bicycle", "lantern", "walnut", "granite", "velvet", "thunder")
@@ -111,7 +111,7 @@ class Model:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_words_lead_to_exactly_the_memories_that_hold_them(tmp_path: Path, seed: int) -> None:
-    store = SqliteStore(tmp_path / "tenure.db")
+    store = SqliteStore(tmp_path / "meritory.db")
     model = Model(store, seed)
     for step in range(100):
         model.step()
@@ -120,7 +120,7 @@ def test_words_lead_to_exactly_the_memories_that_hold_them(tmp_path: Path, seed:
     with store._engine.read() as connection:
         words = dict(connection.execute("SELECT term, doc FROM memories_vocabulary").fetchall())
     store.close()
-    model.store = again = SqliteStore(tmp_path / "tenure.db")
+    model.store = again = SqliteStore(tmp_path / "meritory.db")
     model.agrees()
     assert list(again.walk("default")) != []
     assert again.check(deep=True) == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tenure.memory import Memory
-from tenure.store import index as index_module
-from tenure.store.index import Entry, MemoryIndex
+from meritory.memory import Memory
+from meritory.store import index as index_module
+from meritory.store.index import Entry, MemoryIndex
 
 
 def entry(row: int, vector: list[float]) -> Entry:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from contract.builders import NOW
-from tenure.store.jobs import Job, Lease
-from tenure.store.sqlite import SqliteStore
+from meritory.store.jobs import Job, Lease
+from meritory.store.sqlite import SqliteStore
 
 KIND = "finish"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from contract.builders import insert, memory_id, record
-from tenure.errors import SchemaTooNew, StorageError
-from tenure.store import backup, engine
-from tenure.store.predictor import ComparisonQuery
-from tenure.store.schema import MIGRATIONS, Migration
-from tenure.store.sqlite import SqliteStore
-from tenure.types import Scope
+from meritory.errors import SchemaTooNew, StorageError
+from meritory.store import backup, engine
+from meritory.store.predictor import ComparisonQuery
+from meritory.store.schema import MIGRATIONS, Migration
+from meritory.store.sqlite import SqliteStore
+from meritory.types import Scope
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "fixtures" / "schemas"
 NEXT = MIGRATIONS[-1].version + 1
@@ -66,7 +66,7 @@ def test_versions_count_up_from_one() -> None:
 def test_a_step_that_fails_half_way_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     one_memory(path)
     before = schema(path)
     plant(monkeypatch, BAD)
@@ -83,15 +83,15 @@ def test_a_step_that_fails_half_way_leaves_nothing(
 def test_a_new_store_that_cannot_be_made_is_not_there_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     plant(monkeypatch, BAD)
     with pytest.raises(StorageError):
         SqliteStore(path)
-    assert [p.name for p in tmp_path.iterdir()] == ["tenure.db.lock"]
+    assert [p.name for p in tmp_path.iterdir()] == ["meritory.db.lock"]
 
 
 def test_a_step_and_its_record_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     one_memory(path)
     plant(monkeypatch, GOOD)
     SqliteStore(path).close()
@@ -108,7 +108,7 @@ def test_a_step_and_its_record_are_one(tmp_path: Path, monkeypatch: pytest.Monke
 def test_many_may_migrate_at_once_and_it_happens_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     one_memory(path)
     plant(monkeypatch, GOOD)
     gate = threading.Barrier(6)
@@ -133,7 +133,7 @@ def test_many_may_migrate_at_once_and_it_happens_once(
 
 
 def test_a_newer_database_is_refused_with_advice_and_not_touched(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     one_memory(path)
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE from_the_future (x)")
@@ -189,7 +189,7 @@ SESSIONS_OF_VERSION_2 = f"""
 
 
 def test_sessions_of_before_the_predictor_stay_and_can_be_compared(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     connection = sqlite3.connect(path)
     connection.executescript(frozen(2) + SESSIONS_OF_VERSION_2)
     connection.close()

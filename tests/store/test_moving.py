@@ -11,20 +11,20 @@ import pytest
 from moving_kit import all_rows, lived_in, made, moved, raw_rows, side, silent
 
 from learning_kit import WORDS
-from tenure.flow.model_files import ModelFiles
-from tenure.memory import Memory
-from tenure.settings import load_settings
-from tenure.store.moving.move import Wish, verify
-from tenure.store.moving.tables import BY_NAME, COMMON, DERIVED, GIVEN, TABLES, shapes
-from tenure.store.opening import open_store
-from tenure.store.place import Place
-from tenure.store.sqlite import SqliteStore
+from meritory.flow.model_files import ModelFiles
+from meritory.memory import Memory
+from meritory.settings import load_settings
+from meritory.store.moving.move import Wish, verify
+from meritory.store.moving.tables import BY_NAME, COMMON, DERIVED, GIVEN, TABLES, shapes
+from meritory.store.opening import open_store
+from meritory.store.place import Place
+from meritory.store.sqlite import SqliteStore
 
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file that a user lived with; nobody writes to it."""
-    path = tmp_path_factory.mktemp("lived") / "tenure.db"
+    path = tmp_path_factory.mktemp("lived") / "meritory.db"
     lived_in(path)
     return path
 
@@ -68,7 +68,7 @@ def test_no_table_and_no_column_is_forgotten(database: Place, tmp_path: Path) ->
     there = raw_rows(
         database,
         """SELECT table_name, column_name FROM information_schema.columns
-            WHERE table_schema = 'tenure'""",
+            WHERE table_schema = 'meritory'""",
     )
     assert {table for table, _ in there} <= known
     assert {*BY_NAME} == {table for table, _ in there} - DERIVED - COMMON
@@ -190,7 +190,7 @@ def test_a_number_that_is_gone_is_not_given_again_in_a_file_of_several(
 ) -> None:
     for user in ("anna", "ben"):
         moved(made(tmp_path / f"{user}.db", user), database)
-    raw_rows(database, "UPDATE tenure.tenants SET row = 10 WHERE \"user\" = 'ben'")
+    raw_rows(database, "UPDATE meritory.tenants SET row = 10 WHERE \"user\" = 'ben'")
     back = tmp_path / "back.db"
     assert moved(database, Place(file=back)).is_equal
     with contextlib.closing(sqlite3.connect(back)) as raw:
@@ -204,7 +204,7 @@ def test_what_is_damaged_is_not_called_whole_under_another_name(
 ) -> None:
     """A hash that goes over the user's name is made anew, but only where it was right."""
     moved(made(tmp_path / "a.db", "anna"), database, Wish(new_name="ben"))
-    hashes = raw_rows(database, "SELECT row_hash FROM tenure.memories")
+    hashes = raw_rows(database, "SELECT row_hash FROM meritory.memories")
     assert hashes == [(bytes(range(256)),)] * 3
 
 
@@ -212,7 +212,7 @@ def test_what_is_no_number_yet_stays_none(database: Place, tmp_path: Path) -> No
     """Nought says of a rule that it was tried on nothing so far."""
     for user in ("anna", "ben"):
         moved(made(tmp_path / f"{user}.db", user), database)
-    raw_rows(database, "UPDATE tenure.rules SET replayed_through = 0")
+    raw_rows(database, "UPDATE meritory.rules SET replayed_through = 0")
     back = Place(file=tmp_path / "back.db")
     assert moved(database, back).is_equal
     at = [column.name for column in BY_NAME["rules"].columns].index("replayed_through")
@@ -234,9 +234,9 @@ def test_a_file_that_others_use_never_counts_backwards(database: Place, tmp_path
 def test_all_words_of_all_batches_are_counted(lived: Path, database: Place) -> None:
     """A text is weighed by how long it is beside the others."""
     moved(Place(file=lived), database, Wish(batch_rows=2))
-    counted = raw_rows(database, "SELECT document_count, token_count FROM tenure.tenants")
+    counted = raw_rows(database, "SELECT document_count, token_count FROM meritory.tenants")
     there = """SELECT count(*), sum(length) FROM
-        (SELECT DISTINCT row, token_count AS length FROM tenure.memory_terms) texts"""
+        (SELECT DISTINCT row, token_count AS length FROM meritory.memory_terms) texts"""
     assert counted == raw_rows(database, there)
     assert counted[0][0] > 2
 
@@ -300,7 +300,7 @@ def test_a_text_with_a_nul_character_is_mended_and_still_whole(
     with opened(Place(file=path)) as memory:
         kept = memory.remember("The gate is green", tags=["x"])
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
-        from tenure.store import rows as codec
+        from meritory.store import rows as codec
 
         found = raw.execute(codec.SELECT_RECORD).fetchone()
         values = [*found[1 : 1 + len(codec.DURABLE)]]

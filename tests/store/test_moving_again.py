@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from moving_kit import all_rows, made, moved, raw_rows, side
 
-from tenure.errors import Conflict, Corrupt, InputError, NotFound
-from tenure.flow.evaluate.sandbox import copied
-from tenure.flow.model_files import ModelFiles
-from tenure.store.moving.move import Wish, preview
-from tenure.store.moving.postgres_side import PostgresSide
-from tenure.store.place import Place
+from meritory.errors import Conflict, Corrupt, InputError, NotFound
+from meritory.flow.evaluate.sandbox import copied
+from meritory.flow.model_files import ModelFiles
+from meritory.store.moving.move import Wish, preview
+from meritory.store.moving.postgres_side import PostgresSide
+from meritory.store.place import Place
 
 
 class Stopped(Exception):
@@ -50,7 +50,7 @@ def test_what_was_written_as_the_user_after_a_broken_off_move_is_not_thrown_away
 ) -> None:
     first = made(tmp_path / "a.db", "anna")
     stopped_at(row_count, first, database)
-    raw_rows(database, "INSERT INTO tenure.imports VALUES ('anna', 'theirs', 1, 'today')")
+    raw_rows(database, "INSERT INTO meritory.imports VALUES ('anna', 'theirs', 1, 'today')")
     execute(tmp_path / "a.db", "UPDATE scopes SET agent = 'new' WHERE scope = 1")
     with pytest.raises(Conflict, match="imports of 'anna' that were not moved there") as refused:
         moved(first, database)
@@ -65,7 +65,7 @@ def test_the_same_holds_for_a_file_that_others_use(database: Place, tmp_path: Pa
     shared = made(tmp_path / "b.db", "ben")
     stopped_at(0, database, shared)
     execute(tmp_path / "b.db", "INSERT INTO imports VALUES ('anna', 'theirs', 1, 'today')")
-    raw_rows(database, "UPDATE tenure.tenants SET change = change + 1")
+    raw_rows(database, "UPDATE meritory.tenants SET change = change + 1")
     with pytest.raises(Conflict, match="imports of 'anna' that were not moved there"):
         moved(database, shared)
 
@@ -96,8 +96,8 @@ def test_a_user_who_changed_before_the_new_file_was_whole_is_copied_anew(
     moved(made(tmp_path / "a.db", "anna", "ben"), database)
     last = Place(file=tmp_path / "last.db")
     stopped_at(sum(map(len, all_rows(database, "anna").values())) * 2 + 20, database, last)
-    raw_rows(database, "INSERT INTO tenure.imports VALUES ('anna', 'new', 1, 'today')")
-    raw_rows(database, "UPDATE tenure.tenants SET change = change + 1 WHERE \"user\" = 'anna'")
+    raw_rows(database, "INSERT INTO meritory.imports VALUES ('anna', 'new', 1, 'today')")
+    raw_rows(database, "UPDATE meritory.tenants SET change = change + 1 WHERE \"user\" = 'anna'")
     report = moved(database, last)
     assert report.is_equal
     assert [tally.was_begun_anew for tally in report.users] == [True, False]
@@ -164,7 +164,7 @@ def test_nothing_is_measured_on_a_copy_that_is_not_the_same(
 ) -> None:
     moved(made(tmp_path / "a.db", "anna"), database)
     # A file has no such number, and keeps nothing in its place.
-    raw_rows(database, "UPDATE tenure.sessions SET gap_hours = 'NaN' WHERE session = 2")
+    raw_rows(database, "UPDATE meritory.sessions SET gap_hours = 'NaN' WHERE session = 2")
     with pytest.raises(Corrupt, match="a row of sessions"), copied(database, "anna"):
         pass
 

@@ -16,16 +16,16 @@ import pytest
 from moving_kit import all_rows, made, moved, raw_rows, side
 from psycopg.conninfo import conninfo_to_dict
 
+from meritory.errors import Busy, Conflict, Corrupt, InputError, NotFound, StorageError
+from meritory.flow.model_files import ModelFiles
+from meritory.store.jobs import Lease
+from meritory.store.moving.move import Wish, move, preview, verify
+from meritory.store.moving.side import Writing
+from meritory.store.moving.tables import BY_NAME
+from meritory.store.opening import open_store
+from meritory.store.place import Place
+from meritory.store.sqlite import SqliteStore
 from postgres_kit import Server, address_of
-from tenure.errors import Busy, Conflict, Corrupt, InputError, NotFound, StorageError
-from tenure.flow.model_files import ModelFiles
-from tenure.store.jobs import Lease
-from tenure.store.moving.move import Wish, move, preview, verify
-from tenure.store.moving.side import Writing
-from tenure.store.moving.tables import BY_NAME
-from tenure.store.opening import open_store
-from tenure.store.place import Place
-from tenure.store.sqlite import SqliteStore
 
 SMALL = Wish(batch_rows=2)
 
@@ -108,8 +108,8 @@ def test_every_batch_is_one_transaction_with_its_note(database: Place, tmp_path:
 _CHILD = """
 import sys
 from moving_kit import moved
-from tenure.store.moving.move import Wish
-from tenure.store.place import Place
+from meritory.store.moving.move import Wish
+from meritory.store.place import Place
 def watch(done, total):
     print(done, total, flush=True)
 moved(Place.of(sys.argv[1]), Place.of(sys.argv[2]), Wish(batch_rows=1), watch)
@@ -236,7 +236,7 @@ def test_every_planted_difference_is_found_and_named(database: Place, tmp_path: 
         clean = verify(one, other, SMALL, lambda done, total: None)
         assert clean.is_equal and clean.differences == []
     for statement in PLANTED:
-        raw_rows(database, f"SET search_path = tenure, public; {statement}")
+        raw_rows(database, f"SET search_path = meritory, public; {statement}")
     with side(first) as one, side(database) as other:
         report = verify(one, other, SMALL, lambda done, total: None)
     assert not report.is_equal
@@ -258,7 +258,7 @@ def test_a_difference_that_comes_up_on_the_way_leaves_the_move_unfinished(
 
     def plant(done: int, total: int) -> None:
         if done == 30:
-            raw_rows(database, "UPDATE tenure.scopes SET agent = 'other' WHERE scope = 2")
+            raw_rows(database, "UPDATE meritory.scopes SET agent = 'other' WHERE scope = 2")
 
     for watch in (plant, Stop(1_000)):
         report = moved(first, database, SMALL, watch)
@@ -279,17 +279,17 @@ def test_jobs_that_come_out_otherwise_leave_the_move_unfinished(
     first = made(tmp_path / "a.db", "anna")
     raw_rows(
         database,
-        """CREATE FUNCTION tenure.spoilt() RETURNS trigger LANGUAGE plpgsql AS
+        """CREATE FUNCTION meritory.spoilt() RETURNS trigger LANGUAGE plpgsql AS
             $$ BEGIN NEW.error := 'spoilt'; RETURN NEW; END $$""",
     )
-    spoil = "CREATE TRIGGER spoilt BEFORE INSERT ON tenure.jobs FOR EACH ROW EXECUTE FUNCTION "
-    raw_rows(database, f"{spoil} tenure.spoilt()")
+    spoil = "CREATE TRIGGER spoilt BEFORE INSERT ON meritory.jobs FOR EACH ROW EXECUTE FUNCTION "
+    raw_rows(database, f"{spoil} meritory.spoilt()")
     try:
         report = moved(first, database)
     finally:
-        raw_rows(database, "DROP FUNCTION tenure.spoilt CASCADE")
+        raw_rows(database, "DROP FUNCTION meritory.spoilt CASCADE")
     assert {(one.table, one.what) for one in report.differences} == {("jobs", "error")}
-    assert raw_rows(database, "SELECT 1 FROM tenure.jobs") == []
+    assert raw_rows(database, "SELECT 1 FROM meritory.jobs") == []
     with side(database) as opened, opened.reading() as reading:
         assert reading.users() == []
     assert moved(first, database).is_equal
@@ -352,8 +352,8 @@ def test_a_database_that_is_written_meanwhile_is_read_as_it_was(
 
     def write(done: int, total: int) -> None:
         if done == 2:
-            raw_rows(database, "UPDATE tenure.memories SET content = 'other'")
-            raw_rows(database, "UPDATE tenure.tenants SET change = change + 1")
+            raw_rows(database, "UPDATE meritory.memories SET content = 'other'")
+            raw_rows(database, "UPDATE meritory.tenants SET change = change + 1")
 
     report = moved(database, last, SMALL, write)
     assert report.is_equal and report.changed_meanwhile == ["anna"]
@@ -385,7 +385,7 @@ def test_a_login_needs_no_more_rights_than_a_daemon(
     postgres: Server, database: Place, tmp_path: Path
 ) -> None:
     name = f"plain_{secrets.token_hex(4)}"
-    postgres.execute(f"CREATE ROLE {name} LOGIN IN ROLE tenure_app, tenure_steward")
+    postgres.execute(f"CREATE ROLE {name} LOGIN IN ROLE meritory_app, meritory_steward")
     parts = {**conninfo_to_dict(database.url), "user": name}
     plain = Place(url=address_of(parts))
     first = made(tmp_path / "a.db", "anna")

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from contract.builders import insert, memory_id, record
-from tenure.errors import Busy, Corrupt, ReadOnlyStore, StorageError, TenureError
-from tenure.store import engine, purge
-from tenure.store.sqlite import SqliteStore
+from meritory.errors import Busy, Corrupt, MeritoryError, ReadOnlyStore, StorageError
+from meritory.store import engine, purge
+from meritory.store.sqlite import SqliteStore
 
 NOBODY = 65_534
 PRAGMAS = {
@@ -73,7 +73,7 @@ def test_all_files_belong_to_the_owner_alone(store: SqliteStore, tmp_path: Path)
         other.close()
     finally:
         os.umask(before)
-    assert {"tenure.db", "tenure.db-wal", "tenure.db-shm", "tenure.db.lock"} < set(modes)
+    assert {"meritory.db", "meritory.db-wal", "meritory.db-shm", "meritory.db.lock"} < set(modes)
     assert {"copy.db", "other.db", "other.db-wal"} < set(modes)
     assert set(modes.values()) == {0o600}
 
@@ -82,7 +82,11 @@ def test_nothing_else_is_left_in_the_folder(store: SqliteStore, tmp_path: Path) 
     insert(store, record(1))
     store.backup(tmp_path / "copy.db")
     store.close()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.db", "tenure.db", "tenure.db.lock"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "copy.db",
+        "meritory.db",
+        "meritory.db.lock",
+    ]
 
 
 def foreign_database(path: Path) -> None:
@@ -117,7 +121,7 @@ NOT_OURS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", NOT_OURS)
 def test_what_is_not_a_store_of_ours_is_refused_and_left_alone(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     NOT_OURS[kind](path)
     before = path.read_bytes()
     for _ in range(2):
@@ -131,7 +135,7 @@ def test_a_folder_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         SqliteStore(tmp_path)
     with pytest.raises(StorageError):
-        SqliteStore(tmp_path / "missing" / "tenure.db")
+        SqliteStore(tmp_path / "missing" / "meritory.db")
     with pytest.raises(StorageError):
         SqliteStore(tmp_path / ("x" * 255))
     assert [p.name for p in tmp_path.iterdir()] == []
@@ -146,7 +150,7 @@ def test_odd_file_names_are_only_names(tmp_path: Path) -> None:
 
 
 def test_a_link_leads_to_the_same_store_with_the_same_lock(tmp_path: Path) -> None:
-    real, link = tmp_path / "real" / "tenure.db", tmp_path / "link.db"
+    real, link = tmp_path / "real" / "meritory.db", tmp_path / "link.db"
     real.parent.mkdir()
     link.symlink_to(real)  # dangling: the first start makes what it points at
     with_link = SqliteStore(link)
@@ -192,7 +196,7 @@ def as_nobody(path: Path, answers: multiprocessing.SimpleQueue[str]) -> None:
         store = SqliteStore(path)
         insert(store, record(2))
         answers.put("written")
-    except TenureError as error:
+    except MeritoryError as error:
         answers.put(type(error).__name__)
     except BaseException as error:
         answers.put(f"untyped {error!r}")
@@ -208,7 +212,7 @@ def ask_nobody(path: Path) -> str:
 
 
 def test_a_store_of_somebody_else_is_refused_with_a_typed_error(open_folder: Path) -> None:
-    path = open_folder / "tenure.db"
+    path = open_folder / "meritory.db"
     store = SqliteStore(path)
     insert(store, record(1))
     store.close()
@@ -219,7 +223,7 @@ def test_a_store_of_somebody_else_is_refused_with_a_typed_error(open_folder: Pat
         assert ask_nobody(path) == "ReadOnlyStore"
         assert ask_nobody(open_folder / "new.db") == "ReadOnlyStore"
         open_folder.chmod(0o755)
-    assert sorted(p.name for p in open_folder.iterdir()) == ["tenure.db", "tenure.db.lock"]
+    assert sorted(p.name for p in open_folder.iterdir()) == ["meritory.db", "meritory.db.lock"]
 
 
 def test_a_file_that_became_read_only_refuses_writes_and_keeps_what_it_has(
@@ -240,7 +244,7 @@ def test_a_file_that_became_read_only_refuses_writes_and_keeps_what_it_has(
 
 
 def test_many_threads_may_make_the_same_store_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     gate = threading.Barrier(8)
     problems: list[BaseException] = []
 
@@ -263,7 +267,7 @@ def test_many_threads_may_make_the_same_store_at_once(tmp_path: Path) -> None:
     assert len(list(store.walk("default"))) == 8
     assert store.check(deep=True) == []
     store.close()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["tenure.db", "tenure.db.lock"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["meritory.db", "meritory.db.lock"]
 
 
 def start_and_write(path: Path, number: int) -> None:
@@ -274,7 +278,7 @@ def start_and_write(path: Path, number: int) -> None:
 
 
 def test_processes_may_make_and_write_the_same_store_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     context = multiprocessing.get_context("fork")
     children = [context.Process(target=start_and_write, args=(path, n)) for n in range(4)]
     for child in children:
@@ -293,9 +297,9 @@ def test_a_writer_that_holds_on_makes_others_busy_not_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 20)
-    store = SqliteStore(tmp_path / "tenure.db")
+    store = SqliteStore(tmp_path / "meritory.db")
     insert(store, record(1))
-    other = sqlite3.connect(tmp_path / "tenure.db", isolation_level=None)
+    other = sqlite3.connect(tmp_path / "meritory.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(Busy):
         insert(store, record(2))
@@ -310,9 +314,9 @@ def test_a_purge_says_so_when_traces_must_stay_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 20)
-    store = SqliteStore(tmp_path / "tenure.db")
+    store = SqliteStore(tmp_path / "meritory.db")
     insert(store, record(1))
-    reader = sqlite3.connect(tmp_path / "tenure.db", isolation_level=None)
+    reader = sqlite3.connect(tmp_path / "meritory.db", isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM memories").fetchone()
     store.write(lambda t: t.purge("default", memory_id(1)))
@@ -339,7 +343,7 @@ def test_traces_that_had_to_stay_are_erased_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retry: str
 ) -> None:
     monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 20)
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     store = SqliteStore(path)
     insert(store, record(1, "about qxzvkjwhim"), record(2), record(3))
     reader = sqlite3.connect(path, isolation_level=None)
@@ -368,13 +372,13 @@ def test_traces_that_had_to_stay_are_erased_later(
 
 
 def test_opening_rewrites_nothing_when_no_purge_is_due(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     store = SqliteStore(path)
     insert(store, record(1), record(2))
     store.write(lambda t: t.purge("default", memory_id(1)))
     store.erase_traces()
     insert(store, record(3))
-    log = path.with_name("tenure.db-wal")
+    log = path.with_name("meritory.db-wal")
     before = log.read_bytes()
     assert before
     SqliteStore(path).close()
@@ -383,7 +387,7 @@ def test_opening_rewrites_nothing_when_no_purge_is_due(tmp_path: Path) -> None:
 
 
 def test_a_killed_purge_is_finished_at_the_next_opening(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     store = SqliteStore(path)
     insert(store, record(1, "about qxzvkjwhim"), record(2))
     store.write(lambda t: t.purge("default", memory_id(1)))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tenure.errors import InputError
-from tenure.store.place import Place
+from meritory.errors import InputError
+from meritory.store.place import Place
 
 URL = "postgresql://ann:pass-word@db.example:5433/team?sslmode=require"
 
@@ -29,8 +29,8 @@ def test_people_are_shown_no_password(url: str, name: str) -> None:
 
 
 def test_a_path_is_a_file() -> None:
-    assert Place.of("some/tenure.db") == Place(file=Path("some/tenure.db"))
-    assert Place.of("~/tenure.db").file == Path.home() / "tenure.db"
+    assert Place.of("some/meritory.db") == Place(file=Path("some/meritory.db"))
+    assert Place.of("~/meritory.db").file == Path.home() / "meritory.db"
     # A file may be called so.
     assert Place.of("postgresql:").file == Path("postgresql:")
 
@@ -39,7 +39,7 @@ def test_another_process_is_told_the_address_by_its_environment() -> None:
     place = Place(url=URL)
     assert "pass-word" not in place.argument
     assert Place.told(place.argument, place.environment) == place
-    file = Place(file=Path("/data/tenure.db"))
+    file = Place(file=Path("/data/meritory.db"))
     assert file.environment == {}
     assert Place.told(file.argument, place.environment) == file
 

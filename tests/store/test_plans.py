@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from contract.builders import EMBEDDER, NOW, about, indexed, insert, memory_id, numbers, record
-from tenure.store.sqlite import SqliteStore
-from tenure.types import Scope
+from meritory.store.sqlite import SqliteStore
+from meritory.types import Scope
 
 
 def plan(store: SqliteStore, statements: list[str], needle: str) -> str:

@@ -21,15 +21,15 @@ from contract.builders import (
     unit,
     words_search,
 )
+from meritory.errors import InputError
+from meritory.store.base import Indexed, Transaction
+from meritory.store.postgres.bulk import Arrival, BulkTransaction, load
+from meritory.store.postgres.schema import TENANT_TABLES
+from meritory.store.postgres.store import PostgresStore
+from meritory.store.postgres.write import PostgresTransaction
+from meritory.store.sqlite import SqliteStore
+from meritory.types import Scope, Source
 from postgres_kit import Server
-from tenure.errors import InputError
-from tenure.store.base import Indexed, Transaction
-from tenure.store.postgres.bulk import Arrival, BulkTransaction, load
-from tenure.store.postgres.schema import TENANT_TABLES
-from tenure.store.postgres.store import PostgresStore
-from tenure.store.postgres.write import PostgresTransaction
-from tenure.store.sqlite import SqliteStore
-from tenure.types import Scope, Source
 
 CHUNK_ROWS = 7
 
@@ -96,7 +96,7 @@ def rows_of(address: str) -> dict[str, list[tuple[Any, ...]]]:
     found = {}
     with psycopg.connect(address) as connection:
         for table in TENANT_TABLES:
-            rows = connection.execute(f'SELECT t::text FROM tenure."{table}" t ORDER BY 1')  # type: ignore[arg-type]
+            rows = connection.execute(f'SELECT t::text FROM meritory."{table}" t ORDER BY 1')  # type: ignore[arg-type]
             found[table] = rows.fetchall()
     return found
 
@@ -111,7 +111,7 @@ def reset_numbers(address: str) -> None:
             ("entities", "entity"),
             ("aspects", "aspect"),
         ):
-            statement = f"ALTER TABLE tenure.{table} ALTER COLUMN {column} RESTART WITH 1"
+            statement = f"ALTER TABLE meritory.{table} ALTER COLUMN {column} RESTART WITH 1"
             connection.execute(statement)  # type: ignore[arg-type]
 
 

@@ -19,12 +19,12 @@ from contract.builders import (
     words_search,
 )
 from contract.rules import ACTION
+from meritory.store.postgres import write
+from meritory.store.postgres.store import PostgresStore
+from meritory.store.rules import ActionQuery
+from meritory.store.sqlite import SqliteStore
+from meritory.types import Scope, Source
 from postgres_kit import execute_raw
-from tenure.store.postgres import write
-from tenure.store.postgres.store import PostgresStore
-from tenure.store.rules import ActionQuery
-from tenure.store.sqlite import SqliteStore
-from tenure.types import Scope, Source
 
 
 def test_texts_that_come_go_and_come_back_are_counted_right(address: str) -> None:

@@ -27,17 +27,17 @@ from contract.builders import (
     vector_search,
     words_search,
 )
+from meritory.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew, StorageError
+from meritory.store.base import Transaction
+from meritory.store.jobs import Job, Lease
+from meritory.store.postgres.connection import TenantConnection
+from meritory.store.postgres.engine import WRITE_ATTEMPTS, Engine, schema_version
+from meritory.store.postgres.errors import without_password
+from meritory.store.postgres.schema import MIGRATIONS
+from meritory.store.postgres.store import PostgresStore
+from meritory.store.postgres.write import PostgresTransaction
+from meritory.types import Scope
 from postgres_kit import Server, address_of
-from tenure.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew, StorageError
-from tenure.store.base import Transaction
-from tenure.store.jobs import Job, Lease
-from tenure.store.postgres.connection import TenantConnection
-from tenure.store.postgres.engine import WRITE_ATTEMPTS, Engine, schema_version
-from tenure.store.postgres.errors import without_password
-from tenure.store.postgres.schema import MIGRATIONS
-from tenure.store.postgres.store import PostgresStore
-from tenure.store.postgres.write import PostgresTransaction
-from tenure.types import Scope
 
 PASSWORD = "hunter2-swordfish"
 
@@ -47,7 +47,7 @@ def backends(address: str) -> list[int]:
     with psycopg.connect(address) as connection:
         found = connection.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = 'tenure' ORDER BY pid"
+            " AND application_name = 'meritory' ORDER BY pid"
         )
         return [pid for (pid,) in found]
 
@@ -81,7 +81,7 @@ def test_a_login_without_great_rights_is_enough(postgres: Server) -> None:
     postgres.execute(f"CREATE ROLE {name} LOGIN CREATEROLE NOINHERIT")
     postgres.execute(f'ALTER DATABASE "{database}" OWNER TO {name}')
     # Made by an earlier superuser of this server, whose members only that one may choose.
-    postgres.execute(f"GRANT tenure_app, tenure_steward TO {name}")
+    postgres.execute(f"GRANT meritory_app, meritory_steward TO {name}")
     with pytest.raises(StorageError, match="may not switch pgvector on"):
         PostgresStore(changed(address, user=name))
     with psycopg.connect(address, autocommit=True) as administrator:
@@ -93,7 +93,7 @@ def test_a_login_without_great_rights_is_enough(postgres: Server) -> None:
     store.close()
     with psycopg.connect(changed(address, user=name)) as owner:
         # Even the owner of the tables, without the role: security is forced.
-        assert owner.execute("SELECT count(*) FROM tenure.memories").fetchone() == (0,)
+        assert owner.execute("SELECT count(*) FROM meritory.memories").fetchone() == (0,)
 
 
 def test_several_may_open_an_empty_database_at_once(postgres: Server) -> None:
@@ -118,12 +118,12 @@ def test_several_may_open_an_empty_database_at_once(postgres: Server) -> None:
 
 def test_a_newer_schema_is_left_alone(address: str) -> None:
     with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute("INSERT INTO tenure.schema_version VALUES (999)")
+        connection.execute("INSERT INTO meritory.schema_version VALUES (999)")
         try:
-            with pytest.raises(SchemaTooNew, match="newer Tenure"):
+            with pytest.raises(SchemaTooNew, match="newer Meritory"):
                 PostgresStore(address)
         finally:
-            connection.execute("DELETE FROM tenure.schema_version WHERE version = 999")
+            connection.execute("DELETE FROM meritory.schema_version WHERE version = 999")
 
 
 def test_no_server_no_database_no_such_user(postgres: Server) -> None:
@@ -354,7 +354,8 @@ def test_a_connection_at_rest_knows_nothing_of_who_used_it(address: str, engine:
             connection.execute("SELECT 1 FROM jobs WHERE user = ?", ("ann",)).fetchone()
     with engine._pool.lent() as raw:
         found = raw.execute(
-            """SELECT current_user = session_user, coalesce(current_setting('tenure.tenant', true),
+            """SELECT current_user = session_user,
+            coalesce(current_setting('meritory.tenant', true),
                 ''), to_regclass('memories'), current_setting('lock_timeout')"""
         ).fetchone()
     assert found == (True, "", None, "0")
@@ -409,7 +410,7 @@ def test_damage_is_told(address: str) -> None:
     store = PostgresStore(address)
     insert(store, record(1, "sound"), record(2, "sound too"))
     with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute("UPDATE tenure.memories SET content = 'bent' WHERE row = 2")
+        connection.execute("UPDATE meritory.memories SET content = 'bent' WHERE row = 2")
     assert store.check(deep=False) == []
     assert store.check(deep=True) == [f"memory {memory_id(2)} does not match its hash"]
     assert [m.content for m in store.walk("default")] == ["sound"]

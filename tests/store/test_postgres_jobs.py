@@ -11,11 +11,11 @@ from datetime import timedelta
 import pytest
 
 from contract.builders import NOW
-from tenure.store.base import Transaction
-from tenure.store.jobs import PARK_AFTER_ATTEMPTS, Lease
-from tenure.store.postgres import engine
-from tenure.store.postgres.store import PostgresStore
-from tenure.world import World
+from meritory.store.base import Transaction
+from meritory.store.jobs import PARK_AFTER_ATTEMPTS, Lease
+from meritory.store.postgres import engine
+from meritory.store.postgres.store import PostgresStore
+from meritory.world import World
 
 JOB_COUNT = 200
 WAIT_S = 60.0
@@ -24,9 +24,9 @@ MINUTE = timedelta(minutes=1)
 DAEMON = """
 import sys, time
 from datetime import timedelta
-from tenure.flow.jobs import JobRunner
-from tenure.store.postgres.store import PostgresStore
-from tenure.world import World
+from meritory.flow.jobs import JobRunner
+from meritory.store.postgres.store import PostgresStore
+from meritory.world import World
 
 address, dies_after = sys.argv[1], int(sys.argv[2])
 store = PostgresStore(address)

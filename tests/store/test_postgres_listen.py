@@ -12,14 +12,14 @@ import psycopg
 import pytest
 
 from contract.builders import NOW, insert, record
-from tenure.errors import Conflict
-from tenure.flow.jobs import JobRunner, Worker, no_effect
-from tenure.store.jobs import Job, Lease
-from tenure.store.postgres import bell
-from tenure.store.postgres.connection import CHANNEL
-from tenure.store.postgres.store import PostgresStore
-from tenure.store.sqlite import SqliteStore
-from tenure.world import World
+from meritory.errors import Conflict
+from meritory.flow.jobs import JobRunner, Worker, no_effect
+from meritory.store.jobs import Job, Lease
+from meritory.store.postgres import bell
+from meritory.store.postgres.connection import CHANNEL
+from meritory.store.postgres.store import PostgresStore
+from meritory.store.sqlite import SqliteStore
+from meritory.world import World
 
 WAIT_S = 20.0
 LISTENERS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = %s"
@@ -82,7 +82,7 @@ def heard(address: str, work: Callable[[], object]) -> int:
 
 
 def test_a_file_has_to_be_looked_at(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "tenure.db")
+    store = SqliteStore(tmp_path / "meritory.db")
     assert store.follow(lambda: None) is None
     store.close()
 

@@ -11,12 +11,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import insert, record
+from meritory.errors import Busy
+from meritory.flow.health import Check, Patient, examine
+from meritory.ports.embedder import EmbedderSpec
+from meritory.store.opening import open_store
+from meritory.store.place import Place
 from postgres_kit import Server, address_of
-from tenure.errors import Busy
-from tenure.flow.health import Check, Patient, examine
-from tenure.ports.embedder import EmbedderSpec
-from tenure.store.opening import open_store
-from tenure.store.place import Place
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ def owned(postgres: Server, role: str) -> Place:
     postgres.execute(f'ALTER DATABASE "{database}" OWNER TO "{name}"')
     with psycopg.connect(address, autocommit=True) as administrator:
         administrator.execute("CREATE EXTENSION vector")
-        for group in ("tenure_app", "tenure_steward"):
+        for group in ("meritory_app", "meritory_steward"):
             administrator.execute(
                 f"DO $$ BEGIN CREATE ROLE {group} NOLOGIN;"
                 " EXCEPTION WHEN duplicate_object THEN NULL; END $$".encode()
@@ -47,7 +47,7 @@ def test_a_login_that_may_not_take_the_roles_is_told_once(postgres: Server, tmp_
     checks = examine(Patient(tmp_path, place, tmp_path / "backups", EmbedderSpec(), NOW))
     (failed,) = (check for check in checks if check.status == "fail")
     assert (failed.name, "permission denied" in failed.detail) == ("store", True)
-    assert "GRANT tenure_app, tenure_steward TO" in failed.hint
+    assert "GRANT meritory_app, meritory_steward TO" in failed.hint
 
 
 def test_a_password_that_opens_all_rows_is_told_and_how_to_close_them(
@@ -55,8 +55,8 @@ def test_a_password_that_opens_all_rows_is_told_and_how_to_close_them(
 ) -> None:
     """What is warned of is true, and what is advised helps."""
     place = owned(postgres, "LOGIN INHERIT")
-    # As an administrator may have done it before Tenure came.
-    postgres.execute(f'GRANT tenure_app, tenure_steward TO "{login_of(place)}"')
+    # As an administrator may have done it before Meritory came.
+    postgres.execute(f'GRANT meritory_app, meritory_steward TO "{login_of(place)}"')
     store = open_store(place)
     for user in ("ann", "bob"):
         insert(store, record(1, f"{user} said so", user=user))
@@ -64,7 +64,7 @@ def test_a_password_that_opens_all_rows_is_told_and_how_to_close_them(
     def seen() -> int:
         with psycopg.connect(place.url) as raw:
             try:
-                return len(raw.execute("SELECT content FROM tenure.memories").fetchall())
+                return len(raw.execute("SELECT content FROM meritory.memories").fetchall())
             except psycopg.errors.InsufficientPrivilege:
                 return 0
 
@@ -90,9 +90,9 @@ def test_a_server_that_goes_in_the_middle_ends_no_examination(
     def gone(connection: object) -> list[str]:
         raise Busy("the connection to the database was lost", hint="try again")
 
-    monkeypatch.setattr("tenure.store.postgres.store.about_login", gone)
+    monkeypatch.setattr("meritory.store.postgres.store.about_login", gone)
     place = owned(postgres, "LOGIN NOINHERIT")
-    postgres.execute(f'GRANT tenure_app, tenure_steward TO "{login_of(place)}"')
+    postgres.execute(f'GRANT meritory_app, meritory_steward TO "{login_of(place)}"')
     patient = Patient(tmp_path, place, tmp_path / "backups", EmbedderSpec(kind="none"), NOW)
     found = {check.name: (check.status, check.hint) for check in examine(patient)}
     assert found["schema"] == ("fail", "try again")
@@ -102,10 +102,10 @@ def test_a_server_that_goes_in_the_middle_ends_no_examination(
 def test_what_is_advised_lets_a_login_work_on_that_owns_nothing(postgres: Server) -> None:
     """It looks at the tables' version with rights of its own, or not at all."""
     place = owned(postgres, "LOGIN NOINHERIT")
-    postgres.execute(f'GRANT tenure_app, tenure_steward TO "{login_of(place)}"')
+    postgres.execute(f'GRANT meritory_app, meritory_steward TO "{login_of(place)}"')
     open_store(place).close()
     guest = f"guest-{secrets.token_hex(4)}"
-    postgres.execute(f'CREATE ROLE "{guest}" LOGIN INHERIT IN ROLE tenure_app, tenure_steward')
+    postgres.execute(f'CREATE ROLE "{guest}" LOGIN INHERIT IN ROLE meritory_app, meritory_steward')
     theirs = Place(url=address_of({**conninfo_to_dict(place.url), "user": guest}))
     store = open_store(theirs)
     (advice,) = store.advice()

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from meritory.errors import BadCheckpoint
+from meritory.model.checkpoint import Checkpoint, Flags
+from meritory.model.ranker import KIND, Ranker
+from meritory.ports.scorer import Shelves, base_weights
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.store.opening import open_store
+from meritory.store.place import Place
 from postgres_kit import Server
-from tenure.errors import BadCheckpoint
-from tenure.model.checkpoint import Checkpoint, Flags
-from tenure.model.ranker import KIND, Ranker
-from tenure.ports.scorer import Shelves, base_weights
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.store.opening import open_store
-from tenure.store.place import Place
 
 
 def model(version: int, weight: float = 0.0) -> Checkpoint:

@@ -17,10 +17,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import insert, record
+from meritory.errors import Busy, ReadOnlyStore, StorageError
+from meritory.store.postgres.pool import Pool
+from meritory.store.postgres.store import PostgresStore
 from postgres_kit import Unavailable, address_of, throw_away_server
-from tenure.errors import Busy, ReadOnlyStore, StorageError
-from tenure.store.postgres.pool import Pool
-from tenure.store.postgres.store import PostgresStore
 
 WAIT_S = 20.0
 
@@ -66,7 +66,7 @@ def backends(address: str) -> list[int]:
     with psycopg.connect(address) as connection:
         found = connection.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = 'tenure' ORDER BY pid"
+            " AND application_name = 'meritory' ORDER BY pid"
         )
         return [pid for (pid,) in found]
 
@@ -165,7 +165,7 @@ def _lend(pool: Pool) -> None:
 
 
 def test_no_more_connections_than_allowed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenure.store.postgres.pool.WAIT_S", 0.05)
+    monkeypatch.setattr("meritory.store.postgres.pool.WAIT_S", 0.05)
     pool = Pool(address, 2)
     with pool.lent(), pool.lent():
         with pytest.raises(Busy, match="no connection"), pool.lent():
@@ -182,9 +182,11 @@ def test_who_leaves_a_transaction_open_leaves_it_to_nobody(address: str) -> None
     pool = Pool(address, 1)
     with pool.lent() as raw:
         raw.execute("BEGIN")
-        raw.execute("SET LOCAL tenure.tenant = 'ann'")
+        raw.execute("SET LOCAL meritory.tenant = 'ann'")
     with pool.lent() as raw:
-        found = raw.execute("SELECT nullif(current_setting('tenure.tenant', true), '')").fetchone()
+        found = raw.execute(
+            "SELECT nullif(current_setting('meritory.tenant', true), '')"
+        ).fetchone()
         assert found == (None,)
     pool.close()
 
@@ -196,13 +198,13 @@ def test_connections_are_let_go_of_in_time(address: str, monkeypatch: pytest.Mon
             pass
         assert not idle.closed
         # What lies there unused goes when the next is given back.
-        monkeypatch.setattr("tenure.store.postgres.pool._IDLE_LIMIT_S", -1.0)
+        monkeypatch.setattr("meritory.store.postgres.pool._IDLE_LIMIT_S", -1.0)
     assert idle.closed
     monkeypatch.undo()
     with pool.lent() as young:
         pass
     assert not young.closed
-    monkeypatch.setattr("tenure.store.postgres.pool._LIFE_S", 0.0)
+    monkeypatch.setattr("meritory.store.postgres.pool._LIFE_S", 0.0)
     with pool.lent() as old:
         pass
     assert old.closed

@@ -11,16 +11,16 @@ import psycopg
 import pytest
 
 from contract.builders import EMBEDDER, indexed, insert, record, unit
+from meritory.flow.health import Patient, examine
+from meritory.ports.embedder import EmbedderSpec
+from meritory.store.base import Store
+from meritory.store.place import Place
+from meritory.store.postgres import vectors
+from meritory.store.postgres.store import PostgresStore
 from pooler_kit import Relay, pgbouncer, pooled
-from tenure.flow.health import Patient, examine
-from tenure.ports.embedder import EmbedderSpec
-from tenure.store.base import Store
-from tenure.store.place import Place
-from tenure.store.postgres import vectors
-from tenure.store.postgres.store import PostgresStore
 
 TENANTS, WRITES = 8, 12
-_OURS = "indexrelid::regclass::text LIKE 'tenure.memory\\_vectors\\_1\\_%'"
+_OURS = "indexrelid::regclass::text LIKE 'meritory.memory\\_vectors\\_1\\_%'"
 _INDEXES = f"SELECT indexrelid::regclass::text, indisvalid FROM pg_index WHERE {_OURS}"
 _LEFT = """SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
     WHERE l.locktype = 'advisory' AND d.datname = current_database()"""
@@ -71,8 +71,8 @@ def test_without_a_pooler_all_of_that_is_said(
     database: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same work, heard by the same ear: it would have been noticed."""
-    monkeypatch.setattr("tenure.store.postgres.pool.is_pooled", lambda raw: False)
-    monkeypatch.setattr("tenure.store.postgres.indexes.is_pooled", lambda raw: False)
+    monkeypatch.setattr("meritory.store.postgres.pool.is_pooled", lambda raw: False)
+    monkeypatch.setattr("meritory.store.postgres.indexes.is_pooled", lambda raw: False)
     relay = Relay(database.url, tmp_path)
     store = PostgresStore(relay.address)
     work(store, monkeypatch, database)

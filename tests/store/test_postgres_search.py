@@ -16,14 +16,14 @@ import psycopg
 import pytest
 
 from contract.builders import EMBEDDER, NOW, indexed, insert, record, unit, words_search
+from meritory.store.base import Indexed, Probe, Search, Store, Transaction
+from meritory.store.candidates import Gathering
+from meritory.store.postgres import traits, vectors, views
+from meritory.store.postgres.store import PostgresStore
+from meritory.store.sqlite import SqliteStore
+from meritory.text.terms import query_terms
+from meritory.types import Scope, Source
 from postgres_kit import Server
-from tenure.store.base import Indexed, Probe, Search, Store, Transaction
-from tenure.store.candidates import Gathering
-from tenure.store.postgres import traits, vectors, views
-from tenure.store.postgres.store import PostgresStore
-from tenure.store.sqlite import SqliteStore
-from tenure.text.terms import query_terms
-from tenure.types import Scope, Source
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCOPE = Scope()
@@ -94,7 +94,7 @@ def stores(
     address: str, texts: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Store, Store]]:
     pair: tuple[Store, Store] = (
-        SqliteStore(tmp_path_factory.mktemp("search") / "tenure.db"),
+        SqliteStore(tmp_path_factory.mktemp("search") / "meritory.db"),
         PostgresStore(address),
     )
     for store in pair:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tenure.store.postgres.schema import MIGRATIONS, TENANT_TABLES
-from tenure.store.postgres.translate import rows_by_tenant, translate
-from tenure.store.schema import MIGRATIONS as SQLITE_MIGRATIONS
+from meritory.store.postgres.schema import MIGRATIONS, TENANT_TABLES
+from meritory.store.postgres.translate import rows_by_tenant, translate
+from meritory.store.schema import MIGRATIONS as SQLITE_MIGRATIONS
 
-STORE = Path(__file__).resolve().parents[2] / "src" / "tenure" / "store"
+STORE = Path(__file__).resolve().parents[2] / "src" / "meritory" / "store"
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,16 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import NOW, insert, memory_id, record
+from meritory.errors import Busy, StorageError
+from meritory.store.base import Transaction
+from meritory.store.jobs import Job, Lease
+from meritory.store.postgres import engine
+from meritory.store.postgres.connection import TenantConnection
+from meritory.store.postgres.errors import translate_error
+from meritory.store.postgres.listen import Listener
+from meritory.store.postgres.store import PostgresStore
+from meritory.store.postgres.write import PostgresTransaction
 from postgres_kit import Server
-from tenure.errors import Busy, StorageError
-from tenure.store.base import Transaction
-from tenure.store.jobs import Job, Lease
-from tenure.store.postgres import engine
-from tenure.store.postgres.connection import TenantConnection
-from tenure.store.postgres.errors import translate_error
-from tenure.store.postgres.listen import Listener
-from tenure.store.postgres.store import PostgresStore
-from tenure.store.postgres.write import PostgresTransaction
 
 WAIT_S = 20.0
 LEASE = Lease("me", NOW, timedelta(minutes=5))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import psycopg
 
-from tenure.store.place import Place
-from tenure.store.postgres.store import PostgresStore
+from meritory.store.place import Place
+from meritory.store.postgres.store import PostgresStore
 
 _SEEN = """SELECT backend_xmin FROM pg_stat_activity
     WHERE datname = current_database() AND state = 'idle in transaction'"""

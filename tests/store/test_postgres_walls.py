@@ -21,15 +21,15 @@ from contract.builders import (
     vector_search,
     words_search,
 )
+from meritory.errors import NotFound, StorageError
+from meritory.store.base import Listing, Probe, Transaction
+from meritory.store.postgres.connection import READ, TenantConnection
+from meritory.store.postgres.engine import Engine
+from meritory.store.postgres.schema import TENANT_TABLES
+from meritory.store.postgres.store import PostgresStore
+from meritory.store.postgres.tenancy import APP, STEWARD
+from meritory.types import Scope
 from postgres_kit import Server, execute_raw
-from tenure.errors import NotFound, StorageError
-from tenure.store.base import Listing, Probe, Transaction
-from tenure.store.postgres.connection import READ, TenantConnection
-from tenure.store.postgres.engine import Engine
-from tenure.store.postgres.schema import TENANT_TABLES
-from tenure.store.postgres.store import PostgresStore
-from tenure.store.postgres.tenancy import APP, STEWARD
-from tenure.types import Scope
 
 ANN, BOB = Scope("ann"), Scope("bob")
 SECRET = "xylophone"
@@ -134,10 +134,10 @@ def test_no_table_is_without_its_wall(address: str, engine: Engine, table: str) 
     with psycopg.connect(address) as owner:
         flags = owner.execute(
             "SELECT relrowsecurity, relforcerowsecurity FROM pg_class WHERE oid = to_regclass(%s)",
-            (f"tenure.{table}",),
+            (f"meritory.{table}",),
         ).fetchone()
         assert flags == (True, True)
-        stored = owner.execute(f"SELECT count(*) FROM tenure.{table} WHERE \"user\" = 'ann'")
+        stored = owner.execute(f"SELECT count(*) FROM meritory.{table} WHERE \"user\" = 'ann'")
         (of_ann,) = stored.fetchone() or (0,)
     with engine.read() as connection:
         seen = connection.execute(f"SELECT * FROM {table} WHERE user = ? OR true", ("bob",))
@@ -159,18 +159,18 @@ def test_a_statement_that_names_nobody_is_refused(engine: Engine) -> None:
 
 def test_without_the_adapter_the_role_alone_sees_nothing(address: str) -> None:
     with psycopg.connect(address) as connection:
-        connection.execute("SET search_path = tenure, public")
-        connection.execute("SET ROLE tenure_app")
+        connection.execute("SET search_path = meritory, public")
+        connection.execute("SET ROLE meritory_app")
         assert connection.execute("SELECT count(*) FROM memories").fetchone() == (0,)
-        connection.execute("SELECT set_config('tenure.tenant', 'bob', true)")
+        connection.execute("SELECT set_config('meritory.tenant', 'bob', true)")
         assert connection.execute('SELECT "user" FROM memories').fetchall() == [("bob",)]
 
 
 def test_nobody_writes_rows_for_another(address: str) -> None:
     with psycopg.connect(address) as connection:
-        connection.execute("SET search_path = tenure, public")
-        connection.execute("SET ROLE tenure_app")
-        connection.execute("SELECT set_config('tenure.tenant', 'bob', true)")
+        connection.execute("SET search_path = meritory, public")
+        connection.execute("SET ROLE meritory_app")
+        connection.execute("SELECT set_config('meritory.tenant', 'bob', true)")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute("INSERT INTO counters VALUES ('ann', 'n', 1)")
 
@@ -249,7 +249,7 @@ def rights(address: str, role: str) -> dict[str, tuple[str, ...]]:
         address,
         f"""SELECT table_name, array_agg(privilege_type::text ORDER BY privilege_type)
             FROM information_schema.table_privileges
-            WHERE table_schema = 'tenure' AND grantee IN ('{role}', 'PUBLIC') GROUP BY 1""",
+            WHERE table_schema = 'meritory' AND grantee IN ('{role}', 'PUBLIC') GROUP BY 1""",
     )
     return {table: tuple(granted) for table, granted in found}
 
@@ -260,7 +260,7 @@ def columns_seen(address: str, role: str) -> dict[str, list[str]]:
         address,
         f"""SELECT table_name, array_agg(column_name::text ORDER BY column_name)
             FROM information_schema.column_privileges
-            WHERE table_schema = 'tenure' AND grantee IN ('{role}', 'PUBLIC') GROUP BY 1""",
+            WHERE table_schema = 'meritory' AND grantee IN ('{role}', 'PUBLIC') GROUP BY 1""",
     )
     whole = rights(address, role)
     return {table: columns for table, columns in found if table not in whole}

@@ -16,11 +16,11 @@ from contract.builders import EMBEDDER, NOW, indexed, insert, memory_id, record,
 from contract.comparisons import EXCLUDED, comparison, put
 from contract.sessions import KEY, USER, begin, candidate, session, verdict
 from contract.shelf import Shelf
-from tenure.errors import NotFound, TenureError
-from tenure.rank.features import FEATURE_VERSION, FEATURES
-from tenure.rank.influence import ALPHAS
-from tenure.store.base import Transaction
-from tenure.store.predictor import (
+from meritory.errors import MeritoryError, NotFound
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.influence import ALPHAS
+from meritory.store.base import Transaction
+from meritory.store.predictor import (
     Comparison,
     ComparisonQuery,
     Rated,
@@ -28,9 +28,9 @@ from tenure.store.predictor import (
     TaughtSession,
     TrainingRun,
 )
-from tenure.store.sessions import Labelled
-from tenure.store.sqlite import SqliteStore
-from tenure.store.taught import StoreReader
+from meritory.store.sessions import Labelled
+from meritory.store.sqlite import SqliteStore
+from meritory.store.taught import StoreReader
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 OTHER = "ann"
@@ -38,7 +38,7 @@ OTHER = "ann"
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Any:
-    held = Shelf(tmp_path, lambda folder: SqliteStore(folder / "tenure.db"))
+    held = Shelf(tmp_path, lambda folder: SqliteStore(folder / "meritory.db"))
     yield held
     held.store.close()
 
@@ -470,7 +470,7 @@ def test_comparisons_of_the_same_key_are_each_users_own(store: SqliteStore) -> N
 
 def test_nobody_compares_a_session_of_another(store: SqliteStore) -> None:
     put(store, comparison("mine"))
-    with pytest.raises((TenureError, sqlite3.IntegrityError)):
+    with pytest.raises((MeritoryError, sqlite3.IntegrityError)):
         store.write(lambda t: t.put_comparison(OTHER, comparison("mine", alpha=0.1)))
     assert bare(store.comparison(USER, "mine")).alpha == 0.8
     assert store.comparisons(OTHER, ComparisonQuery()) == []
@@ -486,7 +486,7 @@ def test_a_reader_sees_what_the_store_sees_and_cannot_write(shelf: Shelf) -> Non
     insert(store, indexed(record(1, "one"), vectors=vectors), record(2, "two"))
     insert(store, indexed(record(3, "hers", user=OTHER), vectors=vectors))
     teach(store, KEY)
-    reader = StoreReader(shelf.folder / "tenure.db")
+    reader = StoreReader(shelf.folder / "meritory.db")
     try:
         (mine,), (theirs,) = taught(store), reader.taught_sessions(USER, FEATURE_VERSION, 9)
         for item in fields(TaughtSession):
@@ -519,6 +519,6 @@ def test_a_reader_sees_what_the_store_sees_and_cannot_write(shelf: Shelf) -> Non
 
 
 def test_a_reader_of_what_is_not_there_makes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TenureError):
+    with pytest.raises(MeritoryError):
         StoreReader(tmp_path / "none.db").taught_sessions(USER, FEATURE_VERSION, 1)
     assert list(tmp_path.iterdir()) == []

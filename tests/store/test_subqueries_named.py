@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import tenure
+import meritory
 
-SOURCES = Path(tenure.__file__).parent
+SOURCES = Path(meritory.__file__).parent
 _OPENING = re.compile(r"\b(?:FROM|JOIN)[\s\"]*\((?=[\s\"]*(?:SELECT\b|VALUES\b|\{))")
 # After the closing bracket, over the quotes of a literal that goes on in the next line.
 _NAME = re.compile(r"[\s\"f]*(?:AS\s+)?[a-z_{]")

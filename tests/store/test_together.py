@@ -31,10 +31,10 @@ from contract.builders import (
     vector_search,
     words_search,
 )
-from tenure.errors import StorageError
-from tenure.store.base import Listing, Transaction
-from tenure.store.sqlite import SqliteStore
-from tenure.types import Scope
+from meritory.errors import StorageError
+from meritory.store.base import Listing, Transaction
+from meritory.store.sqlite import SqliteStore
+from meritory.types import Scope
 
 DEFAULT = Scope()
 
@@ -256,8 +256,8 @@ def test_fifty_stores_leave_no_files_and_threads_behind(tmp_path: Path) -> None:
 FORKED = """
 import os, sys
 from pathlib import Path
-from tenure.errors import StorageError
-from tenure.store.sqlite import SqliteStore
+from meritory.errors import StorageError
+from meritory.store.sqlite import SqliteStore
 
 path = Path(sys.argv[1])
 store = SqliteStore(path)
@@ -295,12 +295,12 @@ def test_a_forked_child_is_told_to_open_the_store_again(tmp_path: Path) -> None:
     script = tmp_path / "forked.py"
     script.write_text(FORKED)
     subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "tenure.db")], check=True, timeout=60
+        [sys.executable, str(script), str(tmp_path / "meritory.db")], check=True, timeout=60
     )
 
 
 def test_a_refused_opening_holds_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "tenure.db"
+    path = tmp_path / "meritory.db"
     path.write_text("not a store" * 999)
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))

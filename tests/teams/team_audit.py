@@ -36,7 +36,7 @@ class Audit:
     def __init__(self, connection: Connection[Any], diary: Diary) -> None:
         self._connection = connection
         self._diary = diary
-        connection.execute("SET search_path TO tenure")
+        connection.execute("SET search_path TO meritory")
 
     def faults(self) -> list[str]:
         """All that is wrong."""

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tenure import client
-from tenure.client import Daemon
-from tenure.store.place import URL_VARIABLE
+from meritory import client
+from meritory.client import Daemon
+from meritory.store.place import URL_VARIABLE
 
 WAIT_S = 60.0
 
 
 def environment(home: Path, address: str, **more: str) -> dict[str, str]:
     """The environment of somebody who works with a team's database."""
-    apart = ("TENURE_", "CLAUDE")
+    apart = ("MERITORY_", "CLAUDE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(apart)}
-    return {**kept, "TENURE_HOME": str(home), URL_VARIABLE: address, **more}
+    return {**kept, "MERITORY_HOME": str(home), URL_VARIABLE: address, **more}
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -43,7 +43,7 @@ class Team:
 
     def begin(self, name: str, **environ: str) -> subprocess.Popen[bytes]:
         """Starts the daemon of a data folder, and does not wait for it."""
-        command = [sys.executable, "-P", "-m", "tenure", "--home", str(self.folder / name)]
+        command = [sys.executable, "-P", "-m", "meritory", "--home", str(self.folder / name)]
         child = subprocess.Popen(
             [*command, "up", "--detached", "--port", "0"],
             env=environment(self.folder / name, self.address, **environ),
@@ -76,7 +76,7 @@ class Team:
     ) -> subprocess.CompletedProcess[str]:
         """A command of somebody; it must succeed."""
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "tenure", *words],
+            [sys.executable, "-P", "-m", "meritory", *words],
             env=environment(self.folder / name, self.address, **environ),
             cwd=self.folder,
             input=sent,

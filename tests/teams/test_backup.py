@@ -12,16 +12,16 @@ from bench.postgres import address_of, binary
 from psycopg.conninfo import conninfo_to_dict
 from team_kit import environment
 
+from meritory.errors import SchemaTooNew
+from meritory.memory import Memory
+from meritory.model.checkpoint import read
+from meritory.ports.scorer import base_weights
+from meritory.settings import load_settings
+from meritory.store.opening import open_store
+from meritory.store.place import Place
 from postgres_kit import Server
-from tenure.errors import SchemaTooNew
-from tenure.memory import Memory
-from tenure.model.checkpoint import read
-from tenure.ports.scorer import base_weights
-from tenure.settings import load_settings
-from tenure.store.opening import open_store
-from tenure.store.place import Place
 
-LOGIN = "tenure_plain_login"
+LOGIN = "meritory_plain_login"
 
 
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +42,7 @@ def owned_by_login(server: Server) -> str:
         EXCEPTION WHEN duplicate_object THEN NULL; END $$"""
     )
     server.execute(f'ALTER DATABASE "{name}" OWNER TO {LOGIN}')
-    server.execute(f"GRANT tenure_app, tenure_steward TO {LOGIN}")
+    server.execute(f"GRANT meritory_app, meritory_steward TO {LOGIN}")
     return address
 
 
@@ -77,7 +77,7 @@ def test_a_dump_that_is_restored_is_the_same_store(
     address: str, postgres: Server, tmp_path: Path
 ) -> None:
     dump = tmp_path / "team.dump"
-    options = ("--format=custom", "--schema=tenure", f"--file={dump}")
+    options = ("--format=custom", "--schema=meritory", f"--file={dump}")
     refused = tool("pg_dump", *options, as_login(address))
     # The walls stand for the owner of the tables too: a dump is the administrator's.
     assert refused.returncode
@@ -105,8 +105,8 @@ def test_a_dump_that_is_restored_is_the_same_store(
         memory.remember("The production database is called osprey")
 
 
-def test_an_older_tenure_refuses_a_newer_database_untouched(address: str) -> None:
+def test_an_older_meritory_refuses_a_newer_database_untouched(address: str) -> None:
     with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute("INSERT INTO tenure.schema_version VALUES (99)")
-    with pytest.raises(SchemaTooNew, match="newer Tenure"):
+        connection.execute("INSERT INTO meritory.schema_version VALUES (99)")
+    with pytest.raises(SchemaTooNew, match="newer Meritory"):
         open_store(Place(url=as_login(address)))

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 from team_kit import Team, environment, wait_for
 
+from meritory import Memory
+from meritory.client import Daemon
 from patient_hook import patient_script
 from postgres_kit import execute_raw
-from tenure import Memory
-from tenure.client import Daemon
 
 HERON = "The staging database is called heron"
 STRIPE = "Payments use Stripe webhooks with a signature header"
@@ -25,7 +25,7 @@ STRIPE = "Payments use Stripe webhooks with a signature header"
 @pytest.fixture(scope="module")
 def daemon(team: Team) -> Daemon:
     """A daemon on the team's database."""
-    return team.daemon("served", TENURE_DAEMON_RATE_LIMIT_PER_S="0")
+    return team.daemon("served", MERITORY_DAEMON_RATE_LIMIT_PER_S="0")
 
 
 def told(team: Team, name: str, *words: str, **more: Any) -> Any:
@@ -34,7 +34,7 @@ def told(team: Team, name: str, *words: str, **more: Any) -> Any:
 
 
 def is_file_store_there(folder: Path) -> bool:
-    return any(folder.rglob("tenure.db"))
+    return any(folder.rglob("meritory.db"))
 
 
 def test_commands_of_two_people_work_on_one_store(team: Team) -> None:
@@ -55,8 +55,8 @@ def test_commands_of_two_people_work_on_one_store(team: Team) -> None:
 
 
 def test_the_doctor_finds_it_well_and_shows_no_password(team: Team) -> None:
-    team.run("ann", "remember", HERON, TENURE_USER="ann")
-    done = team.run("ann", "doctor", "--deep", "--json", TENURE_USER="ann")
+    team.run("ann", "remember", HERON, MERITORY_USER="ann")
+    done = team.run("ann", "doctor", "--deep", "--json", MERITORY_USER="ann")
     checks = {one["id"]: one for one in json.loads(done.stdout)["results"]}
     assert [one for one in checks.values() if one["status"] != "ok"] == []
     assert team.address not in done.stdout + done.stderr
@@ -158,7 +158,7 @@ def test_the_library_works_embedded_on_the_same_store(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment(team.folder / "library", team.address).items():
-        if name.startswith("TENURE_"):
+        if name.startswith("MERITORY_"):
             monkeypatch.setenv(name, value)
     with Memory(user="carl") as memory:
         made = memory.remember(STRIPE)

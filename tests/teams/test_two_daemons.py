@@ -21,12 +21,12 @@ import pytest
 from team_audit import LEARN, Audit, Diary, planted
 from team_kit import WAIT_S, Team, environment, wait_for
 
+from meritory.client import Daemon, DaemonDown
+from meritory.errors import Busy, PortTimeout
+from meritory.flow.jobs import LEASE_LENGTH
+from meritory.memory import Memory
+from meritory.settings import load_settings
 from postgres_kit import Server
-from tenure.client import Daemon, DaemonDown
-from tenure.errors import Busy, PortTimeout
-from tenure.flow.jobs import LEASE_LENGTH
-from tenure.memory import Memory
-from tenure.settings import load_settings
 
 AT_EACH = 20
 USERS = ("ann", "bob", "carl")
@@ -137,7 +137,9 @@ def noted(stage: Stage) -> None:
 
 def unfinished(connection: psycopg.Connection[Any]) -> list[tuple[str, str | None]]:
     """Jobs that are not done yet, each with who has it."""
-    return connection.execute("SELECT key, lease FROM tenure.jobs WHERE state <> 'done'").fetchall()
+    return connection.execute(
+        "SELECT key, lease FROM meritory.jobs WHERE state <> 'done'"
+    ).fetchall()
 
 
 def finish(team: Team, connection: psycopg.Connection[Any]) -> list[int]:
@@ -165,7 +167,7 @@ def outcome(
     """Everything as it was left in the end."""
     address = postgres.fresh()
     team = Team(tmp_path_factory.mktemp("two"), address)
-    quick = {"TENURE_DAEMON_RATE_LIMIT_PER_S": "0"}
+    quick = {"MERITORY_DAEMON_RATE_LIMIT_PER_S": "0"}
     try:
         children = [(name, team.begin(name, **quick)) for name in ("first", "second")]
         stage = Stage(*(team.reached(*one) for one in children))
@@ -199,46 +201,46 @@ def test_no_session_is_lost_and_nothing_is_done_twice(outcome: Outcome) -> None:
     assert Audit(connection, stage.diary).faults() == []
 
 
-ONE = """(SELECT min(session) FROM tenure.sessions WHERE "user" = 'ann')"""
+ONE = """(SELECT min(session) FROM meritory.sessions WHERE "user" = 'ann')"""
 PLANTED = {
-    "lost session": [f"DELETE FROM tenure.sessions WHERE session = {ONE}"],
-    "is open": [f"UPDATE tenure.sessions SET state = 'open' WHERE session = {ONE}"],
-    "lost prompt": [f"UPDATE tenure.sessions SET prompt_count = 1 WHERE session = {ONE}"],
+    "lost session": [f"DELETE FROM meritory.sessions WHERE session = {ONE}"],
+    "is open": [f"UPDATE meritory.sessions SET state = 'open' WHERE session = {ONE}"],
+    "lost prompt": [f"UPDATE meritory.sessions SET prompt_count = 1 WHERE session = {ONE}"],
     "session.learned of ann": [
-        """INSERT INTO tenure.events SELECT event + 1000000, "user", at, category, name,
-            session_key, memory_id, request_id, details FROM tenure.events
+        """INSERT INTO meritory.events SELECT event + 1000000, "user", at, category, name,
+            session_key, memory_id, request_id, details FROM meritory.events
             WHERE "user" = 'ann' AND name = 'session.learned' LIMIT 1"""
     ],
-    "has 0 scores": [f"DELETE FROM tenure.session_scores WHERE session = {ONE}"],
-    "0 comparisons": [f"DELETE FROM tenure.predictor_comparisons WHERE session = {ONE}"],
+    "has 0 scores": [f"DELETE FROM meritory.session_scores WHERE session = {ONE}"],
+    "0 comparisons": [f"DELETE FROM meritory.predictor_comparisons WHERE session = {ONE}"],
     "has labels for": [
-        f"UPDATE tenure.session_memories SET label_parts = NULL WHERE session = {ONE}"
+        f"UPDATE meritory.session_memories SET label_parts = NULL WHERE session = {ONE}"
     ],
     "is not done": [
-        f"UPDATE tenure.jobs SET state = 'queued' WHERE kind = '{LEARN}' AND key = 'session-3'"
+        f"UPDATE meritory.jobs SET state = 'queued' WHERE kind = '{LEARN}' AND key = 'session-3'"
     ],
-    "0 jobs extract": ["DELETE FROM tenure.jobs WHERE kind = 'extract' AND key = 'session-3'"],
-    "lost rating": [f"DELETE FROM tenure.rating_events WHERE session = {ONE}"],
-    "ratings and what was told": [f"DELETE FROM tenure.rating_events WHERE session = {ONE}"],
-    "lost memory": ["DELETE FROM tenure.memories WHERE content LIKE 'Ticket 0 %'"],
+    "0 jobs extract": ["DELETE FROM meritory.jobs WHERE kind = 'extract' AND key = 'session-3'"],
+    "lost rating": [f"DELETE FROM meritory.rating_events WHERE session = {ONE}"],
+    "ratings and what was told": [f"DELETE FROM meritory.rating_events WHERE session = {ONE}"],
+    "lost memory": ["DELETE FROM meritory.memories WHERE content LIKE 'Ticket 0 %'"],
     "is there 2 times": [
-        "CREATE TEMP TABLE twin AS SELECT * FROM tenure.memories WHERE content LIKE 'Ticket 0 %'",
+        "CREATE TEMP TABLE twin AS SELECT * FROM meritory.memories WHERE content LIKE 'Ticket 0 %'",
         "UPDATE twin SET row = row + 1000000, id = id || 'x'",
-        "INSERT INTO tenure.memories SELECT * FROM twin",
+        "INSERT INTO meritory.memories SELECT * FROM twin",
     ],
     "times and counted": [
-        """UPDATE tenure.memory_stats SET access_count = access_count + 1
+        """UPDATE meritory.memory_stats SET access_count = access_count + 1
             WHERE "user" = 'ann' AND row = 1"""
     ],
-    "said": ["UPDATE tenure.counters SET value = value + 1 WHERE name = 'turns.user'"],
+    "said": ["UPDATE meritory.counters SET value = value + 1 WHERE name = 'turns.user'"],
     "ratings, counted": [
-        "UPDATE tenure.counters SET value = value + 1 WHERE name = 'feedback.taken'"
+        "UPDATE meritory.counters SET value = value + 1 WHERE name = 'feedback.taken'"
     ],
     "memories, counted": [
-        "UPDATE tenure.counters SET value = value + 1 WHERE name = 'write.stored'"
+        "UPDATE meritory.counters SET value = value + 1 WHERE name = 'write.stored'"
     ],
     "judged": [
-        """UPDATE tenure.predictor_state SET state = jsonb_set(state::jsonb, '{standing,judged}',
+        """UPDATE meritory.predictor_state SET state = jsonb_set(state::jsonb, '{standing,judged}',
             to_jsonb((state::jsonb #>> '{standing,judged}')::int + 1))::text"""
     ],
 }

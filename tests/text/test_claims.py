@@ -8,8 +8,8 @@ from bench.gate_pairs import CHANGES, DISTINCT, NOT_CHANGES, PARAPHRASES
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tenure.text.claims import compare, protected_values, relation, survivor
-from tenure.text.values import units_of
+from meritory.text.claims import compare, protected_values, relation, survivor
+from meritory.text.values import units_of
 
 # The last ten of the list are said in other words; the rule does not claim to see through that.
 PROVABLE = PARAPHRASES[:-10]

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.text.actions import (
+from meritory.text.actions import (
     ARGUMENT_LIMIT_CHARS,
     RISKY,
     kept_argument,
     read_action,
     stems,
 )
-from tenure.text.commands import COMMAND_LIMIT_CHARS, DOCUMENTS_LIMIT_CHARS, read_commands
+from meritory.text.commands import COMMAND_LIMIT_CHARS, DOCUMENTS_LIMIT_CHARS, read_commands
 
 
 def deeds(line: str) -> list[str]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.text.conduct import read_conduct
-from tenure.text.corrections import (
+from meritory.text.conduct import read_conduct
+from meritory.text.corrections import (
     FORGOTTEN,
     MAX_TOPICS,
     MIN_USE,
@@ -19,7 +19,7 @@ from tenure.text.corrections import (
     read_wording,
     use_of,
 )
-from tenure.types import ROLES, Exhibit, Role, Turn
+from meritory.types import ROLES, Exhibit, Role, Turn
 
 PNPM, PORT, RETRY, ANNA, COMMITS = range(5)
 SHOWN = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from bench.gate_pairs import CHANGES, PARAPHRASES
 
-from tenure.text.claims import compare
-from tenure.text.cues import clearly_differ, says_change, words_of
+from meritory.text.claims import compare
+from meritory.text.cues import clearly_differ, says_change, words_of
 
 
 @pytest.mark.parametrize(("old", "new"), CHANGES)

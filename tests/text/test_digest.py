@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.text import digest as module
-from tenure.text.digest import (
+from meritory.text import digest as module
+from meritory.text.digest import (
     MAX_LINE_CHARS,
     Digest,
     Digester,
@@ -25,7 +25,7 @@ from tenure.text.digest import (
     sentences,
     vocabulary_of,
 )
-from tenure.types import ROLES, Turn
+from meritory.types import ROLES, Turn
 
 MEMORY = "Retry uploads at most 7 times; RETRY_LIMIT lives in src/upload/limits.py on port 8080."
 VOCABULARY = vocabulary_of([MEMORY])

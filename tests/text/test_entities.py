@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.errors import InputError
-from tenure.text.entities import MAX_MENTIONS, About, Mention, entity_key, mentions, parse_about
+from meritory.errors import InputError
+from meritory.text.entities import MAX_MENTIONS, About, Mention, entity_key, mentions, parse_about
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("see src/tenure/a.py:12.", [("path", "src/tenure/a.py")]),
+        ("see src/meritory/a.py:12.", [("path", "src/meritory/a.py")]),
         ("open ./notes/todo.md", [("path", "notes/todo.md")]),
         ("in /etc/hosts", [("path", "/etc/hosts")]),
         ("on C:\\notes\\a.txt", [("path", "C:/notes/a.txt")]),

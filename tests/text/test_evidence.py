@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.text.digest import ACTS, Digest, Piece, TurnDigest, digest_terms
-from tenure.text.evidence import (
+from meritory.text.digest import ACTS, Digest, Piece, TurnDigest, digest_terms
+from meritory.text.evidence import (
     ACT_WEIGHTS,
     CLAIM,
     COMMON_WEIGHT,
@@ -31,7 +31,7 @@ from tenure.text.evidence import (
     open_docket,
     signals,
 )
-from tenure.types import Exhibit
+from meritory.types import Exhibit
 
 # Words of their own for each memory; none of them has an ending to lose.
 OWN_WORDS = (

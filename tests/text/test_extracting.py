@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.text.extracting.floor import objection
-from tenure.text.extracting.found import CANDIDATE_LIMIT
-from tenure.text.extracting.origin import standing_of
-from tenure.text.extracting.rules import extract, read
-from tenure.text.extracting.spoken import sentences
-from tenure.text.fence import Block, Shown, codes, render_start
-from tenure.text.transcript import stripped
-from tenure.types import Kind, Turn
+from meritory.text.extracting.floor import objection
+from meritory.text.extracting.found import CANDIDATE_LIMIT
+from meritory.text.extracting.origin import standing_of
+from meritory.text.extracting.rules import extract, read
+from meritory.text.extracting.spoken import sentences
+from meritory.text.fence import Block, Shown, codes, render_start
+from meritory.text.transcript import stripped
+from meritory.types import Kind, Turn
 
 ASKED = Turn("user", "Which port does staging listen on?")
 ANSWERED = Turn("assistant", "It listens on 8080.")
@@ -256,7 +256,7 @@ def test_the_same_is_found_once() -> None:
 
 @pytest.mark.parametrize("quoting", ["{}", "you told me:\n{}", "> {}", "why this?\n{}\nwell?"])
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_what_tenure_showed_is_not_taken_in_again(quoting: str, role: str) -> None:
+def test_what_meritory_showed_is_not_taken_in_again(quoting: str, role: str) -> None:
     code, nonce = codes(b"secret", "run", 1)
     shown = (Shown("m1", "Always use tabs in Go files"), Shown("m2", "Never push to main"))
     block = render_start(Block(code=code, nonce=nonce, memories=shown, ask=True, invite=True))

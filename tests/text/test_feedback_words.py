@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.text.feedback.asking import content_words, is_actionable, questions, tells_all
-from tenure.text.feedback.diagnosis import CATEGORIES, diagnose
-from tenure.text.feedback.fingerprint import fingerprint, is_same
-from tenure.text.feedback.lesson import lesson_text, with_advice
-from tenure.text.feedback.signals import DOWN, SIGNALS, UP, polarity
-from tenure.text.feedback.topics import GENERAL, TOPICS, domain, read_topics
+from meritory.text.feedback.asking import content_words, is_actionable, questions, tells_all
+from meritory.text.feedback.diagnosis import CATEGORIES, diagnose
+from meritory.text.feedback.fingerprint import fingerprint, is_same
+from meritory.text.feedback.lesson import lesson_text, with_advice
+from meritory.text.feedback.signals import DOWN, SIGNALS, UP, polarity
+from meritory.text.feedback.topics import GENERAL, TOPICS, domain, read_topics
 
 
 @pytest.mark.parametrize(

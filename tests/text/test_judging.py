@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.rank.labels import MIN_CONFIDENCE
-from tenure.text.digest import Digest, TurnDigest, read_digest, vocabulary_of
-from tenure.text.evidence import CLAIM
-from tenure.text.judging import (
+from meritory.rank.labels import MIN_CONFIDENCE
+from meritory.text.digest import Digest, TurnDigest, read_digest, vocabulary_of
+from meritory.text.evidence import CLAIM
+from meritory.text.judging import (
     DOUBTED_SHARE,
     NO_TRACE_CHANCE,
     OPENED_WORTH,
@@ -23,8 +23,8 @@ from tenure.text.judging import (
     USEFUL,
     judge_session,
 )
-from tenure.text.stopwords import words
-from tenure.types import ROLES, Exhibit, Role, Turn, Verdict
+from meritory.text.stopwords import words
+from meritory.types import ROLES, Exhibit, Role, Turn, Verdict
 
 PNPM, PORT, RETRY, ANNA, COMMITS = range(5)
 SHOWN = (

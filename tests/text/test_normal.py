@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.errors import InputError, TooLarge
-from tenure.text.normal import (
+from meritory.errors import InputError, TooLarge
+from meritory.text.normal import (
     MAX_CHARS,
     canonical,
     check_text,

@@ -1,12 +1,12 @@
-"""Calls of Tenure's own tools are recognised, and their results are told from all others."""
+"""Calls of Meritory's own tools are recognised, and their results are told from all others."""
 
 from __future__ import annotations
 
 import pytest
 
-from tenure.text.own_calls import OPEN_CALLS_LIMIT, OWN_TOOLS, CallLinks, is_own_call
-from tenure.text.transcript import read_turns
-from tenure.web.mcp_tools import _TOOLS
+from meritory.text.own_calls import OPEN_CALLS_LIMIT, OWN_TOOLS, CallLinks, is_own_call
+from meritory.text.transcript import read_turns
+from meritory.web.mcp_tools import _TOOLS
 
 
 def test_the_tools_are_those_of_the_server() -> None:
@@ -17,12 +17,12 @@ def test_the_tools_are_those_of_the_server() -> None:
     "name",
     [
         "memory_search",
-        "mcp__tenure__memory_search",
-        "mcp__plugin_tenure_tenure__memory_get",
-        "mcp_tenure_memory_explain",
-        "tenure-memory_search",
-        "tenure_describe_entity",
-        "Tenure__Memory_Search",
+        "mcp__meritory__memory_search",
+        "mcp__plugin_meritory_meritory__memory_get",
+        "mcp_meritory_memory_explain",
+        "meritory-memory_search",
+        "meritory_describe_entity",
+        "Meritory__Memory_Search",
     ],
 )
 def test_a_tool_of_the_server_under_any_clients_name(name: str) -> None:
@@ -30,7 +30,8 @@ def test_a_tool_of_the_server_under_any_clients_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "Read", "mcp__notes__memory_search", "memory_searches", "tenure", "my_memory_get"]
+    "name",
+    ["", "Read", "mcp__notes__memory_search", "memory_searches", "meritory", "my_memory_get"],
 )
 def test_a_tool_of_others(name: str) -> None:
     assert not is_own_call(name, {"query": "memory_search"})
@@ -39,14 +40,14 @@ def test_a_tool_of_others(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("CallMcpTool", {"server": "user-tenure", "toolName": "memory_search"}),
-        ("ReadMcpResourceTool", {"server": "tenure", "uri": "tenure://memories"}),
-        ("Bash", {"command": "cd shop && tenure recall heron | head"}),
-        ("shell", {"command": ["bash", "-lc", "tenure list"]}),
-        ("run_shell_command", {"command": "python3 -m tenure why m1"}),
-        ("bash", {"command": "uv run tenure recall x"}),
-        ("bash", {"command": "uvx tenure recall x"}),
-        ("exec_command", '{"cmd": "/usr/local/bin/tenure stats"}'),
+        ("CallMcpTool", {"server": "user-meritory", "toolName": "memory_search"}),
+        ("ReadMcpResourceTool", {"server": "meritory", "uri": "meritory://memories"}),
+        ("Bash", {"command": "cd shop && meritory recall heron | head"}),
+        ("shell", {"command": ["bash", "-lc", "meritory list"]}),
+        ("run_shell_command", {"command": "python3 -m meritory why m1"}),
+        ("bash", {"command": "uv run meritory recall x"}),
+        ("bash", {"command": "uvx meritory recall x"}),
+        ("exec_command", '{"cmd": "/usr/local/bin/meritory stats"}'),
     ],
 )
 def test_other_ways_to_the_same(name: str, given: object) -> None:
@@ -56,11 +57,11 @@ def test_other_ways_to_the_same(name: str, given: object) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "grep -rn tenure README.md",
-        "cd /srv/tenure && pytest",
-        "python -m pytest tenure",
-        "echo 'tenure recall heron'",
-        "uv run pytest tenure",
+        "grep -rn meritory README.md",
+        "cd /srv/meritory && pytest",
+        "python -m pytest meritory",
+        "echo 'meritory recall heron'",
+        "uv run pytest meritory",
         "",
     ],
 )
@@ -117,9 +118,9 @@ def test_a_prompt_ends_what_was_called_without_an_id() -> None:
 
 
 def test_a_result_that_names_its_tool() -> None:
-    assert results(result("own", name="mcp__tenure__memory_search"), result("x", name="Read")) == [
-        "x"
-    ]
+    assert results(
+        result("own", name="mcp__meritory__memory_search"), result("x", name="Read")
+    ) == ["x"]
 
 
 def test_results_in_the_chat_format() -> None:
@@ -135,7 +136,7 @@ def test_results_in_the_chat_format() -> None:
 
 
 def test_a_namespace_belongs_to_the_name() -> None:
-    for namespace, kept in (("mcp__tenure__", []), ("mcp__notes__", ["found"])):
+    for namespace, kept in (("mcp__meritory__", []), ("mcp__notes__", ["found"])):
         item = {"type": "function_call", "call_id": "1", "namespace": namespace}
         output = {"type": "function_call_output", "call_id": "1", "output": "found"}
         assert results({**item, "name": "memory_search", "arguments": "{}"}, output) == kept

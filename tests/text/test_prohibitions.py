@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.text.actions import read_action
-from tenure.text.prohibitions import (
+from meritory.text.actions import read_action
+from meritory.text.prohibitions import (
     KINDS,
     claim,
     forbids,

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.text.secrets import _MARKS, _SHAPES, find_secrets, redact
+from meritory.text.secrets import _MARKS, _SHAPES, find_secrets, redact
 
 ALPHANUMERIC = string.ascii_letters + string.digits
 
@@ -127,7 +127,7 @@ def test_a_private_key_is_redacted_as_one_block() -> None:
         "postgres://postgres:postgres@localhost/app",
         "https://user:<password>@example.org",
         "sk-learn-pipeline-with-a-long-kebab-name-2",
-        "the key src/tenure/text/secrets_and_keys_2.py is the secret file",
+        "the key src/meritory/text/secrets_and_keys_2.py is the secret file",
         "--pass: #6dc494",
         "Use 1Password: 1Password can generate them",
         "Bearer tokens are documented in RFC6750",

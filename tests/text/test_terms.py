@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tenure.text.terms import (
+from meritory.text.terms import (
     MAX_TERMS,
     choose_terms,
     fts_query,
@@ -95,7 +95,7 @@ def test_no_list_of_terms_is_a_syntax_error(table: sqlite3.Connection, terms: li
         ("call openEmbedder first", "embedder"),
         ("call openEmbedder first", "openEmbedder"),
         ("see max_retry_count", "retry"),
-        ("see src/tenure/text/terms.py", "terms.py"),
+        ("see src/meritory/text/terms.py", "terms.py"),
         ("the HTTPServer class", "server"),
         ("encoded as utf8", "utf-8"),
         ("彼は東京都に住む", "東京"),

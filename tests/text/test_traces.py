@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.text.traces import (
+from meritory.text.traces import (
     COMMON_WEIGHT,
     NAME_WEIGHT,
     PIECE_WEIGHT,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.text import trailer
-from tenure.text.fence import (
+from meritory.text import trailer
+from meritory.text.fence import (
     MARKER,
     OWN_REMARK,
     Block,
@@ -18,7 +18,7 @@ from tenure.text.fence import (
     render_start,
     status_line,
 )
-from tenure.text.trailer import (
+from meritory.text.trailer import (
     Ratings,
     Trailer,
     parse_ratings,
@@ -257,16 +257,16 @@ def test_nothing_of_an_injection_stays(render: object) -> None:
 
 def test_a_block_without_its_beginning_or_end_goes_too() -> None:
     block = render_start(BLOCK)
-    whole = block[: block.index("[tenure: ")].rstrip()
+    whole = block[: block.index("[meritory: ")].rstrip()
     assert (
-        strip_injected("before\n" + whole[: whole.index("[/tenure")] + "after") == "before\nafter"
+        strip_injected("before\n" + whole[: whole.index("[/meritory")] + "after") == "before\nafter"
     )
     assert strip_injected(whole[whole.index("m1: ") :] + "\nafter") == "after"
     assert strip_injected(f"mine\n{whole[whole.index('| two') :]}\nafter") == "mine\nafter"
 
 
 def test_words_of_others_stay() -> None:
-    text = "m1: my own list\n| a table |\n[tenured staff] [/b] [tenure notes abc]"
+    text = "m1: my own list\n| a table |\n[meritoryd staff] [/b] [meritory notes abc]"
     assert strip_own(text) == text
 
 
@@ -295,14 +295,14 @@ _PIECES = st.sampled_from(
         "word",
         "&lt;",
         "&gt;",
-        f"[tenure notes {NONCE}]",
-        f"[/tenure notes {NONCE}]",
-        f"[tenure notes {NONCE[::-1]}]",
-        "[tenure",
+        f"[meritory notes {NONCE}]",
+        f"[/meritory notes {NONCE}]",
+        f"[meritory notes {NONCE[::-1]}]",
+        "[meritory",
         " notes ",
         NONCE,
         "]",
-        "[tenure: x]",
+        "[meritory: x]",
         ": y",
         "m1: a",
         "| b",
@@ -356,11 +356,11 @@ _REPEATED = [
     "```\n",
     "--",
     " ,a=",
-    f"[tenure notes {NONCE}]",
-    f"[tenure notes {NONCE}]\nm1: a\n",
-    f"m1: a\n[/tenure notes {NONCE}]\n",
+    f"[meritory notes {NONCE}]",
+    f"[meritory notes {NONCE}]\nm1: a\n",
+    f"m1: a\n[/meritory notes {NONCE}]\n",
     "m1: a\n",
-    "[tenure: ",
+    "[meritory: ",
     "x",
     " ",
     "\n",

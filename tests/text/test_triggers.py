@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.errors import InputError
-from tenure.text.actions import read_action, stems
-from tenure.text.triggers import (
+from meritory.errors import InputError
+from meritory.text.actions import read_action, stems
+from meritory.text.triggers import (
     derive,
     fits,
     glob,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.text import wordpiece
-from tenure.text.wordpiece import WordPiece
+from meritory.text import wordpiece
+from meritory.text.wordpiece import WordPiece
 
 ROOT = Path(__file__).resolve().parents[2]
-VOCABULARY = (ROOT / "src/tenure/data/vocab.txt").read_text(encoding="utf-8").split("\n")
+VOCABULARY = (ROOT / "src/meritory/data/vocab.txt").read_text(encoding="utf-8").split("\n")
 GOLDEN = json.loads((Path(__file__).parent / "wordpiece_golden.json").read_text(encoding="utf-8"))
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from web_types import WAIT_S, Processes, Serve, Served, read_served, wait_for
 
-from tenure.settings import load_settings
-from tenure.web import serve as serving
-from tenure.web.app import TABLE
-from tenure.web.sockets import Doors
-from tenure.web.table import Route
+from meritory.settings import load_settings
+from meritory.web import serve as serving
+from meritory.web.app import TABLE
+from meritory.web.sockets import Doors
+from meritory.web.table import Route
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     started = Processes()
     try:
         home = tmp_path_factory.mktemp("daemon") / "home"
-        yield started.start(home, TENURE_DAEMON_RATE_LIMIT_PER_S="0")
+        yield started.start(home, MERITORY_DAEMON_RATE_LIMIT_PER_S="0")
         assert started.end() == [0]
     finally:
         started.end(signal.SIGKILL)

@@ -23,19 +23,19 @@ import pytest
 from access_kit import make_token, shown
 from web_types import WAIT_S, Served, read_served, wait_for
 
-from tenure.errors import TenureError
-from tenure.rank.features import FEATURE_VERSION
-from tenure.settings import load_settings
-from tenure.store.base import Listing, Store
-from tenure.store.feedback import FeedbackQuery
-from tenure.store.glance import SessionQuery
-from tenure.store.opening import open_store
-from tenure.store.place import Place
-from tenure.store.predictor import ComparisonQuery
-from tenure.types import EveryScope, Scope
-from tenure.web import serve as serving
-from tenure.web.grants import Grant
-from tenure.web.sockets import Doors
+from meritory.errors import MeritoryError
+from meritory.rank.features import FEATURE_VERSION
+from meritory.settings import load_settings
+from meritory.store.base import Listing, Store
+from meritory.store.feedback import FeedbackQuery
+from meritory.store.glance import SessionQuery
+from meritory.store.opening import open_store
+from meritory.store.place import Place
+from meritory.store.predictor import ComparisonQuery
+from meritory.types import EveryScope, Scope
+from meritory.web import serve as serving
+from meritory.web.grants import Grant
+from meritory.web.sockets import Doors
 
 TRIES = 1_000
 # What only tenant A says: no try sends any of it.
@@ -151,7 +151,7 @@ def _tool(kind: str, at: str, name: str, **arguments: Any) -> Try:
 
 def _by_id(one: str, query: str, scope: dict[str, Any]) -> list[Try]:
     place = f"/api/memories/{one}"
-    uri = f"tenure://memory/{one}"
+    uri = f"meritory://memory/{one}"
     read = {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": uri}}
     return [
         Try("id", "GET", place + query),
@@ -442,7 +442,7 @@ def crossings(store: Store, made: Tenant, user: str, count: int) -> int:
             asked += 1
             try:
                 answered += bool(question())
-            except TenureError:
+            except MeritoryError:
                 continue
     return answered
 
@@ -452,7 +452,7 @@ def test_the_store_itself_answers_nobody_about_another(
 ) -> None:
     made = fill(running)
     before = standing(running, made)
-    store = open_store(Place(url=address) if address else Place(file=running.home / "tenure.db"))
+    store = open_store(Place(url=address) if address else Place(file=running.home / "meritory.db"))
     try:
         found = crossings(store, made, "bob", TRIES)
         with capsys.disabled():

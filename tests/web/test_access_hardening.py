@@ -15,18 +15,18 @@ import pytest
 from access_kit import holder, id_of, make_token
 from web_types import Serve, Served, clean_environment
 
-from tenure import client, hook
-from tenure.errors import Conflict, InputError
-from tenure.flow import access
-from tenure.memory import Memory
-from tenure.remote.choice import read_url
-from tenure.types import Scope
-from tenure.web import limits
-from tenure.web import tokens as door
-from tenure.web.limits import RateLimit, Workers
-from tenure.web.problems import Overloaded, TooMany
-from tenure.web.table import Call, Route, Text
-from tenure.web.tokens import Tokens
+from meritory import client, hook
+from meritory.errors import Conflict, InputError
+from meritory.flow import access
+from meritory.memory import Memory
+from meritory.remote.choice import read_url
+from meritory.types import Scope
+from meritory.web import limits
+from meritory.web import tokens as door
+from meritory.web.limits import RateLimit, Workers
+from meritory.web.problems import Overloaded, TooMany
+from meritory.web.table import Call, Route, Text
+from meritory.web.tokens import Tokens
 
 HOUR = timedelta(hours=1)
 
@@ -213,11 +213,11 @@ def test_who_was_let_in_is_looked_up_again_while_others_guess(
 
 # -- what a client sends, and where ---------------------------------------------------------------
 
-TOKEN = "tenure_mfsgc_abcdefgh_" + "5e" * 32
+TOKEN = "meritory_mfsgc_abcdefgh_" + "5e" * 32
 
 
 def test_a_token_is_in_no_text_of_what_holds_it(tmp_path: Path) -> None:
-    found = client.elsewhere({"TENURE_URL": "https://far", "TENURE_TOKEN": TOKEN}, tmp_path)
+    found = client.elsewhere({"MERITORY_URL": "https://far", "MERITORY_TOKEN": TOKEN}, tmp_path)
     assert found is not None
     assert found.token == TOKEN
     assert TOKEN not in repr(found) + repr(read_url("https://far", TOKEN))
@@ -232,7 +232,7 @@ def test_what_cannot_be_sent_is_refused_without_being_quoted(
 ) -> None:
     """Sent on, the one is quoted by a traceback, the other too."""
     with pytest.raises(InputError) as refused:
-        client.elsewhere({"TENURE_URL": url, "TENURE_TOKEN": token}, tmp_path)
+        client.elsewhere({"MERITORY_URL": url, "MERITORY_TOKEN": token}, tmp_path)
     assert "5e5e" not in f"{refused.value} {refused.value.hint}"
 
 
@@ -280,7 +280,7 @@ def test_a_hook_follows_no_redirect_with_its_token(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-I", "-S", hook.__file__, "--harness", "claude-code"],
             input=json.dumps(event).encode(),
-            env=clean_environment(HOME=str(tmp_path), TENURE_URL=url, TENURE_TOKEN=TOKEN),
+            env=clean_environment(HOME=str(tmp_path), MERITORY_URL=url, MERITORY_TOKEN=TOKEN),
             capture_output=True,
             timeout=30,
             check=False,

@@ -12,10 +12,10 @@ from access_kit import make_token, shown
 from test_auth_matrix import real
 from web_types import Served
 
-from tenure.web.app import TABLE
-from tenure.web.grants import Grant
-from tenure.web.problems import Forbidden
-from tenure.web.table import Route
+from meritory.web.app import TABLE
+from meritory.web.grants import Grant
+from meritory.web.problems import Forbidden
+from meritory.web.table import Route
 
 CALLERS = ("owner", "admin", "write", "read", "narrow", "dashboard", "nobody")
 MATRIX = """

@@ -13,11 +13,11 @@ import pytest
 from access_kit import Holder, holder
 from web_types import Served, clean_environment
 
+from meritory import Memory
+from meritory.client import Refused
+from meritory.errors import InputError, NotFound
+from meritory.store.sqlite import SqliteStore
 from patient_hook import patient_script
-from tenure import Memory
-from tenure.client import Refused
-from tenure.errors import InputError, NotFound
-from tenure.store.sqlite import SqliteStore
 
 
 def stored(by: Holder | Served, content: str, **fields: Any) -> str:
@@ -187,7 +187,7 @@ def test_a_narrow_token_has_no_part_in_other_sessions(
     cursor = {"cursor": "cw=="}
     listing = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": cursor}
     assert b"web-session" not in narrow.ask("POST", "/mcp", listing).content
-    uri = {"uri": "tenure://session/web-session"}
+    uri = {"uri": "meritory://session/web-session"}
     read = {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": uri}
     assert "error" in narrow.ask("POST", "/mcp", read).json
     report = daemon.ask("POST", "/api/feedback", {**thumb, "user": "dora", "project": "web"}).json
@@ -250,9 +250,9 @@ def test_a_reading_token_uses_the_tools_that_read(daemon: Served) -> None:
 def away(daemon: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with no daemon of its own."""
     for name in list(os.environ):
-        if name.startswith("TENURE_"):
+        if name.startswith("MERITORY_"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("TENURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
 
@@ -277,15 +277,15 @@ def test_a_program_works_with_a_writing_token(
         assert refused.value.status == 403
     with pytest.raises(Refused, match="another user"):
         Memory(url=daemon.url, token=someone.token, user="ada1")
-    monkeypatch.setenv("TENURE_URL", daemon.url)
-    monkeypatch.setenv("TENURE_TOKEN", someone.token)
+    monkeypatch.setenv("MERITORY_URL", daemon.url)
+    monkeypatch.setenv("MERITORY_TOKEN", someone.token)
     with Memory() as memory:
         assert memory.scope.user == "gil"
         assert memory.get(made.id).id == made.id
     # A path is meant as it is said, and a token goes to nobody else's address.
     with Memory(away / "own.db") as memory, pytest.raises(NotFound):
         memory.get(made.id)
-    monkeypatch.setenv("TENURE_URL", "nonsense")
+    monkeypatch.setenv("MERITORY_URL", "nonsense")
     with pytest.raises(InputError, match="where a daemon can be"):
         Memory()
     with pytest.raises(Refused) as unauthorized:
@@ -320,9 +320,9 @@ def test_a_hook_tells_a_daemon_on_another_machine(
     said.write_text(json.dumps(turn) + "\n")
     environ = clean_environment(
         HOME=str(away),
-        TENURE_HOME=str(away / "home"),
-        TENURE_URL=daemon.url,
-        TENURE_TOKEN=someone.token,
+        MERITORY_HOME=str(away / "home"),
+        MERITORY_URL=daemon.url,
+        MERITORY_TOKEN=someone.token,
     )
     common = {"session_id": "hana-1", "cwd": str(folder), "transcript_path": str(said)}
     begun = {**common, "hook_event_name": "SessionStart", "source": "startup"}
@@ -332,14 +332,14 @@ def test_a_hook_tells_a_daemon_on_another_machine(
     assert session["project"] == "beacon"
     assert session["state"] != "open"
     # What the daemon cannot read by itself was sent along.
-    store = SqliteStore(daemon.home / "tenure.db")
+    store = SqliteStore(daemon.home / "meritory.db")
     turns = store.transcript("hana", "hana-1")
     store.close()
     assert [(one.role, one.text) for one in turns] == [("user", "Who keeps the lighthouse?")]
     # Whoever is refused, or finds nobody, is not kept from working, and starts no daemon.
-    assert _hooked({**environ, "TENURE_TOKEN": "wrong"}, begun, script) == ""
-    assert _hooked({**environ, "TENURE_URL": "http://127.0.0.1:1"}, begun, script) == ""
-    assert _hooked({**environ, "TENURE_URL": "nonsense://"}, begun, script) == ""
+    assert _hooked({**environ, "MERITORY_TOKEN": "wrong"}, begun, script) == ""
+    assert _hooked({**environ, "MERITORY_URL": "http://127.0.0.1:1"}, begun, script) == ""
+    assert _hooked({**environ, "MERITORY_URL": "nonsense://"}, begun, script) == ""
     assert not (away / "home").exists()
 
 
@@ -349,9 +349,9 @@ def test_the_tools_reach_a_daemon_on_another_machine(daemon: Served, away: Path)
     (folder / ".git").mkdir(parents=True)
     environ = clean_environment(
         HOME=str(away),
-        TENURE_HOME=str(away / "home"),
-        TENURE_URL=daemon.url,
-        TENURE_TOKEN=someone.token,
+        MERITORY_HOME=str(away / "home"),
+        MERITORY_URL=daemon.url,
+        MERITORY_TOKEN=someone.token,
     )
     calls = [
         {"method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}},  # noqa: E501
@@ -359,7 +359,7 @@ def test_the_tools_reach_a_daemon_on_another_machine(daemon: Served, away: Path)
     ]  # fmt: skip
     lines = [{"jsonrpc": "2.0", "id": number, **call} for number, call in enumerate(calls)]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tenure", "mcp"],
+        [sys.executable, "-P", "-m", "meritory", "mcp"],
         input="".join(json.dumps(line) + "\n" for line in lines).encode(),
         capture_output=True,
         cwd=folder,
@@ -371,4 +371,4 @@ def test_the_tools_reach_a_daemon_on_another_machine(daemon: Served, away: Path)
     replies = {one["id"]: one for one in map(json.loads, done.stdout.splitlines())}
     assert not replies[1]["result"]["isError"], replies[1]
     assert texts(someone, "?project=harbour") == {"The harbour freezes in March"}
-    assert not (away / "home" / "tenure.db").exists()
+    assert not (away / "home" / "meritory.db").exists()

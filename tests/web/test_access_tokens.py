@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from web_types import Serve, Served, wait_for
 
-from tenure.errors import Busy, Conflict, InputError
-from tenure.flow import access
-from tenure.memory import Memory
-from tenure.store.access import AccessToken
-from tenure.store.sqlite import SqliteStore
-from tenure.text.secrets import find_secrets, redact
-from tenure.types import Scope
-from tenure.web import tokens as door
-from tenure.web.auth import WRONG_TOKENS_PER_MINUTE, OwnToken, load_token, rotate_token
-from tenure.web.grants import Grant
-from tenure.web.problems import Overloaded
-from tenure.web.tokens import FRESH_MS, Tokens
+from meritory.errors import Busy, Conflict, InputError
+from meritory.flow import access
+from meritory.memory import Memory
+from meritory.store.access import AccessToken
+from meritory.store.sqlite import SqliteStore
+from meritory.text.secrets import find_secrets, redact
+from meritory.types import Scope
+from meritory.web import tokens as door
+from meritory.web.auth import WRONG_TOKENS_PER_MINUTE, OwnToken, load_token, rotate_token
+from meritory.web.grants import Grant
+from meritory.web.problems import Overloaded
+from meritory.web.tokens import FRESH_MS, Tokens
 
 WEEK = timedelta(days=7)
 
@@ -46,7 +46,7 @@ def test_a_token_says_whose_it_is_and_is_known_as_a_secret(user: str) -> None:
     assert claim is not None
     assert (claim.user, claim.token_id) == (user, "abcd2345")
     told = f"use {text}, it works"
-    assert [one.kind for one in find_secrets(told)] == ["tenure_token"]
+    assert [one.kind for one in find_secrets(told)] == ["meritory_token"]
     assert "a1b2c3d4" not in redact(told)
 
 
@@ -54,17 +54,17 @@ def test_a_token_says_whose_it_is_and_is_known_as_a_secret(user: str) -> None:
     "text",
     [
         b"",
-        b"tenure",
-        b"tenure___",
-        b"tenure_mfsgc_abcd2345",
-        b"tenure_mfsgc_abcd2345_",
-        b"tenure_mfsgc_abcd2345_secret_more",
+        b"meritory",
+        b"meritory___",
+        b"meritory_mfsgc_abcd2345",
+        b"meritory_mfsgc_abcd2345_",
+        b"meritory_mfsgc_abcd2345_secret_more",
         b"other_mfsgc_abcd2345_secret",
-        b"tenure_1!_abcd2345_secret",
-        b"tenure_mfsgc_abcd2345_secr\xc3\xa9t",
-        b"tenure_" + b"a" * 3_000 + b"_abcd2345_secret",
-        b"tenure_7777_abcd2345_secret",
-        b"tenure_aa_abcd2345_secret",
+        b"meritory_1!_abcd2345_secret",
+        b"meritory_mfsgc_abcd2345_secr\xc3\xa9t",
+        b"meritory_" + b"a" * 3_000 + b"_abcd2345_secret",
+        b"meritory_7777_abcd2345_secret",
+        b"meritory_aa_abcd2345_secret",
     ],
 )
 def test_what_is_no_token_claims_nothing(text: bytes) -> None:
@@ -356,7 +356,7 @@ def test_a_revoked_token_opens_nothing_whoever_revoked_it(daemon: Served) -> Non
     someone = holder(daemon, "write", user="ada")
     assert someone.ask("GET", "/api/stats").status == 200
     # Another process on the same store, as another daemon would be.
-    store = SqliteStore(daemon.home / "tenure.db")
+    store = SqliteStore(daemon.home / "meritory.db")
     known = store.access_token("ada", id_of(someone.token))
     assert known is not None
     ended = dataclasses.replace(known, revoked_at=known.created_at)

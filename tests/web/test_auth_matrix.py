@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from web_types import Served
 
-from tenure.web.app import TABLE
-from tenure.web.auth import WRONG_TOKENS_PER_MINUTE
+from meritory.web.app import TABLE
+from meritory.web.auth import WRONG_TOKENS_PER_MINUTE
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PATHS = tuple(dict.fromkeys(route.path for route in TABLE))
@@ -129,7 +129,7 @@ def test_another_user_is_refused_at_the_socket(daemon: Served) -> None:
         "import os, socket, sys\n"
         "s = socket.socket(socket.AF_UNIX); os.chdir(sys.argv[1])\n"
         "os.setgid(65534); os.setuid(65534)\n"
-        "try:\n    s.connect('tenure.sock')\n"
+        "try:\n    s.connect('meritory.sock')\n"
         "except PermissionError:\n    sys.exit(13)\n"
         "print(s.recv(1000).split()[1].decode())\n"
     )

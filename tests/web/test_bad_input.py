@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from web_types import Reply, Serve, Served, read_all
 
-from tenure.types import CONTENT_LIMIT_CHARS
-from tenure.web import door, limits
-from tenure.web.limits import BODY_LIMIT_BYTES
+from meritory.types import CONTENT_LIMIT_CHARS
+from meritory.web import door, limits
+from meritory.web.limits import BODY_LIMIT_BYTES
 
 MEMORIES = "/api/memories"
 PROBLEM = {"type", "title", "status", "detail", "code", "request_id"}
@@ -23,7 +23,7 @@ def assert_problem(reply: Reply, status: int) -> None:
     told = reply.json
     assert set(told) - {"hint"} == PROBLEM
     assert told["status"] == status
-    assert told["type"] == f"urn:tenure:problem:{told['code']}"
+    assert told["type"] == f"urn:meritory:problem:{told['code']}"
     assert told["request_id"] == reply.headers["x-request-id"]
     assert told["detail"]
     assert b"Traceback" not in reply.content
@@ -251,7 +251,7 @@ def test_what_follows_a_body_is_bounded_like_a_head(daemon: Served, tcp: bool) -
 def test_what_is_not_http_is_told_so(daemon: Served, sent: bytes) -> None:
     reply = read_all(daemon.raw(sent))
     assert reply.startswith(b"HTTP/1.1 400 ")
-    assert b"urn:tenure:problem:bad_request" in reply
+    assert b"urn:meritory:problem:bad_request" in reply
 
 
 def test_an_upgrade_to_websocket_is_not_taken(daemon: Served) -> None:

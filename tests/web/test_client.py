@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 from web_types import Serve
 
-from tenure import __version__, client
-from tenure.cli.app import APP
-from tenure.errors import InputError, NotFound, PortError
-from tenure.settings.home import DAEMON_NAME, LOCK_NAME
+from meritory import __version__, client
+from meritory.cli.app import APP
+from meritory.errors import InputError, NotFound, PortError
+from meritory.settings.home import DAEMON_NAME, LOCK_NAME
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -89,7 +89,7 @@ def test_a_daemon_that_cannot_start_says_why(home: Path) -> None:
 def test_a_module_beside_the_caller_is_not_run(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trap = tmp_path / "tenure"
+    trap = tmp_path / "meritory"
     trap.mkdir()
     (trap / "__main__.py").write_text("raise SystemExit('trapped')")
     (trap / "__init__.py").write_text("")
@@ -103,9 +103,9 @@ def test_a_module_beside_the_caller_is_not_run(
 
 @pytest.fixture
 def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    for name in [name for name in os.environ if name.startswith("TENURE_")]:
+    for name in [name for name in os.environ if name.startswith("MERITORY_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("TENURE_DAEMON_PORT", "0")
+    monkeypatch.setenv("MERITORY_DAEMON_PORT", "0")
 
     def call(*words: str) -> tuple[int, str, str]:
         done = CliRunner().invoke(APP, ["--home", str(home), *words])
@@ -119,20 +119,20 @@ def test_the_status_tells_of_a_store_that_is_gone(run: Run, home: Path) -> None:
     assert run("up", "--background")[0] == 0
     code, out, _ = run("status", "--json")
     assert (code, json.loads(out)["health"]) == (0, "healthy")
-    for file in home.glob("tenure.db*"):
+    for file in home.glob("meritory.db*"):
         file.unlink()
     code, out, _ = run("status", "--json")
     told = json.loads(out)
     assert (code, told["health"]) == (1, "unhealthy")
-    assert "tenure.db is gone" in told["troubles"]
+    assert "meritory.db is gone" in told["troubles"]
     code, out, complaint = run("status")
-    assert (code, "unhealthy" in out, "tenure.db is gone" in complaint) == (1, True, True)
+    assert (code, "unhealthy" in out, "meritory.db is gone" in complaint) == (1, True, True)
 
 
 def test_up_status_api_and_down(run: Run) -> None:
     code, out, _ = run("status")
     assert code == 1
-    assert "`tenure up --background` starts one" in out
+    assert "`meritory up --background` starts one" in out
     code, out, _ = run("status", "--json")
     assert (code, json.loads(out)["running"]) == (1, False)
     assert run("down") == (0, "no daemon runs\n", "")
@@ -157,7 +157,7 @@ def test_up_status_api_and_down(run: Run) -> None:
     for path in ("", "api", "/a b", "/\n", "/é", "//", "/api/stats?user=x&user=y"):
         code, _, complaint = run("api", path)
         assert (code, "cannot be reached" in complaint) == (1 if path == "//" else 2, False), path
-    assert "tenure_memories 1" in run("api", "/metrics")[1]
+    assert "meritory_memories 1" in run("api", "/metrics")[1]
     code, out, _ = run("down", "--json")
     assert json.loads(out) == {"stopped": True, "pid": told["pid"]}
     # Asking starts it again, and what was stored is still there.

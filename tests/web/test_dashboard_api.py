@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from web_types import Served, wait_for
 
-from tenure.codec import parse_moment
-from tenure.web.log_lines import READ_LIMIT_BYTES, LineQuery, latest_lines
+from meritory.codec import parse_moment
+from meritory.web.log_lines import READ_LIMIT_BYTES, LineQuery, latest_lines
 
 PROJECT = "shop"
 TEXTS = (

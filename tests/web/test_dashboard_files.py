@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from web_types import Served
 
-from tenure.errors import InputError
-from tenure.web.dashboard import POLICY, read_files, refusal_page
-from tenure.web.problems import Forbidden, Unauthorized
+from meritory.errors import InputError
+from meritory.web.dashboard import POLICY, read_files, refusal_page
+from meritory.web.problems import Forbidden, Unauthorized
 
 PAGE_WEIGHT_LIMIT_BYTES = 500_000
 HEADERS = {
@@ -138,4 +138,4 @@ def test_pages_hold_nothing_that_the_policy_would_have_to_allow() -> None:
 def test_the_dashboard_is_light_and_lies_in_the_package() -> None:
     weight = sum(len(file.content) for file in read_files().values())
     assert weight <= PAGE_WEIGHT_LIMIT_BYTES
-    assert (files("tenure") / "dashboard" / "index.html").is_file()
+    assert (files("meritory") / "dashboard" / "index.html").is_file()

@@ -8,10 +8,10 @@ import pytest
 from test_auth_matrix import CELLS, PATHS, covers, known, let_through, real
 from web_types import Serve, Served, wait_for
 
-from tenure.store.sqlite import SqliteStore
-from tenure.web.app import TABLE
-from tenure.web.auth import WRONG_TOKENS_PER_MINUTE, Guard, Visit, own_hosts
-from tenure.web.dashboard import (
+from meritory.store.sqlite import SqliteStore
+from meritory.web.app import TABLE
+from meritory.web.auth import WRONG_TOKENS_PER_MINUTE, Guard, Visit, own_hosts
+from meritory.web.dashboard import (
     LINK_LIFE_S,
     LINK_LIMIT,
     LOGIN_LIFE_S,
@@ -20,8 +20,8 @@ from tenure.web.dashboard import (
     Logins,
     own_address,
 )
-from tenure.web.grants import DASHBOARD, OWNER
-from tenure.web.problems import Forbidden, TooMany, Unauthorized
+from meritory.web.grants import DASHBOARD, OWNER
+from meritory.web.problems import Forbidden, TooMany, Unauthorized
 
 LOGOUT = "/api/dashboard/logout"
 PORT = 7737
@@ -68,7 +68,7 @@ def test_a_link_works_once_and_leaves_a_cookie_no_script_can_read(daemon: Served
     again = daemon.ask("GET", place, tcp=True)
     assert again.status == 401
     assert "set-cookie" not in again.headers
-    assert b"tenure dashboard" in again.content
+    assert b"meritory dashboard" in again.content
     cookie = {"cookie": first.headers["set-cookie"].partition(";")[0]}
     assert daemon.ask("GET", "/dashboard/", tcp=True, headers=cookie).status == 200
     assert daemon.ask("GET", "/api/stats", tcp=True, headers=cookie).status == 200
@@ -188,7 +188,7 @@ def test_a_wrong_token_is_not_made_good_by_a_cookie(daemon: Served) -> None:
 
 def test_reading_changes_nothing(daemon: Served) -> None:
     def state() -> object:
-        store = SqliteStore(daemon.home / "tenure.db")
+        store = SqliteStore(daemon.home / "meritory.db")
         try:
             return {**store.change_numbers(), "users": store.users()}
         finally:
@@ -244,7 +244,7 @@ def test_a_secret_of_another_daemon_is_a_wrong_token(daemon: Served, serve: Serv
     # A browser is told what to do in both cases, and who knows better is not locked out.
     page = other.ask("GET", "/dashboard/", tcp=True, headers=cookie)
     assert page.status == 429
-    assert b"tenure dashboard" in page.content
+    assert b"meritory dashboard" in page.content
     assert other.ask("GET", "/api/stats", tcp=True, headers=other.enter()).status == 200
 
 

@@ -6,10 +6,10 @@ import threading
 
 from web_types import WAIT_S, Serve
 
-from tenure import Memory
-from tenure.web.engine import Engine
-from tenure.web.limits import WORKER_COUNT
-from tenure.web.table import Call, Route
+from meritory import Memory
+from meritory.web.engine import Engine
+from meritory.web.limits import WORKER_COUNT
+from meritory.web.table import Call, Route
 
 
 def test_who_drains_while_a_job_runs_keeps_no_agent_waiting(serve: Serve) -> None:

@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from web_types import Serve
 
 from eval_kit import fingerprint, opened, probes, sandboxed
-from tenure.cli.app import APP
-from tenure.flow.evaluate import shelf
-from tenure.flow.evaluate.measure import Plan, anchored, measure
-from tenure.flow.evaluate.probes import probe_line
-from tenure.flow.evaluate.results import result
+from meritory.cli.app import APP
+from meritory.flow.evaluate import shelf
+from meritory.flow.evaluate.measure import Plan, anchored, measure
+from meritory.flow.evaluate.probes import probe_line
+from meritory.flow.evaluate.results import result
 
 PATH = "/api/quality/probes"
 
@@ -56,7 +56,7 @@ def test_the_store_of_a_running_daemon_is_measured_and_left_alone(
         daemon.ask("POST", "/api/memories", {"content": one.expected[0], "on_similar": "keep"})
     file = tmp_path / "probes.jsonl"
     file.write_text("\n".join(map(probe_line, probes())))
-    before = fingerprint(home / "tenure.db")
+    before = fingerprint(home / "meritory.db")
     arguments = [
         "--home",
         str(home),
@@ -71,5 +71,5 @@ def test_the_store_of_a_running_daemon_is_measured_and_left_alone(
     done = CliRunner().invoke(APP, arguments)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["figures"]["p@1"]["mean"] == 1.0
-    assert fingerprint(home / "tenure.db") == before
+    assert fingerprint(home / "meritory.db") == before
     assert daemon.ask("GET", PATH).json["results"][0]["name"] == "x"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tenure.errors import SettingsError, StorageError, TenureError
-from tenure.web.auth import (
+from meritory.errors import MeritoryError, SettingsError, StorageError
+from meritory.web.auth import (
     WRONG_TOKENS_PER_MINUTE,
     Guard,
     Visit,
@@ -16,7 +16,7 @@ from tenure.web.auth import (
     own_hosts,
     write_private,
 )
-from tenure.web.dashboard import Logins
+from meritory.web.dashboard import Logins
 
 TOKEN = "a1" * 32
 PORT = 7737
@@ -36,7 +36,7 @@ def status(guard: Guard, *headers: tuple[str, str], door: str = "tcp", query: st
     pairs = [(name.encode(), value.encode()) for name, value in headers]
     try:
         guard.check(Visit(door, pairs, query.encode(), is_public=False))  # type: ignore[arg-type]
-    except TenureError as error:
+    except MeritoryError as error:
         return error.status
     return 200
 
@@ -91,12 +91,12 @@ def test_no_name_and_two_names_are_refused(guard: Guard) -> None:
 
 def test_names_that_were_allowed_count_with_and_without_the_port() -> None:
     clock = Clock()
-    guard = Guard(TOKEN, own_hosts(PORT, ["tenure.lan"]), clock, Logins(clock, PORT))
+    guard = Guard(TOKEN, own_hosts(PORT, ["meritory.lan"]), clock, Logins(clock, PORT))
     for host, expected in (
-        ("tenure.lan", 200),
-        ("tenure.lan:7737", 200),
-        ("tenure.lan:80", 403),
-        ("x.tenure.lan", 403),
+        ("meritory.lan", 200),
+        ("meritory.lan:7737", 200),
+        ("meritory.lan:80", 403),
+        ("x.meritory.lan", 403),
         ("localhost:7737", 200),
         ("localhost", 403),
     ):

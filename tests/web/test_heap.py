@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.web.heap import Heap
+from meritory.web.heap import Heap
 
 
 def is_glibc() -> bool:
@@ -33,7 +33,7 @@ def test_free_pages_between_others_are_given_back() -> None:
 
 
 def test_a_system_without_such_a_heap_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenure.web.heap._c_library", lambda: None)
+    monkeypatch.setattr("meritory.web.heap._c_library", lambda: None)
     heap = Heap()
     assert not heap.keep_together()
     assert not heap.give_back()

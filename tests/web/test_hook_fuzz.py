@@ -1,7 +1,7 @@
 """Hostile hook bodies: whatever is sent is answered, soon, and never with an error of ours.
 
-TENURE_FUZZ_REQUESTS=5000 sends more than the few hundred that every run does, and
-TENURE_FUZZ_SEED=7 sends others.
+MERITORY_FUZZ_REQUESTS=5000 sends more than the few hundred that every run does, and
+MERITORY_FUZZ_SEED=7 sends others.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from web_types import Served, UnixConnection, wait_for
 
-REQUESTS = int(os.environ.get("TENURE_FUZZ_REQUESTS", "400"))
-SEED = int(os.environ.get("TENURE_FUZZ_SEED", "1"))
+REQUESTS = int(os.environ.get("MERITORY_FUZZ_REQUESTS", "400"))
+SEED = int(os.environ.get("MERITORY_FUZZ_SEED", "1"))
 # A hook holds up somebody who types: far from what it takes, and far from a hang.
 PATIENCE_S = 5.0
 KEYS = ("one", "two", "three")
@@ -37,7 +37,11 @@ WORDS = (
     *("", " ", "\n", "x", "heron", "m1", "one", "0" * 10, "01", "null", "NaN", "1e999"),
     *("é" * 300, "\u202e\u200b", "\0", "\x1b[2J", "😀", "\u2028", "\ufeff", "\\", "%00", "\r\n: x"),
     *("<!--mf 0123456789 m1=1-->", "<!--mf " * 900, '<memory-feedback>{"m1":1}</memory-feedback>'),
-    *("[/tenure notes 0]", "[tenure notes " + "0" * 32 + "]\nm1: x\n", "m1: x\n| y\n+ z\n" * 50),
+    *(
+        "[/meritory notes 0]",
+        "[meritory notes " + "0" * 32 + "]\nm1: x\n",
+        "m1: x\n| y\n+ z\n" * 50,
+    ),
     *('" * NEAR( col: -^', "'; DROP TABLE sessions; --", "../../etc/passwd", "/dev/zero", "~x/y"),
     *("/proc/self/fd/0", "AKIA" * 400, "-----BEGIN PRIVATE KEY-----\n" * 30, "a." * 4_000),
     *("word " * 2_000, "<" * 5_000, "sk-" * 3_000, "`" * 3_000, "9" * 3_000, "y" * 100_000),

@@ -12,13 +12,20 @@ from pathlib import Path
 import pytest
 from web_types import Processes, clean_environment
 
-from tenure import __version__, client
-from tenure.errors import PortTimeout
-from tenure.flow.background import STOP_WAIT_S
-from tenure.settings.home import DAEMON_NAME, SOCKET_NAME
-from tenure.web.serve import GRACE_S
+from meritory import __version__, client
+from meritory.errors import PortTimeout
+from meritory.flow.background import STOP_WAIT_S
+from meritory.settings.home import DAEMON_NAME, SOCKET_NAME
+from meritory.web.serve import GRACE_S
 
-LEFT = {"daemon.lock", "daemon.log", "tenure.db", "tenure.db.daemon", "tenure.db.lock", "token"}
+LEFT = {
+    "daemon.lock",
+    "daemon.log",
+    "meritory.db",
+    "meritory.db.daemon",
+    "meritory.db.lock",
+    "token",
+}
 
 
 @pytest.fixture
@@ -50,12 +57,12 @@ def test_a_second_daemon_is_refused_and_told_who_is_there(
     out, complaint = same_folder.communicate(timeout=60)
     assert (same_folder.returncode, out) == (1, b"")
     assert f"process {first.pid}, since 2".encode() in complaint
-    assert b"`tenure down` stops it" in complaint
-    same_store = processes.spawn(tmp_path / "other", TENURE_STORE_PATH=str(home / "tenure.db"))
+    assert b"`meritory down` stops it" in complaint
+    same_store = processes.spawn(tmp_path / "other", MERITORY_STORE_PATH=str(home / "meritory.db"))
     _, complaint = same_store.communicate(timeout=60)
     assert same_store.returncode == 1
     assert f"process {first.pid}".encode() in complaint
-    assert str(home / "tenure.db").encode() in complaint
+    assert str(home / "meritory.db").encode() in complaint
     assert first.ask("GET", "/health").status == 200
 
 
@@ -77,7 +84,7 @@ def test_after_a_kill_it_starts_again_with_all_that_was_stored(
 
 def test_eight_clients_at_once_start_one_daemon(home: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from tenure import client\n"
+        "import sys; from pathlib import Path; from meritory import client\n"
         "print(client.ensure(Path(sys.argv[1]), 60_000, ['--port', '0']).pid)\n"
     )
     command = [sys.executable, "-c", code, str(home)]

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from web_types import WAIT_S, Serve, Served, UnixConnection, wait_for
 
-from tenure.errors import Busy
-from tenure.memory import Memory
-from tenure.web import live as streaming
-from tenure.web.door import HANG_UP_KEY
-from tenure.web.live import CLIENT_LIMIT, EventStream, Live, file_number
-from tenure.web.problems import Overloaded
+from meritory.errors import Busy
+from meritory.memory import Memory
+from meritory.web import live as streaming
+from meritory.web.door import HANG_UP_KEY
+from meritory.web.live import CLIENT_LIMIT, EventStream, Live, file_number
+from meritory.web.problems import Overloaded
 
 
 class Follower:
@@ -88,7 +88,7 @@ def test_what_requests_change_is_told(served: Served, follower: Follower) -> Non
 
 
 def test_what_other_processes_change_is_told_too(served: Served, follower: Follower) -> None:
-    with Memory(served.home / "tenure.db", user="somebody else") as memory:
+    with Memory(served.home / "meritory.db", user="somebody else") as memory:
         memory.remember("Written past the daemon")
     follower.topics("memory")
 

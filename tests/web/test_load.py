@@ -17,17 +17,17 @@ import msgspec
 import pytest
 from web_types import Reply, Serve, Served, read_all, wait_for
 
-from tenure.errors import TooLarge
-from tenure.web import app as application
-from tenure.web import door
-from tenure.web import serve as serving
-from tenure.web.limits import (
+from meritory.errors import TooLarge
+from meritory.web import app as application
+from meritory.web import door
+from meritory.web import serve as serving
+from meritory.web.limits import (
     Body,
     RateLimit,
     Workers,
 )
-from tenure.web.problems import TooMany
-from tenure.web.table import Call, Route
+from meritory.web.problems import TooMany
+from meritory.web.table import Call, Route
 
 
 class Blocked:
@@ -87,7 +87,7 @@ def test_more_than_the_limit_is_refused_at_once_and_the_rest_is_done(
     pool.shutdown()
     assert server.ask("GET", "/api/stats").status == 200
     assert (
-        'tenure_events_total{name="http.503"} 3' in server.ask("GET", "/metrics").content.decode()
+        'meritory_events_total{name="http.503"} 3' in server.ask("GET", "/metrics").content.decode()
     )
     stage = server.ask("GET", "/api/analytics/errors?stage=http").json["results"]
     assert [item["code"] for item in stage] == ["overloaded"] * 3
@@ -205,7 +205,7 @@ def test_many_refusals_are_counted_but_not_all_written_down(
         told = [line for line in logged if line["event"] == "request.refused"]
         assert [(line["code"], line["count"]) for line in told] == [("overloaded", 1)]
     page = server.ask("GET", "/metrics").content.decode()
-    assert 'tenure_events_total{name="http.503"} 20' in page
+    assert 'meritory_events_total{name="http.503"} 20' in page
 
 
 def test_what_is_under_way_is_finished_before_the_daemon_ends(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tenure.web import logs
-from tenure.web.logs import Log
+from meritory.web import logs
+from meritory.web.logs import Log
 
 
 def lines(file: Path) -> list[dict[str, object]]:

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pytest
 from web_types import Serve, Served, wait_for
 
-from tenure.codec import moment_text
-from tenure.flow.diagnostics import DOMAINS, STUCK_AFTER
-from tenure.flow.pipeline import FLOWS
+from meritory.codec import moment_text
+from meritory.flow.diagnostics import DOMAINS, STUCK_AFTER
+from meritory.flow.pipeline import FLOWS
 
 STATUSES = {"healthy", "degraded", "unhealthy", "cold_start", "disabled"}
 HERON = "The staging database is called heron"
@@ -87,7 +87,7 @@ def put_job(served: Served, state: str, age: timedelta, **more: Any) -> None:
     at = moment_text(datetime.now(UTC) - age)
     row = {"user": "default", "kind": "foreign", "key": f"{state}-{age}", "state": state}
     row |= {"due_at": at, "created_at": at, **more}
-    with sqlite3.connect(served.home / "tenure.db") as database:
+    with sqlite3.connect(served.home / "meritory.db") as database:
         names = ", ".join(row)
         marks = ", ".join("?" * len(row))
         database.execute(f"INSERT INTO jobs ({names}) VALUES ({marks})", list(row.values()))
@@ -124,7 +124,7 @@ def test_a_replaced_store_is_not_written_and_not_healthy(serve: Serve) -> None:
     served.ask("POST", "/api/memories", {"content": HERON})
     assert hook(served, "session-start", context="heron")["recording"] == "on"
     assert domain(served, "storage")["status"] == "healthy"
-    store = served.home / "tenure.db"
+    store = served.home / "meritory.db"
     shutil.copy(store, served.home / "copy.db")
     os.replace(store, served.home / "aside.db")
     os.replace(served.home / "copy.db", store)
@@ -142,11 +142,11 @@ def test_a_replaced_store_is_not_written_and_not_healthy(serve: Serve) -> None:
 
 def test_a_lost_store_is_told(serve: Serve) -> None:
     served = serve()
-    os.rename(served.home / "tenure.db", served.home / "aside.db")
+    os.rename(served.home / "meritory.db", served.home / "aside.db")
     found = domain(served, "storage")
-    assert (found["status"], found["warnings"]) == ("unhealthy", ["tenure.db is gone"])
+    assert (found["status"], found["warnings"]) == ("unhealthy", ["meritory.db is gone"])
     assert served.ask("GET", "/api/diagnostics").json["status"] == "unhealthy"
-    os.rename(served.home / "aside.db", served.home / "tenure.db")
+    os.rename(served.home / "aside.db", served.home / "meritory.db")
     assert domain(served, "storage")["status"] == "healthy"
 
 
@@ -283,12 +283,12 @@ def test_every_line_of_the_metrics_parses_and_counts_up(daemon: Served) -> None:
     hook(daemon, "session-start", "measured", harness='x"}\n# HELP evil {le="')
     assert daemon.ask("GET", '/api/nothing"}%0Aevil%201').status == 404
     after = metrics(daemon)
-    counted = ("tenure_operation_seconds_count", 'operation="session_start"')
+    counted = ("meritory_operation_seconds_count", 'operation="session_start"')
     assert after[counted] == before[counted] + 1
     for name, value in before.items():
         if name[0].endswith(("_total", "_count", "_sum")):
             assert after[name] >= value, name
-    refused = ("tenure_events_total", 'name="http.404"')
+    refused = ("meritory_events_total", 'name="http.404"')
     assert after[refused] == before.get(refused, 0) + 1
     assert "evil" not in str(after)
 
@@ -304,13 +304,13 @@ def test_an_unknown_stage_is_refused_with_the_known_ones(daemon: Served) -> None
 def test_what_could_not_be_recorded_is_in_the_figures(serve: Serve) -> None:
     served = serve()
     assert served.ask("GET", "/api/stats").status == 200
-    os.rename(served.home / "tenure.db", served.home / "aside.db")
+    os.rename(served.home / "meritory.db", served.home / "aside.db")
     unrecorded(served, "run")
-    os.rename(served.home / "aside.db", served.home / "tenure.db")
+    os.rename(served.home / "aside.db", served.home / "meritory.db")
     errors = served.ask("GET", "/api/analytics/errors?stage=session_record").json["results"]
     assert [(one["stage"], one["code"]) for one in errors] == [("session_record", "storage")]
     labels = 'stage="session_record",code="storage"'
-    assert metrics(served)["tenure_errors_total", labels] == 1
+    assert metrics(served)["meritory_errors_total", labels] == 1
     assert served.ask("GET", "/api/analytics/errors?stage=predictor").json["results"] == []
     operations = served.ask("GET", "/api/analytics/latency").json["results"]
     assert next(one["count"] for one in operations if one["id"] == "session_start") >= 1

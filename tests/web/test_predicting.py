@@ -172,7 +172,7 @@ def test_unknown_sessions_are_not_found(daemon: Served, key: str) -> None:
 
 
 def test_the_command_line_shows_what_only_the_daemon_knows(daemon: Served, keys: list[str]) -> None:
-    command = [sys.executable, "-m", "tenure", "--home", str(daemon.home), "predictor"]
+    command = [sys.executable, "-m", "meritory", "--home", str(daemon.home), "predictor"]
     done = subprocess.run([*command, "status", "--json"], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

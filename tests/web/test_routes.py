@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 from web_types import Served
 
-from tenure.flow.change import UPDATABLE
-from tenure.types import Draft, MemoryRecord
-from tenure.web.app import TABLE
-from tenure.web.openapi import document
-from tenure.web.replies import MemoryOut
-from tenure.web.wire import NewMemory, Patch
+from meritory.flow.change import UPDATABLE
+from meritory.types import Draft, MemoryRecord
+from meritory.web.app import TABLE
+from meritory.web.openapi import document
+from meritory.web.replies import MemoryOut
+from meritory.web.wire import NewMemory, Patch
 
 MEMORIES = "/api/memories"
 
@@ -184,8 +184,8 @@ def test_prometheus_can_read_the_metrics(daemon: Served) -> None:
     assert [text for text in samples if not line.fullmatch(text)] == []
     names = {text.split()[2] for text in lines if text.startswith("# TYPE")}
     assert {re.split(r"[{ ]", text)[0] for text in samples} <= names | {
-        "tenure_operation_seconds_sum",
-        "tenure_operation_seconds_count",
+        "meritory_operation_seconds_sum",
+        "meritory_operation_seconds_count",
     }
 
 

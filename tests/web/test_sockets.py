@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from web_types import wait_for
 
-from tenure import client
-from tenure.errors import Conflict, SettingsError
-from tenure.settings import Settings, load_settings
-from tenure.settings.home import SOCKET_NAME
-from tenure.web.lock import held
-from tenure.web.sockets import is_loopback, open_doors
+from meritory import client
+from meritory.errors import Conflict, SettingsError
+from meritory.settings import Settings, load_settings
+from meritory.settings.home import SOCKET_NAME
+from meritory.web.lock import held
+from meritory.web.sockets import is_loopback, open_doors
 
 
 @pytest.fixture
@@ -55,12 +55,12 @@ def test_a_path_too_long_for_a_socket_gets_a_short_private_one(
     monkeypatch.setattr("tempfile.tempdir", str(short))
     with open_doors(settings(long, port=0)) as doors:
         assert doors.unix_path is not None
-        assert doors.unix_path.parent == short / f"tenure-{os.geteuid()}"
+        assert doors.unix_path.parent == short / f"meritory-{os.geteuid()}"
         assert doors.unix_path.parent.stat().st_mode & 0o777 == 0o700
         assert doors.unix_path.stat().st_mode & 0o777 == 0o600
         assert any("too long" in note for note in doors.notes)
-    assert os.listdir(short / f"tenure-{os.geteuid()}") == []
-    (short / f"tenure-{os.geteuid()}").chmod(0o755)
+    assert os.listdir(short / f"meritory-{os.geteuid()}") == []
+    (short / f"meritory-{os.geteuid()}").chmod(0o755)
     with open_doors(settings(long, port=0)) as doors:
         assert doors.unix_path is None
         assert doors.sockets == [doors.tcp]
@@ -77,9 +77,9 @@ def test_what_is_no_socket_is_left_alone(home: Path) -> None:
 
 def test_a_remote_address_is_warned_about(home: Path) -> None:
     home.mkdir()
-    with open_doors(settings(home, port=0, host="0.0.0.0"), ["tenure.lan"]) as doors:
+    with open_doors(settings(home, port=0, host="0.0.0.0"), ["meritory.lan"]) as doors:
         assert any("no TLS" in note for note in doors.notes)
-        assert "tenure.lan" in doors.hosts
+        assert "meritory.lan" in doors.hosts
         assert not any(name.startswith("0.0.0.0") for name in doors.hosts)
 
 

@@ -6,7 +6,7 @@ import pytest
 from access_kit import holder
 from web_types import Serve
 
-from tenure.flow.consent import QUESTION
+from meritory.flow.consent import QUESTION
 
 STATE = "/api/telemetry"
 ANSWER = "/api/telemetry/opt-in"
@@ -43,7 +43,7 @@ def test_an_answer_is_a_yes_or_a_no(serve: Serve, body: object) -> None:
 
 
 def test_who_comes_by_a_token_is_not_asked(serve: Serve) -> None:
-    """Their `tenure telemetry` would answer for a store of their own machine."""
+    """Their `meritory telemetry` would answer for a store of their own machine."""
     served = serve()
     elsewhere = holder(served, "write")
     for path, more in (("session-start", {}), ("user-prompt-submit", {"prompt": "And now?"})):

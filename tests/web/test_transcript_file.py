@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tenure.web import transcript_file
-from tenure.web.messages import Message, read_messages
-from tenure.web.transcript_file import TranscriptFile
+from meritory.web import transcript_file
+from meritory.web.messages import Message, read_messages
+from meritory.web.transcript_file import TranscriptFile
 
 MEGABYTE = 1_000_000
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from web_types import Processes, Served
 
-from tenure.errors import InputError
-from tenure.text.digest import decode_digest
-from tenure.web.transcripts import HARNESS_FOLDERS, TAIL_LIMIT_BYTES, read_file
+from meritory.errors import InputError
+from meritory.text.digest import decode_digest
+from meritory.web.transcripts import HARNESS_FOLDERS, TAIL_LIMIT_BYTES, read_file
 
 KEPT = ".claude/projects/-home-anna-shop"
 
@@ -303,8 +303,8 @@ def test_the_end_reads_the_whole_file(anna: Served, home: Path) -> None:
     assert path.stat().st_size > 2 * TAIL_LIMIT_BYTES
     assert hook(anna, "session-end", "whole", transcript_path=str(path))["queued"] is True
     counters = anna.ask("GET", "/metrics").content.decode()
-    assert 'tenure_events_total{name="hooks.transcript_lines_skipped"} 1' in counters
-    with contextlib.closing(sqlite3.connect(home / "data" / "tenure.db")) as raw:
+    assert 'meritory_events_total{name="hooks.transcript_lines_skipped"} 1' in counters
+    with contextlib.closing(sqlite3.connect(home / "data" / "meritory.db")) as raw:
         (data,) = raw.execute("SELECT digest FROM sessions WHERE key = 'whole'").fetchone()
     digest = decode_digest(data)
     assert digest.turns[0].edited == ("src/billing.py",)

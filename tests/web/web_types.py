@@ -146,7 +146,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 def clean_environment(**more: str) -> dict[str, str]:
     """The environment without settings of whoever runs the tests."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
+    found = {name: value for name, value in os.environ.items() if not name.startswith("MERITORY_")}
     return {**found, **more}
 
 
@@ -174,9 +174,9 @@ class Processes:
 
     def spawn(self, home: Path, *options: str, **environ: str) -> subprocess.Popen[bytes]:
         """A daemon that may not even start."""
-        command = [sys.executable, "-P", "-m", "tenure", "--home", str(home), "up", "--detached"]
+        command = [sys.executable, "-P", "-m", "meritory", "--home", str(home), "up", "--detached"]
         # The model's scores are waited for, however busy the machine is.
-        environ = {"TENURE_PREDICTOR_SCORE_TIMEOUT_MS": "60000", **environ}
+        environ = {"MERITORY_PREDICTOR_SCORE_TIMEOUT_MS": "60000", **environ}
         child = subprocess.Popen(
             [*command, "--port", "0", *options],
             env=clean_environment(**environ),

@@ -13,7 +13,7 @@ from pairs import draw
 from sources import TEACHER, fetch
 from teacher import Teacher
 
-DATA = Path(__file__).resolve().parents[2] / "src" / "tenure" / "data"
+DATA = Path(__file__).resolve().parents[2] / "src" / "meritory" / "data"
 # The teacher is slow; more of its answers changed little.
 TAUGHT_PAIRS = 40_000
 TEACHER_PIECES = 64

@@ -18,9 +18,9 @@ from bench.datasets import ADVERSARIAL, Corpus, load
 from bench.plain import Embedder, TextIndex
 from numpy.typing import NDArray
 
-from tenure.ports.embed_static import StaticEmbedder
-from tenure.ports.embedder import EmbedderSpec, open_embedder
-from tenure.rank.metrics import ndcg_at
+from meritory.ports.embed_static import StaticEmbedder
+from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.rank.metrics import ndcg_at
 
 SETS = ("locomo", "longmemeval", "beam")
 WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from tenure.text.wordpiece import WordPiece
+from meritory.text.wordpiece import WordPiece
 
 GOLDEN_TEXTS = (
     "Hello, world!",

@@ -1,0 +1,267 @@
+"""The root command: a table of commands that are only imported when they are called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
+
+from meritory.cli import edge
+from meritory.cli.frame import current_flags
+from meritory.cli.options import HELP_NAMES, global_options
+from meritory.errors import InputError
+
+BROKEN_PIPE_CODE = 141
+
+
+class Entry(NamedTuple):
+    """A command in the table: what it is called, where it lives and what it does."""
+
+    name: str
+    place: str
+    summary: str
+
+
+# A new command is one function in the right file and one line here.
+SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
+    (
+        "Memories",
+        (
+            Entry("remember", "writing:remember", "Store a text as a memory."),
+            Entry("recall", "finding:recall", "Find the memories that answer a query best."),
+            Entry("list", "finding:list_memories", "List memories, newest first."),
+            Entry("show", "finding:show", "Show one memory with all its fields."),
+            Entry("edit", "writing:edit", "Change fields of a memory."),
+            Entry("confirm", "writing:confirm", "Vouch for a memory that was only proposed."),
+            Entry("forget", "writing:forget", "Hide memories, or erase them for good."),
+        ),
+    ),
+    (
+        "Changes",
+        (
+            Entry("history", "changes:history", "Show every change of a memory."),
+            Entry("undo", "changes:undo", "Take back the last change of a memory."),
+            Entry("merges", "changes:merges", "List the latest merges."),
+            Entry("split", "changes:split", "Take a merge apart again."),
+        ),
+    ),
+    (
+        "Structure and figures",
+        (
+            Entry("entities", "structure:entities", "List what memories are about."),
+            Entry("describe", "structure:describe", "Show all that is known about an entity."),
+            Entry("stats", "structure:stats", "Count memories, writes, sessions and fallbacks."),
+        ),
+    ),
+    (
+        "Sessions",
+        (
+            Entry(
+                "demo",
+                "demo:demo",
+                "Play a recorded week, then go on until the predictor is heard.",
+            ),
+            Entry("sessions", "sessions:sessions", "List sessions and what came of them."),
+            Entry("pipeline", "sessions:pipeline", "Show every stage of a session."),
+        ),
+    ),
+    (
+        "Learning",
+        (
+            Entry(
+                "feedback", "feedback:feedback", "Say what was good or bad about an agent's work."
+            ),
+            Entry("predictor", "predictor:predictor", "Show and steer the model that learns."),
+            Entry("rules", "rules:rules", "List the rules that came of reports."),
+            Entry(
+                "extraction",
+                "extraction:extraction",
+                "List what was not kept of finished sessions.",
+            ),
+            Entry("why", "insight:why", "Show every number that put a memory into a session."),
+            Entry("backtest", "insight:backtest", "Rank your own past sessions again."),
+            Entry("eval", "eval:evaluate", "Measure how well memories are found, on a copy."),
+        ),
+    ),
+    (
+        "Quality",
+        (
+            Entry("gate", "gate:gate", "Show what the similarity gate does."),
+            Entry("janitor", "janitor:janitor", "Show the upkeep."),
+        ),
+    ),
+    (
+        "Agents",
+        (
+            Entry("connect", "connecting:connect", "Put Meritory into an agent's own settings."),
+            Entry(
+                "disconnect",
+                "connecting:disconnect",
+                "Take Meritory out of an agent's settings again.",
+            ),
+            Entry("hook", "agents:hook", "Answer one event of an agent's client."),
+            Entry("mcp", "agents:mcp", "Serve the memory tools to an agent over stdio."),
+        ),
+    ),
+    (
+        "Daemon",
+        (
+            Entry("up", "daemon:up", "Start the daemon."),
+            Entry("down", "daemon:down", "Stop the daemon."),
+            Entry(
+                "status",
+                "daemon:status",
+                "Show whether the daemon runs, and how it is.",
+            ),
+            Entry("dashboard", "dashboard:dashboard", "Open the dashboard in a browser."),
+            Entry("top", "top:top", "Watch the daemon at a glance."),
+            Entry("api", "daemon:api", "Ask the daemon, starting it when it is down."),
+            Entry("token", "token:token", "List the tokens with which others may come in."),
+            Entry("jobs", "jobs:jobs", "List the work that is done after sessions."),
+        ),
+    ),
+    (
+        "Moving and care",
+        (
+            Entry("export", "transfer:export", "Write everything as JSON lines."),
+            Entry("import", "transfer:import_lines", "Take in what was kept elsewhere."),
+            Entry("backup", "care:backup", "Copy the store while it stays in use."),
+            Entry("restore", "care:restore", "Put a backup in the store's place."),
+            Entry("migrate", "migrate:migrate", "Move a store into a team's database, or back."),
+            Entry("reembed", "care:reembed", "Make the vectors that are missing."),
+            Entry("doctor", "care:doctor", "Check that everything is in order."),
+            Entry(
+                "telemetry",
+                "telemetry:telemetry",
+                "Show or change whether numbers about sessions are kept.",
+            ),
+            Entry("config", "config:config", "Show the settings and where they come from."),
+            Entry("completion", "config:completion", "Print the completion script of a shell."),
+        ),
+    ),
+)
+EPILOG = """\b
+Examples:
+  meritory remember "The staging database is called heron"
+  meritory recall "what is the staging database called?"
+  meritory recall heron --json
+
+\b
+Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+With --json there is exactly one object on stdout, {"error": ...} when it failed.
+"""
+
+
+def entries() -> Iterator[Entry]:
+    """Every command of the table."""
+    for _, section in SECTIONS:
+        yield from section
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports each when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [entry.name for entry in entries()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for entry in entries():
+            if entry.name == cmd_name:
+                module, _, function = entry.place.partition(":")
+                found: click.Command = getattr(import_module(f"meritory.cli.{module}"), function)
+                return found
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = str(args[0])
+        if name.startswith("-") or name in self.list_commands(ctx):
+            return super().resolve_command(ctx, args)
+        import difflib
+
+        near = difflib.get_close_matches(name[:40], self.list_commands(ctx), 1)
+        raise InputError(
+            f"there is no command {name[:40]!r}",
+            hint=f"did you mean `meritory {near[0]}`?" if near else "`meritory --help` lists them",
+        )
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, section in SECTIONS:
+            with formatter.section(title):
+                formatter.write_dl([(entry.name, entry.summary) for entry in section])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        own = [
+            CompletionItem(entry.name, help=entry.summary)
+            for entry in entries()
+            if entry.name.startswith(incomplete)
+        ]
+        return own + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            made = super().invoke(ctx)
+            edge.flush()
+            return made
+        except BrokenPipeError as error:
+            # Under this name click leaves it to us.
+            raise edge.ReaderGone from error
+
+    def main(  # type: ignore[override]
+        self, args: list[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """The edge: whatever happens becomes a message and an exit code, never a traceback."""
+        given = list(sys.argv[1:] if args is None else args)
+        extra.pop("standalone_mode", None)
+        edge.prepare_streams()
+        try:
+            made = super().main(given, "meritory", standalone_mode=False, **extra)
+            code = made if isinstance(made, int) else 0
+        except edge.ReaderGone:
+            edge.hush()
+            code = BROKEN_PIPE_CODE
+        except Exception as error:
+            code = edge.failed(error, as_json=edge.wants_json(given))
+        except KeyboardInterrupt:
+            code = edge.INTERRUPTED
+        sys.exit(code)
+
+
+def _root(version: bool) -> int:
+    """Memory for AI agents that has to earn its place.
+
+    Memories belong to a user and, with --project or --agent, to one project or agent. Without
+    --project only memories of no project are seen.
+    """
+    ctx = click.get_current_context()
+    as_json = current_flags().as_json
+    if version:
+        from meritory import __version__
+        from meritory.cli.render import json_text
+
+        click.echo(json_text({"version": __version__}) if as_json else f"meritory {__version__}")
+        ctx.exit(0)
+    if ctx.invoked_subcommand is None:
+        if as_json:
+            raise InputError("no command was given", hint="`meritory --help` lists them")
+        click.echo(ctx.get_help())
+    return 0
+
+
+APP = LazyGroup(
+    name="meritory",
+    callback=_root,
+    params=[
+        *global_options(hidden=False),
+        click.Option(["--version"], is_flag=True, help="Print the version and leave."),
+    ],
+    epilog=EPILOG,
+    help=_root.__doc__,
+    invoke_without_command=True,
+    context_settings={"help_option_names": list(HELP_NAMES), "max_content_width": 100},
+)

@@ -1,0 +1,1 @@
+"""Other libraries' interfaces on Meritory, so that trying it is one import."""

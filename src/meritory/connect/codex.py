@@ -1,0 +1,87 @@
+"""Codex: hooks in hooks.json, the server of tools as a table in config.toml.
+
+Codex runs a hook only after the user approved it; that is theirs to do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from meritory.connect.groups import TIMEOUT_S, at, forbidding, grouped, settings_at
+from meritory.connect.ours import our_argv
+from meritory.connect.wishes import Document, Finding, Member, Place, Setup
+
+NAME = "codex"
+TITLE = "Codex"
+PROGRAMS = ("codex",)
+EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd", "PreToolUse")
+STARTUP_TIMEOUT_S = 20
+TRUST_HINT = "start `codex`, type /hooks and approve Meritory's hooks; until then they do not run"
+_SWITCHES = ((("features", "hooks"), False), (("allow_managed_hooks_only",), True))
+
+
+def root(place: Place) -> Path:
+    """Codex's own folder."""
+    return place.folder("CODEX_HOME", ".codex")
+
+
+def setup(place: Place) -> Setup:
+    """Hooks and the server."""
+    folder = root(place)
+    handler = {"type": "command", "command": place.commands.hook_line, "timeout": TIMEOUT_S}
+    command, *args = place.commands.mcp
+    table = {"command": command, "args": args, "startup_timeout_sec": STARTUP_TIMEOUT_S}
+    documents = (
+        Document(folder / "hooks.json", wishes=grouped(EVENTS, handler)),
+        Document(
+            folder / "config.toml",
+            "toml",
+            wishes=(Member(("mcp_servers", "meritory"), table),),
+        ),
+    )
+    return Setup(documents, (f"one step is left: {TRUST_HINT}",))
+
+
+def checks(place: Place) -> list[Finding]:
+    """Hooks that are switched off, and hooks that nobody approved yet."""
+    config = root(place) / "config.toml"
+    managed = place.system_root / "etc" / "codex"
+    files = (config, managed / "requirements.toml", managed / "managed_config.toml")
+    found = forbidding(NAME, files, _SWITCHES)
+    pending = _pending(settings_at(root(place) / "hooks.json"), settings_at(config))
+    if pending:
+        told = f"not approved yet in Codex: {', '.join(pending)}"
+        found.append(Finding(NAME, "warn", told, TRUST_HINT))
+    return found
+
+
+def _pending(hooks: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """The events whose hook of ours has no approval; whether one still fits, only Codex knows."""
+    states = at(config, "hooks", "state")
+    approved = {
+        key.rpartition("hooks.json:")[2]
+        for key, state in (states.items() if isinstance(states, dict) else ())
+        if isinstance(state, dict) and state.get("trusted_hash")
+    }
+    return [
+        event
+        for event, place in _our_places(at(hooks, "hooks"))
+        if f"{_snake(event)}:{place}" not in approved
+    ]
+
+
+def _our_places(events: Any) -> list[tuple[str, str]]:
+    """The events with a hook of ours, each with the numbers of its group and itself."""
+    found = []
+    for event, groups in events.items() if isinstance(events, dict) else ():
+        for outer, group in enumerate(groups if isinstance(groups, list) else ()):
+            handlers = at(group, "hooks")
+            for inner, handler in enumerate(handlers if isinstance(handlers, list) else ()):
+                if our_argv(handler, NAME):
+                    found.append((event, f"{outer}:{inner}"))
+    return found
+
+
+def _snake(event: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in event).lstrip("_")

@@ -1,0 +1,48 @@
+"""Cursor: hooks in hooks.json, the server of tools in mcp.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from meritory.connect.groups import TIMEOUT_S, flat, server
+from meritory.connect.wishes import Document, Finding, Mark, Place, Setup
+
+NAME = "cursor"
+TITLE = "Cursor"
+PROGRAMS = ("cursor", "cursor-agent")
+EVENTS = (
+    "sessionStart",
+    "beforeSubmitPrompt",
+    "afterAgentResponse",
+    "preCompact",
+    "sessionEnd",
+    "preToolUse",
+)
+
+
+def root(place: Place) -> Path:
+    """Cursor's own folder."""
+    return place.user_home / ".cursor"
+
+
+def setup(place: Place) -> Setup:
+    """Hooks and the server."""
+    handler = {"command": place.commands.hook_line, "timeout": TIMEOUT_S}
+    documents = (
+        Document(
+            root(place) / "hooks.json",
+            wishes=(Mark(("version",), 1, is_frame=True), *flat(EVENTS, handler)),
+        ),
+        Document(
+            root(place) / "mcp.json",
+            wishes=(server(place.commands.mcp, "mcpServers", "meritory"),),
+        ),
+    )
+    return Setup(
+        documents, ("restart Cursor, and switch the server `meritory` on in its settings",)
+    )
+
+
+def checks(place: Place) -> list[Finding]:
+    """Nothing more: what an administrator of Cursor forbids is not kept in files."""
+    return []

@@ -1,0 +1,52 @@
+"""Gemini CLI: everything in settings.json; its timeouts are in milliseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from meritory.connect.groups import TIMEOUT_S, at, forbidding, grouped, server, settings_at
+from meritory.connect.wishes import Document, Finding, Place, Setup, Wish, Word
+
+NAME = "gemini-cli"
+TITLE = "Gemini CLI"
+PROGRAMS = ("gemini",)
+# Its event before compaction comes with every call of the model, so it is left out.
+EVENTS = ("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd", "BeforeTool")
+GUARDED = {"BeforeTool": "run_shell_command|replace|write_file|web_fetch"}
+_SWITCHES = ((("hooksConfig", "enabled"), False), (("admin", "hooks", "enabled"), False))
+
+
+def root(place: Place) -> Path:
+    """Gemini CLI's own folder."""
+    return place.folder("GEMINI_CLI_HOME") / ".gemini"
+
+
+def setup(place: Place) -> Setup:
+    """Hooks and the server."""
+    handler = {
+        "type": "command",
+        "name": "meritory",
+        "command": place.commands.hook_line,
+        "timeout": TIMEOUT_S * 1000,
+    }
+    wishes: tuple[Wish, ...] = (
+        *grouped(EVENTS, handler, GUARDED),
+        server(place.commands.mcp, "mcpServers", "meritory"),
+        # Where servers have to be listed to be let in.
+        Word(("mcp", "allowed"), "meritory", if_present=True),
+    )
+    return Setup((Document(root(place) / "settings.json", wishes=wishes),))
+
+
+def checks(place: Place) -> list[Finding]:
+    """Settings, the user's or an administrator's, that forbid hooks or this one."""
+    own = root(place) / "settings.json"
+    named = place.env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
+    system = Path(named) if named else place.system_root / "etc" / "gemini-cli" / "settings.json"
+    found = forbidding(NAME, (own, system), _SWITCHES)
+    for file in (own, system):
+        disabled = at(settings_at(file), "hooksConfig", "disabled")
+        if isinstance(disabled, list) and "meritory" in disabled:
+            told = f"the hook `meritory` is disabled in {file}"
+            found.append(Finding(NAME, "warn", told, "type /hooks enable meritory in Gemini CLI"))
+    return found

@@ -1,0 +1,67 @@
+"""OpenClaw: its plugin is loaded from where Meritory is installed; openclaw.json is JSON5."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from meritory.connect.groups import at, server, settings_at
+from meritory.connect.wishes import Document, Finding, Member, Place, Setup, Word
+
+NAME = "openclaw"
+TITLE = "OpenClaw"
+PROGRAMS = ("openclaw",)
+_ENDING = "/meritory/data/plugins/openclaw"
+_ACCESS = ("plugins", "entries", "meritory", "hooks", "allowConversationAccess")
+
+
+def root(place: Place) -> Path:
+    """OpenClaw's own folder."""
+    if place.env.get("OPENCLAW_STATE_DIR"):
+        return place.folder("OPENCLAW_STATE_DIR")
+    return place.folder("OPENCLAW_HOME") / ".openclaw"
+
+
+def setup(place: Place) -> Setup:
+    """The plugin, its access to conversations, and the server."""
+    config: dict[str, Any] = {"daemon": place.commands.daemon}
+    if place.commands.home is not None:
+        config["home"] = str(place.commands.home)
+    entry = {"enabled": True, "hooks": {"allowConversationAccess": True}, "config": config}
+    wishes = (
+        Word(("plugins", "load", "paths"), str(place.commands.plugin("openclaw")), ending=_ENDING),
+        Member(("plugins", "entries", "meritory"), entry),
+        # Where plugins have to be listed to be let in.
+        Word(("plugins", "allow"), "meritory", if_present=True),
+        server(place.commands.mcp, "mcp", "servers", "meritory"),
+    )
+    notes = (
+        "allowConversationAccess lets the plugin see prompts and replies, which it needs",
+        "OpenClaw's own memory stays as it is",
+    )
+    return Setup((Document(_config(place), "json5", wishes=wishes),), notes)
+
+
+def _config(place: Place) -> Path:
+    if place.env.get("OPENCLAW_CONFIG_PATH"):
+        return place.folder("OPENCLAW_CONFIG_PATH")
+    return root(place) / "openclaw.json"
+
+
+def checks(place: Place) -> list[Finding]:
+    """What keeps the plugin from being loaded, or from seeing conversations."""
+    values = settings_at(_config(place))
+    entry = at(values, "plugins", "entries", "meritory")
+    found = []
+    if at(values, *_ACCESS) is not True:
+        told = "the plugin may not see conversations, so it can show nothing"
+        found.append(Finding(NAME, "warn", told, f"set {'.'.join(_ACCESS)} to true"))
+    if at(entry, "hooks", "allowPromptInjection") is False:
+        told = "the plugin may not add to prompts, so it can show nothing"
+        found.append(Finding(NAME, "warn", told, "take allowPromptInjection out of its entry"))
+    if at(values, "plugins", "enabled") is False or at(entry, "enabled") is False:
+        found.append(Finding(NAME, "warn", "the plugin is switched off", "switch it on again"))
+    deny = at(values, "plugins", "deny")
+    if isinstance(deny, list) and "meritory" in deny:
+        found.append(Finding(NAME, "warn", "plugins.deny names meritory", "take it out there"))
+    return found

@@ -1,0 +1,66 @@
+"""OpenCode: a small plugin file, and the server of tools in opencode.json or opencode.jsonc."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from meritory.connect.wishes import Document, Finding, Member, Place, Setup
+
+NAME = "opencode"
+TITLE = "OpenCode"
+PROGRAMS = ("opencode",)
+_STUB = """// Written by `meritory connect opencode`; `meritory disconnect opencode` takes it away.
+const options = {options};
+
+export const Meritory = async (input) => {{
+  try {{
+    const {{ meritory }} = await import({module});
+    return await meritory(input, options);
+  }} catch {{
+    // Meritory was moved or removed: OpenCode goes on without it.
+    return {{}};
+  }}
+}};
+"""
+
+
+def root(place: Place) -> Path:
+    """OpenCode's own folder."""
+    if place.env.get("OPENCODE_CONFIG_DIR"):
+        return place.folder("OPENCODE_CONFIG_DIR")
+    return place.folder("XDG_CONFIG_HOME", ".config") / "opencode"
+
+
+def setup(place: Place) -> Setup:
+    """The plugin and the server."""
+    server = {"type": "local", "command": place.commands.mcp, "enabled": True}
+    documents = (
+        Document(root(place) / "plugins" / "meritory.js", "text", text=_stub(place)),
+        Document(_config(place), wishes=(Member(("mcp", "meritory"), server),)),
+    )
+    return Setup(documents)
+
+
+def _config(place: Place) -> Path:
+    if place.env.get("OPENCODE_CONFIG"):
+        return place.folder("OPENCODE_CONFIG")
+    with_comments = root(place) / "opencode.jsonc"
+    return with_comments if with_comments.exists() else root(place) / "opencode.json"
+
+
+def _stub(place: Place) -> str:
+    commands = place.commands
+    options: dict[str, object] = {"daemon": commands.daemon}
+    if commands.home is not None:
+        options["home"] = str(commands.home)
+    module = commands.plugin("opencode", "meritory.js").as_uri()
+    return _STUB.format(options=json.dumps(options), module=json.dumps(module))
+
+
+def checks(place: Place) -> list[Finding]:
+    """Whether the plugin's own file is still there."""
+    module = place.commands.plugin("opencode", "meritory.js")
+    if module.is_file():
+        return []
+    return [Finding(NAME, "fail", f"{module} is missing", "install Meritory again")]

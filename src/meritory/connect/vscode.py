@@ -1,0 +1,54 @@
+"""VS Code: a hooks file of our own that settings.json names, and the tools in mcp.json."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from meritory.connect.groups import TIMEOUT_S, at, flat, server, settings_at
+from meritory.connect.wishes import Document, Finding, Mark, Place, Setup
+
+NAME = "vscode"
+TITLE = "VS Code"
+PROGRAMS = ("code",)
+EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "PreToolUse")
+HOOKS_FILE = "meritory-hooks.json"
+_LOCATIONS = "chat.hookFilesLocations"
+
+
+def root(place: Place) -> Path:
+    """The folder of the user's settings."""
+    portable = place.env.get("VSCODE_PORTABLE")
+    if portable:
+        return Path(portable) / "user-data" / "User"
+    if sys.platform == "darwin":
+        return place.user_home / "Library" / "Application Support" / "Code" / "User"
+    return place.folder("XDG_CONFIG_HOME", ".config") / "Code" / "User"
+
+
+def setup(place: Place) -> Setup:
+    """Hooks, where they are, and the server."""
+    folder = root(place)
+    handler = {"type": "command", "command": place.commands.hook_line, "timeout": TIMEOUT_S}
+    wish = server(place.commands.mcp, "servers", "meritory", type="stdio")
+    documents = [Document(folder / "mcp.json", wishes=(wish,))]
+    notes = ["VS Code shows memories at the start of a session; for more there are the tools"]
+    if folder.is_relative_to(place.user_home):
+        # It takes no other paths than those in the user's home.
+        name = f"~/{(folder / HOOKS_FILE).relative_to(place.user_home).as_posix()}"
+        documents += [
+            Document(folder / HOOKS_FILE, wishes=flat(EVENTS, handler)),
+            Document(folder / "settings.json", wishes=(Mark((_LOCATIONS, name), True),)),
+        ]
+    else:
+        notes.append(f"hooks are left out: VS Code takes none from {folder}, outside of your home")
+    return Setup(tuple(documents), tuple(notes))
+
+
+def checks(place: Place) -> list[Finding]:
+    """A switch that turns hooks off."""
+    values = settings_at(root(place) / "settings.json")
+    if at(values, "chat.useHooks") is False:
+        told = "chat.useHooks is off in the settings, so hooks do not run"
+        return [Finding(NAME, "warn", told, "switch it on there")]
+    return []

@@ -1,0 +1,195 @@
+// How the plugins reach Meritory's daemon: over its socket, with short waits, and never in the way.
+// The same file stands in both plugins, for each is loaded from its own folder.
+
+import { spawn } from "node:child_process";
+import { lstat, readFile } from "node:fs/promises";
+import http from "node:http";
+import os from "node:os";
+import path from "node:path";
+
+const REPLY_LIMIT_CHARS = 1_000_000;
+const TEXT_LIMIT_CHARS = 200_000;
+const TURNS_LIMIT_COUNT = 200;
+const START_PAUSE_MS = 30_000;
+const GUARD_WAIT_MS = 250;
+const VALUE_LIMIT_CHARS = 8_000;
+const SLOW = new Error("the daemon took too long");
+
+// <!--mf CODE m1=0.8--> and <memory-feedback>{...}</memory-feedback>, with a code fence around it.
+const TRAILERS =
+  /\s*(?:```[a-z]*\s*)?(?:<!--\s*mf\b(?:[^<\n]|\n(?!\s*\n)){0,2048}?-->|<memory[-_]feedback>[^]{0,2048}?<\/memory[-_]feedback>)(?:\s*```)?/gi;
+
+export const hasTrailer = (text) => stripped(text) !== text;
+export const stripped = (text) => text.replace(TRAILERS, "");
+
+export class Daemon {
+  #home;
+  #command;
+  #harness;
+  #startedAt = -START_PAUSE_MS;
+
+  constructor(harness, options = {}) {
+    const given = options.home || process.env.MERITORY_HOME || path.join(os.homedir(), ".meritory");
+    this.#home = given.replace(/^~(?=\/|$)/, os.homedir());
+    this.#command = options.daemon ?? ["meritory", "up", "--detached"];
+    this.#harness = harness;
+  }
+
+  // What the daemon answers, null when it is down, slow or refuses: the agent goes on without.
+  async tell(event, body, timeoutMs) {
+    const whole = { ...body, harness: this.#harness, relayed: true };
+    return await this.#ask("POST", `/api/hooks/${event}`, JSON.stringify(whole), timeoutMs);
+  }
+
+  // Sees to it that the daemon runs by the time that it is needed.
+  async wake() {
+    await this.#ask("GET", "/health", "", 1_000);
+  }
+
+  // Starts the daemon without waiting for it; the next event finds it.
+  start() {
+    if (Date.now() - this.#startedAt < START_PAUSE_MS) return;
+    this.#startedAt = Date.now();
+    try {
+      const [program, ...words] = this.#command;
+      const child = spawn(program, words, { detached: true, stdio: "ignore", cwd: os.homedir() });
+      child.on("error", () => {});
+      child.unref();
+    } catch {
+      // Not even that: the agent goes on without.
+    }
+  }
+
+  async #ask(method, route, content, timeoutMs) {
+    try {
+      const place = JSON.parse(await readFile(path.join(this.#home, "daemon.json"), "utf8"));
+      return await this.#send(await this.#target(place, method, route, content), content, timeoutMs);
+    } catch (error) {
+      if (error !== SLOW) this.start();
+      return null;
+    }
+  }
+
+  async #target(place, method, route, content) {
+    const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(content) };
+    if (place.socket) {
+      // One left over from a daemon that is gone may be somebody else's by now.
+      if ((await lstat(place.socket)).uid !== process.getuid()) throw new Error("another user's socket");
+      return { method, path: route, headers, socketPath: place.socket };
+    }
+    // No socket on this machine: whoever asks has to show that they can read the owner's files.
+    const url = new URL(place.url);
+    const token = await readFile(path.join(this.#home, "token"), "ascii");
+    headers.authorization = `Bearer ${token.trim()}`;
+    return { method, path: route, headers, host: url.hostname, port: url.port };
+  }
+
+  #send(target, content, timeoutMs) {
+    return new Promise((resolve, reject) => {
+      const request = http.request(target, (reply) => {
+        let text = "";
+        reply.setEncoding("utf8");
+        reply.on("data", (piece) => {
+          if (text.length < REPLY_LIMIT_CHARS) text += piece;
+        });
+        reply.on("error", fail);
+        reply.on("end", () => {
+          clearTimeout(timer);
+          try {
+            resolve(reply.statusCode === 200 ? JSON.parse(text) : null);
+          } catch {
+            resolve(null);
+          }
+        });
+      });
+      const fail = (error) => {
+        clearTimeout(timer);
+        reject(error);
+        request.destroy();
+      };
+      const timer = setTimeout(fail, timeoutMs, SLOW);
+      request.on("error", fail);
+      request.end(content);
+    });
+  }
+}
+
+// What was said in each session since the plugin was loaded: the daemon learns from it at the end.
+export class Sessions {
+  #all = new Map();
+
+  of(key) {
+    if (!this.#all.has(key)) {
+      const fresh = { isBegun: false, isForgotten: false, isResumed: false, turns: [], last: null };
+      this.#all.set(key, fresh);
+    }
+    return this.#all.get(key);
+  }
+
+  said(key, role, text) {
+    const { turns } = this.of(key);
+    turns.push({ role, text: text.slice(0, TEXT_LIMIT_CHARS) });
+    let size = turns.reduce((sum, turn) => sum + turn.text.length, 0);
+    while (turns.length > TURNS_LIMIT_COUNT || (size > TEXT_LIMIT_CHARS && turns.length > 1)) {
+      size -= turns.shift().text.length;
+    }
+  }
+
+  taken(key) {
+    const session = this.#all.get(key);
+    this.#all.delete(key);
+    return session;
+  }
+
+  keys() {
+    return [...this.#all.keys()];
+  }
+}
+
+// Tells the prompt, which begins a session that the daemon does not know, and returns what to show.
+export async function shownFor(daemon, sessions, key, cwd, prompt) {
+  const session = sessions.of(key);
+  const scope = { session_key: key, cwd };
+  const texts = [];
+  if (session.isForgotten) {
+    // Compaction took away what was shown at the beginning.
+    const again = await daemon.tell("session-start", { ...scope, context: prompt, source: "compact" }, 2_000);
+    session.isForgotten = again === null;
+    if (again?.inject) texts.push(again.inject);
+  } else if (session.isResumed) {
+    // What was shown at the beginning is still there, so it is not shown once more.
+    await daemon.tell("session-start", { ...scope, source: "resume" }, 2_000);
+    session.isResumed = false;
+  }
+  sessions.said(key, "user", prompt);
+  const found = await daemon.tell("user-prompt-submit", { ...scope, prompt }, 2_000);
+  session.isBegun ||= found !== null;
+  if (found?.inject) texts.push(found.inject);
+  return texts.join("\n\n");
+}
+
+// Tells that the agent is about to forget what it was shown.
+export async function forgetting(daemon, sessions, key, cwd) {
+  if (!key) return;
+  const session = sessions.of(key);
+  await daemon.tell("pre-compact", { session_key: key, cwd, transcript: session.turns }, 1_500);
+  session.isForgotten = true;
+}
+
+export async function ended(daemon, sessions, key, cwd) {
+  const session = sessions.taken(key);
+  if (!session?.isBegun) return;
+  await daemon.tell("session-end", { session_key: key, cwd, transcript: session.turns }, 1_500);
+}
+
+// Asks whether a tool may be called; a guard that is away or slow lets everything through.
+export async function judged(daemon, key, cwd, tool, args) {
+  if (!key || !tool) return { decision: "allow" };
+  const slim = ([name, value]) => {
+    const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+    return [name, text.slice(0, VALUE_LIMIT_CHARS)];
+  };
+  const given = Object.fromEntries(Object.entries(args ?? {}).map(slim));
+  const body = { session_key: key, cwd, tool_name: tool, tool_input: given };
+  return (await daemon.tell("pre-tool", body, GUARD_WAIT_MS)) ?? { decision: "allow" };
+}

@@ -1,0 +1,1 @@
+"""A recorded week of sessions, to see in a minute what Meritory does."""

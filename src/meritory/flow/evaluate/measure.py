@@ -1,0 +1,163 @@
+"""Asks every probe through the product's own recall and session serving, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from meritory.errors import Conflict
+from meritory.flow import prompt as prompting
+from meritory.flow import start as starting
+from meritory.flow.context import StartRequest
+from meritory.flow.evaluate.anchor import Anchor, Anchors
+from meritory.flow.evaluate.probes import Probe
+from meritory.flow.evaluate.sandbox import FrozenStore, Sandbox
+from meritory.flow.predictor import state_of
+from meritory.flow.recall import recall
+from meritory.flow.services import Policy
+from meritory.flow.showing import Served
+from meritory.rank.probes import DEPTH, Hit
+from meritory.store.sessions import SessionRecord, ShownRow
+from meritory.types import Recalled, Scope
+
+SESSION_KEY = "eval"
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One probe, what it is anchored on, and what was found; no hit when it drifted."""
+
+    probe: Probe
+    anchor: Anchor
+    hit: Hit | None = None
+    # What stood first instead, where the target did not.
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be measured: under which choices, and whether sessions are served as well."""
+
+    policy: Policy | None = None
+    with_session: bool = False
+
+
+def anchored(sandbox: Sandbox, probes: Sequence[Probe], *, follows: bool = True) -> list[Anchor]:
+    """What every probe is about, in their order."""
+    services = sandbox.services
+    anchors = Anchors(services.store, services.user, services.world.now())
+    return [anchors.find(probe, follows=follows) for probe in probes]
+
+
+def measure(
+    sandbox: Sandbox,
+    probes: Sequence[Probe],
+    anchors: Sequence[Anchor],
+    plan: Plan,
+    report: Report = lambda done, total: None,
+) -> list[Outcome]:
+    """Asks every probe whose target is there; nothing is written, not even to the copy."""
+    asker = _Asker(sandbox, plan)
+    outcomes = []
+    for done, (probe, anchor) in enumerate(zip(probes, anchors, strict=True), start=1):
+        is_there = bool(anchor.memory_ids)
+        outcomes.append(asker.ask(probe, anchor) if is_there else Outcome(probe, anchor))
+        report(done, len(probes))
+    return outcomes
+
+
+def measure_rebuilt(
+    sandbox: Sandbox,
+    known: Sequence[Outcome],
+    plan: Plan,
+    report: Report = lambda done, total: None,
+) -> list[Outcome]:
+    """Asks a store that was written anew; what was there before and is not any more was lost.
+
+    `known` is what was found in the store it was made from.
+    """
+    probes = [one.probe for one in known]
+    anchors = anchored(sandbox, probes, follows=False)
+    lost = Hit(rank=None, in_prompt=False if plan.with_session else None)
+    return [
+        replace(new, anchor=old.anchor, hit=replace(lost, tags=new.probe.tags))
+        if old.hit is not None and new.hit is None
+        else new
+        for old, new in zip(known, measure(sandbox, probes, anchors, plan, report), strict=True)
+    ]
+
+
+class _Asker:
+    """One way to be served, asked question by question."""
+
+    def __init__(self, sandbox: Sandbox, plan: Plan) -> None:
+        self._sandbox = sandbox
+        self._plan = plan
+        # A model that is lost gives way to an earlier one, which is noted: before all is frozen.
+        state_of(sandbox.services, sandbox.services.user)
+        self._services, self._store = sandbox.frozen(plan.policy)
+        self._now: datetime = sandbox.services.world.now()
+        self._opened: dict[Scope, tuple[FrozenStore, frozenset[str]]] = {}
+        # The first question loads the embedder and the index, for all that come after it.
+        self._is_warm = False
+
+    def ask(self, probe: Probe, anchor: Anchor) -> Outcome:
+        """What became of one probe."""
+        scope = Scope(self._services.user, None, probe.project)
+        if not self._is_warm:
+            recall(self._services, scope, probe.question, DEPTH)
+            self._is_warm = True
+        clock = self._services.world.monotonic_ms
+        started_ms = clock()
+        found = recall(self._services, scope, probe.question, DEPTH)
+        took_ms = clock() - started_ms
+        rank = _rank(found, anchor.memory_ids)
+        shown = self._shown(scope, probe.question) if self._plan.with_session else None
+        hit = Hit(
+            rank=rank,
+            in_prompt=None if shown is None else bool(shown & anchor.memory_ids),
+            took_ms=took_ms,
+            tags=probe.tags,
+        )
+        instead = found[0].content if found and rank != 1 else ""
+        return Outcome(probe, anchor, hit, instead)
+
+    def _shown(self, scope: Scope, question: str) -> frozenset[str]:
+        """What an agent has before its eyes when the question is the first prompt of a session."""
+        store, before = self._opening(scope)
+        services = self._sandbox.serving(store, self._services.policy)
+        request = prompting.PromptRequest(SESSION_KEY, scope, question)
+        return before | _ids(prompting.prompt(services, request))
+
+    def _opening(self, scope: Scope) -> tuple[FrozenStore, frozenset[str]]:
+        """A session that began without a context; the same for every question of a scope."""
+        if scope not in self._opened:
+            served = starting.begin(self._services, StartRequest(SESSION_KEY, scope))
+            if served is None:
+                raise Conflict("the session that is measured began twice")
+            session = SessionRecord(
+                user=scope.user,
+                key=SESSION_KEY,
+                started_at=self._now,
+                project=scope.project,
+                injection_count=1 if served.inject else 0,
+                handle_count=len(served.memories),
+                is_explained=bool(served.inject),
+            )
+            rows = [
+                ShownRow(one.id, one.handle, 1, True, False, one.source, one.rank)
+                for one in served.memories
+            ]
+            self._opened[scope] = (self._store.with_session(session, rows), _ids(served))
+        return self._opened[scope]
+
+
+def _ids(served: Served) -> frozenset[str]:
+    return frozenset(one.id for one in served.memories)
+
+
+def _rank(found: Sequence[Recalled], wanted: frozenset[str]) -> int | None:
+    places = (place for place, one in enumerate(found, start=1) if one.id in wanted)
+    return next(places, None)

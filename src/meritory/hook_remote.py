@@ -1,0 +1,115 @@
+"""How the hook reaches a daemon on another machine, which cannot look at files on this one.
+
+Part of the hook, so standard library only. It stands in a file of its own because only those pay
+for its imports who use such a daemon: MERITORY_URL says where it is, MERITORY_TOKEN opens it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import stat
+import time
+from urllib.parse import urlsplit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+# Together with all else, and in JSON, within what the daemon takes in one request.
+TRANSCRIPT_LIMIT_BYTES = 600_000
+ANSWER_LIMIT_BYTES = 4 << 20
+LEVELS_LIMIT, POINTER_LIMIT_CHARS = 64, 4_096
+# The events whose transcript is worth its way.
+_TELLING = ("session-end", "pre-compact")
+
+
+def asked(
+    url: str,
+    event: str,
+    body: dict[str, Any],
+    deadline: float,
+    encoded: Callable[[dict[str, Any]], bytes],
+) -> bytes:
+    """What the daemon answers, nothing when it refuses; whatever fails is an OSError."""
+    place = urlsplit(url)
+    if place.scheme not in ("http", "https") or not place.hostname:
+        raise OSError(f"no daemon can be at {url[:80]!r}")
+    kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+    connection = kind(place.netloc, timeout=max(0.001, deadline - time.monotonic()))
+    headers = {"Content-Type": "application/json"}
+    token = os.environ.get("MERITORY_TOKEN", "").strip()
+    if token.isascii() and token.isprintable() and token:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        connection.request("POST", f"/api/hooks/{event}", encoded(told(event, body)), headers)
+        reply = connection.getresponse()
+        raw = reply.read(ANSWER_LIMIT_BYTES)
+        return raw if reply.status == 200 else b""
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # Not as what says that a daemon of this machine is down: none is to be started.
+        raise OSError("the daemon cannot be reached") from error
+    finally:
+        connection.close()
+
+
+def told(event: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What is told of an event: the repository for a folder in it, the transcript for its path."""
+    found = {**body, "cwd": repository(str(body.get("cwd", "")))}
+    path = found.pop("transcript_path", "")
+    if event in _TELLING and path:
+        text = _tail(str(path))
+        if text:
+            found["transcript"] = text
+    return found
+
+
+def repository(cwd: str) -> str:
+    """The folder of the repository that a folder lies in, else the folder; empty for none.
+
+    A worktree counts as its repository. The home folder and the root are no project.
+    """
+    if not cwd or not os.path.isabs(cwd) or "\0" in cwd:
+        return ""
+    place = folder = os.path.realpath(cwd)
+    nowhere = {os.path.realpath(os.path.expanduser("~")), "/", os.path.realpath("/tmp")}  # noqa: S108
+    for _ in range(LEVELS_LIMIT):
+        if folder in nowhere:
+            break
+        marker = os.path.join(folder, ".git")
+        if os.path.lexists(marker):
+            return _main_folder(folder, marker)
+        folder = os.path.dirname(folder)
+    return "" if place in nowhere else place
+
+
+def _main_folder(folder: str, marker: str) -> str:
+    try:
+        if os.path.isfile(marker):
+            with open(marker, encoding="utf-8", errors="replace") as file:
+                pointer = file.read(POINTER_LIMIT_CHARS).removeprefix("gitdir:").strip()
+            kept, _, name = os.path.normpath(os.path.join(folder, pointer)).rpartition(
+                "/worktrees/"
+            )
+            if name and kept.endswith("/.git"):
+                return os.path.dirname(kept)
+    except OSError:
+        pass
+    return folder
+
+
+def _tail(path: str) -> str:
+    """The end of a transcript, from the beginning of a line on."""
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                return ""
+            file.seek(max(0, about.st_size - TRANSCRIPT_LIMIT_BYTES))
+            raw = file.read(TRANSCRIPT_LIMIT_BYTES)
+    except OSError:
+        return ""
+    if about.st_size > TRANSCRIPT_LIMIT_BYTES:
+        raw = raw.partition(b"\n")[2]
+    return raw.decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""Meritory inside agent frameworks; each module needs the extra of its name and nothing else."""

@@ -1,0 +1,295 @@
+"""Files of an agent as memories: the six commands of a memory tool, on paths under /memories.
+
+A file is kept as one memory, a long one as several in a row. There is no disk behind the paths,
+so that none can lead out of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meritory.errors import Conflict, InputError, MeritoryError, NotFound
+from meritory.integrations.core import all_tagged
+from meritory.memory import Memory
+from meritory.types import NAME_LIMIT_CHARS, MemoryRecord, Source
+
+ROOT = "/memories"
+TAG = "memory-file"
+HARNESS = "memory-tool"
+PART_LIMIT_CHARS = 8_000
+FILE_LIMIT_CHARS = 400_000
+# What stands for a file in which nothing can be seen.
+_BLANK_TAG, _BLANK_TEXT = "blank", "(an empty file)"
+_LEVELS_SHOWN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file with the memories it lives in."""
+
+    path: str
+    parts: tuple[MemoryRecord, ...]
+
+    @property
+    def text(self) -> str:
+        """What is in it."""
+        return "".join("" if _BLANK_TAG in one.tags else one.content for one in self.parts)
+
+
+class MemoryFiles:
+    """The files of one scope, and what an agent may do with them."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._commands: Mapping[str, Callable[..., str]] = {
+            "view": self.view,
+            "create": self.create,
+            "str_replace": self.str_replace,
+            "insert": self.insert,
+            "delete": self.delete,
+            "rename": self.rename,
+        }
+
+    def run(self, told: Mapping[str, Any]) -> str:
+        """Does what a model's tool call says; what went wrong is told in words."""
+        try:
+            if not isinstance(told, Mapping):
+                raise InputError("a command is an object")
+            fields = {name: value for name, value in told.items() if value is not None}
+            name = fields.pop("command", None)
+            if not isinstance(name, str) or name not in self._commands:
+                raise InputError(f"there is no command {str(name)[:40]!r}")
+            try:
+                return self._commands[name](**fields)
+            except TypeError as error:
+                raise InputError(f"{name} was given the wrong fields") from error
+        except MeritoryError as error:
+            return f"Error: {error}"
+
+    # -- looking --------------------------------------------------------------------------
+
+    def view(self, path: str, view_range: object = None) -> str:
+        """The lines of a file, or what is in a folder."""
+        place = checked_path(path)
+        files = self._files()
+        if place in files:
+            return _numbered(files[place], view_range)
+        inside = sorted(name for name in files if name.startswith(f"{place}/"))
+        if not inside and place != ROOT:
+            raise NotFound(f"the path {place} does not exist")
+        lines = [f"Files and folders in {place}, two levels deep:"]
+        return "\n".join([*lines, *_tree(place, inside, files)])
+
+    # -- changing -------------------------------------------------------------------------
+
+    def create(self, path: str, file_text: str) -> str:
+        """Makes a new file."""
+        place = checked_path(path, is_file=True)
+        with self._lock:
+            self._demand_free(place)
+            self._write(File(place, ()), _checked_text("file_text", file_text))
+        return f"Created {place}"
+
+    def str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
+        """Replaces a text that is there exactly once."""
+        old, new = _checked_text("old_str", old_str), _checked_text("new_str", new_str)
+        with self._lock:
+            file = self._file(path)
+            count = file.text.count(old) if old else 0
+            if count != 1:
+                raise Conflict(
+                    f"nothing was replaced: old_str is {count} times in {file.path}",
+                    hint="give a text that is there exactly once",
+                )
+            self._write(file, file.text.replace(old, new))
+        return f"Edited {file.path}"
+
+    def insert(self, path: str, insert_line: int, insert_text: str) -> str:
+        """Puts a text after a line; 0 is the beginning."""
+        text = _checked_text("insert_text", insert_text)
+        with self._lock:
+            file = self._file(path)
+            lines = file.text.splitlines(keepends=True)
+            if type(insert_line) is not int or not 0 <= insert_line <= len(lines):
+                raise InputError(f"insert_line must be a whole number from 0 to {len(lines)}")
+            if insert_line and not lines[insert_line - 1].endswith("\n"):
+                lines[insert_line - 1] += "\n"
+            if text and not text.endswith("\n") and insert_line < len(lines):
+                text += "\n"
+            self._write(file, "".join([*lines[:insert_line], text, *lines[insert_line:]]))
+        return f"Edited {file.path}"
+
+    def delete(self, path: str) -> str:
+        """Deletes a file, or a folder with all that is in it."""
+        place = checked_path(path)
+        if place == ROOT:
+            raise InputError(f"{ROOT} itself cannot be deleted")
+        with self._lock:
+            for file in self._under(place):
+                self._forget(file)
+        return f"Deleted {place}"
+
+    def rename(self, old_path: str, new_path: str) -> str:
+        """Gives a file or a folder another path."""
+        old, new = checked_path(old_path), checked_path(new_path, is_file=True)
+        if old == ROOT or new.startswith(f"{old}/"):
+            raise InputError(f"{old} cannot be moved there")
+        with self._lock:
+            moved = self._under(old)
+            self._demand_free(new)
+            for file in moved:
+                place = checked_path(new + file.path[len(old) :], is_file=True)
+                self._write(File(place, ()), file.text)
+                self._forget(file)
+        return f"Renamed {old} to {new}"
+
+    # -- the memories ---------------------------------------------------------------------
+
+    def _files(self) -> dict[str, File]:
+        found: dict[str, list[MemoryRecord]] = {}
+        for record in all_tagged(self._memory, TAG):
+            if record.source is not None and record.source.session_key is not None:
+                found.setdefault(record.source.session_key, []).append(record)
+        return {path: File(path, _in_order(parts)) for path, parts in found.items()}
+
+    def _file(self, path: str) -> File:
+        place = checked_path(path, is_file=True)
+        parts = [
+            record
+            for record in all_tagged(self._memory, _path_tag(place))
+            if record.source is not None and record.source.session_key == place
+        ]
+        if not parts:
+            raise NotFound(f"the file {place} does not exist")
+        return File(place, _in_order(parts))
+
+    def _under(self, place: str) -> list[File]:
+        files = self._files()
+        found = [file for path, file in files.items() if path == place or _is_in(path, place)]
+        if not found:
+            raise NotFound(f"the path {place} does not exist")
+        return found
+
+    def _demand_free(self, place: str) -> None:
+        for path in self._files():
+            if path == place or _is_in(path, place):
+                raise Conflict(f"{place} exists already")
+            if _is_in(place, path):
+                raise Conflict(f"{path} is a file, not a folder")
+
+    def _write(self, file: File, text: str) -> None:
+        """Brings the memories of a file in line with its text."""
+        pieces = _pieces(text)
+        for number, piece in enumerate(pieces):
+            tags = [TAG, _path_tag(file.path), *([_BLANK_TAG] if piece == _BLANK_TEXT else [])]
+            if number < len(file.parts):
+                known = file.parts[number]
+                if known.content != piece or set(known.tags) != set(tags):
+                    self._memory.update(known.id, content=piece, tags=tags, origin="agent")
+                continue
+            self._memory.remember(
+                piece,
+                tags=tags,
+                origin="agent",
+                source=Source(HARNESS, file.path, str(number)),
+                on_similar="keep",
+            )
+        for left in file.parts[len(pieces) :]:
+            self._memory.forget(left.id, why="the file became shorter")
+
+    def _forget(self, file: File) -> None:
+        for part in file.parts:
+            self._memory.forget(part.id, why="the file was deleted or renamed")
+
+
+def checked_path(path: object, *, is_file: bool = False) -> str:
+    """A path under /memories in its only spelling; what could mean another is refused."""
+    if not isinstance(path, str) or len(path) > NAME_LIMIT_CHARS:
+        raise InputError(f"a path is text of at most {NAME_LIMIT_CHARS} characters")
+    place = path[:-1] if path.endswith("/") and not is_file else path
+    labels = place.split("/")
+    is_plain = (
+        place.isprintable()
+        and unicodedata.normalize("NFKC", place) == place
+        and not set("\\%") & set(place)
+        and all(label == label.strip() and label.strip(".") for label in labels[1:])
+    )
+    if labels[:2] != ["", ROOT[1:]] or not is_plain:
+        raise InputError(
+            f"{path[:80]!r} is not a path under {ROOT}",
+            hint=f"write {ROOT}/folder/file.md, without .., %, backslashes or double slashes",
+        )
+    if is_file and len(labels) < 3:
+        raise InputError(f"{ROOT} is a folder", hint=f"name a file: {ROOT}/notes.md")
+    return place
+
+
+def _checked_text(name: str, text: object) -> str:
+    if not isinstance(text, str) or len(text) > FILE_LIMIT_CHARS:
+        raise InputError(f"{name} must be text of at most {FILE_LIMIT_CHARS:,} characters")
+    return text
+
+
+def _pieces(text: str) -> list[str]:
+    """A text in pieces that fit into a memory, cut at ends of lines where there are any."""
+    if len(text) > FILE_LIMIT_CHARS:
+        raise InputError(f"a file has at most {FILE_LIMIT_CHARS:,} characters")
+    if not text.strip():
+        return [_BLANK_TEXT]
+    pieces = [""]
+    for line in text.splitlines(keepends=True):
+        for start in range(0, len(line), PART_LIMIT_CHARS):
+            part = line[start : start + PART_LIMIT_CHARS]
+            if len(pieces[-1]) + len(part) > PART_LIMIT_CHARS:
+                pieces.append("")
+            pieces[-1] += part
+    return pieces
+
+
+def _in_order(parts: list[MemoryRecord]) -> tuple[MemoryRecord, ...]:
+    return tuple(sorted(parts, key=lambda one: int(str(one.source and one.source.turn))))
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
+
+
+def _path_tag(path: str) -> str:
+    return "file:" + hashlib.sha256(path.encode()).hexdigest()[:32]
+
+
+def _numbered(file: File, view_range: object) -> str:
+    lines = file.text.splitlines()
+    first, last = (1, -1) if view_range is None else _checked_range(view_range)
+    last = len(lines) if last == -1 else last
+    if not 1 <= first <= max(last, 1):
+        raise InputError(f"view_range must lie between 1 and {len(lines)}")
+    shown = enumerate(lines[first - 1 : last], start=first)
+    return "\n".join([f"{file.path}, by line:", *(f"{n:6}\t{line}" for n, line in shown)])
+
+
+def _checked_range(told: object) -> tuple[int, int]:
+    pair = list(told) if isinstance(told, list | tuple) else []
+    if len(pair) != 2 or not all(type(number) is int for number in pair):
+        raise InputError("view_range is a list of two line numbers")
+    return pair[0], pair[1]
+
+
+def _tree(place: str, inside: list[str], files: Mapping[str, File]) -> list[str]:
+    """The folders and files down to the second level, each with how many bytes are in it."""
+    sizes: dict[str, int] = {place: 0}
+    for path in inside:
+        size = len(files[path].text.encode("utf-8", "replace"))
+        labels = path[len(place) + 1 :].split("/")
+        sizes[place] += size
+        for depth in range(1, min(len(labels), _LEVELS_SHOWN) + 1):
+            name = "/".join((place, *labels[:depth]))
+            name += "/" if depth < len(labels) else ""
+            sizes[name] = sizes.get(name, 0) + size
+    return [f"{size}\t{name}" for name, size in sizes.items()]

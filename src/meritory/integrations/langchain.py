@@ -1,0 +1,64 @@
+"""LangChain: memories as documents."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from meritory.integrations.core import missing
+from meritory.types import MemoryRecord
+
+try:
+    from langchain_core.callbacks import (
+        AsyncCallbackManagerForRetrieverRun,
+        CallbackManagerForRetrieverRun,
+    )
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
+except ImportError as error:
+    raise missing("langchain", error) from error
+
+
+class MeritoryRetriever(BaseRetriever):
+    """Finds the memories that answer a query.
+
+    With a `session` a query counts as its prompt: what was shown before is not found again, and
+    each document carries its handle and the code for ratings in its metadata.
+    """
+
+    memory: Any
+    session: Any = None
+    limit: int | None = None
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        return self._found(query)
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        return await asyncio.to_thread(self._found, query)
+
+    def _found(self, query: str) -> list[Document]:
+        if self.session is None:
+            hits = self.memory.recall(query, self.limit)
+            return [_document(hit.memory, score=hit.score) for hit in hits]
+        served = self.session.prompt(query)
+        return [
+            _document(one.memory, handle=one.handle, injection=served.injection)
+            for one in served.memories[: self.limit]
+        ]
+
+
+def _document(record: MemoryRecord, **more: object) -> Document:
+    told = {
+        "kind": record.kind,
+        "project": record.project,
+        "agent": record.agent,
+        "tags": list(record.tags),
+        "trust": record.trust,
+        "created_at": record.created_at.isoformat(),
+        **more,
+    }
+    return Document(page_content=record.content, id=record.id, metadata=told)

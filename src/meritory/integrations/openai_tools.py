@@ -1,0 +1,164 @@
+"""Memory as plain function tools, for every model API that knows the OpenAI form of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from meritory.errors import InputError, MeritoryError, NotFound
+from meritory.memory import Memory
+from meritory.session import Session
+from meritory.types import KINDS, MemoryRecord
+
+Form = Literal["chat", "responses"]
+_ID = {"type": "string", "description": "The id of a memory, as memory_search gives it"}
+
+
+def _search(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
+    found = memory.recall(told["query"], told.get("limit") or 10)
+    return {"results": [{**_told(hit.memory), "score": round(hit.score, 4)} for hit in found]}
+
+
+def _store(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
+    fields = {name: told[name] for name in ("kind", "tags") if told.get(name)}
+    # What an agent says is its own word, not the user's.
+    result = memory.remember_many([{"content": told["content"], "origin": "agent", **fields}])[0]
+    if result.memory is None:
+        raise result.error or InputError(result.reason)
+    return {"id": result.memory.id, "outcome": result.outcome}
+
+
+def _get(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
+    return _told(memory.get(told["id"]))
+
+
+def _forget(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
+    memory.forget(told["id"], why=told.get("why") or "")
+    return {"forgotten": told["id"]}
+
+
+def _feedback(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
+    if session is None:
+        raise InputError("ratings need a session", hint="pass session= to call_tool")
+    taken = session.rate(told["ratings"])
+    return {"accepted": len(taken.taken), "ignored": [name for name, _ in taken.refused]}
+
+
+def _told(record: MemoryRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "content": record.content,
+        "kind": record.kind,
+        "trust": record.trust,
+        "tags": list(record.tags),
+        "created_at": record.created_at.isoformat(),
+    }
+
+
+Handler = Callable[[Memory, Session | None, Mapping[str, Any]], object]
+# Name, what the model is told, its parameters, which of them it must give, and what is done.
+TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...], Handler]] = {
+    "memory_search": (
+        "Search long-term memory for what was learned in earlier sessions.",
+        {
+            "query": {"type": "string", "description": "What to look for, in plain words"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 50},
+        },
+        ("query",),
+        _search,
+    ),
+    "memory_store": (
+        "Keep one claim that will be worth knowing in later sessions. No secrets.",
+        {
+            "content": {"type": "string", "description": "One claim in one or two sentences"},
+            "kind": {"type": "string", "enum": list(KINDS)},
+            "tags": {"type": "array", "items": {"type": "string"}},
+        },
+        ("content",),
+        _store,
+    ),
+    "memory_get": ("Read one memory by its id.", {"id": _ID}, ("id",), _get),
+    "memory_forget": (
+        "Forget one memory, because it is wrong or the user wants it gone.",
+        {"id": _ID, "why": {"type": "string"}},
+        ("id",),
+        _forget,
+    ),
+    "memory_feedback": (
+        "Rate how useful shown memories were: -1 misled, 0 unused, 1 decisive.",
+        {
+            "ratings": {
+                "type": "object",
+                "additionalProperties": {"type": "number", "minimum": -1, "maximum": 1},
+                "description": "Scores by handle (m1, m2, ...) or id",
+            }
+        },
+        ("ratings",),
+        _feedback,
+    ),
+}
+
+
+def openai_tools(form: Form = "chat") -> list[dict[str, Any]]:
+    """The tools as a model API takes them: chat completions, or responses."""
+    made = []
+    for name, (description, properties, required, _) in TOOLS.items():
+        told = {
+            "name": name,
+            "description": description,
+            "parameters": {
+                "type": "object",
+                "properties": properties,
+                "required": list(required),
+                "additionalProperties": False,
+            },
+        }
+        nested = {"type": "function", "function": told}
+        made.append(nested if form == "chat" else {"type": "function", **told})
+    return made
+
+
+def call_tool(
+    memory: Memory,
+    name: str,
+    arguments: str | Mapping[str, Any],
+    *,
+    session: Session | None = None,
+) -> str:
+    """Does what a model asked for; the answer is JSON, also when it went wrong."""
+    try:
+        if name not in TOOLS:
+            raise NotFound(f"there is no tool {str(name)[:40]!r}")
+        _, properties, required, handler = TOOLS[name]
+        told = _arguments(arguments, properties, required)
+        return json.dumps(handler(memory, session, told), ensure_ascii=False)
+    except MeritoryError as error:
+        return json.dumps({"error": error.code, "message": str(error)}, ensure_ascii=False)
+
+
+def _arguments(
+    given: object, properties: Mapping[str, Any], required: tuple[str, ...]
+) -> Mapping[str, Any]:
+    """The arguments of a call, of which models make up more than one would think."""
+    try:
+        told = json.loads(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise InputError(f"the arguments are not JSON: {error}") from error
+    if not isinstance(told, Mapping):
+        raise InputError("the arguments must be an object")
+    for name in required:
+        if name not in told:
+            raise InputError(f"{name} is missing")
+    for name, value in told.items():
+        if name not in properties:
+            raise InputError(f"there is no argument {str(name)[:40]!r}")
+        _demand_type(name, value, properties[name]["type"])
+    return told
+
+
+def _demand_type(name: str, value: object, kind: str) -> None:
+    kinds: dict[str, type] = {"string": str, "integer": int, "array": list, "object": dict}
+    is_right = isinstance(value, kinds[kind]) and not isinstance(value, bool)
+    if value is not None and not is_right:
+        raise InputError(f"{name} must be of type {kind}")

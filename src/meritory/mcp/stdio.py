@@ -1,0 +1,208 @@
+"""The server on stdin and stdout: ready at once, and whatever takes a while is left to the daemon.
+
+Nothing but messages is written to stdout and nothing at all to stderr. The environment is looked at
+for a few names and never told to anybody: clients keep tokens in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any, Final
+
+from meritory.mcp import protocol
+from meritory.mcp.bridge import Bridge
+from meritory.mcp.frames import LINE_LIMIT_BYTES, framed, lines
+from meritory.mcp.protocol import Fault
+
+UNDER_WAY_LIMIT: Final = 64
+# How long answers are still waited for when nobody asks any more.
+LAST_ANSWERS_S: Final = 5.0
+_VALUE_LIMIT_CHARS: Final = 256
+_CWD_LIMIT_CHARS: Final = 4_096
+_OPTIONS: Final = ("home", "user", "agent", "project", "harness")
+_USAGE: Final = (
+    "usage: meritory mcp [--home DIR] [--user U] [--agent A] [--project P] [--harness NAME]"
+)
+_WRONG_USE: Final = 2
+
+
+class _Ended(Exception):
+    """Somebody wants this process gone."""
+
+
+class Server:
+    """One client at the other end of two pipes."""
+
+    def __init__(self, bridge: Bridge, source: int = 0, sink: int = 1) -> None:
+        self._bridge = bridge
+        self._source = source
+        self._sink = sink
+        self._write_lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._under_way: dict[int, Any] = {}
+        self._numbers = itertools.count()
+        self._version: str | None = None
+        self._is_warm = False
+
+    def serve(self) -> None:
+        """Answers until nothing more comes, then until the last answers are out."""
+        for line in lines(lambda size: os.read(self._source, size)):
+            if line is None:
+                told = f"a message has at most {LINE_LIMIT_BYTES} bytes"
+                self._write(protocol.refusal(None, Fault(protocol.INVALID_REQUEST, told)))
+                continue
+            try:
+                message = protocol.parse(line)
+            except Fault as fault:
+                self._write(protocol.refusal(None, fault))
+                continue
+            self._take(message)
+        deadline = time.monotonic() + LAST_ANSWERS_S
+        while self._under_way and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def _take(self, message: Any) -> None:
+        if protocol.needs_daemon(message):
+            self._begin(message)
+            return
+        if isinstance(message, dict) and message.get("method") == "notifications/cancelled":
+            self._cancel(message.get("params"))
+            return
+        reply = protocol.respond(message, self._bridge.ask)
+        if reply is None:
+            return
+        self._write(reply)
+        told = reply.get("result", {})
+        self._version = told.get("protocolVersion", self._version)
+        if told and not self._is_warm:
+            # Only now: until here every millisecond is one that the client waits.
+            self._is_warm = True
+            self._bridge.warm()
+
+    def _begin(self, message: Any) -> None:
+        with self._lock:
+            is_full = len(self._under_way) >= UNDER_WAY_LIMIT
+            number = next(self._numbers)
+            if not is_full:
+                self._under_way[number] = message
+        if is_full:
+            told = f"{UNDER_WAY_LIMIT} requests are under way already; wait for one of them"
+            self._write(protocol.refusal(message, Fault(protocol.INTERNAL, told)))
+            return
+        name = f"meritory-mcp-{number}"
+        threading.Thread(target=self._work, args=(number,), name=name, daemon=True).start()
+
+    def _work(self, number: int) -> None:
+        message = self._under_way.get(number)
+        try:
+            reply = protocol.respond(message, self._bridge.ask, self._version)
+        except Exception:
+            # Not told in detail: what went wrong is unknown, and so is what it would give away.
+            fault = Fault(protocol.INTERNAL, "this is a bug in Meritory: it could not answer")
+            reply = protocol.refusal(message, fault)
+        with self._lock:
+            is_wanted = number in self._under_way
+        try:
+            if is_wanted and reply is not None:
+                # A client that has gone is noticed by whoever reads.
+                with contextlib.suppress(OSError):
+                    self._write(reply)
+        finally:
+            with self._lock:
+                self._under_way.pop(number, None)
+
+    def _cancel(self, params: Any) -> None:
+        """What was cancelled is not answered any more; the daemon finishes it all the same."""
+        asked = params.get("requestId") if isinstance(params, dict) else None
+        with self._lock:
+            for number, message in list(self._under_way.items()):
+                known = protocol.id_of(message)
+                if known is not None and known == asked and type(known) is type(asked):
+                    del self._under_way[number]
+
+    def _write(self, message: Any) -> None:
+        content = memoryview(framed(message))
+        with self._write_lock:
+            while content:
+                content = content[os.write(self._sink, content) :]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serves one client; returns the exit code."""
+    try:
+        options = _options(argv)
+    except ValueError as error:
+        with contextlib.suppress(OSError):
+            os.write(2, f"error: {error}\n{_USAGE}\n".encode("utf-8", "replace"))
+        return _WRONG_USE
+    home = options.pop("home", None)
+    server = Server(Bridge(home, caller(options, os.environ)))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+    # A broken pipe or a closed stream is the client's way to say that it is done.
+    with contextlib.suppress(_Ended, OSError):
+        server.serve()
+    return 0
+
+
+def caller(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Who asks: what was said on the command line, else what the client tells its children."""
+    told = {
+        "user": options.get("user") or environ.get("MERITORY_USER", ""),
+        "agent": options.get("agent", ""),
+        "project": options.get("project", ""),
+        "harness": options.get("harness", ""),
+        "session_key": environ.get("CLAUDE_CODE_SESSION_ID", ""),
+    }
+    found = {name: value for name, value in told.items() if _is_fit(value, _VALUE_LIMIT_CHARS)}
+    with contextlib.suppress(OSError):
+        place = environ.get("CLAUDE_PROJECT_DIR") or os.getcwd()
+        if environ.get("MERITORY_URL"):
+            # That daemon cannot look into the folder, and so is told what is found there.
+            from meritory.hook_remote import repository
+
+            place = repository(place)
+        if "project" not in found and _is_fit(place, _CWD_LIMIT_CHARS):
+            found["cwd"] = place
+    return found
+
+
+def _is_fit(value: str, longest: int) -> bool:
+    """What comes from outside and would only be refused is left out; the empty is nothing."""
+    return 0 < len(value) <= longest and value.isprintable() and bool(value.strip())
+
+
+def _options(argv: Sequence[str]) -> dict[str, str]:
+    """The options by name; every one has a value, as `--name value` or `--name=value`."""
+    found: dict[str, str] = {}
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name not in _OPTIONS:
+            raise ValueError(f"there is no option {word[:80]!r}")
+        if not equals:
+            if not rest:
+                raise ValueError(f"--{name} needs a value")
+            value = rest.pop(0)
+        longest = _CWD_LIMIT_CHARS if name == "home" else _VALUE_LIMIT_CHARS
+        if not _is_fit(value, longest):
+            raise ValueError(f"--{name} must have 1 to {longest} printable characters")
+        found[name] = value
+    return found
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise _Ended
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

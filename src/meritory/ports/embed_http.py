@@ -1,0 +1,257 @@
+"""Embeddings over HTTP from any server that speaks OpenAI's `POST /embeddings`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from meritory.errors import BadReply, InputError, PortError, PortTimeout
+from meritory.ports.embed_batches import BatchEmbedder
+from meritory.ports.embedder import (
+    EmbedderSpec,
+    Vectors,
+    checked,
+    identity,
+)
+from meritory.world import World
+
+MAX_ATTEMPTS = 4
+FIRST_PAUSE_MS = 200.0
+# A server may ask for minutes; nobody waits that long for a memory.
+MAX_PAUSE_MS = 5_000.0
+# 64 vectors of 4,096 numbers written out in full stay below this.
+MAX_REPLY_BYTES = 32 * 1024 * 1024
+MAX_QUOTED_CHARS = 200
+RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+# Servers that do not know base64 replies say so with one of these.
+REFUSED_FORMAT_STATUSES = frozenset({400, 415, 422})
+
+
+class _Refused(Exception):
+    """The server answered with an error status."""
+
+    def __init__(self, status: int, body: str, retry_after: str | None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+        self.retry_after = retry_after
+
+
+class _Unreachable(Exception):
+    """No answer came back."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses to follow: a redirect would carry the key and the texts to another host."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+class HttpEmbedder(BatchEmbedder):
+    """Asks a server for vectors; `timeout_ms` bounds one batch with all its repeats."""
+
+    def __init__(self, spec: EmbedderSpec, world: World | None = None) -> None:
+        if not spec.model:
+            raise InputError("the embedder has no model", hint="name one, e.g. nomic-embed-text")
+        super().__init__(spec, identity("openai", spec))
+        self._world = world or World()
+        self._url = _endpoint(spec.url)
+        self._server = "{0.scheme}://{0.hostname}{1}".format(
+            urlsplit(self._url), _port_suffix(self._url)
+        )
+        self._formats = ["base64", "float"]
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def __repr__(self) -> str:
+        return f"HttpEmbedder(name={self.name!r}, server={self._server!r})"
+
+    def _embed_batch(self, texts: Sequence[str]) -> Vectors:
+        # Servers refuse empty inputs, and an empty text has no vector anyway.
+        wanted = [at for at, text in enumerate(texts) if text.strip()]
+        if not wanted:
+            return np.zeros((len(texts), self.dimension), np.float32)
+        reply = self._ask([texts[at] for at in wanted])
+        found = checked(_vectors(reply, len(wanted)), len(wanted), self._dimension, self.name)
+        self._dimension = found.shape[1]
+        if len(wanted) == len(texts):
+            return found
+        rows = np.zeros((len(texts), found.shape[1]), np.float32)
+        rows[wanted] = found
+        return rows
+
+    def _ask(self, texts: Sequence[str]) -> Any:
+        deadline_ms = self._world.monotonic_ms() + self._spec.timeout_ms
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return self._post(texts, deadline_ms - self._world.monotonic_ms())
+            except _Refused as refusal:
+                if refusal.status in REFUSED_FORMAT_STATUSES and len(self._formats) > 1:
+                    self._formats = self._formats[1:]
+                    continue
+                if refusal.status not in RETRIED_STATUSES or attempt >= MAX_ATTEMPTS:
+                    raise self._refusal_error(refusal) from refusal
+                pause_ms = _pause_ms(attempt, refusal.retry_after)
+                failure: PortError = self._refusal_error(refusal)
+            except _Unreachable as silence:
+                failure = self._silence_error(silence)
+                if attempt >= MAX_ATTEMPTS:
+                    raise failure from silence
+                pause_ms = _pause_ms(attempt, None)
+            if self._world.monotonic_ms() + pause_ms >= deadline_ms:
+                raise failure
+            time.sleep(pause_ms / 1000.0)
+
+    def _post(self, texts: Sequence[str], left_ms: float) -> Any:
+        body = {
+            "model": self._spec.model,
+            "input": list(texts),
+            "encoding_format": self._formats[0],
+        }
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._spec.api_key:
+            headers["Authorization"] = f"Bearer {self._spec.api_key}"
+        # The scheme was checked to be http or https when the embedder was made.
+        request = urllib.request.Request(  # noqa: S310
+            self._url, data=json.dumps(body).encode(), headers=headers, method="POST"
+        )
+        try:
+            with self._opener.open(request, timeout=max(left_ms, 1.0) / 1000.0) as reply:
+                raw = reply.read(MAX_REPLY_BYTES + 1)
+                missing_bytes = reply.length or 0
+        except urllib.error.HTTPError as error:
+            with error:
+                quoted = error.read(4096).decode("utf-8", "replace")
+            raise _Refused(error.code, quoted, error.headers.get("Retry-After")) from error
+        except TimeoutError as error:
+            raise self._timeout_error() from error
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                raise self._timeout_error() from error
+            raise _Unreachable(str(reason) or type(reason).__name__) from error
+        if missing_bytes and len(raw) <= MAX_REPLY_BYTES:
+            raise _Unreachable("the reply broke off")
+        return self._parsed(raw)
+
+    def _parsed(self, raw: bytes) -> Any:
+        if len(raw) > MAX_REPLY_BYTES:
+            raise BadReply(f"{self._server} sent more than {MAX_REPLY_BYTES} bytes")
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise BadReply(
+                f"{self._server} did not answer with JSON",
+                hint=f"is {self._url} an OpenAI-compatible embeddings address?",
+            ) from error
+
+    def _timeout_error(self) -> PortTimeout:
+        return PortTimeout(
+            f"{self._server} gave no embeddings within {self._spec.timeout_ms} ms",
+            hint="raise the embedder's timeout_ms, or look at the server's load",
+        )
+
+    def _silence_error(self, silence: _Unreachable) -> PortError:
+        return PortError(
+            f"no connection to the embedder: {silence}",
+            hint=f"is the server running at {self._server}?",
+        )
+
+    def _refusal_error(self, refusal: _Refused) -> PortError:
+        said = " ".join(self._hidden(refusal.body).split())[:MAX_QUOTED_CHARS]
+        return PortError(
+            f"{self._server} answered {refusal.status}: {said}",
+            hint=_hint(refusal.status, self._spec.model, self._url),
+        )
+
+    def _hidden(self, text: str) -> str:
+        """Return what the server said without the key, which some repeat in their errors."""
+        return text.replace(self._spec.api_key, "***") if self._spec.api_key else text
+
+
+def _endpoint(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise InputError(
+            "the embedder's url must start with http:// or https://",
+            hint="e.g. http://127.0.0.1:11434/v1",
+        )
+    if parts.username or parts.password:
+        raise InputError(
+            "the embedder's url holds a user name or password", hint="use api_key instead"
+        )
+    trimmed = url.rstrip("/")
+    return trimmed if trimmed.endswith("/embeddings") else trimmed + "/embeddings"
+
+
+def _port_suffix(url: str) -> str:
+    try:
+        port = urlsplit(url).port
+    except ValueError as error:
+        raise InputError("the embedder's url has no usable port", hint="use 1 to 65535") from error
+    return f":{port}" if port else ""
+
+
+def _hint(status: int, model: str, url: str) -> str:
+    if status in {401, 403}:
+        return "check the embedder's api_key"
+    if status == 404:
+        return f"does the server have the model {model!r}, and is {url} right?"
+    if status == 429:
+        return "the server limits requests; try again later"
+    if 300 <= status < 400:
+        return "redirects are not followed; give the final address as url"
+    return "see the server's log"
+
+
+def _pause_ms(attempt: int, retry_after: str | None) -> float:
+    """Return how long to wait: what the server asks for within reason, else ever longer."""
+    asked_ms = FIRST_PAUSE_MS * float(1 << (attempt - 1))
+    if retry_after is not None and retry_after.strip().isdigit():
+        asked_ms = max(asked_ms, float(retry_after.strip()[:6]) * 1000.0)
+    return min(asked_ms, MAX_PAUSE_MS)
+
+
+def _vectors(reply: Any, count: int) -> list[Vectors]:
+    """Return the reply's vectors in the order of the texts."""
+    data = reply.get("data") if isinstance(reply, Mapping) else None
+    if not isinstance(data, list) or len(data) != count:
+        found = len(data) if isinstance(data, list) else "no list"
+        raise BadReply(f"the embedder's reply holds {found} of {count} vectors")
+    ordered: list[Vectors | None] = [None] * count
+    for place, item in enumerate(data):
+        if not isinstance(item, Mapping):
+            raise BadReply("the embedder's reply holds something that is no embedding")
+        index = item.get("index", place)
+        if type(index) is not int or not 0 <= index < count or ordered[index] is not None:
+            raise BadReply(f"the embedder's reply has a wrong index: {index!r}")
+        ordered[index] = _vector(item.get("embedding"))
+    rows = [row for row in ordered if row is not None]
+    if len({len(row) for row in rows}) != 1:
+        raise BadReply("the embedder's reply mixes vectors of different lengths")
+    return rows
+
+
+def _vector(value: Any) -> Vectors:
+    try:
+        if isinstance(value, str):
+            return np.frombuffer(base64.b64decode(value, validate=True), "<f4")
+        if isinstance(value, list):
+            row = np.array(value, np.float64)
+            if row.ndim == 1:
+                return row.astype(np.float32)
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise BadReply("the embedder's reply holds a vector that cannot be read") from error
+    raise BadReply("the embedder's reply holds a vector that cannot be read")

@@ -1,0 +1,159 @@
+"""The extractor that asks a language model, and believes nothing that it cannot check.
+
+The model proposes words, a kind and a quote. Who said it, how far it is trusted and what it may
+replace is found out here: by where the quote stands in the transcript, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from meritory.errors import BadReply, InputError
+from meritory.ports.extractor import KNOWN_LIMIT
+from meritory.ports.extractor_case import SCHEMA, Case, build_case
+from meritory.ports.llm import Llm
+from meritory.text.extracting.found import (
+    CANDIDATE_LIMIT,
+    CONFIRMED,
+    IMPLIED,
+    Declined,
+    Extraction,
+    Found,
+)
+from meritory.text.extracting.origin import Standing, standing_of
+from meritory.text.normal import check_text
+from meritory.text.pleas import visible
+from meritory.text.secrets import redact
+from meritory.types import MemoryRecord, Turn
+from meritory.world import World
+
+PROMPT_LIMIT_CHARS: Final = 20_000
+CONTENT_LIMIT_CHARS: Final = 500
+WHY_LIMIT_CHARS: Final = 200
+QUOTE_MIN_CHARS: Final = 12
+_SHIPPED: Final = Path(__file__).resolve().parents[1] / "data" / "prompts" / "extract-1.txt"
+_VERSION: Final = re.compile(r"[\w.-]{1,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionPrompt:
+    """What a model is told to do, under the version that its memories carry."""
+
+    version: str
+    text: str
+
+
+def shipped_prompt() -> ExtractionPrompt:
+    """Return the prompt that comes with Meritory."""
+    return ExtractionPrompt("1", _SHIPPED.read_text("utf-8").strip())
+
+
+def read_prompt(file: Path) -> ExtractionPrompt:
+    """Return the prompt in a file; its version is the file's name."""
+    try:
+        text = file.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read as a prompt", hint="name a text file") from error
+    if not 0 < len(text) <= PROMPT_LIMIT_CHARS:
+        raise InputError(f"a prompt has 1 to {PROMPT_LIMIT_CHARS:,} characters")
+    return ExtractionPrompt("-".join(_VERSION.findall(file.stem)) or "file", text)
+
+
+class LlmExtractor:
+    """Asks a model for candidates, and checks each of them."""
+
+    def __init__(
+        self, llm: Llm, prompt: ExtractionPrompt | None = None, world: World | None = None
+    ) -> None:
+        self._llm = llm
+        self._prompt = prompt or shipped_prompt()
+        self._world = world or World()
+
+    @property
+    def name(self) -> str:
+        """The name and the prompt's version, stored with every memory."""
+        return f"llm/{self._prompt.version}"
+
+    def extract(self, turns: Sequence[Turn], known: Sequence[MemoryRecord] = ()) -> Extraction:
+        """Return the candidates that hold, and the others with what speaks against them."""
+        case = build_case(self._prompt.text, turns, known[:KNOWN_LIMIT], self._world)
+        if not case.turns:
+            return Extraction()
+        data = self._llm.ask(case.prompt, SCHEMA).data
+        if data["case"] != case.number:
+            # The number stands nowhere in the data, so a reply copied from there can not have it.
+            raise BadReply("the extractor's reply is about another case")
+        return _checked(case, data["candidates"][:CANDIDATE_LIMIT])
+
+
+def _checked(case: Case, rows: Sequence[Mapping[str, Any]]) -> Extraction:
+    candidates: list[Found] = []
+    refused: list[Declined] = []
+    cited: set[str] = set()
+    for row in rows:
+        made = _candidate(case, row, cited)
+        if isinstance(made, Found):
+            candidates.append(made)
+        elif made is not None:
+            refused.append(made)
+    return Extraction(tuple(candidates), tuple(refused))
+
+
+def _candidate(case: Case, row: Mapping[str, Any], cited: set[str]) -> Found | Declined | None:
+    """One proposal after every check; None for what is known already."""
+    quote = " ".join(row["quote"].split())
+    content = _clean(row["content"], CONTENT_LIMIT_CHARS)
+    standing = standing_of(case.turns, quote, content) if len(quote) >= QUOTE_MIN_CHARS else None
+    found = _found(row, content, quote, standing)
+    if standing is None:
+        return Declined(found, "its quote is not in the transcript", "refused")
+    if not _is_storable(content):
+        return Declined(found, "it is no text that can be stored", "refused")
+    if row["helps_later"] != "yes":
+        why = _clean(row["why"], WHY_LIMIT_CHARS)
+        return Declined(
+            found, f"it would not help later: {why}" if why else "it would not help later"
+        )
+    if row["intent"] == "new":
+        return found
+    handle = row["existing_id"].strip()
+    memory = case.known.get(handle)
+    if memory is None or handle in cited:
+        told = "it names a memory twice" if memory else "it names a memory that was not shown"
+        return Declined(found, told, "refused")
+    cited.add(handle)
+    if row["intent"] == "skip_redundant":
+        return None
+    return replace(found, supersedes=memory.id)
+
+
+def _found(row: Mapping[str, Any], content: str, quote: str, standing: Standing | None) -> Found:
+    """The proposal with what code knows about it; without a place it counts for least."""
+    held = standing or Standing("assistant_derived", "agent", 0, quote)
+    ceiling = 1.0 if held.provenance == "user_stated" else CONFIRMED
+    return Found(
+        content=content,
+        kind=row["kind"],
+        provenance=held.provenance,
+        origin=held.origin,
+        confidence=min(max(float(row["confidence"]), IMPLIED), ceiling),
+        turn=held.turn,
+        quote=redact(held.quote),
+    )
+
+
+def _clean(text: str, limit_chars: int) -> str:
+    """Free text as it may be stored and shown: one line, bounded, nothing hidden, no secret."""
+    return redact(" ".join(visible(text).split())[:limit_chars]).strip()
+
+
+def _is_storable(content: str) -> bool:
+    try:
+        check_text(content)
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,230 @@
+"""THE feature function: what a learned ranking sees of each candidate, to serve and to train.
+
+Names, order and meaning are fixed by a version that is stored beside every row of numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from meritory.rank.history import Usage
+from meritory.rank.living import HistoryParts, Trust, relative
+
+Floats = NDArray[np.float64]
+
+FEATURE_VERSION = 3
+FEATURES: tuple[str, ...] = (
+    "log_age_days",
+    "importance",
+    "log_access_count",
+    "hour_sin",
+    "hour_cos",
+    "weekday_sin",
+    "weekday_cos",
+    "month_sin",
+    "month_cos",
+    "log_gap_hours",
+    "is_embedded",
+    "is_superseded",
+    "is_constraint",
+    "entity_slot",
+    "aspect_slot",
+    "cosine",
+    "centred_cosine",
+    "text",
+    "hybrid",
+    "effective",
+    "composite",
+    "relevance",
+    "recency",
+    "usefulness",
+    "stored_usefulness",
+    "confidence",
+    "frequency",
+    "provenance",
+    "is_pinned",
+    "is_same_project",
+    "log_days_since_useful",
+    "log_useful_count",
+    "log_days_since_useful_here",
+    "log_useful_count_here",
+    "frecency",
+    "used_in_previous",
+    "share_of_recent",
+    "never_used",
+    "association",
+    "context_cosine",
+    "co_use",
+    "word_association",
+    "word_overlap",
+    "title",
+    "recency_trust",
+    "usefulness_trust",
+)
+# How often we showed a memory says what we did, not what helped: nothing may be learned from it.
+EXPOSURE = frozenset({"log_access_count", "frequency"})
+# What stands for "never" where log(1 + days) is expected: some eight years.
+NEVER_LOG_DAYS = 8.0
+# Nothing that is counted here is larger, and a learned weight times it stays finite.
+LARGEST = 1e6
+_HOURS_PER_DAY = 24.0
+_DAYS_PER_WEEK = 7.0
+_MONTHS_PER_YEAR = 12.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """What all candidates of a session share."""
+
+    # On the user's own clock, if it is known.
+    at: datetime
+    # Since the session before; None when there was none.
+    gap_hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureInputs:
+    """What is known of the candidates: arrays with one entry each, or one number for all."""
+
+    occasion: Occasion
+    # The composite as served, and its parts before history was shrunk.
+    composite: ArrayLike
+    parts: HistoryParts
+    # How far history counted in that composite.
+    trust: Trust
+    usage: Usage
+    age_days: ArrayLike
+    importance: ArrayLike
+    access_count: ArrayLike
+    # Plain, and without what all memories share; not finite where there is no vector.
+    cosine: ArrayLike
+    centred_cosine: ArrayLike
+    # The full-text score, 0 for no hit.
+    text: ArrayLike
+    # Both legs joined, before the source's weight.
+    hybrid: ArrayLike
+    # How well the context matches the title, 0 for no common word.
+    title: ArrayLike
+    effective: ArrayLike
+    stored_usefulness: ArrayLike
+    # The step on the provenance ladder, 0 for the strongest.
+    provenance: ArrayLike
+    is_pinned: ArrayLike
+    is_same_project: ArrayLike
+    is_constraint: ArrayLike
+    is_superseded: ArrayLike = 0.0
+    # Small numbers of the entity and the aspect it is about, 0 for none.
+    entity_slot: ArrayLike = 0.0
+    aspect_slot: ArrayLike = 0.0
+
+
+def features(inputs: FeatureInputs) -> Floats:
+    """One row per candidate, one column per name in `FEATURES`; every number is finite."""
+    columns = {
+        **_of_occasion(inputs.occasion),
+        **_of_memory(inputs),
+        **_of_match(inputs),
+        **_of_composite(inputs),
+        **_of_usage(inputs.usage),
+    }
+    table = np.empty((len(inputs.parts.relevance), len(FEATURES)))
+    for place, name in enumerate(FEATURES):
+        table[:, place] = columns[name]
+    np.nan_to_num(table, copy=False, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
+    return np.clip(table, -LARGEST, LARGEST)
+
+
+def _of_occasion(occasion: Occasion) -> dict[str, ArrayLike]:
+    at = occasion.at
+    hour = at.hour + at.minute / 60.0
+    turns = {
+        "hour": hour / _HOURS_PER_DAY,
+        "weekday": (at.weekday() + hour / _HOURS_PER_DAY) / _DAYS_PER_WEEK,
+        "month": (at.month - 1) / _MONTHS_PER_YEAR,
+    }
+    waves = {f"{name}_sin": math.sin(2.0 * math.pi * turn) for name, turn in turns.items()}
+    waves |= {f"{name}_cos": math.cos(2.0 * math.pi * turn) for name, turn in turns.items()}
+    return {**waves, "log_gap_hours": _log(occasion.gap_hours or 0.0)}
+
+
+def _of_memory(inputs: FeatureInputs) -> dict[str, ArrayLike]:
+    return {
+        "log_age_days": _log(inputs.age_days),
+        "importance": inputs.importance,
+        "log_access_count": _log(inputs.access_count),
+        "is_superseded": _flag(inputs.is_superseded),
+        "is_constraint": _flag(inputs.is_constraint),
+        "is_pinned": _flag(inputs.is_pinned),
+        "is_same_project": _flag(inputs.is_same_project),
+        "entity_slot": inputs.entity_slot,
+        "aspect_slot": inputs.aspect_slot,
+        "stored_usefulness": inputs.stored_usefulness,
+        "provenance": inputs.provenance,
+    }
+
+
+def _of_match(inputs: FeatureInputs) -> dict[str, ArrayLike]:
+    cosine = np.asarray(inputs.cosine, dtype=np.float64)
+    centred = np.asarray(inputs.centred_cosine, dtype=np.float64)
+    return {
+        "cosine": np.where(np.isfinite(cosine), cosine, 0.0),
+        "centred_cosine": np.where(np.isfinite(centred), centred, 0.0),
+        "is_embedded": np.isfinite(cosine),
+        "text": relative(inputs.text),
+        "hybrid": relative(inputs.hybrid),
+        "title": relative(inputs.title),
+    }
+
+
+def _of_composite(inputs: FeatureInputs) -> dict[str, ArrayLike]:
+    # The parts as they are before shrinking: how far they are trusted changes, they do not.
+    parts = inputs.parts
+    return {
+        "effective": inputs.effective,
+        "composite": inputs.composite,
+        "relevance": parts.relevance,
+        "recency": parts.recency,
+        "usefulness": parts.usefulness,
+        "confidence": parts.confidence,
+        "frequency": parts.frequency,
+        "recency_trust": inputs.trust.recency,
+        "usefulness_trust": inputs.trust.usefulness,
+    }
+
+
+def _of_usage(usage: Usage) -> dict[str, ArrayLike]:
+    return {
+        "log_days_since_useful": _log_since(usage.days_since, usage.count),
+        "log_useful_count": _log(usage.count),
+        "log_days_since_useful_here": _log_since(usage.days_since_here, usage.count_here),
+        "log_useful_count_here": _log(usage.count_here),
+        "frecency": usage.frecency,
+        "used_in_previous": usage.in_previous,
+        "share_of_recent": usage.share_of_recent,
+        "never_used": usage.count == 0.0,
+        "association": relative(usage.association),
+        "context_cosine": usage.context_cosine,
+        "co_use": usage.co_use,
+        "word_association": relative(usage.word_association),
+        "word_overlap": usage.word_overlap,
+    }
+
+
+def _log(values: ArrayLike) -> Floats:
+    """log(1 + value), 0 for what is negative or unknown."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.asarray(np.log1p(np.where(np.isfinite(array), np.maximum(array, 0.0), 0.0)))
+
+
+def _log_since(days: Floats, count: Floats) -> Floats:
+    return np.where(count > 0.0, _log(days), NEVER_LOG_DAYS)
+
+
+def _flag(values: ArrayLike) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    return np.where(np.isfinite(array) & (array != 0.0), 1.0, 0.0)

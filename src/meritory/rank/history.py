@@ -1,0 +1,338 @@
+"""What helped when: usage and association of memories, out of finished sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.rank.hybrid import centred_cosine, store_mean
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# What a use is still worth a day later.
+USE_DECAY = 0.95
+# How many past sessions, those with the nearest contexts, are asked what helped in them.
+NEAREST_SESSIONS = 30
+# How much more the nearer ones of them count.
+NEARNESS_POWER = 4
+# The same for words in common, which are sharper: a few shared rare words say a lot.
+WORD_POWER = 2
+# Of how many of the latest sessions the words are looked at: it bounds the cost.
+WORD_SESSIONS = 1_000
+RECENT_SESSIONS = 10
+# Of how many of the latest sessions it is asked what helped side by side.
+TOGETHER_SESSIONS = 200
+# How many of a memory's latest contexts stand for all of them: it bounds the cost.
+LATEST_CONTEXTS = 4
+_NONE = -1
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Finished sessions, oldest first, and which memories helped in each."""
+
+    times_days: NDArray[np.float64]
+    # Unit rows; a row of zeros where the context has no vector.
+    contexts: NDArray[np.float32]
+    # A small number per project, -1 for none.
+    projects: NDArray[np.int64]
+    # One entry per use, in the order of the sessions: the session's place above, the memory's
+    # row, how much it helped (> 0).
+    use_session: NDArray[np.int64]
+    use_memory: NDArray[np.int64]
+    use_gain: NDArray[np.float64]
+    # One entry per different word of a context, in the order of the sessions.
+    word_session: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    word: NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When, about what and where a session begins."""
+
+    now_days: float
+    # A unit vector, zeros or empty without one.
+    context: NDArray[np.float32]
+    project: int = _NONE
+    # The numbers of its different words.
+    words: NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """The past as one session sees it; by session, oldest first."""
+
+    past: Past
+    age_days: Floats
+    # Each session's part in what the nearest ones say together; all 0 when none is near.
+    nearness: Floats
+    # How much of its words each shares with this one, 0..1, rare words counting more.
+    overlap: Floats
+    context: NDArray[np.float32]
+    is_here: Flags
+    # The latest sessions of this project, newest last.
+    recent: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How each memory was of use, overall and in this project; all 0 for one that never was."""
+
+    days_since: Floats
+    count: Floats
+    # log(1 + its uses, each weighted by how much it helped and faded by its age).
+    frecency: Floats
+    days_since_here: Floats
+    count_here: Floats
+    # 1 when it helped in the previous session of this project.
+    in_previous: Floats
+    share_of_recent: Floats
+    # The part of the nearest sessions in which it helped.
+    association: Floats
+    # How near the context is to those in which it helped lately.
+    context_cosine: Floats
+    # How much of what helped in the previous session helped beside it before.
+    co_use: Floats
+    # The part of the sessions with the most words in common in which it helped.
+    word_association: Floats
+    # The most that any context in which it helped has in common with this one.
+    word_overlap: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """The uses of some memories: whose, in which session, and how much it helped."""
+
+    place: Rows
+    session: Rows
+    gain: Floats
+
+    def only(self, chosen: Rows | slice) -> _Uses:
+        """Some of the uses."""
+        return _Uses(self.place[chosen], self.session[chosen], self.gain[chosen])
+
+
+def look_back(past: Past, moment: Moment) -> Hindsight:
+    """The past as seen from one moment: how long ago, how near and where each session was."""
+    age = np.nan_to_num(moment.now_days - past.times_days, nan=0.0, posinf=0.0, neginf=0.0)
+    everywhere = moment.project == _NONE
+    is_here = np.full(len(age), True) if everywhere else past.projects == moment.project
+    return Hindsight(
+        past=past,
+        age_days=np.maximum(age, 0.0),
+        nearness=_nearness(past.contexts, moment.context),
+        overlap=_overlap(past, moment.words),
+        context=moment.context,
+        is_here=is_here,
+        recent=np.flatnonzero(is_here)[-RECENT_SESSIONS:],
+    )
+
+
+def usage(hindsight: Hindsight, rows: Rows) -> Usage:
+    """When, how often and in what company each of these (different) memories was of use."""
+    uses, count = _uses_of(hindsight.past, rows), len(rows)
+    here = uses.only(np.flatnonzero(hindsight.is_here[uses.session]))
+    previous, recent = _recent(hindsight, uses, count)
+    return Usage(
+        days_since=_days_since(hindsight, uses, count),
+        count=_counts(uses.place, count),
+        frecency=_frecency(hindsight, uses, count),
+        days_since_here=_days_since(hindsight, here, count),
+        count_here=_counts(here.place, count),
+        in_previous=previous,
+        share_of_recent=recent,
+        association=_association(hindsight, uses, count),
+        context_cosine=_context_cosine(hindsight, uses, count),
+        co_use=_co_use(hindsight, uses, count),
+        word_association=_word_association(hindsight, uses, count),
+        word_overlap=_word_overlap(hindsight, uses, count),
+    )
+
+
+def helped_together(hindsight: Hindsight, rows: Rows) -> Flags:
+    """Which of these memories have helped in one and the same session of late, pair by pair."""
+    count, latest = len(rows), max(0, len(hindsight.age_days) - TOGETHER_SESSIONS)
+    uses = _uses_of(hindsight.past, rows)
+    recent = uses.only(slice(np.searchsorted(uses.session, latest), None))
+    helped = np.zeros((count, len(hindsight.age_days) - latest), np.float32)
+    helped[recent.place, recent.session - latest] = 1.0
+    return np.asarray(helped @ helped.T > 0.0)
+
+
+def top_rows(hindsight: Hindsight, limit: int) -> Rows:
+    """The memories most worth a look, best first.
+
+    They come in turn from those that helped often of late, last, and in the nearest sessions.
+    """
+    rows = np.flatnonzero(np.bincount(hindsight.past.use_memory))
+    uses, count = _uses_of(hindsight.past, rows), len(rows)
+    association = _association(hindsight, uses, count)
+    orders = (
+        _top(_frecency(hindsight, uses, count), limit),
+        _top(-_days_since(hindsight, uses, count), limit),
+        _top(association, min(limit, int(np.count_nonzero(association)))),
+    )
+    # In turn: the best of each, the second of each, ...
+    turns = [place for each in zip_longest(*orders) for place in each if place is not None]
+    return rows[np.array(list(dict.fromkeys(turns))[:limit], np.intp)]
+
+
+def _nearness(contexts: NDArray[np.float32], context: NDArray[np.float32]) -> Floats:
+    """The weights of the nearest sessions, in sum 1 unless nothing is near."""
+    weights = np.zeros(len(contexts))
+    if not len(contexts) or contexts.shape[1] != context.size or not np.any(context):
+        return weights
+    total = np.ones(len(contexts), np.float32) @ contexts
+    if not np.isfinite(total).all():
+        # A damaged context must not take the others' say.
+        sound = np.flatnonzero(np.isfinite(contexts).all(axis=1))
+        weights[sound] = _nearness(contexts[sound], context)
+        return weights
+    mean = store_mean(total, len(contexts))
+    raw, mean_dots = (contexts @ np.stack([context, mean.astype(np.float32)], axis=1)).T
+    cosine = centred_cosine(raw, mean_dots, context, mean)
+    # A row of zeros is no context; nothing real is at a right angle to both.
+    cosine[(raw == 0.0) & (mean_dots == 0.0)] = 0.0
+    best = _top(cosine, NEAREST_SESSIONS)
+    weights[best] = np.clip(cosine[best], 0.0, 1.0) ** NEARNESS_POWER
+    return weights / max(float(weights.sum()), _TINY)
+
+
+def _overlap(past: Past, words: NDArray[np.uint16]) -> Floats:
+    """The cosine of each context's words and these, every word weighted by how rare it is."""
+    count = len(past.times_days)
+    earliest = int(np.searchsorted(past.word_session, count - WORD_SESSIONS))
+    session, word = past.word_session[earliest:], past.word[earliest:]
+    if not len(words) or not len(word):
+        return np.zeros(count)
+    frequency = np.bincount(word, minlength=int(words.max()) + 1)
+    # How rare a word is, by how many contexts have it.
+    rarity = np.log1p((count + 1.0) / (1.0 + np.arange(int(frequency.max()) + 1))) ** 2
+    worth = rarity[frequency[word]]
+    is_shared = np.zeros(len(frequency), np.bool_)
+    is_shared[words] = True
+    shared = np.bincount(session, weights=worth * is_shared[word], minlength=count)
+    own = np.bincount(session, weights=worth, minlength=count)
+    here = float(rarity[frequency[words]].sum())
+    return np.asarray(shared / np.sqrt(np.maximum(own * here, _TINY)))
+
+
+def _word_association(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
+    best = _top(hindsight.overlap, NEAREST_SESSIONS)
+    weights = np.zeros(len(hindsight.overlap))
+    weights[best] = hindsight.overlap[best] ** WORD_POWER
+    return _sums(uses.place, uses.gain * weights[uses.session], count)
+
+
+def _word_overlap(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
+    best = np.zeros(count)
+    np.maximum.at(best, uses.place, hindsight.overlap[uses.session])
+    return best
+
+
+def _uses_of(past: Past, rows: Rows) -> _Uses:
+    """The uses of these memories, each with its memory's place among the rows."""
+    largest = max(past.use_memory.max(initial=0), rows.max(initial=0))
+    # One table of places is much faster than a search for each use.
+    places = np.full(largest + 1, _NONE, np.int64)
+    places[rows] = np.arange(len(rows))
+    place = places[past.use_memory]
+    known = np.flatnonzero(place >= 0)
+    # What is not a number becomes 0.
+    gain = np.minimum(np.fmax(past.use_gain[known], 0.0), 1.0)
+    return _Uses(place[known], past.use_session[known], gain)
+
+
+def _days_since(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
+    """Days since the latest of these uses of each memory, 0 where there is none."""
+    days = np.zeros(count)
+    # Uses come oldest first, and the last one written stays.
+    days[uses.place] = hindsight.age_days[uses.session]
+    return days
+
+
+def _recent(hindsight: Hindsight, uses: _Uses, count: int) -> tuple[Floats, Floats]:
+    """Whether each memory helped in the previous session, and in which share of the latest."""
+    sessions = hindsight.recent
+    if not len(sessions):
+        return np.zeros(count), np.zeros(count)
+    tail = uses.only(slice(np.searchsorted(uses.session, sessions[0]), None))
+    tail = tail.only(np.flatnonzero(hindsight.is_here[tail.session]))
+    previous = tail.place[tail.session == sessions[-1]]
+    return _counts(previous, count), _counts(tail.place, count) / len(sessions)
+
+
+def _frecency(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
+    """How often and how lately each memory helped: log(1 + its uses, each faded by its age)."""
+    faded = USE_DECAY**hindsight.age_days
+    return np.log1p(_sums(uses.place, uses.gain * faded[uses.session], count))
+
+
+def _association(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
+    return _sums(uses.place, uses.gain * hindsight.nearness[uses.session], count)
+
+
+def _context_cosine(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
+    """The cosine of the context to the sum of those in which each memory helped lately."""
+    contexts, context = hindsight.past.contexts, hindsight.context
+    if contexts.shape[1] != context.size:
+        return np.zeros(count)
+    sums = np.zeros((count, context.size), np.float32)
+    # Damaged numbers may overflow; they end as 0.
+    with np.errstate(all="ignore"):
+        for latest in _latest_uses(uses.place, count):
+            sums[uses.place[latest]] += contexts[uses.session[latest]]
+        lengths = np.sqrt(np.einsum("ij,ij->i", sums, sums))
+        cosine = (sums @ context) / np.maximum(lengths, np.float32(_TINY))
+    found = np.nan_to_num(np.asarray(cosine, dtype=np.float64), posinf=0.0)
+    return np.clip(found, 0.0, 1.0)
+
+
+def _latest_uses(place: Rows, count: int) -> Iterator[Rows]:
+    """The latest use of each memory, then the one before, as far back as is looked."""
+    # Small numbers are sorted in one pass.
+    kind = np.uint16 if count <= np.iinfo(np.uint16).max else np.int64
+    order = np.argsort(place.astype(kind), kind="stable")
+    times = np.bincount(place, minlength=count)
+    last = np.cumsum(times) - 1
+    for step in range(LATEST_CONTEXTS):
+        yield order[last[times > step] - step]
+
+
+def _co_use(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
+    """The mean share, over the sessions in which it helped, of what helped in the previous one."""
+    past, previous = hindsight.past, hindsight.recent[-1:]
+    if not len(previous):
+        return np.zeros(count)
+    start, stop = np.searchsorted(past.use_session, [previous[0], previous[0] + 1])
+    last = past.use_memory[start:stop]
+    again = _uses_of(past, last).session
+    shares = np.bincount(again, minlength=len(hindsight.age_days)) / max(len(last), 1)
+    times = np.maximum(_counts(uses.place, count), 1.0)
+    return _sums(uses.place, shares[uses.session], count) / times
+
+
+def _counts(place: Rows, count: int) -> Floats:
+    return np.bincount(place, minlength=count).astype(np.float64)
+
+
+def _sums(place: Rows, values: Floats, count: int) -> Floats:
+    return np.bincount(place, weights=values, minlength=count).astype(np.float64)
+
+
+def _top(values: Floats, limit: int) -> NDArray[np.intp]:
+    """Places of the largest values, largest first, equal ones in order."""
+    best = np.arange(len(values))
+    if not limit:
+        return best[:0]
+    if len(values) > limit:
+        # Everything as large as the last one wanted, so that equal values are cut in order.
+        best = np.flatnonzero(values >= -np.partition(-values, limit - 1)[limit - 1])
+    return best[np.argsort(-values[best], kind="stable")][:limit]

@@ -1,0 +1,110 @@
+"""The data folder: where it is, and that nobody else can read it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from meritory.errors import ReadOnlyStore, SettingsError
+
+HOME_VARIABLE = "MERITORY_HOME"
+# A daemon on another machine, for agents and programs here, and the token that opens it.
+URL_VARIABLE, TOKEN_VARIABLE = "MERITORY_URL", "MERITORY_TOKEN"
+HOME_NAME = ".meritory"
+CONFIG_NAME = "config.toml"
+STORE_NAME = "meritory.db"
+# What the daemon keeps in the data folder; its clients look for it there.
+DAEMON_NAME = "daemon.json"
+LOCK_NAME = "daemon.lock"
+SOCKET_NAME = "meritory.sock"
+TOKEN_NAME = "token"  # noqa: S105 - the name of a file
+LOG_NAME = "daemon.log"
+# Numbers for others, once the user agreed to that.
+TELEMETRY_NAME = "telemetry.jsonl"
+# Copies of the models that lie in a team's database.
+COPIED_MODELS_NAME = "database-models"
+HOME_MODE = 0o700
+_OTHERS = 0o077
+_CHOOSE = f"set {HOME_VARIABLE} to a folder of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedHome:
+    """What was done to make the data folder ready."""
+
+    path: Path
+    created: bool = False
+    # The permissions it had when others could look inside; None when it was private already.
+    repaired_from: int | None = None
+
+    @property
+    def notice(self) -> str | None:
+        """What a person should be told, if anything."""
+        if self.repaired_from is None:
+            return None
+        return (
+            f"{self.path} was open to other users (mode {self.repaired_from:03o}); "
+            f"it is private now (mode {HOME_MODE:03o})"
+        )
+
+
+def home_folder(environ: Mapping[str, str]) -> Path:
+    """The data folder: $MERITORY_HOME, or .meritory in the user's home."""
+    given = environ.get(HOME_VARIABLE, "")
+    if "\0" in given:
+        raise SettingsError(f"{HOME_VARIABLE} holds a NUL character", hint=_CHOOSE)
+    try:
+        own = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+        if not given:
+            return (own / HOME_NAME).absolute()
+        if given == "~" or given.startswith("~/"):
+            return (own / given[2:]).absolute()
+        return Path(given).expanduser().absolute()
+    except RuntimeError as error:
+        raise SettingsError("the user's home folder is not known", hint=_CHOOSE) from error
+
+
+def prepare_home(path: Path) -> PreparedHome:
+    """Makes the data folder ready: there, writable, and private; what is not ours is left alone."""
+    try:
+        created = not path.is_dir()
+        if created:
+            _create(path)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise ReadOnlyStore(
+                f"the data folder {path} cannot be written", hint=f"make it writable, or {_CHOOSE}"
+            )
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if created or not mode & _OTHERS:
+            return PreparedHome(path, created)
+        _refuse_foreign(path, mode)
+        path.chmod(HOME_MODE)
+    except OSError as error:
+        raise SettingsError(
+            f"the data folder {path} cannot be prepared: {error.strerror}", hint=_CHOOSE
+        ) from error
+    return PreparedHome(path, created, mode)
+
+
+def _create(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise SettingsError(f"{path} is a file, not a folder", hint=f"move it away, or {_CHOOSE}")
+    if path.is_symlink():
+        raise SettingsError(f"{path} is a link that leads nowhere", hint=f"mend it, or {_CHOOSE}")
+    path.mkdir(mode=HOME_MODE, parents=True, exist_ok=True)
+    # The process's umask may have taken some of the owner's own permissions away.
+    path.chmod(HOME_MODE)
+
+
+def _refuse_foreign(path: Path, mode: int) -> None:
+    """Refuses to close a folder that other programs use, such as /tmp or the user's home."""
+    names = set(os.listdir(path))
+    ours = not names or names & {CONFIG_NAME, STORE_NAME}
+    if mode & stat.S_ISVTX or not ours:
+        raise SettingsError(
+            f"{path} is open to other users (mode {mode:03o}) and holds what is not Meritory's",
+            hint=f"{_CHOOSE}, or close it with chmod 700",
+        )

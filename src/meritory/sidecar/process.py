@@ -1,0 +1,102 @@
+"""The process itself: its arguments, its pipes, and when it ends."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from meritory.ports.lines import Lines
+from meritory.ports.scorer import Shelves, base_weights
+from meritory.sidecar.models import Library
+from meritory.sidecar.rpc import PROCESS_ENDED, Server
+from meritory.sidecar.service import SLOW, Service, Setup
+from meritory.store.place import Place
+from meritory.world import World
+
+# Some hundred candidates with long vectors, written as text, take about five.
+LINE_LIMIT_BYTES = 16 << 20
+PARENT_CHECK_S = 5.0
+_READ_BYTES = 1 << 18
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until stdin is closed, the parent is gone, or it is told to end."""
+    options = _options(arguments)
+    # Ctrl-C is meant for the one who started this process, and who ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _ended)
+    answers = _answers_apart()
+    place, world = Place.told(options.store, os.environ), World()
+    library = Library(place, world)
+    shelves = Shelves(options.models, options.base_weights, library.models)
+    service = Service(Setup(place, shelves, options.checkpoint), library, world)
+    server = Server(service.methods(), SLOW, lambda line: _write(answers, line))
+    try:
+        _serve(server)
+    except BrokenPipeError:
+        return 0
+    finally:
+        with contextlib.suppress(OSError):
+            server.cancel(PROCESS_ENDED)
+        service.close()
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m meritory.sidecar", description=__doc__)
+    parser.add_argument(
+        "store",
+        help="file of the store, which is only read; or postgresql: with its address in "
+        "MERITORY_DATABASE_URL",
+    )
+    parser.add_argument("models", type=Path, help="folder of the store's models")
+    parser.add_argument(
+        "--base-weights", type=Path, default=base_weights(), help="what learning starts from"
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, help="model to score with; save_checkpoint writes it"
+    )
+    return parser.parse_args(arguments)
+
+
+def _ended(*_: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+def _answers_apart() -> int:
+    """Where answers go; whatever else is printed goes where errors go."""
+    answers = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    sys.stdout = sys.stderr
+    return answers
+
+
+def _serve(server: Server) -> None:
+    lines = Lines(LINE_LIMIT_BYTES)
+    parent = os.getppid()
+    waiting = select.poll()
+    waiting.register(_STDIN, select.POLLIN)
+    while True:
+        if not waiting.poll(PARENT_CHECK_S * 1e3):
+            # Whoever else holds the other end of stdin, nobody is left to answer to.
+            if os.getppid() != parent:
+                return
+            continue
+        data = os.read(_STDIN, _READ_BYTES)
+        # All of them: a request that follows a shutdown is answered, too.
+        if not data or not all([server.take(line) for line in lines.feed(data)]):
+            return
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]

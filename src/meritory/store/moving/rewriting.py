@@ -1,0 +1,134 @@
+"""What becomes of a row on its way: another name of its user, other numbers, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from meritory.store import rows as codec
+from meritory.store.moving.tables import Part, Row
+
+Edit = Callable[[Any], Any]
+# A memory's scope by its number: agent and project, over which its hash goes too.
+Scopes = Mapping[int, tuple[str | None, str | None]]
+# Columns that hold a memory, or a rule, as it once was.
+_MEMORIES_WITHIN = {("memory_history", "before"), ("memory_history", "other")}
+_RULES_WITHIN = {("rule_events", "before")}
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """How the rows of one user are told on the other side."""
+
+    old_user: str
+    new_user: str
+    raised: Mapping[str, int] = field(default_factory=dict)
+    scopes: Scopes = field(default_factory=dict)
+    # PostgreSQL has no NUL character in its texts.
+    takes_nul: bool = True
+
+    def of(self, part: Part) -> Callable[[Row], Row]:
+        """What makes the rows of one part those of the other side."""
+        edits = {
+            at: edit
+            for at, column in enumerate(part.table.columns)
+            if (edit := self._edit(part, column.name)) is not None
+        }
+        if part.table.name == "memories":
+            return partial(self._memory, edits, _places(part))
+        if edits or not self.takes_nul:
+            return partial(self._edited, edits)
+        return _same
+
+    def _edit(self, part: Part, column: str) -> Edit | None:
+        table = part.table
+        raised = self.raised.get(table.numbers.get(column, ""), 0)
+        is_renamed = self.old_user != self.new_user
+        if part.embedder is not None and column == "embedder":
+            number = part.embedder[1]
+            return lambda _: number
+        if column == "user":
+            return (lambda _: self.new_user) if is_renamed else None
+        if raised:
+            return partial(_raised, raised)
+        if is_renamed and (table.name, column) in _MEMORIES_WITHIN:
+            return self._memory_within
+        if self.raised.get("actions") and (table.name, column) in _RULES_WITHIN:
+            return self._rule_within
+        return None
+
+    def _edited(self, edits: Mapping[int, Edit], row: Row) -> Row:
+        if edits:
+            values = list(row)
+            for at, edit in edits.items():
+                values[at] = edit(values[at])
+            row = tuple(values)
+        return row if self.takes_nul else without_nul(row)
+
+    def _memory(self, edits: Mapping[int, Edit], places: tuple[int, ...], row: Row) -> Row:
+        """A memory, whose hash goes over its user too; one that is damaged stays so."""
+        told = self._edited(edits, row)
+        *at, scope_at, hash_at = places
+        scope = self.scopes.get(row[scope_at], (None, None))
+        new_scope = scope if self.takes_nul else without_nul(scope)
+        before, after = _durable(row, at, scope), _durable(told, at, new_scope)
+        if before == after or codec.row_hash(before) != row[hash_at]:
+            return told
+        return (*told[:hash_at], codec.row_hash(after), *told[hash_at + 1 :])
+
+    def _memory_within(self, text: Any) -> Any:
+        known = _object(text)
+        if known.get("user") != self.old_user:
+            return text
+        return json.dumps({**known, "user": self.new_user}, ensure_ascii=False)
+
+    def _rule_within(self, text: Any) -> Any:
+        known = _object(text)
+        through = known.get("replayed_through")
+        if not isinstance(through, int):
+            return text
+        return json.dumps({**known, "replayed_through": _raised(self.raised["actions"], through)})
+
+
+def without_nul(row: Row) -> Row:
+    """The row with a sign in the place of every NUL character; nearly all rows are as they were."""
+    if not any(type(value) is str and "\0" in value for value in row):
+        return row
+    return tuple(v.replace("\0", "\ufffd") if isinstance(v, str) else v for v in row)
+
+
+def _same(row: Row) -> Row:
+    return row
+
+
+def _raised(by: int, number: int | None) -> int | None:
+    # None is no number, and neither is nought: it says that there was none yet.
+    return number + by if number else number
+
+
+def _places(part: Part) -> tuple[int, ...]:
+    """Where a memory has its durable values, but for agent and project, its scope and its hash."""
+    names = [column.name for column in part.table.columns]
+    durable = [name for name in codec.DURABLE if name not in ("agent", "project")]
+    return tuple(names.index(name) for name in (*durable, "scope", "row_hash"))
+
+
+_AGENT_AT = codec.DURABLE.index("agent")
+
+
+def _durable(row: Row, at: list[int], scope: tuple[Any, ...]) -> list[Any]:
+    """The values over which a memory's hash goes, in their order."""
+    values = [row[place] for place in at]
+    return [*values[:_AGENT_AT], *scope, *values[_AGENT_AT:]]
+
+
+def _object(text: Any) -> dict[str, Any]:
+    """What a text holds; nothing where that cannot be read any more."""
+    try:
+        known = json.loads(text) if isinstance(text, str) else {}
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) else {}

@@ -1,0 +1,227 @@
+"""Many new memories of one tenant at once: the rows `insert` would make, a column at a time.
+
+PostgreSQL refuses COPY into a table behind row-level security, and a table to copy into first
+would be written twice. Whole columns as arrays go through the walls and are as fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from meritory.errors import InputError
+from meritory.store import rows as codec
+from meritory.store.base import Attribute, Change, FloatArray, Indexed, IntArray, Store, Transaction
+from meritory.store.postgres import terms
+from meritory.store.postgres.packing import (
+    Packed,
+    packed_column,
+    packed_dumper,
+    packed_numbers,
+    packed_vectors,
+)
+from meritory.store.postgres.write import PostgresTransaction, is_live
+from meritory.store.reads import as_json
+from meritory.store.sql_write import entry_values
+
+# Enough that round trips no longer count, and few enough that others need not wait long.
+CHUNK_ROWS = 4_000
+# A memory, and the note for its history unless it brings its own.
+Arrival = tuple[Indexed, Change | None]
+# The types of columns that are not texts.
+_TYPES = {
+    **dict.fromkeys(("row", "scope", "pinned", "demotion", "turn", "change"), "bigint"),
+    **dict.fromkeys(("access_count", "entity", "on_entity", "aspect", "is_stated"), "bigint"),
+    **dict.fromkeys(("confidence", "importance", "usefulness"), "double precision"),
+    "row_hash": "bytea",
+}
+_MEMORY = ("row", *(name for name in codec.MEMORY_COLUMNS if name != "user"))
+_STATS = ("row", "scope", "access_count", "last_accessed", "usefulness")
+_HISTORY = (
+    *("memory_id", "operation", "at", "actor", "action", "why"),
+    *("before", "other", "other_id"),
+)
+_ENTITY = ("key", "kind", "name")
+_ASPECT = ("entity", "name")
+_ATTRIBUTE = ("aspect", "row", "is_stated")
+_DEPENDENCY = ("entity", "on_entity")
+
+
+def _insert(table: str, names: Sequence[str]) -> str:
+    """A statement that takes a column's values under its name."""
+    arrays = ", ".join(f":{name}::{_TYPES.get(name, 'text')}[]" for name in names)
+    return (
+        f"INSERT INTO {table} (user, {', '.join(names)})"  # noqa: S608 - names of ours
+        f" SELECT :user, t.* FROM unnest({arrays}) t"
+    )
+
+
+_ADD_MEMORIES = _insert("memories", _MEMORY)
+_ADD_STATS = _insert("memory_stats", _STATS)
+_ADD_HISTORY = _insert("memory_history", _HISTORY)
+_ADD_ENTITIES = _insert("entities", _ENTITY) + " RETURNING key, entity"
+_ADD_ASPECTS = _insert("aspects", _ASPECT) + " RETURNING entity, name, aspect"
+_ADD_ATTRIBUTES = _insert("attributes", _ATTRIBUTE) + " ON CONFLICT DO NOTHING"
+_ADD_DEPENDENCIES = _insert("dependencies", _DEPENDENCY) + " ON CONFLICT DO NOTHING"
+_ADD_VECTORS = """INSERT INTO memory_vectors (user, embedder, row, vector)
+    SELECT :user, :embedder::bigint, t.* FROM unnest(:row::bigint[], :vector::vector[]) t"""
+_ADD_NO_VECTORS = """INSERT INTO memory_vectors (user, embedder, row)
+    SELECT :user, :embedder::bigint, t.* FROM unnest(:row::bigint[]) t"""
+_VECTOR_TYPE = "SELECT CAST('vector'::regtype AS oid)::bigint"
+_ENTITIES = """SELECT key, entity FROM entities
+    WHERE user = ? AND key IN (SELECT value FROM json_each(?))"""
+_ASPECTS = """SELECT entity, name, aspect FROM aspects
+    WHERE user = ? AND entity IN (SELECT value FROM json_each(?))"""
+
+
+def load(store: Store, arrivals: Iterable[Arrival], chunk_rows: int = CHUNK_ROWS) -> int:
+    """Stores memories of one tenant chunk by chunk, each a transaction; returns how many."""
+    count = 0
+    for chunk in _chunks(arrivals, chunk_rows):
+        store.write(partial(_taken_in, chunk))
+        count += len(chunk)
+    return count
+
+
+def _taken_in(arrivals: Sequence[Arrival], transaction: Transaction) -> None:
+    if not isinstance(transaction, BulkTransaction):
+        raise InputError("only a PostgreSQL store takes memories in by columns")
+    transaction.insert_many(arrivals)
+
+
+def _chunks(arrivals: Iterable[Arrival], size: int) -> Iterator[list[Arrival]]:
+    left = iter(arrivals)
+    while chunk := list(islice(left, size)):
+        yield chunk
+
+
+class BulkTransaction(PostgresTransaction):
+    """A transaction that also takes in many memories at once."""
+
+    def insert_many(self, arrivals: Sequence[Arrival]) -> None:
+        """Stores new memories of one tenant, as `insert` would one after the other."""
+        if not arrivals:
+            return
+        memories = [memory for memory, _ in arrivals]
+        user = memories[0].record.user
+        if any(memory.record.user != user for memory in memories):
+            raise InputError("memories that are taken in together are of one user")
+        self._tenants.adapt(Packed, packed_dumper())
+        count = self._count_of(user)
+        rows = np.arange(count.row + 1, count.row + 1 + len(memories))
+        count.row += len(memories)
+        self._put(_ADD_MEMORIES, user, _columns(_MEMORY, self._memory_values(rows, memories)))
+        stats = (
+            (row, *self._stats(m.record)) for row, m in zip(rows.tolist(), memories, strict=True)
+        )
+        self._put(_ADD_STATS, user, _columns(_STATS, stats))
+        self._vectors(user, rows, memories)
+        self._words(user, rows, memories)
+        self._links(user, rows.tolist(), memories)
+        told = [entry_values(memory.record, change)[1:] for memory, change in arrivals if change]
+        if told:
+            self._put(_ADD_HISTORY, user, _columns(_HISTORY, told))
+
+    def _put(self, statement: str, user: str, values: dict[str, Any]) -> None:
+        self.connection.execute(statement, {**values, "user": user})
+
+    def _memory_values(
+        self, rows: IntArray, memories: Sequence[Indexed]
+    ) -> Iterator[tuple[Any, ...]]:
+        for row, memory in zip(rows.tolist(), memories, strict=True):
+            values = self._values(memory)
+            yield (row, *(values[name] for name in _MEMORY[1:]))
+
+    # -- full text and vectors --------------------------------------------------------------
+
+    def _words(self, user: str, rows: IntArray, memories: Sequence[Indexed]) -> None:
+        live = [at for at, memory in enumerate(memories) if is_live(memory.record)]
+        texts = [terms.Text(memories[at].record.content, memories[at].words) for at in live]
+        count = self._count_of(user)
+        count.token_count += terms.add_many(
+            self.connection, self._stemmer, user, (rows[live], texts)
+        )
+        count.document_count += len(live)
+
+    def _vectors(self, user: str, rows: IntArray, memories: Sequence[Indexed]) -> None:
+        for name in dict.fromkeys(chain.from_iterable(memory.vectors for memory in memories)):
+            found = self._embedder(name)
+            if found is None:
+                # Retired between embedding and writing: its vectors are of no use any more.
+                continue
+            having = [at for at, memory in enumerate(memories) if name in memory.vectors]
+            vectors = [memories[at].vectors[name] for at in having]
+            self._add_vectors(user, found, rows[having], vectors)
+
+    def _add_vectors(
+        self, user: str, embedder: tuple[int, int], rows: IntArray, vectors: Sequence[FloatArray]
+    ) -> None:
+        number, dimension = embedder
+        there = np.array([bool(codec.vector_blob(vector, dimension)) for vector in vectors])
+        known = {"embedder": number}
+        if there.any():
+            (vector_type,) = self.connection.execute(_VECTOR_TYPE).fetchone()
+            matrix = np.stack(vectors).astype(np.float32)[there]
+            packed = packed_vectors(matrix, vector_type)
+            sent = {**known, "row": packed_numbers(rows[there], "i8"), "vector": packed}
+            self._put(_ADD_VECTORS, user, sent)
+        if not there.all():
+            self._put(_ADD_NO_VECTORS, user, {**known, "row": rows[~there].tolist()})
+
+    # -- entities ---------------------------------------------------------------------------
+
+    def _links(self, user: str, rows: Sequence[int], memories: Sequence[Indexed]) -> None:
+        named: dict[str, Attribute] = {}
+        for memory in memories:
+            for one in chain(memory.attributes, *memory.depends_on):
+                # The first to name an entity is the one whose spelling it has.
+                named.setdefault(one.key, one)
+        if not named:
+            return
+        entities = self._entities(user, named)
+        linked = [
+            ((entities[one.key], one.aspect), row, int(one.is_stated))
+            for row, memory in zip(rows, memories, strict=True)
+            for one in memory.attributes
+        ]
+        aspects = self._aspects(user, list(dict.fromkeys(aspect for aspect, _, _ in linked)))
+        found = [(aspects[aspect], row, is_stated) for aspect, row, is_stated in linked]
+        self._put(_ADD_ATTRIBUTES, user, _columns(_ATTRIBUTE, found))
+        needed = [
+            (entities[subject.key], entities[other.key])
+            for memory in memories
+            for subject, other in memory.depends_on
+        ]
+        self._put(_ADD_DEPENDENCIES, user, _columns(_DEPENDENCY, needed))
+
+    def _entities(self, user: str, named: dict[str, Attribute]) -> dict[str, int]:
+        """By key the numbers of entities, those of new ones given in their order."""
+        known = dict(self.connection.execute(_ENTITIES, (user, as_json(named))).fetchall())
+        new = [(one.key, one.kind, one.name) for key, one in named.items() if key not in known]
+        values = {**_columns(_ENTITY, new), "user": user}
+        return {**known, **dict(self.connection.execute(_ADD_ENTITIES, values).fetchall())}
+
+    def _aspects(self, user: str, wanted: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
+        """By entity and name the numbers of aspects, as above."""
+        of_entities = as_json({entity for entity, _ in wanted})
+        known = _by_pair(self.connection.execute(_ASPECTS, (user, of_entities)).fetchall())
+        new = [pair for pair in wanted if pair not in known]
+        values = {**_columns(_ASPECT, new), "user": user}
+        return {**known, **_by_pair(self.connection.execute(_ADD_ASPECTS, values).fetchall())}
+
+
+def _columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    """Rows of values, turned: by name the values of a column."""
+    turned = list(zip(*rows, strict=True)) or [()] * len(names)
+    return {
+        name: list(column) if name in _TYPES else packed_column(column)
+        for name, column in zip(names, turned, strict=True)
+    }
+
+
+def _by_pair(found: Iterable[tuple[int, str, int]]) -> dict[tuple[int, str], int]:
+    return {(entity, name): number for entity, name, number in found}

@@ -1,0 +1,387 @@
+"""One transaction on PostgreSQL that speaks the store's SQL and never leaves its tenant.
+
+The tenant is the one a statement names itself, by `user = ?` or `:user`; statements that go by
+numbers alone run for the tenant that was named before them in the same transaction, and are
+refused where there is none. Row-level security keeps everything else out of sight.
+
+Everything a connection needs is said in the first message of its transaction and ends with it: a
+pooler that hands out another connection for every transaction (pgbouncer) is as good as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from meritory.errors import InputError, StorageError
+from meritory.store import sql
+from meritory.store.postgres.tenancy import APP, SETTING, STEWARD
+from meritory.store.postgres.translate import Statement, rows_by_tenant, translate
+
+if TYPE_CHECKING:
+    from psycopg import Connection as RawConnection
+    from psycopg import Cursor, Pipeline, RawCursor
+    from psycopg.adapt import Dumper
+
+READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
+# Who listens here is told that something was written, and nothing else.
+CHANNEL = "meritory"
+NUL_REFUSED = "PostgreSQL cannot store a text with a NUL character in it"
+# What a tenant's row counts; whoever writes for the tenant gets it with the lock.
+COUNTED = (
+    *("change", "purge", "learned", "row", "event", "action"),
+    *("document_count", "token_count"),
+)
+# A tenant, None where all are concerned, and a table.
+Changed = tuple[str | None, str]
+# After an error every statement that was sent already says that it was not run; these reports
+# come in so many heaps at most.
+_LATE_ERRORS = 5
+_NO_TENANT = "a statement on tenants' tables named no tenant"
+
+
+class Answer:
+    """What a statement brought; one that was only sent is waited for when somebody looks."""
+
+    def __init__(self, cursor: RawCursor[Any], settle: Callable[[], None]) -> None:
+        self._cursor = cursor
+        self._settle = settle
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+        self._settle()
+        return self._cursor.rowcount
+
+    def fetchone(self) -> Any:
+        """The next row, None after the last."""
+        self._settle()
+        return self._cursor.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
+        self._settle()
+        return self._cursor.fetchall()
+
+    def fetchmany(self, size: int, /) -> list[Any]:
+        """The next few rows."""
+        self._settle()
+        return self._cursor.fetchmany(size)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows that are left, one by one."""
+        self._settle()
+        return iter(self._cursor)
+
+
+class TenantConnection:
+    """A connection for the length of one transaction, which begins with the first statement."""
+
+    _ROLE = APP
+
+    def __init__(self, raw: RawConnection[Any], *begin: str) -> None:
+        """`begin` is what the first message says before it takes its role."""
+        self._raw = raw
+        self._begin = begin
+        self._has_begun = False
+        self._is_across = False
+        self.tenant: str | None = None
+
+    def execute(self, statement: str, values: Any = (), /) -> sql.Cursor:
+        """Runs a statement with `?` or `:name` in place of its values."""
+        plan = translate(statement)
+        bound = _bound(plan, plan.values(values))
+        self._enter(plan, None if plan.tenant_at is None else bound[plan.tenant_at])
+        cursor = self._cursor(plan)
+        cursor.execute(plan.text.encode(), bound)
+        return self._answer(cursor)
+
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql.Cursor:
+        """Runs a statement once for every row of values, without waiting in between."""
+        plan = translate(statement)
+        bound = [_bound(plan, plan.values(row)) for row in rows]
+        cursor = self._raw_cursor()
+        for tenant, some in rows_by_tenant(plan, bound):
+            self._enter(plan, tenant)
+            cursor = self._cursor(plan)
+            cursor.executemany(plan.text.encode(), some)
+        return self._answer(cursor)
+
+    @contextlib.contextmanager
+    def across(self) -> Iterator[None]:
+        """Asks about all tenants, as the steward, for the length of the block."""
+        self._say(f"SET LOCAL ROLE {STEWARD}")
+        self._is_across = True
+        yield
+        self._is_across = False
+        self._say(f"SET LOCAL ROLE {APP}")
+
+    def adapt(self, kind: type, dumper: type[Dumper]) -> None:
+        """Teaches the connection how values of a kind are sent."""
+        self._raw.adapters.register_dumper(kind, dumper)
+
+    def commit(self) -> None:
+        """Ends the transaction, if it ever began."""
+        if self._has_begun:
+            done = self._raw.execute(b"COMMIT")
+            self._has_begun = False
+            _demand_stored(done)
+
+    def rollback(self) -> None:
+        """Takes everything back; a connection that is lost, or does not obey, is let go of."""
+        import psycopg
+
+        if self._has_begun and not self._raw.closed:
+            self._has_begun = False
+            try:
+                self._raw.execute(b"ROLLBACK")
+            except psycopg.Error:
+                self._raw.close()
+
+    def _cursor(self, plan: Statement) -> RawCursor[Any]:
+        """A cursor for the next statement."""
+        return self._raw_cursor()
+
+    def _answer(self, cursor: RawCursor[Any]) -> sql.Cursor:
+        return cursor
+
+    def _raw_cursor(self) -> RawCursor[Any]:
+        from psycopg import RawCursor
+        from psycopg.pq import Format
+
+        cursor = RawCursor(self._raw)
+        cursor.format = Format.BINARY
+        return cursor
+
+    def _enter(self, plan: Statement, tenant: Any) -> None:
+        if self._is_across or not plan.is_tenants:
+            self._say()
+            return
+        wanted = self.tenant if tenant is None else tenant
+        if not isinstance(wanted, str) or not wanted:
+            raise StorageError(_NO_TENANT, hint="this is a mistake in Meritory; please report it")
+        if wanted != self.tenant:
+            self._go_to(wanted)
+            self.tenant = wanted
+
+    def _go_to(self, tenant: str) -> None:
+        """Leads into a tenant's rows."""
+        self._say(f"SET LOCAL {SETTING} = {self._quoted(tenant)}")
+
+    def _quoted(self, text: str) -> str:
+        from psycopg.sql import quote
+
+        return quote(text, self._raw)
+
+    def _say(self, *statements: str) -> Cursor[Any] | None:
+        """Statements of ours, all in one message; the transaction begins with the first of all.
+
+        Returns what the last one brought.
+        """
+        if not self._has_begun:
+            statements = (*self._begin, f"SET LOCAL ROLE {self._ROLE}", *statements)
+            self._has_begun = True
+        return self._said(statements) if statements else None
+
+    def _said(self, statements: Sequence[str]) -> Cursor[Any]:
+        cursor = self._raw.execute("; ".join(statements).encode(), prepare=False)
+        while cursor.nextset():
+            pass
+        return cursor
+
+
+class Rings(Protocol):
+    """Decides which commits that change something say so to others."""
+
+    def rings(self) -> bool:
+        """Asked before a commit: whether it is to say so."""
+
+    def ring_later(self) -> None:
+        """Told after one that was not to."""
+
+
+class StewardConnection(TenantConnection):
+    """Asks about all tenants together, as the role that may see no text of theirs."""
+
+    _ROLE = STEWARD
+
+    def _enter(self, plan: Statement, tenant: Any) -> None:
+        self._say()
+
+
+class WritingConnection(TenantConnection):
+    """Holds a tenant's own row from the first statement on: its writers wait for each other.
+
+    Changes are sent without waiting for what they bring. Whoever asks for an answer, and the end
+    of the transaction, waits for all of them, in their order; an error of any of them is raised
+    there, and nothing after it has happened.
+    """
+
+    def __init__(self, bell: Rings, raw: RawConnection[Any], *begin: str) -> None:
+        super().__init__(raw, *begin)
+        self._bell = bell
+        self._pipelined: AbstractContextManager[Pipeline] | None = None
+        self._pipeline: Pipeline | None = None
+        # What was sent and may have changed something, and what is known to have.
+        self._sent: list[tuple[RawCursor[Any], Changed]] = []
+        self._changed: set[Changed] = set()
+        self._counts: dict[str, tuple[int, ...]] = {}
+        # What has to be done before the next statement of anybody else.
+        self.ahead: Callable[[], None] | None = None
+
+    def execute(self, statement: str, values: Any = (), /) -> sql.Cursor:
+        self._catch_up()
+        return super().execute(statement, values)
+
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql.Cursor:
+        self._catch_up()
+        return super().executemany(statement, rows)
+
+    def _catch_up(self) -> None:
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None:
+            ahead()
+
+    @contextlib.contextmanager
+    def across(self) -> Iterator[None]:
+        self._catch_up()
+        with super().across():
+            yield
+
+    def counts_of(self, tenant: str) -> tuple[int, ...]:
+        """What a tenant's row counts, as it was when this transaction came to it."""
+        if tenant not in self._counts:
+            self._go_to(tenant)
+            self.tenant = tenant
+        return self._counts[tenant]
+
+    def changes(self) -> set[Changed]:
+        """The tables that were changed, or may have been, each with its tenant."""
+        return self._changed | {changed for _, changed in self._sent}
+
+    def settle(self) -> None:
+        """Waits for the answers to all that was sent."""
+        if self._pipeline is None:
+            return
+        self._synced(self._pipeline)
+        self._changed |= {changed for cursor, changed in self._sent if cursor.rowcount}
+        self._sent.clear()
+
+    def commit(self) -> None:
+        if not self._has_begun:
+            return
+        has_changed = bool(self.changes())
+        says = has_changed and self._bell.rings()
+        done = self._say(*((f"NOTIFY {CHANNEL}",) if says else ()), "COMMIT")
+        if self._pipelined is not None:
+            self.settle()
+        self._has_begun = False
+        _demand_stored(done)
+        self._part()
+        if has_changed and not says:
+            self._bell.ring_later()
+
+    def _part(self) -> None:
+        """Leaves a connection behind that can be used again, or none; what is stored is stored."""
+        import psycopg
+
+        try:
+            self._leave_pipeline()
+        except psycopg.Error:
+            self._raw.close()
+
+    def rollback(self) -> None:
+        import psycopg
+        from psycopg.pq import TransactionStatus
+
+        # What comes in late is of no interest any more: why it all ends has been raised.
+        for _ in range(_LATE_ERRORS):
+            with contextlib.suppress(psycopg.Error):
+                if self._pipeline is not None:
+                    self._synced(self._pipeline)
+                break
+        with contextlib.suppress(psycopg.Error):
+            self._leave_pipeline()
+        if self._raw.info.transaction_status == TransactionStatus.INERROR:
+            # What was sent behind the error was passed over, and statements that were to be kept
+            # ready with it: the driver would go on believing that they are.
+            self._raw.close()
+        super().rollback()
+
+    def _synced(self, pipeline: Pipeline) -> None:
+        # The driver only listens once it waits for answers: what is left to be sent goes first,
+        # or both sides would wait for each other.
+        connection = self._raw.pgconn
+        poll = select.poll()
+        poll.register(connection.socket, select.POLLIN | select.POLLOUT)
+        while connection.flush():
+            poll.poll()
+            connection.consume_input()
+        pipeline.sync()
+
+    def _leave_pipeline(self) -> None:
+        held, self._pipelined, self._pipeline = self._pipelined, None, None
+        if held is not None:
+            held.__exit__(None, None, None)
+
+    def _cursor(self, plan: Statement) -> RawCursor[Any]:
+        cursor = self._raw_cursor()
+        if plan.changes:
+            whose = None if self._is_across else self.tenant
+            self._sent.append((cursor, (whose, plan.changes)))
+            if self._pipelined is None and not plan.is_answered:
+                self._pipelined = self._raw.pipeline()
+                self._pipeline = self._pipelined.__enter__()
+        return cursor
+
+    def _answer(self, cursor: RawCursor[Any]) -> sql.Cursor:
+        return cursor if self._pipeline is None else Answer(cursor, self.settle)
+
+    def _go_to(self, tenant: str) -> None:
+        if tenant in self._counts:
+            # Its row is held already.
+            super()._go_to(tenant)
+            return
+        name = self._quoted(tenant)
+        row = self._say(
+            f"SET LOCAL {SETTING} = {name}",
+            f'INSERT INTO tenants ("user") VALUES ({name}) ON CONFLICT DO NOTHING',  # noqa: S608
+            f'SELECT {", ".join(COUNTED)} FROM tenants WHERE "user" = {name} FOR UPDATE',  # noqa: S608
+        )
+        self.settle()
+        self._counts[tenant] = (row.fetchone() if row else None) or ()
+
+    def _said(self, statements: Sequence[str]) -> Cursor[Any]:
+        if self._pipelined is None:
+            return super()._said(statements)
+        # Nobody waits in between here, but each is a message of its own.
+        return [self._raw.execute(text.encode(), prepare=False) for text in statements][-1]
+
+
+def _demand_stored(done: Cursor[Any] | None) -> None:
+    """Where a statement had failed, and nobody minded, PostgreSQL takes back instead."""
+    if done is not None and done.statusmessage != "COMMIT":
+        raise StorageError(
+            "nothing was stored, for a statement before the end had failed",
+            hint="this is a mistake in Meritory; please report it",
+        )
+
+
+def _bound(plan: Statement, values: list[Any]) -> list[Any]:
+    """The values as PostgreSQL takes them."""
+    for at, value in enumerate(values):
+        if isinstance(value, bool):
+            values[at] = int(value)
+        elif at in plan.lists and value is not None:
+            values[at] = json.loads(value)
+        elif isinstance(value, str) and "\0" in value:
+            if plan.changes:
+                raise InputError("PostgreSQL cannot store a text with a NUL character in it")
+            # Nothing that is stored has one, so nothing is found by this either.
+            values[at] = value.replace("\0", "\ufffd")
+    return values

@@ -1,0 +1,273 @@
+"""The PostgreSQL store: one database that many daemons share, each tenant behind its wall."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.errors import InputError
+from meritory.store import gather, search
+from meritory.store.base import IntArray, Pool, Probe, Search, Transaction
+from meritory.store.candidates import Gathered, Gathering, Trait
+from meritory.store.following import Following
+from meritory.store.index import Nearest
+from meritory.store.place import Place
+from meritory.store.postgres.advice import LATE, about_login
+from meritory.store.postgres.bulk import BulkTransaction
+from meritory.store.postgres.care import check_tenant
+from meritory.store.postgres.connection import WritingConnection
+from meritory.store.postgres.engine import CONNECTION_LIMIT, Engine
+from meritory.store.postgres.indexes import lacking_index, make_index, make_index_locked
+from meritory.store.postgres.listen import Listener
+from meritory.store.postgres.models import ModelTable
+from meritory.store.postgres.nearest import nearest_rows
+from meritory.store.postgres.reader import stored_vectors
+from meritory.store.postgres.terms import TermTable
+from meritory.store.postgres.traits import TraitShelf
+from meritory.store.postgres.vectors import Measured, embedder_of
+from meritory.store.postgres.views import Views
+from meritory.store.postgres.write import TOPICS, Tools
+from meritory.store.reads import SqlReads, as_json
+from meritory.store.search import Ground
+from meritory.store.sql import Connection
+from meritory.store.sql_store import SqlStore, set_serving
+from meritory.store.stems import Stemmer
+from meritory.types import MemoryRecord, ModelRows, Scope
+
+T = TypeVar("T")
+# Memories of all tenants that lack a vector, in the order of tenants and numbers.
+_LACKING = """SELECT t.user, t.row FROM memory_stats t
+    WHERE (t.user, t.row) > (coalesce(:after, ''), :last)
+        AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.user = t.user AND v.row = t.row
+            AND v.embedder = (SELECT embedder FROM embedders WHERE name = :embedder))"""
+
+# Every tenant counts for itself, and any of them may be the one whose number grew.
+_NUMBERS = {"memory": "change", **{topic: topic for topic in sorted(set(TOPICS.values()))}}
+_SUMS = "SELECT {} FROM tenants".format(  # noqa: S608 - names of ours
+    ", ".join(f"coalesce(sum({column}), 0)::bigint" for column in _NUMBERS.values())
+)
+# Who takes a job holds no tenant's row to count in; only few run at any time.
+_RUNNING = "SELECT job, lease FROM jobs WHERE state = 'running' ORDER BY job"
+
+
+class PostgresStore(SqlStore):
+    """The storage contract on one PostgreSQL database."""
+
+    _engine: Engine
+
+    def __init__(self, url: str, pool_size: int = CONNECTION_LIMIT) -> None:
+        super().__init__()
+        self.place = Place(url=url)
+        self._engine = Engine(url, pool_size)
+        self._listener = Listener(url)
+        self.models: ModelRows | None = ModelTable(self._engine)
+        self._stemmer = Stemmer()
+        self._views = Views()
+        self._traits = TraitShelf()
+
+    # -- writing --------------------------------------------------------------------------
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        tools = Tools(self._stemmer, self.damaged)
+
+        def whole(connection: WritingConnection) -> T:
+            transaction = BulkTransaction(connection, tools)
+            result = work(transaction)
+            transaction.flush()
+            return result
+
+        return self._engine.write(whole)
+
+    def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
+        with self._engine.read() as connection:
+            found = embedder_of(connection, probe.scope.user, probe.embedder)
+            return nearest_rows(connection, found, probe, scope)
+
+    # -- finding --------------------------------------------------------------------------
+
+    def search(self, search_: Search) -> Pool:
+        with self._engine.read() as connection:
+            return search.run(self._ground(connection, search_, by_rest=True), search_)
+
+    def gather(self, gathering: Gathering) -> Gathered:
+        with self._engine.read() as connection:
+            ground = self._ground(connection, gathering.search, by_rest=False)
+            return gather.gather(ground, gathering)
+
+    def _ground(self, connection: Connection, asked: Search, *, by_rest: bool) -> Ground:
+        user = asked.scope.user
+        scopes = SqlReads(connection).visible_scopes(asked.scope)
+        index = self._views.index(connection, user)
+        view = search.open_view(index, asked, scopes)
+        embedder = embedder_of(connection, user, asked.embedder)
+        known = None
+        if embedder is not None:
+            known = embedder, self._views.mean(connection, embedder, view)
+        words = TermTable(connection, user, self._stemmer, view)
+        vectors = Measured(connection, view, known, by_rest)
+        return Ground(connection, self._stemmer, view, scopes, words, vectors)
+
+    def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
+        with self._engine.read() as connection, self._traits.of(scope.user) as known:
+            scopes = SqlReads(connection).visible_scopes(scope)
+            return known.of(connection, rows, scopes, now)
+
+    def vectors(
+        self, user: str, embedder: str, memory_ids: Sequence[str]
+    ) -> dict[str, NDArray[np.float32]]:
+        with self._engine.read() as connection:
+            return stored_vectors(connection, user, embedder, memory_ids)
+
+    # -- what concerns everybody ----------------------------------------------------------
+
+    def users(self) -> list[str]:
+        with self._engine.read_across() as connection:
+            found = connection.execute(
+                """SELECT t.user FROM tenants t WHERE EXISTS
+                    (SELECT 1 FROM memories m WHERE m.user = t.user) ORDER BY t.user"""
+            )
+            return [user for (user,) in found]
+
+    def change_numbers(self) -> dict[str, int]:
+        with self._engine.read_across() as connection:
+            found = dict(zip(_NUMBERS, connection.execute(_SUMS).fetchone(), strict=True))
+            running = repr(connection.execute(_RUNNING).fetchall()).encode()
+        return {**found, "job": (found["job"] << 32) + zlib.crc32(running)}
+
+    def _last_lesson(self, user: str) -> int | None:
+        found = self._one("SELECT learned FROM tenants WHERE user = ?", (user,))
+        return int(found[0]) if found else None
+
+    def without_vector(
+        self, embedder: str, limit: int, after: MemoryRecord | None = None
+    ) -> list[MemoryRecord]:
+        page: list[MemoryRecord] = []
+        user, last = self._place(after)
+        while len(page) < limit:
+            wanted = limit - len(page)
+            with self._engine.read_across() as connection:
+                rows = connection.execute(
+                    f"{_LACKING} ORDER BY t.user, t.row LIMIT :limit",
+                    {"embedder": embedder, "after": user, "last": last, "limit": wanted},
+                ).fetchall()
+            page += self._sound(rows)
+            if len(rows) < wanted:
+                break
+            user, last = rows[-1]
+        return page
+
+    def _place(self, after: MemoryRecord | None) -> tuple[str | None, int]:
+        """Behind which tenant and row to go on; from the start where the memory is gone."""
+        if after is None:
+            return None, 0
+        found = self._one(
+            "SELECT row FROM memories WHERE user = ? AND id = ?", (after.user, after.id)
+        )
+        return (after.user, int(found[0])) if found else (None, 0)
+
+    def _sound(self, rows: Sequence[tuple[str, int]]) -> list[MemoryRecord]:
+        """The records behind tenants and rows, in their order, but for damaged ones."""
+        found: list[MemoryRecord] = []
+        for user in dict.fromkeys(user for user, _ in rows):
+            own = [row for owner, row in rows if owner == user]
+            with self._reads() as reads:
+                records = reads.sound_records(
+                    "m.user = :user AND m.row IN (SELECT value FROM json_each(:rows))",
+                    {"user": user, "rows": as_json(own)},
+                )
+            in_order = (records.get(row) for row in own)
+            found += [record for record in in_order if record is not None]
+        return found
+
+    def serve_embedder(self, embedder: str) -> bool:
+        serves = self._engine.write_across(lambda connection: _serve(connection, embedder))
+        if serves:
+            self._views.clear()
+        return serves
+
+    # -- care -----------------------------------------------------------------------------
+
+    def tidy(self, should_stop: Callable[[], bool]) -> None:
+        # The rest PostgreSQL does by itself: that is what autovacuum is for.
+        with self._engine.read_across() as connection:
+            lacking = lacking_index(connection)
+        if not lacking:
+            return
+        with self._engine.turn("vector indexes") as is_ours:
+            for tenant in lacking:
+                if not is_ours or should_stop():
+                    return
+                if not make_index(self.place.url, tenant):
+                    self._engine.write_across(partial(make_index_locked, tenant))
+
+    def check(self, *, deep: bool) -> list[str]:
+        if not deep:
+            with self._engine.read_across() as connection:
+                connection.execute("SELECT count(*) FROM tenants").fetchone()
+            return []
+        damage: list[str] = []
+        for user in self.users():
+            with self._engine.read() as connection:
+                damage += check_tenant(connection, user)
+        return damage
+
+    def backup(self, target: Path) -> None:
+        raise InputError(
+            "a PostgreSQL store is backed up by PostgreSQL's own tools",
+            hint="`pg_dump --format=custom --schema=meritory`, or `meritory export` for one user",
+        )
+
+    def erase_traces(self) -> None:
+        """Rows that are gone are reused by the server's vacuum; its log and backups are its own."""
+
+    def size_bytes(self) -> int:
+        with self._engine.read_across() as connection:
+            asked = "SELECT pg_database_size(current_database())"
+            return int(connection.execute(asked).fetchone()[0])
+
+    def engine_name(self) -> str:
+        with self._engine.read_across() as connection:
+            server, vector = connection.execute(
+                """SELECT current_setting('server_version'), extversion FROM pg_extension
+                    WHERE extname = 'vector'"""
+            ).fetchone()
+        between = ", through a pooler" if self._engine.is_pooled else ""
+        return f"PostgreSQL {server.split()[0]} with pgvector {vector}{between}"
+
+    def advice(self) -> list[str]:
+        with self._engine.read_across() as connection:
+            found = about_login(connection)
+        return [LATE, *found] if self._engine.is_pooled else found
+
+    def turn(self, what: str) -> AbstractContextManager[bool]:
+        return self._engine.turn(what)
+
+    def follow(self, told: Callable[[], None]) -> Following | None:
+        # What a pooler hears is told to nobody, or to somebody else.
+        return None if self._engine.is_pooled else self._listener.follow(told)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._engine.close()
+        self._stemmer.close()
+        self._views.clear()
+
+
+def _serve(connection: Connection, embedder: str) -> bool:
+    ready = connection.execute(
+        f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({_LACKING})",  # noqa: S608
+        {"embedder": embedder, "after": None, "last": 0},
+    ).fetchone()
+    if ready is None:
+        return False
+    set_serving(connection, embedder)
+    connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
+    return True

@@ -1,0 +1,271 @@
+"""The full-text index on PostgreSQL: stems of FTS5's own tokenizer in a table, scored as BM25.
+
+Every memory has a row for each of its stems, with a weight (how often it stands in the text, and
+half as much in the words beside it) and its places. A search reads the rows of its few terms,
+which lie together in the index, and does the sums itself: scores are those of FTS5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.store.base import FloatArray, IntArray
+from meritory.store.postgres.packing import packed_numbers, packed_pieces, packed_texts
+from meritory.store.postgres.vectors import rows_text
+from meritory.store.reads import as_json
+from meritory.store.search import WORDS_COLUMN_WEIGHT, rarest
+from meritory.store.sql import Connection
+from meritory.store.stems import Stemmer
+from meritory.store.view import View, top
+from meritory.text.terms import MAX_TERMS
+
+# Longer stems would not fit into an index; nobody types one.
+STEM_CHARS_MAX = 200
+# Places in the words beside the text begin here: no phrase reaches from the one into the other.
+_WORDS_PLACE = 32_768
+_PLACE_MAX = _WORDS_PLACE - 2
+# More than any place, and any step from one, within a row.
+_PLACES_PER_ROW = 4 * _WORDS_PLACE
+_K1, _B = 1.2, 0.75
+_LEAST_IDF = 1e-6
+_COUNTS = """SELECT term, count(*) FROM memory_terms
+    WHERE user = ? AND term IN (SELECT value FROM json_each(?)) GROUP BY term"""
+# Bytes end to end come over much faster than thousands of rows.
+_POSTINGS = """SELECT term, string_agg(int8send(row), ''::bytea),
+        string_agg(int4send(token_count), ''::bytea), string_agg(float4send(weight), ''::bytea)
+    FROM memory_terms WHERE user = ? AND term IN (SELECT value FROM json_each(?)) GROUP BY term"""
+_PLACES = """SELECT term, string_agg(int8send(row), ''::bytea),
+        string_agg(int4send(length(places)), ''::bytea), string_agg(places, ''::bytea)
+    FROM memory_terms WHERE user = ? AND term IN (SELECT value FROM json_each(?))
+        AND row = ANY(?::bigint[]) GROUP BY term"""
+_ADD = """INSERT INTO memory_terms (user, term, row, token_count, weight, places)
+    SELECT :user, t.term, :row, :token_count, t.weight, t.places
+    FROM unnest(:terms::text[], :weights::real[], :places::bytea[]) t (term, weight, places)"""
+_ADD_MANY = """INSERT INTO memory_terms (user, term, row, token_count, weight, places)
+    SELECT :user, t.* FROM unnest(:terms::text[], :rows::bigint[], :token_counts::integer[],
+        :weights::real[], :places::bytea[]) t"""
+_DROP = """DELETE FROM memory_terms
+    WHERE user = ? AND row = ? AND term IN (SELECT value FROM json_each(?))"""
+_TOTALS = "SELECT document_count, token_count FROM tenants WHERE user = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What of a memory is in the index."""
+
+    content: str
+    words: str
+
+
+def add(connection: Connection, stemmer: Stemmer, user: str, row: int, text: Text) -> int:
+    """Puts the text of a memory into the index; returns how many tokens it has."""
+    places = _places(stemmer, text)
+    token_count = sum(map(len, places.values()))
+    if places:
+        connection.execute(
+            _ADD,
+            {
+                "user": user,
+                "row": row,
+                "token_count": token_count,
+                "terms": list(places),
+                "weights": [_weight(np.array(found)) for found in places.values()],
+                "places": [np.array(found, ">u2").tobytes() for found in places.values()],
+            },
+        )
+    return token_count
+
+
+def add_many(
+    connection: Connection, stemmer: Stemmer, user: str, texts: tuple[IntArray, Sequence[Text]]
+) -> int:
+    """Puts the texts of many rows into the index, as `add` would; returns how many tokens."""
+    rows, told = texts
+    stems = stemmer.stems_of([part for text in told for part in (text.content, text.words)])
+    lengths = np.array([len(part) for part in stems], np.int64)
+    token_count = int(lengths.sum())
+    if not token_count:
+        return 0
+    flat = [stem[:STEM_CHARS_MAX] for part in stems for stem in part]
+    # Sorted by their bytes, as the table's key is: neighbours then go to the same page.
+    known = sorted(set(flat))
+    code_of = {stem: code for code, stem in enumerate(known)}
+    codes = np.fromiter(map(code_of.__getitem__, flat), np.int64, token_count)
+    part_at = np.repeat(np.arange(len(stems)), lengths)
+    memory_at = part_at // 2
+    places = np.minimum(
+        np.arange(token_count) - np.repeat(np.cumsum(lengths) - lengths, lengths), _PLACE_MAX
+    ) + _WORDS_PLACE * (part_at % 2)
+    order = np.argsort(codes * len(told) + memory_at, kind="stable")
+    codes, memory_at, places = codes[order], memory_at[order], places[order]
+    starts = np.flatnonzero(np.append(True, (np.diff(codes) != 0) | (np.diff(memory_at) != 0)))
+    weight = np.where(places >= _WORDS_PLACE, WORDS_COLUMN_WEIGHT, 1.0)
+    tokens = np.bincount(part_at // 2, minlength=len(told))
+    connection.execute(
+        _ADD_MANY,
+        {
+            "user": user,
+            "terms": packed_texts(known, codes[starts].tolist(), len(starts)),
+            "rows": packed_numbers(rows[memory_at[starts]], "i8"),
+            "token_counts": packed_numbers(tokens[memory_at[starts]], "i4"),
+            "weights": packed_numbers(np.add.reduceat(weight, starts), "f4"),
+            "places": packed_pieces(places.astype(np.uint16), starts),
+        },
+    )
+    return token_count
+
+
+def drop(connection: Connection, stemmer: Stemmer, user: str, row: int, text: Text) -> int:
+    """Takes out of the index again what was put in; returns how many tokens that were."""
+    places = _places(stemmer, text)
+    connection.execute(_DROP, (user, row, as_json(places)))
+    return sum(map(len, places.values()))
+
+
+def _places(stemmer: Stemmer, text: Text) -> dict[str, list[int]]:
+    """By stem where it stands."""
+    content, words = stemmer.stems_of((text.content, text.words))
+    places: dict[str, list[int]] = {}
+    for stems, first in ((content, 0), (words, _WORDS_PLACE)):
+        for at, stem in enumerate(stems):
+            places.setdefault(stem[:STEM_CHARS_MAX], []).append(first + min(at, _PLACE_MAX))
+    return places
+
+
+def _weight(places: NDArray[Any]) -> float:
+    in_words = int(np.count_nonzero(places >= _WORDS_PLACE))
+    return len(places) - in_words + WORDS_COLUMN_WEIGHT * in_words
+
+
+@dataclass(frozen=True, slots=True)
+class _Postings:
+    """The memories that have a term: rows ascending, their lengths and weights beside them."""
+
+    rows: IntArray
+    token_counts: IntArray
+    weights: NDArray[np.float64]
+
+
+_NOTHING = _Postings(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
+
+
+class TermTable:
+    """One search's look at the index of one tenant."""
+
+    def __init__(self, connection: Connection, user: str, stemmer: Stemmer, view: View) -> None:
+        self._connection = connection
+        self._user = user
+        self._stemmer = stemmer
+        self._view = view
+        self._known: dict[str, _Postings] = {}
+
+    def frequencies(self, stems: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+        """In how many memories each term occurs; one of several words as often as its rarest."""
+        short = {term: tuple(map(_short, tokens)) for term, tokens in stems.items()}
+        wanted = {stem for tokens in short.values() for stem in tokens}
+        if not wanted:
+            return {}
+        found = self._connection.execute(_COUNTS, (self._user, as_json(wanted)))
+        return rarest(short, dict(found.fetchall()))
+
+    def hits(
+        self, terms: Sequence[str], scopes: Sequence[int], limit: int
+    ) -> tuple[IntArray, FloatArray]:
+        """Rows of the best open hits for any of the terms with their BM25 scores."""
+        phrases = [tokens for tokens in self._tokens(terms) if tokens][:MAX_TERMS]
+        self._read({stem for tokens in phrases for stem in tokens})
+        parts = [self._phrase(tokens) for tokens in phrases]
+        rows = np.concatenate([part.rows for part in parts]) if parts else _NOTHING.rows
+        if not len(rows):
+            return rows, np.empty(0, np.float32)
+        document_count, token_count = self._connection.execute(_TOTALS, (self._user,)).fetchone()
+        mean_tokens = token_count / max(document_count, 1) or 1.0
+        scores = np.concatenate([_bm25(part, document_count, mean_tokens) for part in parts])
+        found, place = np.unique(rows, return_inverse=True)
+        total = np.asarray(np.bincount(place, scores), np.float64)
+        total[self._view.open_slots_of(found) < 0] = np.nan
+        best = top(total, limit)
+        return found[best], total[best].astype(np.float32)
+
+    def rows(self, term: str) -> IntArray:
+        """The rows that have a term, ascending."""
+        (tokens,) = self._tokens((term,))
+        self._read(set(tokens))
+        return self._phrase(tokens).rows if tokens else _NOTHING.rows
+
+    def _tokens(self, terms: Sequence[str]) -> list[tuple[str, ...]]:
+        stems = self._stemmer.tokens_of(terms)
+        return [tuple(map(_short, stems[term])) for term in terms]
+
+    def _read(self, stems: set[str]) -> None:
+        wanted = stems - self._known.keys()
+        if not wanted:
+            return
+        self._known.update(dict.fromkeys(wanted, _NOTHING))
+        found = self._connection.execute(_POSTINGS, (self._user, as_json(wanted)))
+        for term, rows, token_counts, weights in found:
+            having = np.frombuffer(rows, ">i8").astype(np.int64)
+            # Mostly in order already; to have it sorted by the database would take much longer.
+            order = np.argsort(having, kind="stable")
+            self._known[term] = _Postings(
+                having[order],
+                np.frombuffer(token_counts, ">i4")[order].astype(np.int64),
+                np.frombuffer(weights, ">f4")[order].astype(np.float64),
+            )
+
+    def _phrase(self, tokens: tuple[str, ...]) -> _Postings:
+        """Memories that have the words side by side, with how often."""
+        if len(tokens) == 1:
+            return self._known[tokens[0]]
+        key = " ".join(tokens)
+        if key not in self._known:
+            self._known[key] = self._side_by_side(tokens)
+        return self._known[key]
+
+    def _side_by_side(self, tokens: tuple[str, ...]) -> _Postings:
+        first = self._known[tokens[0]]
+        common = first.rows
+        for token in tokens[1:]:
+            common = np.intersect1d(common, self._known[token].rows, assume_unique=True)
+        if not len(common):
+            return _NOTHING
+        places = self._places_of(tokens, common)
+        starts = places[tokens[0]]
+        for step, token in enumerate(tokens[1:], 1):
+            starts = starts[np.isin(starts + step, places[token])]
+        at, place = starts // _PLACES_PER_ROW, starts % _PLACES_PER_ROW
+        worth = np.where(place >= _WORDS_PLACE, WORDS_COLUMN_WEIGHT, 1.0)
+        weights = np.asarray(np.bincount(at, worth, len(common)), np.float64)
+        has = weights > 0
+        rows = common[has]
+        at_first = np.searchsorted(first.rows, rows)
+        return _Postings(rows, first.token_counts[at_first], weights[has])
+
+    def _places_of(self, tokens: tuple[str, ...], rows: IntArray) -> dict[str, IntArray]:
+        """By stem where it stands in all of the rows: a number for the row's place, and its own."""
+        values = (self._user, as_json(set(tokens)), rows_text(rows))
+        found = dict.fromkeys(tokens, _NOTHING.rows)
+        for term, having, sizes, packed in self._connection.execute(_PLACES, values):
+            at = np.searchsorted(rows, np.frombuffer(having, ">i8"))
+            counts = np.frombuffer(sizes, ">i4") // 2
+            places = np.frombuffer(packed, ">u2").astype(np.int64)
+            found[term] = np.repeat(at, counts) * _PLACES_PER_ROW + places
+        return found
+
+
+def _short(stem: str) -> str:
+    return stem[:STEM_CHARS_MAX]
+
+
+def _bm25(part: _Postings, document_count: int, mean_tokens: float) -> NDArray[np.float64]:
+    """What a term adds to the score of each of its memories, as FTS5 has it."""
+    having = len(part.rows)
+    idf = np.log(max(document_count - having + 0.5, 0.5) / (having + 0.5))
+    length = 1.0 - _B + _B * part.token_counts / mean_tokens
+    share = part.weights * (_K1 + 1.0) / (part.weights + _K1 * length)
+    return np.asarray(max(float(idf), _LEAST_IDF) * share)

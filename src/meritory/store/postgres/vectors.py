@@ -1,0 +1,259 @@
+"""Vectors that stay in PostgreSQL: pgvector measures, and only numbers come over.
+
+A tenant of a few ten thousand memories is measured as a whole, exactly. A larger one is searched
+through pgvector's HNSW index, and what else a search needs is measured row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.rank.hybrid import centred_cosine, store_mean
+from meritory.store.base import FloatArray, IntArray
+from meritory.store.sql import Connection
+from meritory.store.view import View
+
+# Up to here all of a tenant's vectors are measured: about 1 ms for a thousand of 256 numbers.
+EXACT_ROWS = 20_000
+Products = NDArray[np.float64]
+# Of a larger tenant the mean is taken from so many vectors: a hundredth of its length off at most.
+MEAN_ROWS = 10_000
+# The mean vector is taken anew when the tenant has grown by this share since.
+_MEAN_GROWTH = 0.1
+_WIDENING = 4
+# How many the index looks at: of the true ten best it then finds .99 (bench.teams).
+_EF_SEARCH = 300
+_EF_SEARCH_MAX = 1_000
+# What pgvector sends in front of the numbers: how many there are, and two bytes of nothing.
+_HEADER_BYTES = 4
+_MEASURED = """SELECT string_agg(int8send(v.row), ''::bytea),
+        string_agg(float8send(-(v.vector <#> :query::vector)), ''::bytea),
+        string_agg(float8send(-(v.vector <#> :mean::vector)), ''::bytea)
+    FROM memory_vectors v
+    WHERE v.user = :user AND v.embedder = :embedder AND v.vector IS NOT NULL"""
+_THESE = " AND v.row = ANY(:rows::bigint[])"
+_ALL_VECTORS = """SELECT string_agg(vector_send(v.vector), ''::bytea) FROM memory_vectors v
+    WHERE v.user = :user AND v.embedder = :embedder AND v.vector IS NOT NULL"""
+_VECTORS = """SELECT string_agg(int8send(v.row), ''::bytea),
+        string_agg(vector_send(v.vector), ''::bytea) FROM memory_vectors v
+    WHERE v.user = ? AND v.embedder = ? AND v.vector IS NOT NULL AND v.row = ANY(?::bigint[])"""
+
+
+def vector_text(vector: FloatArray) -> str:
+    """A vector in pgvector's words, exact to the last bit."""
+    return f"[{','.join(map(repr, np.asarray(vector, np.float32).astype(float).tolist()))}]"
+
+
+def rows_text(rows: IntArray) -> str:
+    """Numbers of rows in PostgreSQL's words: its driver takes ten times as long for a list."""
+    return f"{{{','.join(map(str, rows.tolist()))}}}"
+
+
+def vector_of(sent: bytes) -> FloatArray:
+    """A vector as pgvector sends it."""
+    return np.frombuffer(sent, ">f4", offset=_HEADER_BYTES).astype(np.float32)
+
+
+def vectors_of(packed: bytes, dimension: int) -> FloatArray:
+    """Many vectors, sent end to end."""
+    cell = np.dtype([("header", f"V{_HEADER_BYTES}"), ("numbers", ">f4", dimension)])
+    return np.frombuffer(packed, cell)["numbers"].astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedder:
+    """The number and dimension of an embedder, and whose vectors are meant."""
+
+    user: str
+    number: int
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """What all vectors of a tenant share, and how their rest lies on the whole."""
+
+    vector: FloatArray
+    spread: FloatArray
+    row_count: int
+
+    def is_fresh(self, row_count: int) -> bool:
+        """Whether the tenant has hardly grown since."""
+        return row_count <= self.row_count * (1.0 + _MEAN_GROWTH)
+
+
+def take_mean(connection: Connection, embedder: Embedder, view: View) -> Mean:
+    """The mean of all vectors of a tenant, or of many of them, evenly chosen."""
+    values: dict[str, Any] = {"user": embedder.user, "embedder": embedder.number}
+    which, asked_count = "", view.count
+    if view.count > EXACT_ROWS:
+        slots = np.linspace(0, view.count - 1, MEAN_ROWS).astype(np.int64)
+        which, asked_count = _THESE, MEAN_ROWS
+        values["rows"] = rows_text(view.rows(slots))
+    (packed,) = connection.execute(_ALL_VECTORS + which, values).fetchone()
+    if packed is None or not view.count:
+        nothing = np.zeros(embedder.dimension, np.float32)
+        return Mean(nothing, nothing, view.count)
+    vectors = vectors_of(packed, embedder.dimension)
+    total = vectors.sum(axis=0, dtype=np.float64) * (view.count / asked_count)
+    mean = store_mean(total, view.count).astype(np.float32)
+    rest = vectors - mean
+    lengths = np.linalg.norm(rest, axis=1, keepdims=True)
+    spread = np.mean(rest / np.where(lengths > 0.0, lengths, 1.0), axis=0)
+    return Mean(mean, spread.astype(np.float32), view.count)
+
+
+class Measured:
+    """The vectors of one tenant for one search.
+
+    A large tenant is only searched by the one measure that is then ranked by: `by_rest` is the
+    cosine without what all memories share.
+    """
+
+    def __init__(
+        self, connection: Connection, view: View, known: tuple[Embedder, Mean] | None, by_rest: bool
+    ) -> None:
+        self._connection = connection
+        self._view = view
+        self._embedder: Embedder | None = known[0] if known else None
+        self._mean: Mean | None = known[1] if known else None
+        self._by_rest = by_rest
+        self._query = np.empty(0, np.float32)
+        self._is_complete = True
+
+    def cosines(self, query: FloatArray, limit: int) -> tuple[FloatArray, FloatArray]:
+        """By slot raw and centred cosines, of at least the best `limit`; NaN where unknown."""
+        raw = np.full(self._view.count, np.nan, np.float32)
+        if self._embedder is None or query.size != self._embedder.dimension or not query.any():
+            return raw, raw.copy()
+        self._query = query
+        centred = raw.copy()
+        self._is_complete = self._view.count <= EXACT_ROWS
+        if self._is_complete:
+            self._measure(raw, centred, "", {})
+        else:
+            self._search(raw, centred, limit)
+        return raw, centred
+
+    def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
+        """Fills in what is missing of these slots."""
+        if not self._is_complete:
+            missing = slots[np.isnan(raw[slots])]
+            if len(missing):
+                rows = rows_text(self._view.rows(missing))
+                self._measure(raw, centred, _THESE, {"rows": rows})
+
+    def mean_cosine(self, centred: FloatArray) -> float:
+        """The mean centred cosine: of what is open, or of the whole tenant where it is large."""
+        if not self._is_complete and self._mean is not None:
+            asked = self._query - self._mean.vector
+            length = float(np.linalg.norm(asked))
+            return float(self._mean.spread @ asked) / length if length else 0.0
+        return float(np.nanmean(centred)) if np.isfinite(centred).any() else 0.0
+
+    def vectors(self, slots: IntArray) -> FloatArray:
+        """The vectors of slots, zero where there is none."""
+        embedder = self._embedder
+        if embedder is None:
+            return np.zeros((len(slots), 0), np.float32)
+        found = np.zeros((len(slots), embedder.dimension), np.float32)
+        rows = self._view.rows(slots)
+        values = (embedder.user, embedder.number, rows_text(rows))
+        known, sent = self._connection.execute(_VECTORS, values).fetchone()
+        if known is not None:
+            order = np.argsort(rows)
+            place = order[np.searchsorted(rows, np.frombuffer(known, ">i8"), sorter=order)]
+            found[place] = vectors_of(sent, embedder.dimension)
+        return found
+
+    def _measure(
+        self, raw: FloatArray, centred: FloatArray, which: str, values: dict[str, Any]
+    ) -> None:
+        """Asks for the cosines of rows."""
+        assert self._embedder is not None and self._mean is not None  # noqa: S101 - for mypy
+        packed = self._connection.execute(
+            _MEASURED + which,
+            {
+                "user": self._embedder.user,
+                "embedder": self._embedder.number,
+                "query": vector_text(self._query),
+                "mean": vector_text(self._mean.vector),
+                **values,
+            },
+        ).fetchone()
+        if packed[0] is not None:
+            rows = np.frombuffer(packed[0], ">i8").astype(np.int64)
+            dots, mean_dots = (np.frombuffer(part, ">f8").astype(np.float64) for part in packed[1:])
+            self._note(raw, centred, (rows, dots, mean_dots))
+
+    def _note(
+        self, raw: FloatArray, centred: FloatArray, found: tuple[IntArray, Products, Products]
+    ) -> int:
+        """Writes down what was measured; returns how many of the rows are open."""
+        assert self._mean is not None  # noqa: S101 - for mypy
+        rows, dots, mean_dots = found
+        slots = self._view.open_slots_of(rows)
+        is_open = slots >= 0
+        slots, dots, mean_dots = slots[is_open], dots[is_open], mean_dots[is_open]
+        raw[slots] = dots
+        centred[slots] = centred_cosine(dots, mean_dots, self._query, self._mean.vector)
+        return len(slots)
+
+    def _search(self, raw: FloatArray, centred: FloatArray, limit: int) -> None:
+        """The nearest through the index; what is not open takes no place."""
+        assert self._embedder is not None and self._mean is not None  # noqa: S101 - for mypy
+        mean = self._mean.vector
+        direction = self._query - mean if self._by_rest else self._query
+        wanted = max(_EF_SEARCH, limit + limit // 2)
+        while True:
+            found = indexed_rows(
+                self._connection, self._embedder, (direction, self._query, mean), wanted
+            )
+            rows, dots, mean_dots = np.array(found, np.float64).reshape(-1, 3).T
+            open_count = self._note(raw, centred, (rows.astype(np.int64), dots, mean_dots))
+            if len(rows) < wanted or open_count >= limit:
+                return
+            wanted *= _WIDENING
+
+
+def indexed_rows(
+    connection: Connection,
+    embedder: Embedder,
+    asked: tuple[FloatArray, FloatArray, FloatArray],
+    limit: int,
+) -> list[tuple[int, float, float]]:
+    """Rows that reach furthest in a direction, with their products with two more vectors.
+
+    They come through the tenant's index if there is one.
+    """
+    from psycopg import sql
+
+    direction, first, second = map(vector_text, asked)
+    number, dimension = embedder.number, embedder.dimension
+    effort = min(_EF_SEARCH_MAX, max(_EF_SEARCH, limit))
+    connection.execute(
+        f"""SELECT set_config('hnsw.iterative_scan', 'strict_order', true),
+            set_config('hnsw.ef_search', '{effort:d}', true)"""
+    )
+    # What the index is limited to stands in the text: only then does the planner know it.
+    found = connection.execute(
+        f"""SELECT v.row, -(v.vector <#> :first::vector), -(v.vector <#> :second::vector)
+            FROM memory_vectors v WHERE v.user = :user AND v.vector IS NOT NULL
+                AND v.user = {sql.quote(embedder.user)} AND v.embedder = {number:d}
+            ORDER BY (v.vector::halfvec({dimension:d})) <#> :direction::halfvec({dimension:d})
+            LIMIT {limit:d}""",  # noqa: S608
+        {"user": embedder.user, "direction": direction, "first": first, "second": second},
+    )
+    return found.fetchall()
+
+
+def embedder_of(connection: Connection, user: str, name: str | None) -> Embedder | None:
+    """An embedder the store knows, for one tenant's vectors."""
+    found = connection.execute(
+        "SELECT embedder, dimension FROM embedders WHERE name = ?", (name,)
+    ).fetchone()
+    return None if found is None else Embedder(user, *found)

@@ -1,0 +1,140 @@
+"""What searching needs of every memory of a tenant, held in memory: everything but the vectors.
+
+A copy catches up before every search by the tenant's own number of changes, so that any daemon
+may serve any tenant. Those that were not asked for longest are let go.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.rank.scores import PROVENANCE_LADDER, standings
+from meritory.store.index import Batch, MemoryIndex
+from meritory.store.postgres.vectors import Embedder, Mean, take_mean
+from meritory.store.search import EPOCH_JULIAN_DAY
+from meritory.store.sql import Connection
+from meritory.store.view import View
+
+# All tenants together, about 130 bytes each.
+ROWS_KEPT = 2_000_000
+_MICROSECONDS_PER_DAY = 86_400e6
+_NUMBERS = "SELECT change, purge FROM tenants WHERE user = ?"
+_STEPS = ", ".join(f"'{name}'" for name in PROVENANCE_LADDER)
+_LOWEST = len(PROVENANCE_LADDER)
+# Every column comes as bytes end to end: rows one by one take ten times as long.
+_COLUMNS: dict[str, tuple[str, str]] = {
+    "row": ("int8send(m.row)", ">i8"),
+    "scope": ("int8send(m.scope)", ">i8"),
+    "turn": ("int8send(coalesce(m.turn, -1))", ">i8"),
+    "length_chars": ("int4send(length(m.content))", ">i4"),
+    "provenance": (
+        f"int4send(coalesce(array_position(ARRAY[{_STEPS}], m.provenance), {_LOWEST}) - 1)",
+        ">i4",
+    ),
+    "demotion": ("int8send(m.demotion)", ">i8"),
+    "confidence": ("float8send(m.confidence)", ">f8"),
+    "importance": ("float8send(m.importance)", ">f8"),
+    # Always of the same width: to have it read by the database would take half of all the time.
+    "created_at": ("convert_to(m.created_at, 'UTF8')", "S32"),
+    "until_day": ("float8send(coalesce(julianday(m.valid_until), 'infinity'))", ">f8"),
+    "trusted": ("boolsend(m.trust = 'trusted')", "?"),
+    "live": ("boolsend(m.deleted_at IS NULL AND m.superseded_by IS NULL)", "?"),
+}
+_CHANGED = (
+    "SELECT array_agg(m.session_key), "  # noqa: S608 - constants
+    + ", ".join(f"string_agg({sent}, ''::bytea)" for sent, _ in _COLUMNS.values())
+    + " FROM memories m WHERE m.user = ? AND m.change > ?"
+)
+
+
+def change_of(connection: Connection, user: str) -> tuple[int, int]:
+    """The numbers of a tenant's last change and last purge."""
+    change, purge = connection.execute(_NUMBERS, (user,)).fetchone() or (0, 0)
+    return int(change), int(purge)
+
+
+class Views:
+    """The copies of all tenants that were searched lately."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[str, MemoryIndex] = OrderedDict()
+        self._means: dict[tuple[str, int], Mean] = {}
+
+    def index(self, connection: Connection, user: str) -> MemoryIndex:
+        """The copy of one tenant as it is in this transaction."""
+        with self._lock:
+            index = self._indexes.get(user)
+            if index is None or index.is_wasteful:
+                index = self._indexes[user] = MemoryIndex(0)
+            self._indexes.move_to_end(user)
+        _synchronise(connection, index, user)
+        self._let_go()
+        return index
+
+    def mean(self, connection: Connection, embedder: Embedder, view: View) -> Mean:
+        """The mean vector of one tenant, not older than a tenth of its growth."""
+        key = (embedder.user, embedder.number)
+        known = self._means.get(key)
+        if known is None or not known.is_fresh(view.count):
+            known = self._means[key] = take_mean(connection, embedder, view)
+        return known
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self._lock:
+            self._indexes.clear()
+            self._means.clear()
+
+    def _let_go(self) -> None:
+        with self._lock:
+            total = sum(map(len, self._indexes.values()))
+            while total > ROWS_KEPT and len(self._indexes) > 1:
+                user, gone = self._indexes.popitem(last=False)
+                total -= len(gone)
+                for key in [key for key in self._means if key[0] == user]:
+                    del self._means[key]
+
+
+def _synchronise(connection: Connection, index: MemoryIndex, user: str) -> None:
+    change, purge = change_of(connection, user)
+    with index.lock:
+        # A transaction that began earlier may look at less than the copy has by now.
+        if change <= index.change:
+            return
+        if purge > index.change:
+            left = connection.execute("SELECT row FROM memories WHERE user = ?", (user,))
+            index.keep_only(np.array([row for (row,) in left], np.int64))
+        _take_over(index, connection.execute(_CHANGED, (user, index.change)).fetchone())
+        index.change = change
+
+
+def _take_over(index: MemoryIndex, packed: Any) -> None:
+    session_keys, *sent = packed
+    if session_keys is None:
+        return
+    kinds = zip(_COLUMNS.items(), sent, strict=True)
+    found: dict[str, NDArray[Any]] = {
+        name: np.frombuffer(part, kind) for (name, (_, kind)), part in kinds
+    }
+    live = found.pop("live")
+    index.remove(found["row"][~live].tolist())
+    # In the order of rows, whichever way they came.
+    order = np.flatnonzero(live)
+    order = order[np.argsort(found["row"][order], kind="stable")]
+    ordered = {name: column[order] for name, column in found.items()}
+    created_day = _julian_days(ordered.pop("created_at"))
+    standing = standings(ordered.pop("importance"), created_day)
+    keys = [session_keys[at] for at in order.tolist()]
+    index.add_columns(Batch(session_key=keys, standing=standing, **ordered))
+
+
+def _julian_days(moments: NDArray[Any]) -> NDArray[np.float64]:
+    """Moments in the words of `moment_text`, which are always of UTC."""
+    microseconds = moments.astype("S26").astype("datetime64[us]").astype(np.int64)
+    return microseconds / _MICROSECONDS_PER_DAY + EPOCH_JULIAN_DAY

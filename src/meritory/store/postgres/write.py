@@ -1,0 +1,241 @@
+"""The write verbs on PostgreSQL, as far as they differ from those on SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from typing import Any
+
+from meritory.store import rows as codec
+from meritory.store.base import Change, FloatArray, Indexed, Probe
+from meritory.store.index import Nearest
+from meritory.store.jobs import Job, Lease
+from meritory.store.postgres import terms
+from meritory.store.postgres.connection import COUNTED, WritingConnection
+from meritory.store.postgres.nearest import nearest_rows
+from meritory.store.postgres.vectors import embedder_of, vector_text
+from meritory.store.rules import RecordedAction
+from meritory.store.sessions import Event
+from meritory.store.sql_events import EVENT_LIMIT, event_rows
+from meritory.store.sql_jobs import PARK_UNLOCKED, SKIP_LOCKED
+from meritory.store.sql_rules import ACTION_LIMIT, ADD_NUMBERED_ACTION, action_values
+from meritory.store.sql_write import SqlTransaction
+from meritory.store.stems import Stemmer
+from meritory.types import MemoryRecord
+
+_TEXT = """SELECT row, content, words FROM memories WHERE user = ? AND id = ?
+    AND deleted_at IS NULL AND superseded_by IS NULL"""
+
+# A memory, and the note for its history unless it brings its own.
+Arrival = tuple[Indexed, Change | None]
+# So many wait at most until they are stored together.
+ARRIVALS_LIMIT = 4_000
+
+_NAMES = ("row", *codec.MEMORY_COLUMNS)
+_INSERT = (
+    f"INSERT INTO memories ({', '.join(_NAMES)})"  # noqa: S608 - names of ours, as below
+    f" VALUES ({', '.join(':' + name for name in _NAMES)})"
+)
+_ADD_EVENT = """INSERT INTO events (event, user, at, category, name, session_key, memory_id,
+    request_id, details) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+@dataclass(slots=True)
+class _Count:
+    """What a tenant counts, as this transaction has it by now, in the order of `COUNTED`."""
+
+    change: int
+    purge: int
+    learned: int
+    row: int
+    event: int
+    action: int
+    document_count: int
+    token_count: int
+    has_changed: bool = field(default=False, kw_only=True)
+
+
+# By table what has changed with it, as `change_numbers` tells it; memories count by themselves.
+TOPICS = {
+    "sessions": "session",
+    "events": "session",
+    "predictor_state": "predictor",
+    "predictor_comparisons": "predictor",
+    "predictor_training_log": "predictor",
+    "rules": "rules",
+    "rule_events": "rules",
+    "jobs": "job",
+    "feedback_events": "feedback",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a transaction shares with its store."""
+
+    stemmer: Stemmer
+    damaged: set[int]
+
+
+class PostgresTransaction(SqlTransaction):
+    """The verbs of one transaction; reads see what was written before them."""
+
+    _KEEP = SqlTransaction._KEEP + " AND user = :user"
+    _PARK = PARK_UNLOCKED
+    _LOCKED = SKIP_LOCKED
+
+    def __init__(self, connection: WritingConnection, tools: Tools) -> None:
+        super().__init__(connection, self._nearest_rows, tools.damaged)
+        self._tenants = connection
+        self._stemmer = tools.stemmer
+        self._counts: dict[str, _Count] = {}
+        self._arrived: list[Arrival] = []
+
+    # -- new memories -----------------------------------------------------------------------
+
+    def insert(self, memory: Indexed, change: Change | None) -> None:
+        # Many in a row go together, as soon as anything else is asked or done.
+        self._arrived.append((memory, change))
+        self._tenants.ahead = self._take_in
+        if len(self._arrived) >= ARRIVALS_LIMIT:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        self._tenants.ahead = None
+        for _, some in groupby(arrived, lambda arrival: arrival[0].record.user):
+            self.insert_many(list(some))
+
+    def insert_many(self, arrivals: Sequence[Arrival]) -> None:
+        """Stores new memories of one tenant in their order."""
+        for memory, change in arrivals:
+            super().insert(memory, change)
+
+    # -- full text and vectors --------------------------------------------------------------
+
+    def _index_words(self, row: int, memory: Indexed) -> None:
+        if is_live(memory.record):
+            self._add(row, memory)
+
+    def _reindex_words(self, row: int, memory: Indexed) -> None:
+        record = memory.record
+        text = terms.Text(record.content, memory.words)
+        known = self._text(record.user, record.id)
+        if known is not None and (known != text or not is_live(record)):
+            self._drop(record.user, row, known)
+        if is_live(record) and known != text:
+            self._add(row, memory)
+
+    def _add(self, row: int, memory: Indexed) -> None:
+        text = terms.Text(memory.record.content, memory.words)
+        user = memory.record.user
+        count = self._count_of(user)
+        count.token_count += terms.add(self.connection, self._stemmer, user, row, text)
+        count.document_count += 1
+
+    def _drop(self, user: str, row: int, text: terms.Text) -> None:
+        count = self._count_of(user)
+        count.token_count -= terms.drop(self.connection, self._stemmer, user, row, text)
+        count.document_count -= 1
+
+    def _text(self, user: str, memory_id: str) -> terms.Text | None:
+        found = self.connection.execute(_TEXT, (user, memory_id)).fetchone()
+        return None if found is None else terms.Text(*found[1:])
+
+    def _vector_value(self, vector: FloatArray, dimension: int) -> Any:
+        # Looked at as on SQLite; the zero vector, which means there is none, is NULL here.
+        return vector_text(vector) if codec.vector_blob(vector, dimension) else None
+
+    def _nearest_rows(self, probe: Probe, scope: int) -> list[Nearest]:
+        found = embedder_of(self.connection, probe.scope.user, probe.embedder)
+        return nearest_rows(self.connection, found, probe, scope)
+
+    # -- numbers ----------------------------------------------------------------------------
+
+    def _new_row(self, values: dict[str, Any]) -> int:
+        count = self._count_of(values["user"])
+        count.row += 1
+        self.connection.execute(_INSERT, {**values, "row": count.row})
+        return count.row
+
+    def _next_change(self, user: str) -> int:
+        count = self._count_of(user)
+        if not count.has_changed:
+            count.change += 1
+            count.has_changed = True
+        return count.change
+
+    def _next_lesson(self, user: str) -> int:
+        count = self._count_of(user)
+        count.learned += 1
+        return count.learned
+
+    def _count_of(self, user: str) -> _Count:
+        """What a tenant counts: it came with the lock, and nobody else writes for the tenant."""
+        if user not in self._counts:
+            self._counts[user] = _Count(*self._tenants.counts_of(user))
+        return self._counts[user]
+
+    def flush(self) -> None:
+        """Writes down what was counted: once, for each change of a row leaves a dead one behind."""
+        self._take_in()
+        topics: dict[str, set[str]] = {user: set() for user in self._counts}
+        for user, table in self._tenants.changes():
+            # What the steward changed belongs to nobody whose row is held.
+            if user is not None and table in TOPICS:
+                topics.setdefault(user, set()).add(TOPICS[table])
+        for user, changed in sorted(topics.items()):
+            count = self._counts.get(user)
+            told = [f"{topic} = {topic} + 1" for topic in sorted(changed)]
+            known = [] if count is None else [f"{name} = :{name}" for name in COUNTED]
+            self.connection.execute(
+                f"UPDATE tenants SET {', '.join(known + told)} WHERE user = :user",  # noqa: S608
+                {"user": user, **({} if count is None else asdict(count))},
+            )
+
+    def log_events(self, user: str, events: Sequence[Event]) -> None:
+        if not events:
+            return
+        count = self._count_of(user)
+        rows = event_rows(user, events)
+        numbered = [(count.event + at, *row) for at, row in enumerate(rows, 1)]
+        self.connection.executemany(_ADD_EVENT, numbered)
+        count.event += len(numbered)
+        self.connection.execute(
+            "DELETE FROM events WHERE user = ? AND event <= ?", (user, count.event - EVENT_LIMIT)
+        )
+
+    def add_action(self, user: str, action: RecordedAction) -> int:
+        count = self._count_of(user)
+        count.action += 1
+        self.connection.execute(ADD_NUMBERED_ACTION, action_values(user, action, count.action))
+        self.connection.execute(
+            "DELETE FROM actions WHERE user = ? AND action <= ?",
+            (user, count.action - ACTION_LIMIT),
+        )
+        return count.action
+
+    # -- jobs -------------------------------------------------------------------------------
+
+    def take_job(
+        self, lease: Lease, kinds: Collection[str], skip: Collection[int] = ()
+    ) -> Job | None:
+        with self._tenants.across():
+            return super().take_job(lease, kinds, skip)
+
+    # -- purging ----------------------------------------------------------------------------
+
+    def purge(self, user: str, memory_id: str) -> None:
+        found = self.connection.execute(_TEXT, (user, memory_id)).fetchone()
+        if found is not None:
+            self._drop(user, found[0], terms.Text(*found[1:]))
+        super().purge(user, memory_id)
+
+    def _note_purge(self, user: str) -> None:
+        self._count_of(user).purge = self._next_change(user)
+
+
+def is_live(record: MemoryRecord) -> bool:
+    """Whether a search may find it."""
+    return record.deleted_at is None and record.superseded_by is None

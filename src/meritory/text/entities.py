@@ -1,0 +1,206 @@
+"""The entities a text names for certain: paths, identifiers, tags, names and issue numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from meritory.errors import InputError
+from meritory.text.stopwords import words
+
+Kind = Literal["path", "identifier", "tag", "name", "issue", "topic"]
+
+MAX_MENTIONS = 64
+MAX_NAME_CHARS = 120
+
+_BACKTICKED = re.compile(r"`([^`\n]{1,200})`")
+_URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s<>\"'`]{1,2000}")
+_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+_TAG = re.compile(r"(?<![\w/&#.@])#([^\W\d_][\w-]{0,63}|\d[\w-]{0,63})")
+_NAME = re.compile(r"(?<![\w/.@`])@([A-Za-z][\w-]{0,38}+)(?![\w/(]|\.\w)")
+_PATH = re.compile(
+    r"(?<![\w./\\~@-])"
+    r"(?:[A-Za-z]:[\\/]|~[\\/]|\.{1,2}[\\/]|[\\/])?[\w.@+-]{1,100}(?:[\\/][\w.@+-]{1,100}){0,30}[\\/]?"
+)
+_LINE_SUFFIX = re.compile(r"(?::\d+){1,2}$")
+_CALL_SUFFIX = re.compile(r"\([^()]*\)$")
+_HEX_COLOUR = re.compile(r"(?=.*\d|(.)\1+$)[0-9a-fA-F]+")
+
+_FILE_ENDINGS: Final = words(
+    """
+    bash bat c cc cfg conf cpp cs css csv db dockerfile env ex exs fish go gradle graphql h hpp
+    html ini ipynb java jl js json jsonl jsx kt kts less lock log lua md mdx mjs mk php pl plist
+    png proto ps1 py pyi r rb rs rst sass scala scss sh sql sqlite sqlite3 svelte svg swift tf toml
+    ts tsv tsx txt vue wasm xml yaml yml zig zip zsh
+    """
+)
+_KNOWN_FOLDERS: Final = words(
+    """
+    .github .vscode api app apps assets backend bench bin build cmd components config configs core
+    data dist docs etc examples frontend home include internal lib libs migrations node_modules
+    opt packages pkg public root scripts server spec src static templates test tests tmp tools usr
+    utils var vendor venv web
+    """
+)
+_HOST_ENDINGS: Final = words("com org net io dev ai app co edu gov info me uk de")
+_NOT_PEOPLE: Final = words(
+    """
+    abstractmethod author cached charset classmethod dataclass decorator deprecated example extend
+    font-face import include keyframes media mixin override param property return returns see
+    since staticmethod supports throws todo type
+    """
+)
+_NOT_THINGS: Final = words("true false null none nil undefined yes no ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """One entity a text names, with its kind and normalised name."""
+
+    kind: Kind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What `--about` names: an entity and, if given, one aspect of it."""
+
+    entity: Mention
+    aspect: str | None
+
+
+def mentions(text: str) -> tuple[Mention, ...]:
+    """Return the distinct entities the text names for certain, in order of first mention."""
+    found: list[tuple[int, Mention]] = []
+    rest = _blank(_URL, text)
+    rest = _blank(_EMAIL, rest)
+    for match in _BACKTICKED.finditer(rest):
+        mention = _from_backticks(match.group(1))
+        if mention:
+            found.append((match.start(), mention))
+    rest = _blank(_BACKTICKED, rest)
+    found += _plain_mentions(rest)
+    found.sort(key=lambda pair: pair[0])
+    return tuple(dict.fromkeys(mention for _, mention in found))[:MAX_MENTIONS]
+
+
+def entity_key(kind: str, name: str) -> str:
+    """Return the key under which an entity is stored; paths and identifiers keep their case."""
+    plain = name.strip()
+    return f"{kind}:{plain if kind in {'path', 'identifier'} else plain.casefold()}"
+
+
+def parse_about(text: str) -> About:
+    """Read "entity/aspect"; a file path is one entity, and may be followed by an aspect."""
+    cleaned = text.strip()
+    if not cleaned or len(cleaned) > MAX_NAME_CHARS or not cleaned.isprintable():
+        raise InputError(
+            f"about must have 1 to {MAX_NAME_CHARS} printable characters",
+            hint='write "entity" or "entity/aspect"',
+        )
+    entity, aspect = _split_about(cleaned)
+    if not entity or aspect == "":
+        raise InputError(
+            f"about names no entity or no aspect: {cleaned}",
+            hint='write "entity" or "entity/aspect"',
+        )
+    return About(_as_entity(entity), aspect)
+
+
+def _plain_mentions(text: str) -> list[tuple[int, Mention]]:
+    found: list[tuple[int, Mention]] = []
+    for match in _TAG.finditer(text):
+        tag = match.group(1)
+        if tag.isdigit() and len(tag) <= 5:
+            found.append((match.start(), Mention("issue", f"#{tag}")))
+        elif not tag[0].isdigit() and not _is_colour(tag):
+            found.append((match.start(), Mention("tag", tag.rstrip("-_").casefold())))
+    for match in _NAME.finditer(text):
+        if match.group(1).lower() not in _NOT_PEOPLE:
+            found.append((match.start(), Mention("name", match.group(1).rstrip("-_").casefold())))
+    for match in _PATH.finditer(text):
+        raw = match.group().rstrip(".")
+        # Most words are plain: without a separator or a dot there is no path to look for.
+        path = _as_path(raw) if any(mark in raw for mark in "/\\.") else None
+        if path:
+            found.append((match.start(), Mention("path", path)))
+    return found
+
+
+def _from_backticks(inner: str) -> Mention | None:
+    name = inner.strip()
+    if not name or len(name) > MAX_NAME_CHARS or any(char.isspace() for char in name):
+        return None
+    path = _as_path(name)
+    if path:
+        return Mention("path", path)
+    name = _CALL_SUFFIX.sub("", name).strip(".,;:")
+    # A flag, a number or a lone operator names no entity.
+    if not re.search(r"[^\W\d_]", name) or name.lower() in _NOT_THINGS or name.startswith("-"):
+        return None
+    return Mention("identifier", name)
+
+
+def _as_path(raw: str) -> str | None:
+    candidate = _LINE_SUFFIX.sub("", raw).replace("\\", "/")
+    if not re.search(r"\w", candidate) or re.search(r"[^\w./~@+: -]", candidate):
+        return None
+    parts = [part for part in candidate.split("/") if part not in {"", "."}]
+    if not parts or not _is_path(candidate, parts):
+        return None
+    lead = "/" if candidate.startswith("/") else ""
+    return (lead + "/".join(parts))[:MAX_NAME_CHARS]
+
+
+def _is_path(candidate: str, parts: list[str]) -> bool:
+    if len(parts) == 1 and "/" not in candidate:
+        return _has_file_ending(parts[0])
+    if candidate.startswith(("./", "../", "~/")) or re.match(r"[A-Za-z]:/", candidate):
+        return True
+    if candidate.startswith("/"):
+        return parts[0] in _KNOWN_FOLDERS or _has_file_ending(parts[-1])
+    if "." in parts[0] and parts[0].rpartition(".")[2].lower() in _HOST_ENDINGS:
+        return False
+    return parts[0] in _KNOWN_FOLDERS or _has_file_ending(parts[-1])
+
+
+def _has_file_ending(part: str) -> bool:
+    stem, dot, ending = part.rpartition(".")
+    if not dot or ending.lower() not in _FILE_ENDINGS:
+        return False
+    # Node.js and its relatives are products, not files.
+    return not (ending == "js" and stem[:1].isupper()) and (stem != "" or ending in {"env"})
+
+
+def _is_colour(tag: str) -> bool:
+    return len(tag) in {3, 4, 6, 8} and _HEX_COLOUR.fullmatch(tag) is not None
+
+
+def _split_about(text: str) -> tuple[str, str | None]:
+    parts = text.split("/")
+    for index, part in enumerate(parts[:-1]):
+        if _has_file_ending(part):
+            return "/".join(parts[: index + 1]), "/".join(parts[index + 1 :]).strip()
+    if len(parts) == 1 or _as_path(text):
+        return text, None
+    entity, _, aspect = text.rpartition("/")
+    return entity.strip(), aspect.strip()
+
+
+def _as_entity(name: str) -> Mention:
+    path = _as_path(name)
+    if path:
+        return Mention("path", path)
+    if name.startswith("@") and len(name) > 1:
+        return Mention("name", name[1:].casefold())
+    if name.startswith("#") and len(name) > 1:
+        number = name[1:].isdigit()
+        return Mention("issue", name) if number else Mention("tag", name[1:].casefold())
+    if name.startswith("`") and name.endswith("`") and len(name) > 2:
+        return Mention("identifier", name[1:-1])
+    return Mention("topic", " ".join(name.split()).casefold())
+
+
+def _blank(pattern: re.Pattern[str], text: str) -> str:
+    return pattern.sub(lambda match: " " * len(match.group()), text)

@@ -1,0 +1,142 @@
+"""Full-text queries from anything typed, and the extra words worth indexing."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+
+from meritory.text.stopwords import STOP_WORDS
+
+MAX_TERMS = 64
+MAX_TERM_CHARS = 80
+MAX_INDEX_WORDS = 512
+
+# A typed chunk: word characters held together by the marks that identifiers, paths and words use.
+_CHUNK = re.compile(r"\w+(?:[-_./\\:'’@#+]{1,2}\w+)*")
+_WORD = re.compile(r"[^\W_]+")
+_WORDS = re.compile(r"\w+")
+_HUMP = re.compile(
+    r"[A-ZÀ-ÖØ-Þ]+(?![a-zß-öø-ÿ])|[A-ZÀ-ÖØ-Þ]?[a-zß-öø-ÿ]+|\d+|[^\W\d_A-Za-zÀ-ÖØ-öø-ÿ]+"
+)
+_POSSESSIVE = re.compile(r"['’]s?$|['’]s(?=\W|$)")
+# Scripts written without spaces: unicode61 makes one token of a whole run of them.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f]+"
+)
+_UNQUOTABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def query_terms(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
+    """Return the distinct content words of anything typed, in order, at most `limit` of them."""
+    found = _distinct((term for term in _typed_terms(text) if not _is_stop(term)), limit)
+    # "who are you" is made of stop words alone, and still deserves an answer.
+    return found or _distinct(_typed_terms(text), limit)
+
+
+def query_pairs(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
+    """Return every two content words that were typed side by side, each pair as one phrase."""
+    words = [match.group().lower() for match in _WORDS.finditer(text)]
+    beside = (
+        f"{left} {right}"
+        for left, right in pairwise(words)
+        if min(len(left), len(right)) > 1 and not (_is_stop(left) or _is_stop(right))
+    )
+    return _distinct(beside, limit)
+
+
+def fts_query(terms: Iterable[str]) -> str:
+    """Return an FTS5 expression that finds any of the terms and can never be a syntax error."""
+    quoted: list[str] = []
+    for term in terms:
+        clean = _UNQUOTABLE.sub(" ", term).replace('"', '""')
+        if clean.strip():
+            quoted.append(f'"{clean}"')
+        if len(quoted) == MAX_TERMS:
+            break
+    return " OR ".join(quoted) or '""'
+
+
+def index_words(text: str) -> str:
+    """Return the word parts that the unicode61 tokenizer would not split, joined by spaces."""
+    return " ".join(_distinct(_hidden_parts(text), MAX_INDEX_WORDS))
+
+
+def choose_terms(
+    document_frequency: Mapping[str, int], row_count: int, budget_rows: int
+) -> tuple[str, ...]:
+    """Return the rarest known terms whose postings together stay within the budget."""
+    known = [(min(rows, row_count), term) for term, rows in document_frequency.items() if rows > 0]
+    known.sort(key=lambda pair: pair[0])
+    chosen: list[str] = []
+    spent_rows = 0
+    for rows, term in known:
+        spent_rows += rows
+        if chosen and spent_rows > budget_rows:
+            break
+        chosen.append(term)
+    return tuple(chosen)
+
+
+def split_identifier(chunk: str) -> tuple[str, ...]:
+    """Return the parts of a camelCase, snake_case, kebab-case, dotted or path-like identifier."""
+    return tuple(_HUMP.findall(chunk))
+
+
+def _typed_terms(text: str) -> Iterator[str]:
+    for match in _CHUNK.finditer(text):
+        chunk = match.group()
+        if chunk == "NEAR" and text.startswith("(", match.end()):
+            continue
+        whole = _POSSESSIVE.sub("", chunk).strip("_").lower()
+        if _is_stop(chunk.lower().replace("’", "'")):
+            yield chunk.lower()
+            continue
+        if len(whole) <= MAX_TERM_CHARS and _WORD.search(whole):
+            yield whole
+        yield from _parts(chunk, whole)
+
+
+def _parts(chunk: str, whole: str) -> Iterator[str]:
+    for word in _WORD.findall(chunk):
+        humps = _HUMP.findall(word)
+        for part in (word, *humps) if len(humps) > 1 else (word,):
+            lowered = part.lower()
+            if 1 < len(lowered) <= MAX_TERM_CHARS and lowered != whole:
+                yield lowered
+        yield from _pairs(word)
+
+
+def _hidden_parts(text: str) -> Iterator[str]:
+    for match in _WORD.finditer(text):
+        word = match.group()
+        # Nearly every word is plain: one hump, nothing hidden in it.
+        if word.isascii() and word.isalpha() and word[1:].islower():
+            continue
+        humps = _HUMP.findall(word)
+        if len(humps) > 1:
+            yield from (part.lower() for part in humps)
+        yield from _pairs(word)
+
+
+def _pairs(word: str) -> Iterator[str]:
+    if word.isascii():
+        return
+    for run in _UNSPACED.findall(word):
+        if len(run) > 2:
+            yield from (run[start : start + 2] for start in range(len(run) - 1))
+
+
+def _is_stop(term: str) -> bool:
+    return term in STOP_WORDS or (term.isascii() and len(term) == 1 and term in "stdm")
+
+
+def _distinct(terms: Iterable[str], limit: int) -> tuple[str, ...]:
+    seen: dict[str, str] = {}
+    for term in terms:
+        if len(seen) >= limit:
+            break
+        seen.setdefault(unicodedata.normalize("NFC", term), term)
+    return tuple(seen.values())

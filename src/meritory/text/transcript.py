@@ -1,0 +1,315 @@
+"""Transcripts as harnesses and programs hand them in, read into turns without Meritory's own text.
+
+Who said a thing decides what may be learned from it, so nothing becomes the user's word by
+default: what has no clear author is "system", and what a tool gave back is "result" even where
+it comes in a message under the user's name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from meritory.errors import InputError
+from meritory.text.actions import PATCH_START, call_paths, is_writing_tool, tool_family
+from meritory.text.commands import files_read
+from meritory.text.normal import strip_byte_order_mark
+from meritory.text.own_calls import CallLinks
+from meritory.text.secrets import redact
+from meritory.text.stopwords import words
+from meritory.text.trailer import strip_own
+from meritory.types import ROLES, Role, Turn
+
+TRANSCRIPT_LIMIT_CHARS: Final = 12_000
+# Less than this of a turn's end says nothing.
+SHORTEST_TAIL_CHARS: Final = 40
+NESTING_LIMIT: Final = 6
+
+_SYNONYMS: Final[dict[str, Role]] = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "model": "assistant",
+    "agent": "assistant",
+    "ai": "assistant",
+    "bot": "assistant",
+    "tool": "tool",
+    "tool_use": "tool",
+    "tool_call": "tool",
+    "function_call": "tool",
+    "result": "result",
+    "tool_result": "result",
+    "function": "result",
+    "edit": "edit",
+    "diff": "edit",
+    "write": "edit",
+    "file_edit": "edit",
+}
+_LIST_KEYS: Final = ("turns", "messages", "transcript")
+_CONTENT_KEYS: Final = ("text", "content", "parts", "output")
+_TEXT_KEYS: Final = ("text", "content", "thinking")
+_CALLS: Final = frozenset({"tool_use", "tool_call", "function_call"})
+_RESULTS: Final = frozenset({"tool_result", "function_call_output"})
+_SPOKEN: Final = frozenset({"", "text", "input_text", "output_text"})
+_WRITTEN_KEYS: Final = words(
+    "content contents file_text new_string new_str new_source newString newCode insert_text patch"
+    " patchText code code_edit diff input"
+)
+_INDENT: Final = "\n  "
+_UNSTORABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
+
+
+def read_transcript(value: object) -> tuple[Turn, ...]:
+    """Return the turns of a transcript without what Meritory itself put into it."""
+    return stripped(read_turns(value))
+
+
+def read_turns(value: object) -> tuple[Turn, ...]:
+    """Return the turns of a transcript: a list of turns, an object that holds one, or a text.
+
+    They are as they were told, ratings and all: nothing to be stored or judged yet.
+    """
+    if isinstance(value, Mapping):
+        value = next((value[key] for key in _LIST_KEYS if key in value), [value])
+    if isinstance(value, str):
+        return (Turn("system", value),)
+    if not isinstance(value, list | tuple):
+        raise _no_transcript(f"a {type(value).__name__}")
+    if value and not any(_is_turn(item) for item in value):
+        raise _no_transcript("what was given holds no turn")
+    return tuple(iter_turns(value))
+
+
+def iter_turns(items: Iterable[object]) -> Iterator[Turn]:
+    """Yield the turns of messages as they come, without the results of Meritory's own tools."""
+    links = CallLinks()
+    for item in items:
+        for turn in _turns(item, links):
+            if turn.role == "user":
+                links.end_turn()
+            yield turn
+
+
+def stripped(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+    """Return the turns without injected text and ratings; what is empty then is left out."""
+    bare = (
+        Turn(turn.role, strip_own(_storable(turn.text)), tuple(map(_storable, turn.paths)))
+        for turn in turns
+    )
+    return tuple(turn for turn in bare if turn.text.strip())
+
+
+def redacted(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+    """Return the turns with every secret replaced by its kind; do this before shortening."""
+    return tuple(
+        Turn(turn.role, redact(turn.text), tuple(map(redact, turn.paths))) for turn in turns
+    )
+
+
+def shorten(turns: Sequence[Turn], limit_chars: int = TRANSCRIPT_LIMIT_CHARS) -> tuple[Turn, ...]:
+    """Return the last turns, the first of them cut, so that as_text stays within the limit."""
+    kept: list[Turn] = []
+    room = limit_chars
+    for turn in reversed(turns):
+        whole = len(_written(turn)) + (1 if kept else 0)
+        if whole > room:
+            kept += _tail(turn, room - (1 if kept else 0))
+            break
+        kept.append(turn)
+        room -= whole
+    return tuple(reversed(kept))
+
+
+def as_text(turns: Iterable[Turn]) -> str:
+    """Return the turns as one text; only a turn begins at the left edge, so none can be forged."""
+    return "\n".join(_written(turn) for turn in turns)
+
+
+def _storable(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", strip_byte_order_mark(text))
+
+
+def _no_transcript(what: str) -> InputError:
+    hint = 'give a list of {"role": ..., "text": ...}'
+    return InputError(f"this is no transcript: {what}", hint=hint)
+
+
+def _is_turn(item: object) -> bool:
+    if isinstance(item, Mapping):
+        return any(key in item for key in ("role", "type", *_CONTENT_KEYS))
+    return isinstance(item, str | Turn)
+
+
+def _turns(item: object, links: CallLinks) -> Iterator[Turn]:
+    if isinstance(item, Turn):
+        yield item if item.role in ROLES else Turn("system", item.text)
+    elif isinstance(item, str):
+        yield Turn("system", item)
+    elif isinstance(item, Mapping):
+        yield from _message(item, links)
+
+
+def _message(item: Mapping[object, object], links: CallLinks) -> Iterator[Turn]:
+    role = _role(item)
+    content = next((item[key] for key in _CONTENT_KEYS if item.get(key)), None)
+    if _kind(item) in _CALLS | _RESULTS:
+        yield from _part(item, role, links)
+    elif content is None and role == "tool":
+        yield from _call(item, links)
+    elif role == "result" and not _holds_results(content) and links.is_own_result(item):
+        return
+    elif isinstance(content, str) and role in ("edit", "tool"):
+        links.note_call(item, "", None)
+        yield Turn(role, content, call_paths(item))
+    elif isinstance(content, list | tuple):
+        for part in content:
+            yield from _part(part, role, links)
+    elif content is not None:
+        yield from _part(content, role, links)
+    calls = item.get("tool_calls")
+    if isinstance(calls, list | tuple):
+        for call in calls:
+            yield from _call(call, links)
+
+
+def _role(item: Mapping[object, object]) -> Role:
+    name = item.get("role") or item.get("type")
+    # The chat format of OpenAI calls "tool" what a tool gave back.
+    if name == "tool" and "tool_call_id" in item:
+        return "result"
+    return _SYNONYMS.get(name.strip().lower(), "system") if isinstance(name, str) else "system"
+
+
+def _holds_results(content: object) -> bool:
+    parts = content if isinstance(content, list | tuple) else ()
+    return any(isinstance(part, Mapping) and _kind(part) in _RESULTS for part in parts)
+
+
+def _kind(part: Mapping[object, object]) -> str:
+    return str(part.get("type") or "")
+
+
+def _part(part: object, role: Role, links: CallLinks) -> Iterator[Turn]:
+    """Turn one part of a message's content into turns; parts without text say nothing."""
+    if isinstance(part, str):
+        yield Turn(role, part)
+        return
+    if not isinstance(part, Mapping):
+        return
+    kind = _kind(part)
+    if kind in _CALLS:
+        yield from _call(part, links)
+    elif kind in _RESULTS:
+        if not links.is_own_result(part):
+            yield Turn("result", _plain(part.get("content") or part.get("output")))
+    else:
+        # Thinking is neither said nor done.
+        yield Turn(role if kind in _SPOKEN else "system", _plain(part))
+
+
+def _call(call: object, links: CallLinks) -> Iterator[Turn]:
+    if not isinstance(call, Mapping):
+        return
+    function = call.get("function")
+    inner = function if isinstance(function, Mapping) else call
+    name = inner.get("name")
+    given = next((inner[key] for key in ("input", "arguments") if inner.get(key)), None)
+    if isinstance(given, str):
+        given = _decoded(given)
+    known = name if isinstance(name, str) else ""
+    links.note_call(call, known, given)
+    paths = call_paths(given) or _files_read(known, given)
+    written = _written_by(known, given)
+    if written:
+        yield Turn("edit", written, paths)
+    else:
+        yield Turn("tool", f"{name or 'tool'} {_dumped(given)}".strip(), paths)
+
+
+def _files_read(name: str, given: object) -> tuple[str, ...]:
+    """Return the files that a shell call prints."""
+    if tool_family(name) != "shell":
+        return ()
+    return tuple(dict.fromkeys(path for text in _texts(given) for path in files_read(text)))
+
+
+def _written_by(name: str, given: object) -> str:
+    """Return the text that a call writes into files; empty for a call that writes none."""
+    if is_writing_tool(name):
+        return "\n".join(_writings(given))
+    if tool_family(name) == "shell":
+        # Codex applies patches through its shell, too.
+        texts = _texts(given)
+        return "\n".join(texts) if any(PATCH_START in text for text in texts) else ""
+    return ""
+
+
+def _plain(value: object, depth: int = 0) -> str:
+    """Return the text of a part, of a list of parts or of a text."""
+    if isinstance(value, str):
+        return value
+    if depth >= NESTING_LIMIT:
+        return ""
+    if isinstance(value, list | tuple):
+        return "\n".join(filter(None, (_plain(item, depth + 1) for item in value)))
+    if isinstance(value, Mapping):
+        return next((_plain(value[key], depth + 1) for key in _TEXT_KEYS if value.get(key)), "")
+    return ""
+
+
+def _writings(value: object, depth: int = 0) -> Iterator[str]:
+    """Yield what a call writes into files, from a lone patch to a list of edits."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping) and depth < NESTING_LIMIT:
+        for key, inner in value.items():
+            if key in _WRITTEN_KEYS or not isinstance(inner, str):
+                yield from _writings(inner, depth + 1)
+    elif isinstance(value, list | tuple) and depth < NESTING_LIMIT:
+        for inner in value:
+            yield from _writings(inner, depth + 1)
+
+
+def _texts(given: object) -> list[str]:
+    """Return the texts in a shell's arguments."""
+    values = given.values() if isinstance(given, Mapping) else [given]
+    lists = (value if isinstance(value, list | tuple) else [value] for value in values)
+    return [text for texts in lists for text in texts if isinstance(text, str)]
+
+
+def _decoded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _dumped(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return ""
+
+
+def _written(turn: Turn) -> str:
+    lines = turn.text.splitlines() or [""]
+    return _INDENT.join([f"{turn.role}: {lines[0]}", *lines[1:]])
+
+
+def _tail(turn: Turn, room: int) -> list[Turn]:
+    """Return the end of a turn's text that fits, as far as it is worth keeping."""
+    room -= len(_written(Turn(turn.role, "…")))
+    start = len(turn.text)
+    for line in reversed(turn.text.splitlines(keepends=True)):
+        length = len(line.splitlines()[0])
+        if length > room:
+            start -= room + len(line) - length if room > 0 else 0
+            break
+        start -= len(line)
+        room -= length + len(_INDENT)
+    kept = turn.text[start:]
+    return [Turn(turn.role, f"…{kept}")] if len(kept) >= SHORTEST_TAIL_CHARS else []

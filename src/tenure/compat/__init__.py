@@ -1,1 +1,0 @@
-"""Other libraries' interfaces on Tenure, so that trying it is one import."""

@@ -1,1 +1,0 @@
-"""A recorded week of sessions, to see in a minute what Tenure does."""

@@ -1,1 +1,0 @@
-"""Tenure inside agent frameworks; each module needs the extra of its name and nothing else."""
