@@ -117,7 +117,7 @@ def test_a_session_is_judged_over_the_wire(server: ModelServer, provider: Provid
 
 
 def test_the_model_reads_the_transcript_and_not_the_digest() -> None:
-    digest = Digest((TurnDigest(prompt="quinces", pieces=(("edit", ("quince",)),)),))
+    digest = Digest((TurnDigest(typed=("quinces",), pieces=(("edit", ("quince",)),)),))
     models = SpokenLlm(fair), SpokenLlm(fair)
     without = LlmJudge(models[0], world()).judge(TRANSCRIPT, EXHIBITS)
     assert LlmJudge(models[1], world()).judge(TRANSCRIPT, EXHIBITS, digest) == without
