@@ -22,6 +22,7 @@ from meritory.rank import diversify, fuse, scores
 from meritory.rank.candidates import REQUIRED
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.seed_feed import seed_composite
+from meritory.text.title import OPENING_CHARS
 from meritory.types import Candidate
 
 BASELINE, SERVED, PREDICTOR = "baseline", "served", "predictor"
@@ -82,7 +83,8 @@ def text_ranking(memory: Memory, served: Sequence[Candidate]) -> list[str]:
     required = np.array([REQUIRED in one.origins for one in served], np.bool_)
     vectors = _vectors(memory, ids)
     known = services.store.memories(memory.scope.user, ids)
-    apart = diversify.named_apart([known[ids[at]].content for at in found.order.tolist()])
+    openings = [known[ids[at]].content[:OPENING_CHARS] for at in found.order.tolist()]
+    apart = diversify.named_apart(openings)
     spread = diversify.diversify(
         found.scores[found.order], vectors[found.order], required[found.order], lambda: apart
     )

@@ -11,7 +11,7 @@ import ast
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -163,6 +163,8 @@ SOURCE_RULES: tuple[Callable[[str, str], list[str]], ...] = (
     shared_state,
     undocumented,
 )
+# Written in two parts, so that this file does not hold it.
+FORMER_NAME = "ten" + "ure"
 TEXT_RULES: tuple[Callable[[str, str], list[str]], ...] = (unfinished, machine_paths)
 
 
@@ -222,6 +224,39 @@ def test_all_text_keeps_the_house_rules(rule: Callable[[str, str], list[str]]) -
     files = text_files()
     assert len(files) > 10
     assert [finding for name, text in files for finding in rule(text, name)] == []
+
+
+def old_name(files: Iterable[Path]) -> list[str]:
+    """Return the files that still use the project's former name, in their path or their text."""
+    allowed = {ROOT / "CHANGELOG.md", PACKAGE / "data" / "vocab.txt"}
+    return [
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if path not in allowed
+        and path.is_file()
+        and (
+            FORMER_NAME in path.relative_to(ROOT).as_posix().lower()
+            or FORMER_NAME.encode() in path.read_bytes().lower()
+        )
+    ]
+
+
+def test_nothing_uses_the_former_name() -> None:
+    assert old_name(project_files()) == []
+
+
+def test_the_former_name_is_found_in_paths_and_in_texts() -> None:
+    allowed = ROOT / "CHANGELOG.md"
+    assert FORMER_NAME in allowed.read_text("utf-8").lower()
+    assert old_name([allowed]) == []
+    planted = ROOT / "build" / f"{FORMER_NAME.title()}.txt"
+    assert old_name([planted]) == []
+    planted.parent.mkdir(exist_ok=True)
+    try:
+        planted.write_text("nothing", "utf-8")
+        assert old_name([planted]) == [f"build/{FORMER_NAME.title()}.txt"]
+    finally:
+        planted.unlink()
 
 
 def test_no_large_file_is_committed() -> None:
