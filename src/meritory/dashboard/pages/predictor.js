@@ -221,7 +221,7 @@ function evidence(status) {
         { title: "Sessions", numeric: true, cell: (one) => number(one.session_count) },
         { title: "NDCG gained", numeric: true, cell: (one) => signed(one.ndcg_margin) },
         { title: "Errors from 0", numeric: true, cell: (one) => one.ndcg_errors.toFixed(1) },
-        { title: "Trust", numeric: true, cell: (one) => percent(one.trust) },
+        { title: "Trust", numeric: true, cell: (one) => one.trust.toFixed(2) },
       ],
       status.weighings,
       { caption: "Evidence", none: "None yet." },
