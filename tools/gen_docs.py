@@ -227,7 +227,7 @@ def openapi_page() -> str:
 
 
 def _ordered(value: Any) -> Any:
-    """Sort alternatives: Python keeps one order for equal unions, that of the first one it met."""
+    """Sort alternatives: of equal unions, Python keeps the order of the one that it met first."""
     if isinstance(value, dict):
         return {
             name: sorted(map(_ordered, item), key=json.dumps)

@@ -29,7 +29,7 @@ def generator() -> ModuleType:
 
 
 def test_the_committed_pages_are_what_the_code_says() -> None:
-    """In a process of its own: what other tests load can change the order of equal unions."""
+    """In a process of its own: of equal annotations, Python keeps the one that it met first."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "gen_docs.py"), "--check"],
         capture_output=True,
