@@ -13,7 +13,7 @@ from bench.judge_fit import Names, Sample, chances_by_name
 from meritory.flow.judging import JUDGE_MIN_CHARS
 from meritory.ports.judge import RulesJudge
 from meritory.text import evidence
-from meritory.text.judging import NO_TRACE_CHANCE, STRONG_CHANCE, USEFUL
+from meritory.text.judging import USEFUL, known
 from meritory.text.transcript import as_text
 from meritory.types import Exhibit
 
@@ -36,8 +36,8 @@ class Trace:
     def rejudged(self, weights: Mapping[str, evidence.Weights]) -> Judged:
         """Return the session under other weights, without what the user corrected in it."""
         chances = chances_by_name(self.signals, self.names, weights)
-        is_clear = (chances >= STRONG_CHANCE) | (chances <= NO_TRACE_CHANCE)
-        labels = np.where(self.shown | is_clear, chances, np.nan)
+        largest = np.array([weights[name].limit for name in self.names.tolist()])
+        labels = np.where(known(chances, self.shown, largest), chances, np.nan)
         likely = labels[np.isfinite(labels) & (labels >= USEFUL)]
         confidence = float(likely.mean()) if len(likely) else 0.0
         return replace(self.judged, chances=chances, labels=labels, confidence=confidence)

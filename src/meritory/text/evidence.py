@@ -176,31 +176,36 @@ def is_document(text: str) -> bool:
 
 def signals(docket: Docket, digest: Digest) -> Numbers:
     """Return one row per memory, one column per name in `SIGNALS`."""
-    found = np.zeros((docket.count, len(SIGNALS)))
     if not docket.count:
-        return found
-    acted = _endings(path for turn in digest.turns for path in (*turn.edited, *turn.opened))
-    named = _endings(path for turn in digest.turns for path in turn.named)
+        return np.zeros((0, len(SIGNALS)))
+    acted, named = _acted(digest), _endings(path for turn in digest.turns for path in turn.named)
     results = frozenset(term for turn in digest.turns for term in turn.results)
     by_chance = _chance_of_results(docket, results)
-    total = np.array([docket.weight(terms) for terms in docket.terms])
+    looked_up = [terms & results for terms in docket.terms]
+    expected = [
+        math.fsum(docket.rarity[term] * by_chance[term] for term in terms) for terms in docket.terms
+    ]
     pieces = _pieces(digest)
-    best, alone = _brought(docket, pieces)
     said_pairs = frozenset(pair for piece in pieces for pair in piece.pairs)
-    for place, (terms, paths) in enumerate(zip(docket.terms, docket.paths, strict=True)):
-        looked_up = terms & results
-        expected = math.fsum(docket.rarity[term] * by_chance[term] for term in terms)
-        pairs = docket.pairs[place] & said_pairs
-        found[place, :2] = [bool(paths & acted), bool(paths & named)]
-        found[place, 2] = (docket.weight(looked_up) - expected) / (total[place] + LEAST_WEIGHT)
-        found[place, 3] = math.log1p(_rare_count(docket, looked_up))
-        found[place, 7] = math.log1p(math.fsum(docket.pair_rarity[pair] for pair in pairs))
-        found[place, 8] = math.log1p(len(terms))
-    found[:, 4] = np.sqrt(np.minimum(best / (total + LEAST_WEIGHT), 1.0))
-    found[:, 5] = _above_chance(best)
-    found[:, 6] = alone
-    found[:, 9] = docket.shown
-    return found
+    total = np.array([docket.weight(terms) for terms in docket.terms])
+    best, alone = _brought(docket, pieces, total)
+    found = np.array([docket.weight(terms) for terms in looked_up])
+    columns: dict[str, Sequence[float] | Numbers | Flags] = {
+        "acted": [bool(paths & acted) for paths in docket.paths],
+        "named": [bool(paths & named) for paths in docket.paths],
+        "looked_up": (found - expected) / (total + LEAST_WEIGHT),
+        "looked_up_rare": [math.log1p(_rare_count(docket, terms)) for terms in looked_up],
+        "brought": np.sqrt(np.minimum(best / (total + LEAST_WEIGHT), 1.0)),
+        "brought_above_chance": _above_chance(best),
+        "brought_alone": alone,
+        "brought_pairs": [
+            math.log1p(math.fsum(docket.pair_rarity[pair] for pair in pairs & said_pairs))
+            for pairs in docket.pairs
+        ],
+        "size": [math.log1p(len(terms)) for terms in docket.terms],
+        "shown": docket.shown,
+    }
+    return np.column_stack([np.asarray(columns[name], np.float64) for name in SIGNALS])
 
 
 def chances(docket: Docket, digest: Digest) -> Numbers:
@@ -237,15 +242,16 @@ def echoed(docket: Docket, digest: Digest) -> Flags:
     A reply that restates a memory may be an answer. Replies that restate nearly everything that
     was shown are the block read out, and say nothing about any memory in it.
     """
-    nobody = np.zeros(docket.count, np.bool_)
+    none = np.zeros(docket.count, np.bool_)
     if docket.shown.sum() < MIN_ECHOED:
-        return nobody
+        return none
     pieces = [piece for turn in digest.turns for piece in turn.pieces]
     said = [frozenset(terms) for act, terms in pieces if act == "assistant"]
     restated = np.array([_is_restated(docket, place, said) for place in range(docket.count)])
     is_read_out = restated[docket.shown].mean() >= ECHOED_SHARE
-    acted = signals(docket, digest)[:, 0] > 0.0
-    return docket.shown & restated & ~acted if is_read_out else nobody
+    acted = _acted(digest)
+    is_acted = np.array([bool(paths & acted) for paths in docket.paths], np.bool_)
+    return docket.shown & restated & ~is_acted if is_read_out else none
 
 
 def _is_restated(docket: Docket, place: int, said: Sequence[frozenset[str]]) -> bool:
@@ -272,6 +278,11 @@ def _own_paths(text: str) -> frozenset[str]:
         if " " in where:
             return frozenset()
     return frozenset(path.strip("./").lower() for path in paths_in(where))
+
+
+def _acted(digest: Digest) -> frozenset[str]:
+    """Return every ending of the paths that calls wrote or opened."""
+    return _endings(path for turn in digest.turns for path in (*turn.edited, *turn.opened))
 
 
 def _endings(paths: Iterable[str]) -> frozenset[str]:
@@ -316,14 +327,13 @@ def _pieces(digest: Digest) -> list[_Piece]:
     return found
 
 
-def _brought(docket: Docket, pieces: Sequence[_Piece]) -> tuple[Numbers, Numbers]:
+def _brought(docket: Docket, pieces: Sequence[_Piece], total: Numbers) -> tuple[Numbers, Numbers]:
     """Return each memory's best overlap with one piece, and its largest share of a piece.
 
     A piece that several memories overlap with is shared among them: the one with the largest
     overlap gets nearly all of it.
     """
     best, alone = np.zeros(docket.count), np.zeros(docket.count)
-    total = np.array([docket.weight(terms) for terms in docket.terms])
     left = np.minimum(1.0, LARGE_WEIGHT / np.maximum(total, 1.0))
     postings = _postings(docket)
     for start in range(0, len(pieces), _CHUNK):

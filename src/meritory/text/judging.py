@@ -1,9 +1,9 @@
 """Rates a finished session's memories from what happened in it, without any model.
 
 A memory's score is the chance that it helped (see evidence.py), lower for a document that was read
-and not edited. It is below zero when the person
-contradicted the memory after the agent had gone by it, or asked for it to be forgotten. Neither
-ratings nor full-text hits enter, and nothing a memory says about itself does.
+and not edited. It is below zero when the person contradicted the memory after the agent had gone by
+it, or asked for it to be forgotten. Neither ratings nor full-text hits enter, and nothing a memory
+says about itself does.
 
 A memory that was not shown gets a score only when the evidence is strong either way: a trace that
 leaves little doubt, or no trace at all where there would be one. All others stay without one.
@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meritory.text.corrections import Corrections, read_corrections
 from meritory.text.digest import ACTS, Digest, read_digest, vocabulary_of
 from meritory.text.evidence import (
     Docket,
+    Flags,
     Numbers,
     chances,
     echoed,
@@ -66,7 +66,7 @@ def judge_session(
         scores[place] *= DOUBTED_SHARE
     for place, score in found.harmed.items():
         scores[place] = min(float(scores[place]), score)
-    is_known = _known(scores, docket, digest) & ~echoed(docket, digest)
+    is_known = known(scores, docket.shown, limits(docket, digest)) & ~echoed(docket, digest)
     scores = np.where(only_opened(docket, digest) & (scores > 0.0), OPENED_WORTH * scores, scores)
     return Verdict(
         score=_continuity(np.where(is_known, scores, 0.0), docket, found),
@@ -82,15 +82,15 @@ def judge_session(
     )
 
 
-def _known(scores: Numbers, docket: Docket, digest: Digest) -> NDArray[np.bool_]:
-    """Return which scores are reliable enough to be labels.
+def known(scores: Numbers, shown: Flags, largest: Numbers) -> Flags:
+    """Return which scores are reliable enough to be labels; `largest` are the largest possible.
 
     Where no trace could be strong enough, a missing one says nothing either: labels that can only
     be bad would teach that what was not shown is bad.
     """
     is_strong = scores >= STRONG_CHANCE
-    has_no_trace = (scores <= NO_TRACE_CHANCE) & (limits(docket, digest) >= STRONG_CHANCE)
-    return np.asarray(docket.shown | is_strong | has_no_trace)
+    has_no_trace = (scores <= NO_TRACE_CHANCE) & (largest >= STRONG_CHANCE)
+    return np.asarray(shown | is_strong | has_no_trace)
 
 
 def _confidence(scores: Numbers) -> float:
