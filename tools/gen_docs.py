@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -221,21 +220,8 @@ def _taken(kind: type[msgspec.Struct] | type[bytes]) -> str:
 
 
 def openapi_page() -> str:
-    """The description of all routes and their types, as the daemon serves it, in a fixed order."""
-    ordered = _ordered(document(TABLE))
-    return json.dumps(ordered, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _ordered(value: Any) -> Any:
-    """Sort alternatives: of equal unions, Python keeps the order of the one that it met first."""
-    if isinstance(value, dict):
-        return {
-            name: sorted(map(_ordered, item), key=json.dumps)
-            if name in ("anyOf", "enum", "required") and isinstance(item, list)
-            else _ordered(item)
-            for name, item in value.items()
-        }
-    return [_ordered(item) for item in value] if isinstance(value, list) else value
+    """The description of all routes and their types, as the daemon serves it."""
+    return json.dumps(document(TABLE), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 PAGES: dict[str, Callable[[], str]] = {
