@@ -130,12 +130,12 @@ def _why(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """What moved the baseline's weight, from what the status says before and after."""
     if before["alpha"] == after["alpha"]:
         return ""
-    best = max(after["weighings"], key=lambda one: one["trust"])
     if after["alpha"] == 1.0:
         return "the baseline has most of the trust again"
+    best = max(after["weighings"], key=lambda one: one["trust"])
     trust = sum(one["trust"] for one in after["weighings"])
     why = (
-        f"fusions with it have {trust:.0%} of the trust, the best gains"
+        f"the predictor has {trust:.0%} of the trust; its best weight gains"
         f" {best['ndcg_margin']:+.3f} NDCG@10 over {best['session_count']} sessions"
     )
     return f"cold start is over: {why}" if before["is_cold"] and not after["is_cold"] else why
