@@ -3,9 +3,10 @@
 Alpha is the baseline's weight in the fusion; 1 leaves the predictor without influence. Both orders
 of every judged session are on record as they were served, so every weight of the fusion can be
 replayed on it. Trust is shared out among these weights: the baseline alone has most of it in the
-beginning, and each session moves some of it to the weights that would have ranked better (Hedge,
-the multiplicative weights of Freund and Schapire). The alpha served is the mean by trust. So one
-lucky session changes little, and the loss against the best weight in hindsight is bounded.
+beginning, and each session moves some of it to the weights that would have ranked better, as in
+Hedge (Freund and Schapire, 1997). The alpha served is the mean by trust, so one lucky session
+changes little. Hedge's bound on the loss does not hold here: only the latest sessions count, and
+only after checks. What is lost by an equal or a worse order is measured in the tests.
 
 Labels that mean nothing would move trust all the same. So nothing counts until the labels are
 valid: until what helped is more relevant than chance by an order that no label ever touched (see
@@ -45,9 +46,9 @@ MIN_RECORD = 5
 TRUST_RATE = 10.0
 # No session counts for more than this.
 LARGEST_MARGIN = 0.3
-# The baseline's share of trust in the beginning, and the share at which it is served alone.
+# The baseline's share of trust in the beginning, and the share from which on it is served alone.
 BASELINE_TRUST = 0.8
-ENOUGH_TRUST = 0.5
+BASELINE_ALONE = 0.5
 MIN_JUDGED = 10
 MIN_NON_TIES = 5
 DRIFT_RATE = 0.3
@@ -214,7 +215,7 @@ def _errors(margins: Floats) -> tuple[Floats, Floats]:
 def earned(weighings: Sequence[Weighing]) -> float:
     """Return the mean alpha by trust; 1 while the baseline has half of it or more."""
     trust = sum(one.trust for one in weighings)
-    if trust <= 1.0 - ENOUGH_TRUST:
+    if 1.0 - trust >= BASELINE_ALONE:
         return 1.0
     return round(1.0 - sum(one.trust * (1.0 - one.alpha) for one in weighings), _DIGITS)
 
