@@ -17,26 +17,27 @@ from bench.calibrate_data import CONFIDENCES, LONGMEMEVAL, Collection, Note, Que
 from bench.calibrate_rule import Floats, Sweep, Table
 from bench.datasets import MAX_MEMORY_CHARS
 from meritory import Memory
-from meritory.flow.mind import HIT_LIMIT, _near_enough
-from meritory.flow.recall import _is_about_it, pool_scores
-from meritory.flow.services import PROMPT_MEMORY_LIMIT, Services
-from meritory.rank import living, scores
-from meritory.rank.history import Usage
+from meritory.domain.memory import Scope
+from meritory.engine.memories.recall import _is_about_it, pool_scores
+from meritory.engine.services import PROMPT_MEMORY_LIMIT, Services
+from meritory.engine.sessions.prompt_candidates import HIT_LIMIT, _near_enough
+from meritory.rank import composite as rank_composite
+from meritory.rank import composite_feeds
 from meritory.rank.metrics import any_at, mrr, ndcg_at
+from meritory.rank.usage_history import Usage
 from meritory.settings import load_settings
-from meritory.store.base import Pool, Search
+from meritory.store.contract.store import Pool, Search
 from meritory.text.terms import query_pairs, query_terms
 from meritory.text.title import OPENING_CHARS, title_scores, title_words
-from meritory.types import Scope
 
 # "quiet": the share of the places of a prompt that stay empty where nothing answers it.
 MEASURES = ("p@3", "mrr", "ndcg@10", "quiet")
 DEPTH = 10
 # So many turns are folded into sessions.
 _FOLDED = 100
-HALF_LIFE_DAYS = math.log(2.0) / scores.RECENCY_DECAY_PER_DAY
+HALF_LIFE_DAYS = math.log(2.0) / rank_composite.RECENCY_DECAY_PER_DAY
 _HALF_LIFE = round(HALF_LIFE_DAYS)
-_SOURCES = scores.SourceWeights()
+_SOURCES = rank_composite.SourceWeights()
 
 DERIVED = Sweep(
     "assistant_derived", _SOURCES.assistant_derived, (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -48,7 +49,7 @@ SLOPE = Sweep(
     "confidence_slope", _SOURCES.confidence_slope, (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 )
 FLOOR = Sweep(
-    "relevance_floor", scores.RELEVANCE_FLOOR, (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
+    "relevance_floor", rank_composite.RELEVANCE_FLOOR, (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 )
 HALF_LIFE = Sweep(
     "half_life_days", float(_HALF_LIFE), (2.0, 4.0, 7.0, float(_HALF_LIFE), 28.0, 56.0, 112.0, 365)
@@ -170,10 +171,10 @@ def _recalled_above(found: Found, floor: float) -> Places:
 def _recalled(
     services: Services,
     pool: Pool,
-    sources: scores.SourceWeights,
-    floor: float = scores.RELEVANCE_FLOOR,
+    sources: rank_composite.SourceWeights,
+    floor: float = rank_composite.RELEVANCE_FLOOR,
 ) -> Places:
-    weight = scores.source_weight(pool.provenance, pool.confidence, pool.demotion, sources)
+    weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, sources)
     final = pool_scores(services, pool, weight)
     about = np.flatnonzero(_is_about_it(pool, floor) & (final > 0.0))
     return about[np.argsort(-final[about], kind="stable")][:_FOLDED]
@@ -182,7 +183,7 @@ def _recalled(
 def _prompted(found: Found, floor: float) -> Places:
     """What a prompt would be shown with."""
     pool = found.pool
-    weight = scores.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
+    weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
     services = replace(found.services, policy=replace(found.services.policy, relevance_floor=floor))
     final = pool_scores(services, pool, weight)
     return _near_enough(services, pool, weight, final)[:PROMPT_MEMORY_LIMIT]
@@ -195,11 +196,11 @@ def _started(found: Found, half_life_days: float) -> Places:
     """
     pool = found.pool
     there = np.flatnonzero(found.age_days >= 0.0)
-    weight = scores.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
-    match = living.context_match(pool.raw_cosine, pool.text) * weight
+    weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
+    match = composite_feeds.context_match(pool.raw_cosine, pool.text) * weight
     none = np.zeros(len(there))
-    parts = living.history_parts(
-        living.Feed(
+    parts = composite_feeds.history_parts(
+        composite_feeds.Feed(
             match=match[there],
             title=(found.title * weight)[there],
             age_days=found.age_days[there] * HALF_LIFE_DAYS / half_life_days,
@@ -208,7 +209,7 @@ def _started(found: Found, half_life_days: float) -> Places:
             access_count=none,
         )
     )
-    composite = scores.composite(*parts.shrunk(living.FULL_TRUST))
+    composite = rank_composite.composite(*parts.shrunk(composite_feeds.FULL_TRUST))
     return there[np.argsort(-composite, kind="stable")][:DEPTH]
 
 
@@ -280,7 +281,7 @@ class Library:
 def _ages(asked_at: datetime | None, notes: Sequence[Sequence[Note]]) -> Floats:
     if asked_at is None:
         return np.zeros(len(notes))
-    return scores.age_days(asked_at, [row[0].at for row in notes])
+    return rank_composite.age_days(asked_at, [row[0].at for row in notes])
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from bench.calibrate_score import DEPTH, FLOOR, HALF_LIFE, HALF_LIFE_DAYS, MEASU
 from bench.streams_data import load
 from bench.streams_kept import Kept
 from bench.streams_replay import Run, replay
-from meritory.flow.services import PROMPT_MEMORY_LIMIT
-from meritory.rank import scores
+from meritory.engine.services import PROMPT_MEMORY_LIMIT
+from meritory.rank import composite
 from meritory.rank.features import FEATURES
 
 AGENTS = ("agent_specstory", "agent_calibrate")
@@ -56,15 +56,15 @@ def with_half_life(known: Columns, half_life_days: float) -> Floats:
     """The composite as it was recorded, but for how fast what was of use grows old."""
     used = known["log_useful_count"] > 0.0
     since = np.expm1(np.where(used, known["log_days_since_useful"], known["log_age_days"]))
-    fresh = scores.recency(since)
+    fresh = composite.recency(since)
     # How far history is trusted is not on record; it is what recency was multiplied by.
     at = int(np.argmax(fresh))
     trust = known["recency"][at] / fresh[at]
     if not np.allclose(trust * fresh, known["recency"], atol=_CLOSE):
         raise RuntimeError("the recency on record is not the one the composite is made from")
-    aged = trust * scores.recency(since * HALF_LIFE_DAYS / half_life_days)
+    aged = trust * composite.recency(since * HALF_LIFE_DAYS / half_life_days)
     others = (known[name] for name in ("usefulness", "confidence", "frequency"))
-    return scores.composite(known["relevance"], aged, *others)
+    return composite.composite(known["relevance"], aged, *others)
 
 
 def _above(known: Columns, floor: float) -> Floats:
@@ -82,8 +82,8 @@ def _prompted(known: Columns, floor: float) -> Floats:
     """
     none = np.zeros(len(known["cosine"]), np.intp)
     codes = known["provenance"].astype(np.intp)
-    weight = scores.source_weight(codes, known["confidence"], none, scores.SourceWeights())
-    near = (scores.relevance(known["cosine"], weight) >= floor) & (known["text"] > 0.0)
+    weight = composite.source_weight(codes, known["confidence"], none, composite.SourceWeights())
+    near = (composite.relevance(known["cosine"], weight) >= floor) & (known["text"] > 0.0)
     values = np.where(near, known["hybrid"], -np.inf)
     values[np.argsort(-values, kind="stable")[PROMPT_MEMORY_LIMIT:]] = -np.inf
     return values

@@ -31,8 +31,8 @@ import numpy as np
 from bench import report
 from bench.texts import memories, questions
 from meritory import Memory
-from meritory.flow.counting import RETRIEVED, Counter
-from meritory.store.sqlite import SqliteStore
+from meritory.engine.memories.retrieval_counts import RETRIEVED, Counter
+from meritory.store.sqlite.store import SqliteStore
 
 MEMORIES = 4_000
 RATE_PER_S = 10_000

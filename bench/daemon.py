@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from meritory import client
+from meritory.api import client
 
 STARTS, REQUESTS, MEMORIES = 7, 1_000, 300
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")

@@ -25,13 +25,19 @@ from bench.served import Daemon, running
 from bench.sessions import Row, finish
 from bench.stock import PROJECT, fill, settings_of
 from bench.texts import memories, questions
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.domain.predictor import Comparison
+from meritory.domain.session import (
+    Candidate,
+    Injection,
+    Judged,
+    Labelled,
+    SessionRecord,
+    SessionScore,
+)
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.influence import ALPHAS
-from meritory.store.base import Transaction
-from meritory.store.predictor import Comparison
-from meritory.store.sessions import Injection, Judged, Labelled, SessionRecord, SessionScore
-from meritory.types import Candidate
+from meritory.store.contract.store import Transaction
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -21,10 +21,10 @@ from typing import Any
 
 from bench.sessions import Row, finish
 from bench.texts import memories, questions
-from meritory.flow import ending
-from meritory.memory import Memory
-from meritory.text.digest import decode_digest
-from meritory.web.transcript_file import TranscriptFile
+from meritory.api.memory import Memory
+from meritory.engine.sessions import end
+from meritory.server.transcripts import TranscriptFile
+from meritory.text.judge.digest import decode_digest
 
 MEMORY_COUNT = 400
 PROMPT_COUNT = 20
@@ -156,9 +156,7 @@ def inside(folder: Path, *, is_file: bool) -> dict[str, float]:
         found = TranscriptFile(file)
         transcript: object = found.messages() if is_file else list(found.messages())
         before_mb, began = _resident_mb(), time.process_time()
-        ending.end(
-            memory.services, ending.EndRequest("run", memory.scope.user, transcript=transcript)
-        )
+        end.end(memory.services, end.EndRequest("run", memory.scope.user, transcript=transcript))
         end_s = time.process_time() - began
         memory.drain()
         cpu_s, memory_mb = time.process_time() - began, _peak_mb() - before_mb

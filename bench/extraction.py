@@ -21,8 +21,8 @@ from typing import Any
 
 from bench import datasets, report
 from bench.datasets import MissingData, WrongData, data_root
-from meritory.text.extracting.rules import extract
-from meritory.types import Turn
+from meritory.domain.session import Turn
+from meritory.text.extract.rules import extract
 
 LABELS = Path(__file__).resolve().parent / "labels" / "extraction.tsv"
 NONE = "none"

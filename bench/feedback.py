@@ -21,10 +21,10 @@ from pathlib import Path
 
 from bench.sessions import Row, Timed, finish
 from bench.texts import memories
-from meritory.memory import Memory
-from meritory.store.base import Transaction
-from meritory.store.feedback import FeedbackEvent, Testimony
-from meritory.world import World
+from meritory.api.memory import Memory
+from meritory.domain.feedback import FeedbackEvent, Testimony
+from meritory.domain.world import World
+from meritory.store.contract.store import Transaction
 
 MEMORIES = 1_000
 FEW, MANY = 1_000, 100_000

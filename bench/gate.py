@@ -31,9 +31,9 @@ from bench.gate_made import (
     word_pairs,
 )
 from bench.gate_pairs import CHANGES, DISTINCT, NOT_CHANGES, PARAPHRASES
-from meritory.flow.embedding import CHANGE_THRESHOLD, gate_threshold
+from meritory.engine.memories.embedding import CHANGE_THRESHOLD, gate_threshold
 from meritory.ports.embedder import Embedder, EmbedderSpec, open_embedder
-from meritory.text.claims import compare, protected_values
+from meritory.text.claims.compare import compare, protected_values
 
 SHIPPED_THRESHOLD = gate_threshold("static-minilm-256-v1")
 THRESHOLDS = (

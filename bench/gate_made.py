@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from meritory.text.stopwords import (
+from meritory.text.claims.words import (
     CHANGE_NOW,
     FILLERS,
     HEDGES,

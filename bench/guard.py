@@ -26,11 +26,11 @@ from bench.guard_cases import NOISE, PLANTED, Made, Planted, commands, files
 from bench.hook import HOOK, run
 from bench.served import Daemon, running
 from bench.sessions import Row, finish
-from meritory.flow.actions import ToolCall
-from meritory.flow.guard import Verdict, check
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.engine.rules.actions import ToolCall
+from meritory.engine.rules.guard import Verdict, check
 from meritory.settings import load_settings
-from meritory.text.ordinary import ordinary_actions
+from meritory.text.commands.ordinary import ordinary_actions
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 # After so many harmless calls somebody complains about one, in words that forbid nothing.

@@ -24,13 +24,13 @@ import numpy as np
 from bench.served import Daemon, running
 from bench.sessions import Row, finish
 from bench.texts import memories, questions
-from meritory import hook
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.hook import main as hook_main
 from meritory.settings import load_settings
 
 HARNESS = "claude-code"
 BARE = [sys.executable, "-I", "-S", "-c", "pass"]
-HOOK = [sys.executable, "-I", "-S", str(Path(hook.__file__)), "--harness", HARNESS]
+HOOK = [sys.executable, "-I", "-S", str(Path(hook_main.__file__)), "--harness", HARNESS]
 WITHOUT_HOME = {name: value for name, value in os.environ.items() if name[:7] != "MERITORY_"}
 
 

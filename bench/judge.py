@@ -10,8 +10,8 @@ sessions, three of RealMem's people. Exits with 1 when a bar is missed:
   truth in every tenth of the scale with at least 50 scores.
 - Stuffed memories gain nothing over honest ones.
 
-`--fit` fits the weights of meritory/text/evidence.py on the tuning parts, and prints them beside
-the shipped ones.
+`--fit` fits the weights of meritory/text/judge/evidence.py on the tuning parts, and prints them
+beside the shipped ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from bench.judge_print import show, show_fit, show_limits
 from bench.judge_reference import read_reference
 from bench.judge_stuffed import gains, stuffed
 from bench.judge_verdicts import Trace, joined, judge_case
-from meritory.text.evidence import Weights
+from meritory.text.judge.evidence import Weights
 
 # The precision and the recall that labels must have.
 MIN_LABELS = {CODING: (0.8, 0.6), MASKED: (0.5, 0.3)}

@@ -22,12 +22,12 @@ from bench.streams_regimes import FULL_GAIN
 from bench.streams_replay import SETTINGS, Clock, Keeper, recorded
 from bench.streams_types import Message, Stream, StreamSession
 from meritory import Memory
-from meritory.flow.intake import Intake
+from meritory.domain.session import Exhibit, Turn
+from meritory.domain.world import SeededWorld
+from meritory.engine.sessions.transcript import Intake
 from meritory.settings import load_settings
-from meritory.text.digest import Digest, Digester, vocabulary_of
+from meritory.text.judge.digest import Digest, Digester, vocabulary_of
 from meritory.text.transcript import iter_turns
-from meritory.types import Exhibit, Turn
-from meritory.world import SeededWorld
 
 CODING = "agent_entire_s"
 MASKED = f"{CODING} masked"

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.text import evidence
-from meritory.text.evidence import SIGNALS, Weights
+from meritory.text.judge import evidence
+from meritory.text.judge.evidence import SIGNALS, Weights
 
 # The penalty of documents and of claims, of which there are more.
 DOCUMENT_PENALTY: Final = 2.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from bench.judge_figures import MIN_BIN_COUNT, Figures, SetFigures, set_figures
 from bench.judge_fit import SHIPPED, log_loss
 from bench.judge_verdicts import Trace, joined
-from meritory.text.evidence import Weights
+from meritory.text.judge.evidence import Weights
 
 
 def show(name: str, found: SetFigures, before: SetFigures | None = None) -> None:

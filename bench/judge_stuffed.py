@@ -12,8 +12,8 @@ import numpy as np
 
 from bench.judge_cases import Case
 from bench.judge_verdicts import verdict
-from meritory.text.evidence import is_document
-from meritory.types import Exhibit
+from meritory.domain.session import Exhibit
+from meritory.text.judge.evidence import is_document
 
 SEED = 20261115
 # How far the mean score of a stuffed memory may be above that of an honest one on another topic: a

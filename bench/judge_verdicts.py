@@ -10,12 +10,12 @@ import numpy as np
 from bench.judge_cases import Case, Reading
 from bench.judge_figures import Flags, Floats, Judged
 from bench.judge_fit import Names, Sample, chances_by_name
-from meritory.flow.judging import JUDGE_MIN_CHARS
+from meritory.domain.session import Exhibit
+from meritory.engine.learning.judge import JUDGE_MIN_CHARS
 from meritory.ports.judge import RulesJudge
-from meritory.text import evidence
-from meritory.text.judging import USEFUL, known
+from meritory.text.judge import evidence
+from meritory.text.judge.verdict import USEFUL, known
 from meritory.text.transcript import as_text
-from meritory.types import Exhibit
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from bench.sessions import Row, Timed, finish
 from bench.texts import memories
-from meritory import client
+from meritory.api import client
 from meritory.mcp.protocol import CAPABILITIES_KEY, STATELESS, VERSION_KEY
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench"}}

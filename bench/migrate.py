@@ -28,13 +28,13 @@ from bench import report
 from bench.postgres import address_of, throw_away_server
 from bench.stock import fill, settings_of
 from bench.texts import memories, questions
-from meritory.flow.model_files import ModelFiles
-from meritory.store.moving.move import Wish, counts, move, verify
-from meritory.store.moving.postgres_side import PostgresSide
-from meritory.store.moving.report import Report
-from meritory.store.moving.side import Side
-from meritory.store.moving.sqlite_side import SqliteSide
-from meritory.store.place import Place
+from meritory.domain.place import Place
+from meritory.engine.transfer.backup import ModelFiles
+from meritory.engine.transfer.migrate import Wish, counts, move, verify
+from meritory.engine.transfer.migrate_run import Report
+from meritory.store.migrate.endpoint import Side
+from meritory.store.migrate.postgres_endpoint import PostgresSide
+from meritory.store.migrate.sqlite_endpoint import SqliteSide
 
 MEMORIES = 50_000
 SESSIONS = 20

@@ -27,7 +27,7 @@ from meritory.rank.hybrid import (
     with_neighbours,
 )
 from meritory.settings import load_settings
-from meritory.text.stopwords import STOP_WORDS
+from meritory.text.claims.words import STOP_WORDS
 from meritory.text.terms import fts_query, query_terms
 
 TEXT_LIMIT = 200

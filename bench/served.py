@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meritory import client
+from meritory.api import client
 
 READY_WITHIN_S = 60.0
 REPLY_WITHIN_S = 900.0

@@ -23,7 +23,9 @@ import numpy as np
 
 from bench.sessions import POOL_SIZE, Row, Timed, finish
 from bench.texts import memories
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.domain.place import Place
+from meritory.domain.world import World
 from meritory.model import ranker
 from meritory.model.attention import Attention
 from meritory.model.base import Lesson, Query
@@ -34,8 +36,6 @@ from meritory.model.tokens import BUCKETS
 from meritory.ports.scorer import BASE_VERSION, ScoreRequest, Shelves, base_weights
 from meritory.ports.sidecar import SidecarScorer, SidecarSpec
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.store.place import Place
-from meritory.world import World
 
 USER = "bench"
 VECTOR_WIDTH = 256

@@ -23,7 +23,7 @@ from bench import report
 from bench.plain import TextIndex
 from bench.texts import memories, questions, sentences
 from meritory import Memory
-from meritory.flow.transfer import import_file
+from meritory.engine.transfer.import_ import import_file
 from meritory.ports.embedder import EmbedderSpec, open_embedder
 
 SMALL, LARGE = 4_000, 100_000

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from meritory import Memory
-from meritory.flow.drafts import make_draft
-from meritory.flow.services import Services
-from meritory.flow.write import Prepared, prepare_batch
+from meritory.domain.memory import Scope
+from meritory.engine.memories.validate import make_draft
+from meritory.engine.memories.write import Prepared, prepare_batch
+from meritory.engine.services import Services
 from meritory.settings import Settings, load_settings
-from meritory.store.base import Change, Transaction
-from meritory.types import Scope
+from meritory.store.contract.store import Change, Transaction
 
 PROJECT = "shop"
 # One in ten memories is of a project that the sessions measured here cannot see.

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.streams_rows import table
+from meritory.domain.session import Candidate
 from meritory.model import ranker
 from meritory.model.base import Lesson, Query
-from meritory.types import Candidate
 
 DEPTH = 10
 # The newest sessions that a model is trained on.

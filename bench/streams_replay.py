@@ -23,11 +23,11 @@ from bench.streams_rows import (
 )
 from bench.streams_types import Stream, StreamSession
 from meritory import Memory
-from meritory.flow.predictor import state_of
+from meritory.domain.session import Candidate
+from meritory.domain.world import SeededWorld
+from meritory.engine.predictor.state import state_of
 from meritory.rank.metrics import ndcg_at
 from meritory.settings import load_settings
-from meritory.types import Candidate
-from meritory.world import SeededWorld
 
 # Files hold example keys: they are blacked out, and the file is stored. Memories that the library
 # extracts from transcripts have no known gain, so nothing is extracted.

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from bench.streams_regimes import FULL_GAIN
 from meritory import Memory
-from meritory.flow import ranking
-from meritory.flow.context import StartRequest, understand
-from meritory.flow.pipeline import Stopwatch
-from meritory.rank import diversify, fuse, scores
+from meritory.domain.session import Candidate
+from meritory.engine.pipeline import Stopwatch
+from meritory.engine.sessions import ranking
+from meritory.engine.sessions.context import StartRequest, understand
+from meritory.rank import composite, diversity, fusion
 from meritory.rank.candidates import REQUIRED
+from meritory.rank.composite_feeds import seed_composite
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.rank.seed_feed import seed_composite
 from meritory.text.title import OPENING_CHARS
-from meritory.types import Candidate
 
 BASELINE, SERVED, PREDICTOR = "baseline", "served", "predictor"
 # The order that would be served if the model had no weight.
@@ -79,13 +79,13 @@ def text_ranking(memory: Memory, served: Sequence[Candidate]) -> list[str]:
     if not ids:
         return []
     relevance = table(served)[:, FEATURES.index("relevance")]
-    found = fuse.fuse(relevance, None, ids, 1.0, services.policy.session.rrf_k)
+    found = fusion.fuse(relevance, None, ids, 1.0, services.policy.session.rrf_k)
     required = np.array([REQUIRED in one.origins for one in served], np.bool_)
     vectors = _vectors(memory, ids)
     known = services.store.memories(memory.scope.user, ids)
     openings = [known[ids[at]].content[:OPENING_CHARS] for at in found.order.tolist()]
-    apart = diversify.named_apart(openings)
-    spread = diversify.diversify(
+    apart = diversity.named_apart(openings)
+    spread = diversity.diversify(
         found.scores[found.order], vectors[found.order], required[found.order], lambda: apart
     )
     return [ids[at] for at in found.order[spread.order].tolist()]
@@ -114,21 +114,21 @@ def alternatives(served: Sequence[Candidate]) -> dict[str, list[str]]:
     ids = [one.memory_id for one in served]
     column = dict(zip(FEATURES, table(served).T, strict=True))
     rules: dict[str, Callable[[Mapping[str, Floats]], Floats]] = {
-        "seed feed": lambda known: seed_composite(known, scores.SourceWeights()),
+        "seed feed": lambda known: seed_composite(known, composite.SourceWeights()),
         SEED_FUSION: lambda known: _seed_fusion(known, ids),
         "importance x recency": lambda known: known["effective"],
         HYBRID: _hybrid,
         MIX: _mix,
     }
     return {
-        name: [ids[at] for at in scores.descending(rule(column), ids)]
+        name: [ids[at] for at in composite.descending(rule(column), ids)]
         for name, rule in rules.items()
     }
 
 
 def _seed_fusion(known: Mapping[str, Floats], ids: Sequence[str]) -> Floats:
     """Seed 001's rule: importance times recency fused with the cosine, both with one weight."""
-    return fuse.fuse(known["effective"], known["cosine"], ids, 0.5).scores
+    return fusion.fuse(known["effective"], known["cosine"], ids, 0.5).scores
 
 
 def _hybrid(known: Mapping[str, Floats]) -> Floats:

@@ -15,13 +15,13 @@ import psycopg
 from bench import stock
 from bench.texts import memories, questions
 from meritory import Memory
-from meritory.flow.drafts import make_draft
-from meritory.flow.services import Services
-from meritory.flow.write import Prepared, prepare_batch
+from meritory.domain.memory import Scope
+from meritory.engine.memories.validate import make_draft
+from meritory.engine.memories.write import Prepared, prepare_batch
+from meritory.engine.services import Services
 from meritory.settings import Settings, load_settings
-from meritory.store.base import Change
+from meritory.store.contract.store import Change
 from meritory.store.postgres.bulk import CHUNK_ROWS, Arrival, load
-from meritory.types import Scope
 
 # What a small server of a team is given; everything else is as PostgreSQL comes.
 SETTINGS = ("shared_buffers=2GB", "max_wal_size=4GB")

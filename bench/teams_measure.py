@@ -18,10 +18,10 @@ from bench import stock
 from bench.teams_fill import Tenant, settings_of
 from bench.texts import questions, sentences
 from meritory import Memory
-from meritory.store.base import Search
-from meritory.store.candidates import Gathering
+from meritory.domain.memory import Scope
+from meritory.store.contract.sessions import Gathering
+from meritory.store.contract.store import Search
 from meritory.store.postgres import vectors
-from meritory.types import Scope
 
 TOP = 10
 Call = Callable[[str], object]

@@ -23,12 +23,12 @@ import numpy as np
 from bench import report
 from bench.postgres import ALONE, throw_away_server
 from bench.texts import memories
-from meritory.flow.write import indexed
-from meritory.store.base import Change, EmbedderInfo, Indexed, Store, Transaction
-from meritory.store.postgres import bell
+from meritory.domain.memory import EmbedderInfo, MemoryRecord
+from meritory.engine.memories.write import indexed
+from meritory.store.contract.store import Change, Indexed, Store, Transaction
+from meritory.store.postgres import notify
 from meritory.store.postgres.store import PostgresStore
-from meritory.store.sqlite import SqliteStore
-from meritory.types import MemoryRecord
+from meritory.store.sqlite.store import SqliteStore
 
 BATCH, BATCHES, SINGLES = 500, 4, 300
 WRITERS, WRITING_S = 16, 3.0
@@ -78,7 +78,7 @@ def written(store: Store, stock: Sequence[Indexed]) -> dict[str, float]:
 
 def commits_per_s(stores: Sequence[PostgresStore], told_every_s: float) -> float:
     """How many commits a second writers of different tenants come to together."""
-    bell.RING_EVERY_S = told_every_s
+    notify.RING_EVERY_S = told_every_s
     counts = [0] * WRITERS
     ends_s = time.monotonic() + WRITING_S
 
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # With a wait that never ends, nothing is ever told again: it comes last.
         stores = [PostgresStore(url) for _ in range(2)]
         figures["postgres"] = written(stores[0], stock)
-        for name, every_s in (("all", 0.0), ("as_shipped", bell.RING_EVERY_S), ("none", 1e6)):
+        for name, every_s in (("all", 0.0), ("as_shipped", notify.RING_EVERY_S), ("none", 1e6)):
             figures[f"commits_per_s_told_{name}"] = commits_per_s(stores, every_s)
         for store in stores:
             store.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meritory.compat.mem0 import Memory
+from meritory.integrations.mem0 import Memory
 
 
 def main(memory: Memory) -> list[dict[str, Any]]:

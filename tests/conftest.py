@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from meritory.memory import Memory
-from meritory.store.sqlite import SqliteStore
-from meritory.world import SeededWorld
+from meritory.api.memory import Memory
+from meritory.domain.world import SeededWorld
+from meritory.store.sqlite.store import SqliteStore
 from places import STORE_PROPERTY
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 told.update(kind for name, kind in report.user_properties if name == STORE_PROPERTY)
     if told:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(told.items()))
-        terminalreporter.write_line(f"tests/flow by store: {counts}")
+        terminalreporter.write_line(f"tests/engine by store: {counts}")
 
 
 @pytest.fixture

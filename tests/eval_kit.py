@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from meritory.flow.evaluate.probes import Probe
-from meritory.flow.evaluate.sandbox import Sandbox, copied
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.domain.place import Place
+from meritory.lab.probes import Probe
+from meritory.lab.sandbox import Sandbox, copied
 from meritory.settings import load_settings
-from meritory.store.place import Place
 
 NAMED = {
     "staging database": "heron",

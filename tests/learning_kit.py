@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from meritory.flow.predictor import PredictorState, known_state
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.engine.predictor.state import PredictorState, known_state
 from meritory.model.checkpoint import Checkpoint, Flags
 from meritory.model.ranker import baseline_weights
 from meritory.rank.features import FEATURE_VERSION, FEATURES

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from meritory import hook
+from meritory.hook import main
 
 PATIENCE_S = 60.0
-_HALVES = ("hook.py", "hook_shapes.py", "hook_remote.py")
+_HALVES = ("main.py", "shapes.py", "remote.py")
 _BUDGETS = ("BUDGET_S", "GUARD_BUDGET_S", "END_BUDGET_S")
 
 
 def patient_script(folder: Path) -> Path:
     """A copy of the hook, to be run as a process, that waits as long as it takes."""
     for name in _HALVES:
-        text = Path(hook.__file__).with_name(name).read_text("utf-8")
+        text = Path(main.__file__).with_name(name).read_text("utf-8")
         if name == _HALVES[0]:
             for budget in _BUDGETS:
                 text, found = re.subn(rf"(?m)^{budget} = .*$", f"{budget} = {PATIENCE_S}", text)
@@ -29,5 +29,5 @@ def patient_script(folder: Path) -> Path:
 def set_budgets(monkeypatch: pytest.MonkeyPatch, budget_s: float) -> None:
     """Lets the hook in this process wait so long, whatever it is asked."""
     # A tenth of a second is for what comes before the daemon is asked.
-    monkeypatch.setattr(hook, "BUDGET_S", budget_s + 0.1)
-    monkeypatch.setattr(hook, "_BUDGETS_S", dict.fromkeys(hook._BUDGETS_S, budget_s))
+    monkeypatch.setattr(main, "BUDGET_S", budget_s + 0.1)
+    monkeypatch.setattr(main, "_BUDGETS_S", dict.fromkeys(main._BUDGETS_S, budget_s))

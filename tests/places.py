@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.domain.place import Place
 from meritory.settings import Settings, home_folder, load_settings
-from meritory.store.base import Store
+from meritory.store.contract.store import Store
 from meritory.store.opening import open_store
-from meritory.store.place import Place
 
 if TYPE_CHECKING:
     from postgres_kit import Server

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from learning_kit import Clock, change, lived, noted, shelved, state
-from meritory.flow.steering import run_training, train_now
-from meritory.flow.timeline import timeline
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.domain.world import SeededWorld
+from meritory.engine.observe.timeline import timeline
+from meritory.engine.predictor.admin import run_training, train_now
 from meritory.model.attention import Attention
 from meritory.model.base import Lesson, Query
 from meritory.model.fit import Plan, fit
@@ -26,14 +27,13 @@ from meritory.model.ranker import Ranker
 from meritory.ports.score_call import score_line
 from meritory.ports.scorer import BASE_VERSION, ScoreRequest
 from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.server.memories import Engine
+from meritory.server.permissions import OWNER
+from meritory.server.routes.observe import pipeline
+from meritory.server.schemas.sessions import UserQuery
+from meritory.server.table import Call, Scoped
 from meritory.settings import load_settings
-from meritory.store.engine import connect
-from meritory.web.engine import Engine
-from meritory.web.grants import OWNER
-from meritory.web.routes.observing import pipeline
-from meritory.web.session_wire import UserQuery
-from meritory.web.table import Call, Scoped
-from meritory.world import SeededWorld
+from meritory.store.sqlite.engine import connect
 
 USER = "default"
 Open = Callable[..., Memory]

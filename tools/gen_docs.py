@@ -12,9 +12,9 @@ import click
 import msgspec
 
 from meritory.cli.app import APP, SECTIONS
+from meritory.server.app import TABLE
+from meritory.server.openapi import document
 from meritory.settings import SETTINGS, Setting, show
-from meritory.web.app import TABLE
-from meritory.web.openapi import document
 
 ROOT = Path(__file__).resolve().parents[1]
 MADE_BY = "<!-- Made by tools/gen_docs.py: change the code, then run it again. -->"
@@ -131,8 +131,11 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
     options = _options(command.params, everywhere=False)
     lines += [*options, ""] if options else []
     lines += ["```sh", *(line.strip() for line in example.strip().splitlines()), "```"]
-    for name, inner in getattr(command, "commands", {}).items():
-        lines += _command(inner, click.Context(inner, context, name, **APP.context_settings))
+    if isinstance(command, click.Group):
+        for name in dict.fromkeys([*command.commands, *command.list_commands(context)]):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            lines += _command(inner, click.Context(inner, context, name, **APP.context_settings))
     return lines
 
 

@@ -12,8 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meritory.async_memory import AsyncMemory, AsyncSession
-    from meritory.errors import (
+    from meritory.api.async_memory import AsyncMemory, AsyncSession
+    from meritory.api.memory import Memory
+    from meritory.api.session import Session
+    from meritory.domain.errors import (
         Busy,
         Conflict,
         InputError,
@@ -22,10 +24,7 @@ if TYPE_CHECKING:
         SecretFound,
         StorageError,
     )
-    from meritory.flow.showing import Served, ShownMemory
-    from meritory.memory import Memory
-    from meritory.session import Session
-    from meritory.types import (
+    from meritory.domain.memory import (
         HistoryEntry,
         MemoryRecord,
         Parts,
@@ -34,30 +33,31 @@ if TYPE_CHECKING:
         Source,
         WriteResult,
     )
+    from meritory.engine.sessions.packing import Served, ShownMemory
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Memory": "memory",
-    "AsyncMemory": "async_memory",
-    "AsyncSession": "async_memory",
-    "Session": "session",
-    "Served": "flow.showing",
-    "ShownMemory": "flow.showing",
-    "HistoryEntry": "types",
-    "MemoryRecord": "types",
-    "Parts": "types",
-    "Recalled": "types",
-    "Scope": "types",
-    "Source": "types",
-    "WriteResult": "types",
-    "Busy": "errors",
-    "Conflict": "errors",
-    "InputError": "errors",
-    "NotFound": "errors",
-    "SecretFound": "errors",
-    "StorageError": "errors",
-    "MeritoryError": "errors",
+    "Memory": "api.memory",
+    "AsyncMemory": "api.async_memory",
+    "AsyncSession": "api.async_memory",
+    "Session": "api.session",
+    "Served": "engine.sessions.packing",
+    "ShownMemory": "engine.sessions.packing",
+    "HistoryEntry": "domain.memory",
+    "MemoryRecord": "domain.memory",
+    "Parts": "domain.memory",
+    "Recalled": "domain.memory",
+    "Scope": "domain.memory",
+    "Source": "domain.memory",
+    "WriteResult": "domain.memory",
+    "Busy": "domain.errors",
+    "Conflict": "domain.errors",
+    "InputError": "domain.errors",
+    "NotFound": "domain.errors",
+    "SecretFound": "domain.errors",
+    "StorageError": "domain.errors",
+    "MeritoryError": "domain.errors",
 }
 
 __all__ = [

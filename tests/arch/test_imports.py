@@ -19,48 +19,36 @@ PACKAGE = ROOT / "src" / "meritory"
 
 Check = Callable[[str, str], list[str]]
 
-BASE = {"types", "errors"}
 PURE = {"rank", "text"}
-BELOW_FLOW = BASE | PURE | {"codec", "world", "store", "model", "ports"}
+BELOW_ENGINE = {"domain", "store", "model", "ports"} | PURE
+SURFACES = {"cli", "server", "mcp", "connect", "integrations", "demo", "hook"}
 # The table: what each part of the package may import besides itself. A new part needs a row here
-# and a reason in docs/decisions. Only surfaces (memory, cli, web) read settings; the others are
-# handed values.
+# and a reason in docs/decisions. Only surfaces and the public interface read settings; the others
+# are handed values. Surfaces never import the store.
 ALLOWED: dict[str, set[str]] = {
-    "types": set(),
-    "errors": set(),
-    "codec": BASE,
-    "world": {"errors"},
-    "settings": BASE,
-    "rank": BASE,
-    "text": BASE,
-    "store": BASE | PURE | {"codec", "world"},
-    "model": BASE | PURE,
-    "ports": BASE | PURE | {"world", "model"},
-    "flow": BELOW_FLOW,
-    "opening": BELOW_FLOW | {"flow", "settings"},
-    "trainer": BELOW_FLOW | {"flow", "opening"},
-    "sidecar": BELOW_FLOW,
-    "session": BASE | {"flow"},
-    "feedback": BELOW_FLOW | {"flow"},
-    "memory": BELOW_FLOW | {"flow", "settings", "opening", "session", "remote", "feedback"},
-    "client": {"errors", "settings"},
-    # Run for every prompt of an agent, without site-packages: nothing of ours, nothing of others.
-    "hook": {"hook_shapes"},
-    "hook_shapes": set(),
-    "hook_remote": set(),
-    "connect": BASE | {"settings", "client"},
-    "mcp": {"errors", "client", "settings", "hook", "hook_remote", "__init__"},
-    # Joined with `memory` there, on first use: the library and its twin know nothing of each other.
-    "remote": BASE | {"codec", "client", "settings", "session", "flow", "text", "store", "rank"},
-    "integrations": BASE | {"__init__", "memory", "session", "async_memory", "text", "flow"},
-    "compat": BASE | {"__init__", "memory", "settings"},
-    "web": BELOW_FLOW - {"ports"} | {"flow", "settings", "opening", "memory", "mcp", "__init__"},
-    "demo": BASE | {"memory", "session", "settings", "store", "world"},
-    "cli": BELOW_FLOW
-    | {"flow", "settings", "opening", "memory", "client", "web", "demo", "hook", "mcp", "connect"}
-    | {"__init__"},
-    "async_memory": BASE | {"flow", "memory", "session", "store", "rank"},
-    "__init__": {"types", "errors", "flow", "memory", "session", "async_memory"},
+    "domain": set(),
+    "settings": {"domain"},
+    "rank": {"domain"},
+    "text": {"domain"},
+    "store": {"domain"} | PURE,
+    "model": {"domain", "rank"},
+    "ports": {"domain", "model"} | PURE,
+    "engine": BELOW_ENGINE,
+    "sidecar": BELOW_ENGINE | {"engine"},
+    "api": BELOW_ENGINE | {"engine", "settings"},
+    # Run for every prompt of an agent, without site-packages: standard library only.
+    "hook": set(),
+    "connect": {"domain", "settings"},
+    "mcp": {"api", "domain", "hook", "settings", "__init__"},
+    "integrations": {"api", "domain", "text", "__init__"},
+    "demo": {"api", "domain", "settings"},
+    "server": {"api", "domain", "engine", "mcp", "ports", "settings", "__init__"} | PURE,
+    "cli": {"api", "domain", "engine", "ports", "settings", "server", "demo", "hook", "mcp"}
+    | {"connect", "__init__"}
+    | PURE,
+    # Evaluation may use everything; nothing may use it.
+    "lab": BELOW_ENGINE | {"engine", "api", "settings", "cli"},
+    "__init__": {"domain", "engine", "api"},
     "__main__": {"cli"},
 }
 # The stores themselves, and the tools that only stores may hold in their hands.
@@ -99,16 +87,18 @@ IMPURE_ATTRIBUTES |= {"memmap", "tofile", "loadtxt", "savetxt", "genfromtxt"}
 BROAD = {"Exception", "BaseException"}
 EDGES = {
     "cli": {"main": "turns what is unforeseen into a message and an exit code"},
-    "flow/feedback.py": {"_aside": "what follows from a report never fails it"},
-    "flow/guard.py": {"check": "an agent is never held up by its guard's own trouble"},
-    "flow/jobs.py": {
+    "engine/feedback/capture.py": {"_aside": "what follows from a report never fails it"},
+    "engine/rules/guard.py": {"check": "an agent is never held up by its guard's own trouble"},
+    "engine/jobs/runner.py": {
         "_run": "parks a job that failed in an unforeseen way, with the error",
         "_serve": "outlives every error, for other jobs wait behind it",
     },
-    "web/app.py": {"__call__": "turns what is unforeseen into a problem without internals"},
+    "server/app.py": {"__call__": "turns what is unforeseen into a problem without internals"},
     "sidecar/rpc.py": {"_result": "answers what is unforeseen as an error, and serves the next"},
     "mcp/stdio.py": {"_work": "answers what is unforeseen as an error, and serves the next"},
-    "store/engine.py": {"_commit": "hands every error to the caller who waits for the write"},
+    "store/sqlite/engine.py": {
+        "_commit": "hands every error to the caller who waits for the write"
+    },
 }
 
 
@@ -270,6 +260,11 @@ def test_the_table_has_no_circles() -> None:
         assert start not in seen, start
 
 
+def test_surfaces_never_import_the_store_and_nothing_imports_the_lab() -> None:
+    assert not [part for part in SURFACES if "store" in ALLOWED[part]]
+    assert not [part for part, allowed in ALLOWED.items() if "lab" in allowed]
+
+
 def offenders(
     check: Callable[[str, str], list[str]], paths: Iterable[Path]
 ) -> dict[str, list[str]]:
@@ -304,7 +299,7 @@ def test_the_front_doors_load_nothing_heavy(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["meritory", "meritory.cli", "meritory.settings", "meritory.types"]
+    "name", ["meritory", "meritory.cli", "meritory.settings", "meritory.domain.memory"]
 )
 def test_importing_a_front_door_loads_neither_numpy_nor_sqlite_nor_rich(name: str) -> None:
     code = f"import json, sys, {name}; print(json.dumps(sorted(sys.modules)))"
@@ -324,21 +319,25 @@ def test_importing_a_front_door_loads_neither_numpy_nor_sqlite_nor_rich(name: st
     [
         ("rank/x.py", "from meritory.store import base"),
         ("rank/x.py", "import meritory.settings"),
-        ("rank/x.py", "from meritory import world"),
-        ("rank/x.py", "from .. import world"),
-        ("rank/x.py", "from ..flow.write import remember"),
+        ("rank/x.py", "from meritory import engine"),
+        ("rank/x.py", "from .. import engine"),
+        ("rank/x.py", "from ..engine.write import remember"),
         ("text/deep/x.py", "from ...store import base"),
-        ("rank/x.py", "def f():\n    from meritory.memory import Memory"),
-        ("rank/x.py", "def f():\n    import_module('meritory.memory')"),
+        ("rank/x.py", "def f():\n    from meritory.api.memory import Memory"),
+        ("rank/x.py", "def f():\n    import_module('meritory.api.memory')"),
         ("rank/x.py", "import importlib\nimportlib.import_module('meritory.cli.app')"),
-        ("store/x.py", "if TYPE_CHECKING:\n    from meritory.flow.recall import Recall"),
+        ("store/x.py", "if TYPE_CHECKING:\n    from meritory.engine.memories.recall import Recall"),
         ("store/x.py", "from meritory.ports.embedder import Embedder"),
-        ("flow/x.py", "from meritory.settings import Settings"),
-        ("flow/x.py", "from meritory.memory import Memory"),
-        ("flow/x.py", "from meritory import Memory"),
-        ("memory.py", "from meritory.cli import main"),
-        ("types.py", "from meritory.errors import InputError"),
-        ("unheard_of/x.py", "from meritory.types import Scope"),
+        ("engine/x.py", "from meritory.settings import Settings"),
+        ("engine/x.py", "from meritory.api.memory import Memory"),
+        ("engine/x.py", "from meritory import Memory"),
+        ("api/memory.py", "from meritory.cli import main"),
+        ("domain/x.py", "from meritory.rank.labels import Label"),
+        ("cli/x.py", "from meritory.store.sqlite.backup import restore"),
+        ("server/x.py", "from meritory.store.contract.store import Store"),
+        ("engine/x.py", "from meritory.lab.probes import Probe"),
+        ("cli/x.py", "def f():\n    from meritory.lab.cli import run"),
+        ("unheard_of/x.py", "from meritory.domain.session import Scope"),
     ],
 )
 def test_a_wrong_edge_is_caught(name: str, source: str) -> None:
@@ -348,12 +347,12 @@ def test_a_wrong_edge_is_caught(name: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("rank/x.py", "from meritory.rank.scores import recency"),
+        ("rank/x.py", "from meritory.rank.composite import recency"),
         ("rank/x.py", "from .scores import recency"),
-        ("rank/x.py", "from ..types import Scope\nimport numpy"),
-        ("flow/x.py", "from meritory.store.base import Store"),
+        ("rank/x.py", "from ..domain import memory\nimport numpy"),
+        ("engine/x.py", "from meritory.store.contract.store import Store"),
         ("cli/x.py", "from meritory import __version__"),
-        ("memory.py", "from meritory.settings import load_settings"),
+        ("api/memory.py", "from meritory.settings import load_settings"),
     ],
 )
 def test_a_right_edge_is_let_through(name: str, source: str) -> None:
@@ -391,7 +390,7 @@ def test_a_pure_module_is_let_through() -> None:
 
 @pytest.mark.parametrize("source", ["import sqlite3", "def f():\n    from apsw import Connection"])
 def test_a_database_outside_the_stores_is_caught(source: str) -> None:
-    assert len(database_imports(source, "flow/x.py")) == 1
+    assert len(database_imports(source, "engine/x.py")) == 1
     assert database_imports(source, "store/x.py") == []
 
 
@@ -408,16 +407,16 @@ def test_a_database_outside_the_stores_is_caught(source: str) -> None:
 )
 def test_a_broad_except_is_caught(handler: str) -> None:
     source = f"try:\n    f()\n{handler}\n"
-    assert len(broad_excepts(source, "flow/x.py")) == 1
+    assert len(broad_excepts(source, "engine/x.py")) == 1
     assert len(broad_excepts(source, "cli/app.py")) == 1
     inside = "def main():\n" + "".join(f"    {line}\n" for line in source.splitlines())
     assert broad_excepts(inside, "cli/app.py") == []
-    assert len(broad_excepts(inside, "flow/x.py")) == 1
+    assert len(broad_excepts(inside, "engine/x.py")) == 1
 
 
 def test_a_broad_suppress_is_caught_and_a_tidy_reraise_is_not() -> None:
-    assert len(broad_excepts("with contextlib.suppress(Exception):\n    f()", "flow/x.py")) == 1
-    assert broad_excepts("with contextlib.suppress(OSError):\n    f()", "flow/x.py") == []
+    assert len(broad_excepts("with contextlib.suppress(Exception):\n    f()", "engine/x.py")) == 1
+    assert broad_excepts("with contextlib.suppress(OSError):\n    f()", "engine/x.py") == []
     tidy = "try:\n    f()\nexcept BaseException:\n    g()\n    raise\n"
     assert broad_excepts(tidy, "store/x.py") == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import meritory
-from meritory.errors import MeritoryError
+from meritory.domain.errors import MeritoryError
 
 PACKAGE = Path(meritory.__file__).parent
 CLASSES = (

@@ -19,11 +19,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "meritory"
 
-MODULE_LIMIT_LINES = 400
+MODULE_LIMIT_LINES = 800
 FUNCTION_LIMIT_LINES = 60
 PARAMETER_LIMIT = 5
 FILE_LIMIT_BYTES = 10 * 1024 * 1024
-FRONT_DOORS = {"memory.py", "remote/verbs.py", "compat/mem0.py"}
+FRONT_DOORS = {"api/memory.py", "api/remote.py", "integrations/mem0.py"}
 CLICK_DECORATORS = {"command", "group", "option", "argument", "pass_context", "pass_obj"}
 TEXT_ENDINGS = {".py", ".md", ".toml", ".txt", ".cfg", ".yml", ".yaml", ".json", ".sh", ""}
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
@@ -268,8 +268,8 @@ def test_the_lock_names_packages_and_no_place_to_get_them() -> None:
 
 
 def test_a_long_module_is_caught() -> None:
-    assert long_modules("x = 1\n" * 400, "m.py") == []
-    assert long_modules("x = 1\n" * 401, "m.py") == ["m.py has 401 lines"]
+    assert long_modules("x = 1\n" * 800, "m.py") == []
+    assert long_modules("x = 1\n" * 801, "m.py") == ["m.py has 801 lines"]
 
 
 def test_a_long_function_is_caught_at_any_depth() -> None:
@@ -289,9 +289,9 @@ def test_a_long_function_is_caught_at_any_depth() -> None:
         ("def f(a, b, c, d, *rest, **more): ...", "m.py", True),
         ("class C:\n    def f(self, a, b, c, d, e): ...", "m.py", False),
         ("class C:\n    def f(self, a, b, c, d, e, g): ...", "m.py", True),
-        ("def f(a, *, b=1, c=1, d=1, e=1, f=1): ...", "memory.py", False),
-        ("def f(a, *, b, c, d, e, f): ...", "memory.py", True),
-        ("def f(a, b=1, c=1, d=1, e=1, f=1): ...", "memory.py", True),
+        ("def f(a, *, b=1, c=1, d=1, e=1, f=1): ...", "api/memory.py", False),
+        ("def f(a, *, b, c, d, e, f): ...", "api/memory.py", True),
+        ("def f(a, b=1, c=1, d=1, e=1, f=1): ...", "api/memory.py", True),
         ("@click.command()\ndef f(a, b, c, d, e, f, g): ...", "cli/m.py", False),
         ("@app.command('x')\n@click.option('-a')\ndef f(a, b, c, d, e, f): ...", "cli/m.py", False),
         ("@cached\ndef f(a, b, c, d, e, f): ...", "cli/m.py", True),

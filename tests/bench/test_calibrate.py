@@ -15,7 +15,7 @@ from bench.calibrate_streams import table, with_half_life
 from bench.streams_kept import Kept
 
 from eval_kit import NAMED
-from meritory.rank import scores
+from meritory.rank import composite
 from meritory.rank.features import FEATURES
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -145,7 +145,7 @@ def recorded(trust: float) -> Kept:
         "log_days_since_useful": np.log1p(since),
         "log_age_days": np.log1p([100.0, 1.0]),
         "relevance": np.array([1.0, 0.6]),
-        "recency": trust * scores.recency(since),
+        "recency": trust * composite.recency(since),
         "confidence": np.array([0.8, 0.8]),
     }
     columns = [known.get(name, np.zeros(2)) for name in FEATURES]

@@ -9,8 +9,8 @@ from bench.served import running
 from bench.stock import fill, settings_of
 
 from bench import dashboard, sessions
-from meritory.memory import Memory
-from meritory.store.glance import SessionQuery
+from meritory.api.memory import Memory
+from meritory.domain.session import SessionQuery
 
 TINY = dashboard.Plan(memories=20, sessions=10, candidates=9, rounds=1, paint_ms=0.0)
 TEXTS = [f"The service number {number} lives in src/part{number}.py" for number in range(20)]

@@ -20,9 +20,9 @@ from bench.extraction import (
     share,
 )
 
-from meritory.text.extracting.found import Found
-from meritory.text.extracting.rules import extract
-from meritory.types import Turn
+from meritory.domain.session import Turn
+from meritory.text.extract.cues import Found
+from meritory.text.extract.rules import extract
 
 SAID = (
     ("Always use pnpm and never npm.", "rule", "constraint"),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench import feedback
-from meritory.memory import Memory
-from meritory.store.feedback import FeedbackQuery
+from meritory.api.memory import Memory
+from meritory.domain.feedback import FeedbackQuery
 
 
 def test_the_filled_store_holds_the_reports(

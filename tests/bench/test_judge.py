@@ -20,7 +20,7 @@ from bench.judge_stuffed import HONEST, HONEST_KINDS, HONEST_LINE, gains, recipe
 from bench.streams_types import Message
 
 from bench import judge, judge_stuffed, report
-from meritory.types import Exhibit
+from meritory.domain.session import Exhibit
 
 TEXTS = (
     "Pluto the cat hates the vacuum cleaner in the hall.",
@@ -194,7 +194,7 @@ STAND_IN = {
     ),
     "text/conduct": "def passages(told): return [turn.text for turn in told]\n",
     "text/transcript": (
-        "from meritory.types import Turn\n"
+        "from meritory.domain.session import Turn\n"
         "def read_turns(given): return [Turn(one['role'], one['text']) for one in given]\n"
         "def as_text(told): return ''.join(turn.text for turn in told)\n"
     ),

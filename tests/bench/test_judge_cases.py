@@ -24,7 +24,7 @@ from bench.streams_types import Message, Stream, StreamMemory, StreamSession, Ve
 
 from bench import judge_cases, realmem, streams_data, streams_replay
 from meritory import Memory
-from meritory.types import Candidate, Exhibit
+from meritory.domain.session import Candidate, Exhibit
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

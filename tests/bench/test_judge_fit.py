@@ -19,9 +19,16 @@ from bench.judge_fit import (
     log_loss,
 )
 
-from meritory.text.digest import read_digest, vocabulary_of
-from meritory.text.evidence import SIGNALS, Weights, chances, open_docket, signals, weights_names
-from meritory.types import Exhibit, Turn
+from meritory.domain.session import Exhibit, Turn
+from meritory.text.judge.digest import read_digest, vocabulary_of
+from meritory.text.judge.evidence import (
+    SIGNALS,
+    Weights,
+    chances,
+    open_docket,
+    signals,
+    weights_names,
+)
 
 PLANTED = Weights(-2.0, 0.6, {"acted": 1.0, "brought": 3.0, "brought_alone": -1.5, "shown": 0.8})
 

@@ -25,7 +25,7 @@ from bench.streams_rows import (
 )
 
 from meritory import Memory
-from meritory.flow.predictor import PredictorState
+from meritory.engine.predictor.state import PredictorState
 from meritory.ports.scorer import ScoreRequest
 from meritory.rank.features import FEATURES
 

@@ -19,7 +19,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 from browsing import ODD_KEYS, Processes, Served  # noqa: E402
 
-from meritory.memory import Memory  # noqa: E402
+from meritory.api.memory import Memory  # noqa: E402
 from meritory.settings import load_settings  # noqa: E402
 
 sync_api = pytest.importorskip("playwright.sync_api")

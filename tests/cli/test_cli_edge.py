@@ -9,7 +9,7 @@ import click
 import pytest
 from cli_types import Process, Run, Stored
 
-from meritory.cli import edge
+from meritory.cli import errors
 from meritory.cli.app import APP, entries
 
 COMMANDS = [entry.name for entry in entries()]
@@ -239,13 +239,13 @@ def test_memories_cannot_steer_a_terminal(run: Run) -> None:
 def test_every_error_has_a_code_and_words(
     error: Exception, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert edge.failed(error, as_json=False) == code
+    assert errors.failed(error, as_json=False) == code
     told = capsys.readouterr()
     assert told.out == ""
     assert said in told.err
     assert "\x1b" not in told.err
     assert "Traceback" not in told.err
-    assert edge.failed(error, as_json=True) == code
+    assert errors.failed(error, as_json=True) == code
     assert said in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
@@ -253,7 +253,7 @@ def test_a_traceback_is_shown_on_request_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MERITORY_DEBUG", "1")
-    edge.failed(ValueError("x"), as_json=False)
+    errors.failed(ValueError("x"), as_json=False)
     assert "ValueError: x" in capsys.readouterr().err.splitlines()[0]
 
 

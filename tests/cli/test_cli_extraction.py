@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_types import Run
 
-from meritory.memory import Memory
+from meritory.api.memory import Memory
 from meritory.settings import load_settings
 
 FLOORED = "Always show me the diff in this PR."

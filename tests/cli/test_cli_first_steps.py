@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_types import Run
 
-from meritory.cli.edge import describe
+from meritory.cli.errors import describe
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from cli_types import Run
 from test_cli_shapes import misfits
 
-from meritory.store.jobs import Lease
-from meritory.store.sqlite import SqliteStore
+from meritory.domain.job import Lease
+from meritory.store.sqlite.store import SqliteStore
 
 KIND = "finish-session"
 JOB = {

@@ -9,7 +9,7 @@ import pytest
 from cli_types import Process, Run
 
 from learning_kit import Clock, change, noted, shelved, state
-from meritory.memory import Memory
+from meritory.api.memory import Memory
 from meritory.settings import load_settings
 
 

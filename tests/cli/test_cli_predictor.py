@@ -10,11 +10,11 @@ import pytest
 from cli_types import Process, Run
 
 from learning_kit import Clock, change, lived, noted, shelved
-from meritory.memory import Memory
-from meritory.rank.living import Trust
-from meritory.rank.proof import HistoryProof
+from meritory.api.memory import Memory
+from meritory.domain.world import SeededWorld
+from meritory.rank.composite_feeds import Trust
+from meritory.rank.history_proof import HistoryProof
 from meritory.settings import load_settings
-from meritory.world import SeededWorld
 
 CALM = {"predictor.train_interval_sessions": 10_000}
 SAID = [

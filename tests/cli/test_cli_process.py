@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from cli_types import Process, Stored
 
-HEAVY = {"numpy", "sqlite3", "rich", "meritory.memory", "meritory.store", "asyncio", "difflib"}
+HEAVY = {"numpy", "sqlite3", "rich", "meritory.api.memory", "meritory.store", "asyncio", "difflib"}
 
 
 def loaded_by(*arguments: str) -> set[str]:
@@ -50,7 +50,7 @@ def test_help_loads_nothing_heavy(home: Path, arguments: list[str]) -> None:
 
 def test_what_is_piped_is_drawn_without_rich(home: Path) -> None:
     loaded = loaded_by("list")
-    assert "meritory.memory" in loaded
+    assert "meritory.api.memory" in loaded
     assert "rich" not in loaded
 
 

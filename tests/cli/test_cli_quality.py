@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from cli_types import Run
 
-from meritory.memory import Memory
-from meritory.store.base import Transaction
-from meritory.store.sessions import SessionRecord
+from meritory.api.memory import Memory
+from meritory.domain.session import SessionRecord
+from meritory.store.contract.store import Transaction
 
 HERON = "The staging database is called heron"
 AGAIN = "I think the staging database is called heron"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from cli_types import Run
 
+from meritory.api.memory import Memory
 from meritory.demo.week import recorded
-from meritory.flow.pipeline import FLOWS
-from meritory.memory import Memory
+from meritory.engine.pipeline import FLOWS
 from meritory.rank.labels import MIN_CONFIDENCE
 from meritory.settings import load_settings
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from meritory.api.client import Daemon
 from meritory.cli import daemon as commands
-from meritory.client import Daemon
 
 
 def test_a_daemon_whose_store_hangs_is_not_waited_for(

@@ -13,9 +13,9 @@ import pytest
 from cli_types import Run
 
 from eval_kit import NAMED, facts, fingerprint, opened, probes
-from meritory.flow.evaluate.probes import probe_line
-from meritory.memory import Memory
-from meritory.rank.paired import MIN_PAIRS
+from meritory.api.memory import Memory
+from meritory.lab.probes import probe_line
+from meritory.rank.bootstrap import MIN_PAIRS
 from meritory.settings import load_settings
 from ports.model_server import ModelServer, Raw, running, wrapped
 
@@ -121,7 +121,7 @@ def test_probes_that_all_drifted_leave_nothing_to_say(
     assert "0 of 1 (1 drifted)" in done.out
     done = run("eval", "sweep", str(gone), "--set", "recall.vector_weight=0.1")
     assert done.code == 0
-    assert "too few to choose by" in done.out
+    assert "choosing a configuration takes" in done.out
     done = run("eval", "compare", str(gone), "--after", "recall.vector_weight=0.1", "--json")
     assert (done.code, done.object["verdict"]) == (1, "not enough data")
 

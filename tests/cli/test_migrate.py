@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cli_types import Process, Run, Stored
 
-from meritory.web.lock import held
+from meritory.ports.file_lock import held
 
 if TYPE_CHECKING:
     from postgres_kit import Server

@@ -9,10 +9,10 @@ import pytest
 from cli_types import Run
 from test_cli_shapes import misfits
 
-from meritory.flow.access import proves, read_claim
-from meritory.store.access import AccessToken
-from meritory.store.sqlite import SqliteStore
-from meritory.web.auth import load_token
+from meritory.domain.access import AccessToken
+from meritory.engine.access import proves, read_claim
+from meritory.server.auth import load_token
+from meritory.store.sqlite.store import SqliteStore
 
 TOKEN = {
     "id": "str",

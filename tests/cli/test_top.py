@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from meritory import client
-from meritory.cli.answer import Fields, Table
+from meritory.api import client
 from meritory.cli.app import APP
-from meritory.cli.top_view import blocks, sparkline
-from meritory.codec import parse_moment
+from meritory.cli.output import Fields, Table
+from meritory.cli.top import blocks, sparkline
+from meritory.domain.codec import parse_moment
 
 NOW = parse_moment("2026-05-04T03:02:01Z")
 WAIT_S = 60.0

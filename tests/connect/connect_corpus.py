@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from meritory.connect.wishes import Document, Item, Member, Word
+from meritory.connect.desired import Document, Item, Member, Word
 
 BOM = "\ufeff"
 # What every JSON file may look like, whoever reads it.

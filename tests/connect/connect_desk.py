@@ -8,7 +8,7 @@ from pathlib import Path
 
 from meritory.connect import Plan, place_for, prepare_connect, prepare_disconnect
 from meritory.connect import _harness as harness_module
-from meritory.connect.wishes import Document
+from meritory.connect.desired import Document
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 

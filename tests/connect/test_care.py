@@ -15,15 +15,15 @@ from meritory.connect import (
     HARNESS_NAMES,
     files,
     harness_checks,
+    install_record,
     is_connected,
     is_found,
-    ledger,
     prepare_connect,
     prepare_disconnect,
 )
 from meritory.connect import plan as planning
-from meritory.connect.syntax import read
-from meritory.errors import Conflict, InputError, ReadOnlyStore
+from meritory.connect.json_syntax import read
+from meritory.domain.errors import Conflict, InputError, ReadOnlyStore
 
 BROKEN_JSON = {
     "cut off": '{"a": 1',
@@ -103,7 +103,7 @@ def test_a_link_stays_a_link_and_rights_stay(desk: Desk) -> None:
     path.parent.mkdir()
     path.symlink_to("../dotfiles/claude.json")
     desk.connect("claude-code")
-    assert path.is_symlink() and b"hook.py" in real.read_bytes()
+    assert path.is_symlink() and b"hook/main.py" in real.read_bytes()
     assert stat.S_IMODE(real.stat().st_mode) == 0o644
     desk.disconnect("claude-code")
     assert path.is_symlink() and real.read_bytes() == before
@@ -215,7 +215,7 @@ def test_ratings_are_hidden_by_choice_until_disconnected(desk: Desk) -> None:
     plan = prepare_connect("claude-code", desk.home, desk.env, hides_ratings=True)
     plan.apply(NOW)
     (command,) = hidden()
-    assert command.endswith("/hook.py --harness claude-code --hide-ratings")
+    assert command.endswith("/hook/main.py --harness claude-code --hide-ratings")
     # Neither the doctor nor a later connect takes the choice back.
     assert [one.status for one in harness_checks(desk.home, desk.env)] == ["ok"]
     assert not desk.connect("claude-code").is_real
@@ -331,7 +331,7 @@ def test_a_failure_leaves_neither_folders_nor_records(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for owner, what in ((planning, "replace_file"), (ledger, "_write")):
+    for owner, what in ((planning, "replace_file"), (install_record, "_write")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, what, fail)
             with pytest.raises(OSError, match="No space"):
@@ -372,13 +372,13 @@ def test_the_copy_from_before_is_kept_and_private(desk: Desk) -> None:
 
 def test_no_more_copies_are_kept_than_are_useful(desk: Desk) -> None:
     path = desk.documents("claude-code")[0].path
-    for number in range(ledger.BACKUPS_KEPT_COUNT + 3):
+    for number in range(install_record.BACKUPS_KEPT_COUNT + 3):
         desk.put(path, json.dumps({"n": number}))
         prepare_connect("claude-code", desk.home, desk.env).apply(NOW.replace(second=number))
         desk.disconnect("claude-code")
         assert json.loads(path.read_text()) == {"n": number}
-    copies = list((desk.home / ledger.FOLDER_NAME).glob("claude-code.settings.json.*.bak"))
-    assert len(copies) == ledger.BACKUPS_KEPT_COUNT
+    copies = list((desk.home / install_record.FOLDER_NAME).glob("claude-code.settings.json.*.bak"))
+    assert len(copies) == install_record.BACKUPS_KEPT_COUNT
 
 
 @pytest.mark.parametrize("name", HARNESS_NAMES)

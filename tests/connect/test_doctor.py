@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from connect_desk import Desk
 
 from meritory.cli.app import APP
-from meritory.cli.connecting import HARNESSES
+from meritory.cli.connect import HARNESSES
 from meritory.connect import (
     HARNESS_NAMES,
     Finding,

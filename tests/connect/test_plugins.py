@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from connect_desk import Desk
 
-from meritory import client
+from meritory.api import client
 from meritory.connect import claude_code, plugin_folder
-from meritory.text.trailer import strip_trailers
+from meritory.text.ratings_trailer import strip_trailers
 
 NODE = shutil.which("node")
 HOST = Path(__file__).with_name("plugin_host.mjs")

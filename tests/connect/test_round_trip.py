@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meritory.connect import HARNESS_NAMES, _harness, place_for
+from meritory.connect.desired import Document, Item, Member
+from meritory.connect.json_edit import Made
+from meritory.connect.json_syntax import plain, read
 from meritory.connect.merge import is_merged, merged, our_commands, says_the_same, unmerged
-from meritory.connect.syntax import plain, read
-from meritory.connect.tree import Made
-from meritory.connect.wishes import Document, Item, Member
 
 
 def cases(desk: Desk, name: str) -> Iterator[dict[Path, tuple[str, str]]]:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from contract.shelf import Shelf
-from meritory.errors import InputError
-from meritory.store.access import AccessToken
-from meritory.store.base import Transaction
+from meritory.domain.access import AccessToken
+from meritory.domain.errors import InputError
+from meritory.store.contract.store import Transaction
 
 NOON = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
 PLAIN = AccessToken("ada", "abcdefgh", "laptop", "write", None, None, bytes(range(32)), NOON)

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from meritory.store.base import (
+from meritory.domain.memory import Action, EmbedderInfo, MemoryRecord, Scope
+from meritory.store.contract.store import (
     Attribute,
     Change,
-    EmbedderInfo,
     FloatArray,
     Indexed,
     Search,
     Store,
     Transaction,
 )
-from meritory.text.normal import content_hash
+from meritory.text.normalize import content_hash
 from meritory.text.terms import index_words
-from meritory.types import Action, MemoryRecord, Scope
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 EMBEDDER = EmbedderInfo("unit-4", 4, '{"kind": "unit"}')

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contract.builders import insert, memory_id, record
-from meritory.errors import InputError, StorageError
-from meritory.store.base import Store
+from meritory.domain.errors import InputError, StorageError
+from meritory.store.contract.store import Store
 
 
 class Care:

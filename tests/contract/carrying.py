@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from contract.shelf import Shelf
-from meritory.store.carrying import (
+from meritory.domain.quality import (
     Carried,
     CarriedAudit,
     CarriedBelief,

@@ -10,9 +10,9 @@ import pytest
 
 from contract.builders import NOW, memory_id
 from contract.sessions import KEY, USER, session
+from meritory.domain.predictor import Comparison, Slice
 from meritory.rank.influence import ALPHAS
-from meritory.store.base import Store, Transaction
-from meritory.store.predictor import Comparison, Slice
+from meritory.store.contract.store import Store, Transaction
 
 MINUTE = timedelta(minutes=1)
 

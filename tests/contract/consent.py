@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from contract.shelf import Shelf
-from meritory.errors import InputError
-from meritory.store.base import Transaction
-from meritory.store.consent import Consent
+from meritory.domain.access import Consent
+from meritory.domain.errors import InputError
+from meritory.store.contract.store import Transaction
 
 MORNING = datetime(2026, 3, 2, 9, 0, 0, 123456, tzinfo=UTC)
 

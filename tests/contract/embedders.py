@@ -22,9 +22,9 @@ from contract.builders import (
     vector_search,
 )
 from contract.shelf import Shelf
-from meritory.errors import InputError, NotFound
-from meritory.store.base import EmbedderInfo, EmbeddingState, Probe, Search, Store
-from meritory.types import Scope
+from meritory.domain.errors import InputError, NotFound
+from meritory.domain.memory import EmbedderInfo, EmbeddingState, Scope
+from meritory.store.contract.store import Probe, Search, Store
 
 DEFAULT = Scope()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from contract.builders import NOW, about, indexed, insert, numbers, record, update
-from meritory.errors import NotFound
-from meritory.store.base import Indexed, Store
-from meritory.types import Entity, Scope
+from meritory.domain.errors import NotFound
+from meritory.domain.memory import Entity, Scope
+from meritory.store.contract.store import Indexed, Store
 
 DEFAULT = Scope()
 

@@ -10,12 +10,11 @@ import pytest
 
 from contract.builders import NOW, insert, memory_id, record
 from contract.shelf import Shelf
-from meritory.errors import InputError, NotFound
-from meritory.rank.belief import Belief
-from meritory.rank.feedback.risk import Tally
-from meritory.store.base import Store
-from meritory.store.feedback import FeedbackEvent, FeedbackQuery, Issue, Testimony
-from meritory.types import Scope
+from meritory.domain.errors import InputError, NotFound
+from meritory.domain.feedback import Belief, FeedbackEvent, FeedbackQuery, Issue, Testimony
+from meritory.domain.memory import Scope
+from meritory.rank.risk import Tally
+from meritory.store.contract.store import Store
 
 LESSON = memory_id(7)
 

@@ -23,9 +23,9 @@ from contract.builders import (
     words_search,
 )
 from contract.shelf import Shelf
-from meritory.errors import InputError, NotFound
-from meritory.store.base import Listing, Search, Store
-from meritory.types import Scope, Source
+from meritory.domain.errors import InputError, NotFound
+from meritory.domain.memory import Listing, Scope, Source
+from meritory.store.contract.store import Search, Store
 
 DEFAULT = Scope()
 ABSURD_IDS = (

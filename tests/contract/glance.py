@@ -12,12 +12,12 @@ from contract.builders import NOW, about, ids, indexed, insert, memory_id, recor
 from contract.feedback import event as reported
 from contract.rules import RULE
 from contract.sessions import USER, begin, injection, verdict
-from meritory.errors import NotFound
-from meritory.store.base import Listing, Store
-from meritory.store.glance import SessionQuery, SessionSummary
-from meritory.store.predictor import Comparison
-from meritory.store.rules import RuleEvent
-from meritory.types import Entity, EveryScope, Scope
+from meritory.domain.errors import NotFound
+from meritory.domain.memory import Entity, EveryScope, Listing, Scope
+from meritory.domain.predictor import Comparison
+from meritory.domain.rule import RuleEvent
+from meritory.domain.session import SessionQuery, SessionSummary
+from meritory.store.contract.store import Store
 
 OTHER = "somebody else"
 MINUTE = timedelta(minutes=1)

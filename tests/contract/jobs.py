@@ -9,9 +9,8 @@ import pytest
 
 from contract.builders import NOW
 from contract.shelf import Shelf
-from meritory.errors import Conflict, InputError, NotFound
-from meritory.store.base import Store, Transaction
-from meritory.store.jobs import (
+from meritory.domain.errors import Conflict, InputError, NotFound
+from meritory.domain.job import (
     JOB_STATES,
     LEASE_LENGTH_MAX,
     PARK_AFTER_ATTEMPTS,
@@ -19,6 +18,7 @@ from meritory.store.jobs import (
     Job,
     Lease,
 )
+from meritory.store.contract.store import Store, Transaction
 
 KIND = "finish"
 MINUTE = timedelta(minutes=1)

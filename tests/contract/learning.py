@@ -38,11 +38,11 @@ from contract.sessions import (
     verdict,
 )
 from contract.shelf import Shelf
-from meritory.rank.history import Past
-from meritory.store.base import Search, Store, Transaction
-from meritory.store.candidates import Gathering, Trait
-from meritory.store.sessions import Event, Labelled, Proof
-from meritory.types import Scope
+from meritory.domain.memory import Scope
+from meritory.domain.session import Event, Labelled, Proof
+from meritory.rank.usage_history import Past
+from meritory.store.contract.sessions import Gathering, Trait
+from meritory.store.contract.store import Search, Store, Transaction
 
 DAY = timedelta(days=1)
 SCOPE = Scope(USER)

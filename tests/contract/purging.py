@@ -25,10 +25,10 @@ from contract.builders import (
     words_search,
 )
 from contract.shelf import Shelf
-from meritory.errors import NotFound
-from meritory.store.base import Change, Probe, Store
-from meritory.store.jobs import Lease
-from meritory.types import Scope
+from meritory.domain.errors import NotFound
+from meritory.domain.job import Lease
+from meritory.domain.memory import Scope
+from meritory.store.contract.store import Change, Probe, Store
 
 DEFAULT = Scope()
 # No word of any other test starts alike: FTS5 would store only the end of it.

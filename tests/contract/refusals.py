@@ -9,10 +9,10 @@ import pytest
 
 from contract.builders import NOW, insert, record
 from contract.shelf import Shelf
-from meritory.errors import InputError, NotFound
-from meritory.store.base import Store
-from meritory.store.refusals import Refusal
-from meritory.types import Scope
+from meritory.domain.errors import InputError, NotFound
+from meritory.domain.memory import Scope
+from meritory.domain.quality import Refusal
+from meritory.store.contract.store import Store
 
 REFUSAL = Refusal(
     id="0a1b2c3d4e5f",

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from contract.builders import EMBEDDER, NOW, change, indexed, unit
 from contract.shelf import Shelf
-from meritory.codec import record_from_dict, record_to_dict
-from meritory.store.base import Transaction
-from meritory.types import (
+from meritory.domain.codec import record_from_dict, record_to_dict
+from meritory.domain.memory import (
     KINDS,
     ORIGINS,
     PROVENANCES,
@@ -25,7 +24,8 @@ from meritory.types import (
     Source,
     Trust,
 )
-from meritory.world import ID_LENGTH
+from meritory.domain.world import ID_LENGTH
+from meritory.store.contract.store import Transaction
 
 # Marks that are invisible, turn the direction, join, or belong to nobody.
 ODD = "\u202e\u2066\u200b\u200d\ufeff\u00ad\ue000\U000f0000\U0001f469\u200d\U0001f680\u0301\x1b"

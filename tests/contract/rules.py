@@ -9,9 +9,8 @@ import pytest
 
 from contract.builders import NOW
 from contract.shelf import Shelf
-from meritory.errors import InputError, NotFound
-from meritory.store.base import Store
-from meritory.store.rules import (
+from meritory.domain.errors import InputError, NotFound
+from meritory.domain.rule import (
     ActionQuery,
     ActionReport,
     RecordedAction,
@@ -19,6 +18,7 @@ from meritory.store.rules import (
     RuleEvent,
     SessionConstraint,
 )
+from meritory.store.contract.store import Store
 
 MINUTE = timedelta(minutes=1)
 ACTION = RecordedAction(

@@ -26,10 +26,10 @@ from contract.builders import (
     update,
     words_search,
 )
-from meritory.errors import InputError, NotFound
-from meritory.store.base import Listing, Near, Probe, Search, Store, Transaction
-from meritory.text.normal import content_hash
-from meritory.types import MemoryRecord, Scope, Source
+from meritory.domain.errors import InputError, NotFound
+from meritory.domain.memory import Listing, MemoryRecord, Scope, Source
+from meritory.store.contract.store import Near, Probe, Search, Store, Transaction
+from meritory.text.normalize import content_hash
 
 TEXT = "shared claim"
 AXIS = (None, "a", "b")

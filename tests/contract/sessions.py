@@ -14,20 +14,25 @@ from hypothesis import strategies as st
 
 from contract.builders import EMBEDDER, NOW, insert, memory_id, record, unit
 from contract.shelf import Shelf
-from meritory.errors import NotFound
-from meritory.store.base import Store, Transaction
-from meritory.store.sessions import (
+from meritory.domain.errors import NotFound
+from meritory.domain.memory import Scope
+from meritory.domain.session import (
+    CHANNELS,
+    Candidate,
+    Channel,
     Event,
     Injection,
     Judged,
     Labelled,
     Rating,
+    SessionMemory,
     SessionRecord,
     SessionScore,
     Spending,
+    Turn,
 )
-from meritory.store.sql_events import EVENT_LIMIT
-from meritory.types import CHANNELS, Candidate, Channel, Scope, SessionMemory, Turn
+from meritory.store.contract.store import Store, Transaction
+from meritory.store.sql.sessions import EVENT_LIMIT
 
 USER, KEY = "default", "run"
 HOUR = timedelta(hours=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from meritory.store.base import Store
+from meritory.store.contract.store import Store
 
 
 class Shelf:

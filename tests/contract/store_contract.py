@@ -31,7 +31,7 @@ from contract.sessions import Sessions
 from contract.shelf import Shelf
 from contract.upkeep import Upkeep
 from contract.writing import Writing
-from meritory.store.base import Store
+from meritory.store.contract.store import Store
 
 
 class StoreContract(
@@ -56,7 +56,7 @@ class StoreContract(
     Carrying,
     Access,
 ):
-    """The whole contract of `meritory.store.base`."""
+    """The whole contract of `meritory.store.contract.store`."""
 
     def make_store(self, folder: Path) -> Store:
         """Opens the store that lives in a folder, new or not."""

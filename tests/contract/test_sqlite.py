@@ -7,7 +7,7 @@ from pathlib import Path
 from contract.builders import EMBEDDER, about, indexed, insert, memory_id, record, unit, update
 from contract.shelf import Shelf
 from contract.store_contract import StoreContract
-from meritory.store.sqlite import SqliteStore
+from meritory.store.sqlite.store import SqliteStore
 
 
 class TestSqliteStore(StoreContract):

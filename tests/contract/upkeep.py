@@ -13,12 +13,11 @@ from contract.feedback import event as report
 from contract.rules import ACTION, RULE
 from contract.sessions import begin, candidate, injection
 from contract.shelf import Shelf
-from meritory.errors import NotFound
-from meritory.store.base import Probe, Store, Transaction
-from meritory.store.refusals import Refusal
-from meritory.store.sessions import Event, Labelled
-from meritory.store.upkeep import Keepsake, Retrieval
-from meritory.types import HistoryEntry, Scope, Source, Turn
+from meritory.domain.errors import NotFound
+from meritory.domain.memory import HistoryEntry, Scope, Source
+from meritory.domain.quality import Keepsake, Refusal, Retrieval
+from meritory.domain.session import Event, Labelled, Turn
+from meritory.store.contract.store import Probe, Store, Transaction
 
 DAY = timedelta(days=1)
 LATER = NOW + DAY

@@ -26,10 +26,10 @@ from contract.builders import (
     words_search,
 )
 from contract.shelf import Shelf
-from meritory.errors import MeritoryError, NotFound
-from meritory.store.base import Change, Probe, Store, Transaction
-from meritory.text.normal import content_hash
-from meritory.types import HistoryEntry, Scope
+from meritory.domain.errors import MeritoryError, NotFound
+from meritory.domain.memory import HistoryEntry, Scope
+from meritory.store.contract.store import Change, Probe, Store, Transaction
+from meritory.text.normalize import content_hash
 
 DEFAULT = Scope()
 

@@ -29,11 +29,11 @@ from contract.builders import (
     vector_search,
     words_search,
 )
-from meritory.errors import Corrupt, MeritoryError, StorageError
-from meritory.store.base import Listing, Probe
-from meritory.store.sqlite import SqliteStore
-from meritory.text.normal import content_hash
-from meritory.types import Scope
+from meritory.domain.errors import Corrupt, MeritoryError, StorageError
+from meritory.domain.memory import Listing, Scope
+from meritory.store.contract.store import Probe
+from meritory.store.sqlite.store import SqliteStore
+from meritory.text.normalize import content_hash
 
 DAMAGES = int(os.environ.get("MERITORY_TEST_DAMAGES", "150"))
 DEFAULT = Scope()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from contract.builders import change, indexed, insert, memory_id, record, words_search
-from meritory.errors import DiskFull, StorageError
-from meritory.store.base import Transaction
-from meritory.store.sqlite import SqliteStore
-from meritory.types import Scope
+from meritory.domain.errors import DiskFull, StorageError
+from meritory.domain.memory import Scope
+from meritory.store.contract.store import Transaction
+from meritory.store.sqlite.store import SqliteStore
 
 BIG = "word " * 1_500
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from meritory.memory import Memory
-from meritory.store.sqlite import SqliteStore
+from meritory.api.memory import Memory
+from meritory.store.sqlite.store import SqliteStore
 
 KILLS = int(os.environ.get("MERITORY_TEST_KILLS", "150"))
 CONTROL_KILLS = 6

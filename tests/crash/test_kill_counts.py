@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from meritory.flow.counting import RETRIEVED
-from meritory.memory import Memory
-from meritory.store.sqlite import SqliteStore
+from meritory.api.memory import Memory
+from meritory.engine.memories.retrieval_counts import RETRIEVED
+from meritory.store.sqlite.store import SqliteStore
 
 KILLS = int(os.environ.get("MERITORY_TEST_COUNT_KILLS", "4"))
 INTERVAL_S = 0.05

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from meritory.flow import extraction
-from meritory.flow.extraction import EXTRACT_JOB
-from meritory.flow.jobs import Effect, JobEvent, JobRunner, Stage
-from meritory.memory import Memory
-from meritory.store.base import Transaction
-from meritory.store.jobs import Job
+from meritory.api.memory import Memory
+from meritory.domain.job import Job
+from meritory.engine.jobs.runner import Effect, JobEvent, JobRunner, Stage
+from meritory.engine.quality import extraction
+from meritory.engine.quality.extraction import EXTRACT_JOB
+from meritory.store.contract.store import Transaction
 
 SAID = "Always use pnpm and never npm. Always show me the diff in this PR."
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)

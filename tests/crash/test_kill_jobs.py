@@ -19,11 +19,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from meritory.flow.jobs import Effect, JobEvent, JobRunner, Stage, no_effect
-from meritory.store.base import Transaction
-from meritory.store.jobs import Job
-from meritory.store.sqlite import SqliteStore
-from meritory.world import World
+from meritory.domain.job import Job
+from meritory.domain.world import World
+from meritory.engine.jobs.runner import Effect, JobEvent, JobRunner, Stage, no_effect
+from meritory.store.contract.store import Transaction
+from meritory.store.sqlite.store import SqliteStore
 
 KILLS = int(os.environ.get("MERITORY_TEST_JOB_KILLS", "60"))
 CONTROL_KILLS = 20

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from meritory.flow.predictor import decoded
-from meritory.memory import Memory
-from meritory.store.predictor import ComparisonQuery
-from meritory.store.sqlite import SqliteStore
+from meritory.api.memory import Memory
+from meritory.domain.predictor import ComparisonQuery
+from meritory.engine.predictor.state import decoded
+from meritory.store.sqlite.store import SqliteStore
 
 JOB = "finish-session"
 KILLS = int(os.environ.get("MERITORY_TEST_SESSION_KILLS", "40"))

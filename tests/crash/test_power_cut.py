@@ -17,11 +17,12 @@ import pytest
 
 from contract.builders import about, change, indexed, record
 from crash.volatile import Disk
-from meritory.errors import StorageError
-from meritory.store import engine
-from meritory.store.schema import MIGRATIONS
-from meritory.store.sql_write import SqlTransaction
-from meritory.store.sqlite import SqliteStore
+from meritory.domain import errors
+from meritory.domain.errors import StorageError
+from meritory.store.sql.write import SqlTransaction
+from meritory.store.sqlite import engine
+from meritory.store.sqlite.schema import MIGRATIONS
+from meritory.store.sqlite.store import SqliteStore
 
 CUTS = int(os.environ.get("MERITORY_TEST_CUTS", "1000"))
 CONTROL_CUTS = 150
@@ -141,7 +142,7 @@ def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
         connection.execute("PRAGMA synchronous = OFF")
         return connection
 
-    monkeypatch.setattr(engine, "connect", connect)
+    monkeypatch.setattr(errors, "connect", connect)
 
 
 def test_a_power_cut_loses_and_breaks_nothing(tmp_path: Path) -> None:

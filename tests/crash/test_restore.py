@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from contract.builders import NOW, insert, memory_id, numbers, record
-from meritory.errors import Busy, Corrupt, InputError, MeritoryError, SchemaTooNew
-from meritory.store import backup
-from meritory.store.schema import MIGRATIONS
-from meritory.store.sqlite import SqliteStore
+from meritory.domain.errors import Busy, Corrupt, InputError, MeritoryError, SchemaTooNew
+from meritory.store.sqlite import backup
+from meritory.store.sqlite.schema import MIGRATIONS
+from meritory.store.sqlite.store import SqliteStore
 
 
 def stored(path: Path) -> list[int]:

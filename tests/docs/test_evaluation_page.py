@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from meritory.cli.app import APP
-from meritory.flow.evaluate.anchor import AMBIGUOUS_FROM
-from meritory.flow.evaluate.probes import read_probes
-from meritory.rank.paired import MARGIN, MIN_PAIRS
+from meritory.lab.anchor import AMBIGUOUS_FROM
+from meritory.lab.probes import read_probes
+from meritory.rank.bootstrap import MARGIN, MIN_PAIRS
 from meritory.rank.probes import DEPTH
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/operations/evaluation.md").read_text("utf-8")

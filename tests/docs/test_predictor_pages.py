@@ -13,9 +13,9 @@ from meritory.model.base import Lesson, Query
 from meritory.model.ranker import Ranker
 from meritory.rank.features import EXPOSURE, FEATURE_VERSION, FEATURES
 from meritory.settings import SETTINGS
-from meritory.store.engine import connect
-from meritory.store.sqlite import SqliteStore
-from meritory.text.fence import Standing, status_line
+from meritory.store.sqlite.engine import connect
+from meritory.store.sqlite.store import SqliteStore
+from meritory.text.render import Standing, status_line
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "concepts"
 GUIDE = (FOLDER / "predictor.md").read_text("utf-8")

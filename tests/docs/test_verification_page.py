@@ -80,9 +80,12 @@ def test_every_item_has_a_test_that_exists_or_a_reason() -> None:
     ("change", "complaint"),
     [
         (("| month encoding |", "| moon encoding |"), "month encoding: no row"),
-        (("::test_the_formula_by_hand", "::test_gone"), "no test rank/test_fuse.py::test_gone"),
-        (("`rank/test_fuse.py::", "`rank/test_gone.py::"), "no test rank/test_gone.py::"),
-        (("`rank/test_scores.py::test_frequency_caps_at_50`", "-"), "neither a test nor a reason"),
+        (("::test_the_formula_by_hand", "::test_gone"), "no test rank/test_fusion.py::test_gone"),
+        (("`rank/test_fusion.py::", "`rank/test_gone.py::"), "no test rank/test_gone.py::"),
+        (
+            ("`rank/test_composite.py::test_frequency_caps_at_50`", "-"),
+            "neither a test nor a reason",
+        ),
     ],
 )
 def test_a_gap_in_the_page_is_seen(change: tuple[str, str], complaint: str) -> None:

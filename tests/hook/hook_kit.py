@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meritory import client, hook
+from meritory.api import client
+from meritory.hook import main
 
 WAIT_S = 60.0
-SCRIPT = Path(hook.__file__)
-NATIVE = {name: tuple(row.events) for name, row in hook.HARNESSES.items()}
+SCRIPT = Path(main.__file__)
+NATIVE = {name: tuple(row.events) for name, row in main.HARNESSES.items()}
 HERON = "The staging database is called heron"
 
 
@@ -80,7 +81,7 @@ def wrong_answer(out: bytes) -> list[str]:
     if not isinstance(text, str):
         return [f"no client knows this shape: {str(answer)[:200]}"]
     length = len(text.encode("utf-16-le", "surrogatepass")) // 2
-    return [f"it is too long: {length}"] if length > hook.CONTEXT_LIMIT_UNITS else []
+    return [f"it is too long: {length}"] if length > main.CONTEXT_LIMIT_UNITS else []
 
 
 def _no_constant(name: str) -> None:
@@ -144,7 +145,7 @@ class Running:
     def out(self, harness: str, payload: Any, *flags: str, **environ: str) -> bytes:
         """What the hook prints, run in this process."""
         sent = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-        return hook.main(["--harness", harness, *flags], sent, {**self.environ, **environ})
+        return main.main(["--harness", harness, *flags], sent, {**self.environ, **environ})
 
     def told(self, harness: str, payload: Any, *flags: str, **environ: str) -> Any:
         """The same, decoded; None for nothing."""

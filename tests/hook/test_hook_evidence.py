@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from meritory.domain.session import Turn
+from meritory.server.messages import read_messages
 from meritory.text.transcript import read_turns
-from meritory.types import Turn
-from meritory.web.messages import read_messages
 
 Entry = dict[str, Any]
 # One call and its result, as a client writes them: name, arguments, id, result.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hook_kit import HERON, Running, code_in, wait_for
 
-from meritory import hook
+from meritory.hook import main
 
 STARTS: dict[str, dict[str, Any]] = {
     "claude-code": {"hook_event_name": "SessionStart", "source": "startup"},
@@ -46,7 +46,7 @@ def ask(running: Running, harness: str, key: str, prompt: str, **more: Any) -> s
     return running.text(harness, told)
 
 
-@pytest.mark.parametrize("harness", hook.HARNESSES)
+@pytest.mark.parametrize("harness", main.HARNESSES)
 def test_a_session_is_shown_what_its_project_knows(running: Running, harness: str) -> None:
     key = f"begins-{harness}"
     assert HERON in begin(running, harness, key)
@@ -56,7 +56,7 @@ def test_a_session_is_shown_what_its_project_knows(running: Running, harness: st
     assert "staging" not in session["context"]
 
 
-@pytest.mark.parametrize("harness", sorted(set(hook.HARNESSES) - {"vscode"}))
+@pytest.mark.parametrize("harness", sorted(set(main.HARNESSES) - {"vscode"}))
 def test_a_prompt_of_an_unknown_session_begins_it_and_the_next_repeats_nothing(
     running: Running, harness: str
 ) -> None:
@@ -97,7 +97,7 @@ def test_the_reply_is_read_where_it_is_handed_over(running: Running, harness: st
     shown = begin(running, harness, key)
     line = f"mf {code_in(shown)} m1=0.8"
     reply = f"It is heron.\n{{{line}}}" if harness == "gemini-cli" else f"heron <!--{line}-->"
-    field = hook.HARNESSES[harness].reply
+    field = main.HARNESSES[harness].reply
     told = event(running, harness, key, **REPLIES[harness], **{field: reply})
     assert running.out(harness, told) == b""
     assert running.ratings(key) == {"m1": 0.8}

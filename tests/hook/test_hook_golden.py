@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from hook_kit import Running, code_in, plain, wait_for
 
-from meritory import hook
+from meritory.hook import main
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def test_every_client_is_recorded() -> None:
-    assert {file.stem for file in GOLDEN.iterdir()} == set(hook.HARNESSES)
+    assert {file.stem for file in GOLDEN.iterdir()} == set(main.HARNESSES)
 
 
-@pytest.mark.parametrize("harness", hook.HARNESSES)
+@pytest.mark.parametrize("harness", main.HARNESSES)
 def test_what_is_printed_is_what_was_recorded(running: Running, harness: str) -> None:
     recorded = json.loads((GOLDEN / f"{harness}.json").read_text("utf-8"))
     code = ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hook_kit import SCRIPT, Running, clean_environment, run
 
-from meritory import hook
+from meritory.hook import main
 
 SHELLS = {
     "claude-code": ("PreToolUse", "Bash"),
@@ -60,7 +60,7 @@ DENIED = {
 @pytest.mark.parametrize("harness", SHELLS)
 def test_every_client_is_told_no_in_its_own_way(ruled: Running, harness: str) -> None:
     answer = asked(ruled, harness, event(harness, f"deny {harness}", LINE))
-    shape = hook.HARNESSES[harness].guard
+    shape = main.HARNESSES[harness].guard
     reason = DENIED[shape](answer)
     assert "it was gone" in reason and "meritory rules retire" in reason
     expected = {
@@ -112,11 +112,11 @@ def test_a_whole_file_does_not_go_over_the_wire(ruled: Running) -> None:
 
 
 def test_half_a_hook_is_no_harm(tmp_path: Path) -> None:
-    script = tmp_path / "hook.py"
+    script = tmp_path / "main.py"
     script.write_bytes(SCRIPT.read_bytes())
     for other in (None, "not python ("):
         if other is not None:
-            (tmp_path / "hook_shapes.py").write_text(other)
+            (tmp_path / "shapes.py").write_text(other)
         sent = json.dumps(event("claude-code", "half", LINE)).encode()
         ran = run(["--harness", "claude-code"], sent, clean_environment(tmp_path), script)
         assert (ran.code, ran.out, ran.err) == (0, b"", b"")

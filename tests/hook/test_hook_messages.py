@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from meritory.server.dedupe import WINDOW_MS, Echoes
+from meritory.server.messages import read_messages, without_context
 from meritory.text.transcript import read_transcript
-from meritory.web.echoes import WINDOW_MS, Echoes
-from meritory.web.messages import read_messages, without_context
 
 NOTES = "[meritory notes " + "0" * 32 + "] x\nm1: put in\n[/meritory notes " + "0" * 32 + "]"
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from hook_kit import NATIVE, Imposter, Running, clean_environment, faults, run, wrong_answer
 
-from meritory import hook
+from meritory.hook import main
 from patient_hook import set_budgets
 
 PAYLOADS = int(os.environ.get("MERITORY_FUZZ_PAYLOADS", "10000"))
 SEED = int(os.environ.get("MERITORY_FUZZ_SEED", "1"))
 TOLD, PROCESSES = PAYLOADS // 20, PAYLOADS // 50
-HARNESSES = tuple(hook.HARNESSES)
+HARNESSES = tuple(main.HARNESSES)
 FIELDS = (
     *("session_id", "sessionId", "conversation_id", "hook_event_name", "hookEventName", "cwd"),
     *("prompt", "source", "last_assistant_message", "prompt_response", "text", "delta", "reason"),
@@ -108,7 +108,7 @@ def tried(count: int, part: int, environ: dict[str, str]) -> tuple[int, int]:
     """How many events were answered, of how many; each answer is looked at."""
     answered = 0
     for flags, raw in events(count, part):
-        printed = hook.main(flags, raw, environ)
+        printed = main.main(flags, raw, environ)
         assert wrong_answer(printed) == [], (flags, raw[:500])
         answered += bool(printed)
     return answered, count
@@ -118,7 +118,7 @@ def test_without_a_daemon_nothing_is_ever_said(tmp_path: Path) -> None:
     environ = clean_environment(tmp_path, MERITORY_HOOK="nostart")
     flagged = 0
     for flags, raw in events(PAYLOADS, 1):
-        printed = hook.main(flags, raw, environ)
+        printed = main.main(flags, raw, environ)
         # The one thing that needs no daemon is to take a line off the screen.
         assert not printed or b"displayContent" in printed, (flags, raw[:500])
         assert wrong_answer(printed) == []
@@ -189,7 +189,7 @@ def test_whatever_the_daemon_is_said_to_be_is_no_harm(tmp_path: Path, told: byte
     (tmp_path / "meritory" / "daemon.json").write_bytes(told)
     (tmp_path / "meritory" / "token").write_bytes(b"x")
     environ = clean_environment(tmp_path, MERITORY_HOOK="nostart")
-    assert hook.main(["--harness", "codex"], START, environ) == b""
+    assert main.main(["--harness", "codex"], START, environ) == b""
 
 
 START = b'{"session_id": "s", "hook_event_name": "SessionStart"}'

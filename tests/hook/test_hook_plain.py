@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from meritory.errors import TooLarge
-from meritory.text import fence
-from meritory.text.trailer import read_trailer, strip_own, strip_trailers
+from meritory.domain.errors import TooLarge
+from meritory.text import render
+from meritory.text.ratings_trailer import read_trailer, strip_own, strip_trailers
 
 CODE = "k7f3q2xd00"
 
 
-def block(content: str, *, plain: bool) -> fence.Block:
-    shown = (fence.Shown("m1", content),)
-    return fence.Block(code=CODE, nonce="0" * 32, memories=shown, ask=True, plain=plain)
+def block(content: str, *, plain: bool) -> render.Block:
+    shown = (render.Shown("m1", content),)
+    return render.Block(code=CODE, nonce="0" * 32, memories=shown, ask=True, plain=plain)
 
 
 @pytest.mark.parametrize("explain", [True, False])
 def test_nothing_of_ours_needs_an_angle_bracket(explain: bool) -> None:
-    asked = fence.feedback_request(CODE, ["m1", "m2"], explain=explain, plain=True)
+    asked = render.feedback_request(CODE, ["m1", "m2"], explain=explain, plain=True)
     assert "{mf k7f3q2xd00 m1=N m2=N}" in asked
     assert not set(asked) & set("<>")
-    whole = fence.render_start(block("a < b", plain=True))
+    whole = render.render_start(block("a < b", plain=True))
     assert not set(whole) & set("<>")
     assert strip_own(whole) == ""
 
@@ -44,8 +44,8 @@ def test_other_braces_are_left_alone(text: str) -> None:
 
 
 def test_what_counts_twice_for_a_client_counts_twice() -> None:
-    assert [fence.units(text) for text in ("", "abc", "é", "😀", "\ud800")] == [0, 3, 1, 2, 1]
-    plain, wide = fence.Shown("m1", "x" * 100), fence.Shown("m1", "😀" * 100)
-    assert fence.cost(wide).chars == fence.cost(plain).chars + 100
+    assert [render.units(text) for text in ("", "abc", "é", "😀", "\ud800")] == [0, 3, 1, 2, 1]
+    plain, wide = render.Shown("m1", "x" * 100), render.Shown("m1", "😀" * 100)
+    assert render.cost(wide).chars == render.cost(plain).chars + 100
     with pytest.raises(TooLarge):
-        fence.render_start(block("😀" * 4_800, plain=False))
+        render.render_start(block("😀" * 4_800, plain=False))

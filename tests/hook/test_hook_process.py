@@ -28,8 +28,9 @@ from hook_kit import (
     wait_for,
 )
 
-from meritory import client, hook
-from meritory.memory import Memory
+from meritory.api import client
+from meritory.api.memory import Memory
+from meritory.hook import main
 from meritory.settings import load_settings
 
 START = {"session_id": "s", "hook_event_name": "SessionStart", "source": "startup"}
@@ -53,7 +54,9 @@ def test_the_answer_is_printed_and_nothing_else(running: Running, patient: Path)
     ran = run(CLAUDE, sent(event), running.environ, patient)
     assert faults(ran) == []
     assert HERON in ran.out.decode()
-    code = "from meritory import cli, hook; hook.BUDGET_S = 60.0; cli.main()"
+    code = (
+        "from meritory import cli; from meritory.hook import main; main.BUDGET_S = 60.0; cli.main()"
+    )
     command = [sys.executable, "-c", code, "hook", *CLAUDE]
     event["session_id"] = "t"
     done = subprocess.run(command, input=sent(event), capture_output=True, env=running.environ)
@@ -222,7 +225,7 @@ def test_a_socket_of_another_user_is_told_nothing(
         (home / "daemon.json").write_text(json.dumps(told))
         monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
         environ = clean_environment(tmp_path, MERITORY_HOOK="nostart")
-        assert hook.main(CLAUDE, sent(PROMPT), environ) == b""
+        assert main.main(CLAUDE, sent(PROMPT), environ) == b""
         with pytest.raises(BlockingIOError):
             listener.accept()
 
@@ -285,7 +288,7 @@ def test_odd_arguments_are_no_harm(tmp_path: Path, flags: list[str]) -> None:
 # -- these tests can fail -----------------------------------------------------------------------
 
 
-HALVES = ("hook.py", "hook_shapes.py")
+HALVES = ("main.py", "shapes.py")
 CRASH = ("    flags, switch = _flags", "    raise KeyError(raw)\n    flags, switch = _flags")
 LAST = "        os._exit(0)\n\n\nif __name__"
 SHOWN = '"hookEventName": native, "additionalContext": shown}}'
@@ -298,7 +301,7 @@ MUTANTS = {
     "complains": (("        left = main(", '        os.write(2, b"x")\n        left = main('),),
     "prints too much": ((SHOWN, SHOWN.replace("shown}}", "shown * 99}}")),),
     "lacks its other half": (
-        ("/hook_shapes.py", "/hook_shape.py"),
+        ("/shapes.py", "/shape.py"),
         ("os._exit(0)\n        ra", "ra"),
     ),
 }

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hook_kit import Running
 
-from meritory.types import NAME_LIMIT_CHARS
-from meritory.web.project import project_of
+from meritory.domain.memory import NAME_LIMIT_CHARS
+from meritory.server.project import project_of
 
 
 def made(place: Path, *names: str) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meritory import Memory
-from meritory.errors import MissingExtra
+from meritory.domain.errors import MissingExtra
 from meritory.integrations.claude_agent_sdk import MeritoryHooks
 
 HERON = "The staging database is called heron"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meritory import Memory
-from meritory.errors import MissingExtra
+from meritory.domain.errors import MissingExtra
 from meritory.integrations.core import Conversation, all_tagged
 
 EXTRAS = {

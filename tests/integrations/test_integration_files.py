@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meritory import Memory
-from meritory.errors import Conflict, InputError, NotFound
+from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.integrations.files import (
     FILE_LIMIT_CHARS,
     PART_LIMIT_CHARS,

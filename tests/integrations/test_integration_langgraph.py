@@ -13,9 +13,8 @@ from langgraph.store.base import GetOp, ListNamespacesOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from meritory import Memory
-from meritory.errors import InputError, TooLarge
-from meritory.integrations.langgraph import TAG, MeritoryStore
-from meritory.integrations.matching import does_match
+from meritory.domain.errors import InputError, TooLarge
+from meritory.integrations.langgraph import TAG, MeritoryStore, does_match
 
 VALUES: list[dict[str, Any]] = [
     {"memory": "Ann likes tea"},

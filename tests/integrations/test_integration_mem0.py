@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from meritory import Memory as Engine
-from meritory.compat.mem0 import Memory
-from meritory.errors import InputError, NotFound
+from meritory.domain.errors import InputError, NotFound
+from meritory.integrations.mem0 import Memory
 
 TALK = [
     {"role": "system", "content": "You are helpful"},

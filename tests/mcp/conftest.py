@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from mcp_kit import PROJECT, Piped, environment, prepared
 
-from meritory import client
-from meritory.client import Daemon
+from meritory.api import client
+from meritory.api.client import Daemon
 
 Pipe = Callable[..., Piped]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meritory import client
+from meritory.api import client
 from meritory.mcp.protocol import CAPABILITIES_KEY, VERSION_KEY
 
 STATELESS = "2026-07-28"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from mcp_kit import PROJECT, WAIT_S, Piped, called, injected, request
 
-from meritory.client import Daemon
+from meritory.api.client import Daemon
 from meritory.mcp.bridge import Bridge
 from meritory.mcp.protocol import Request
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp_kit import called, post
 
-from meritory.client import Daemon
+from meritory.api.client import Daemon
 
 PUSHED = "You pushed to main without asking me first"
 HANDSHAKE = {"mcp-protocol-version": "2025-06-18"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from mcp_kit import ENVELOPE, Piped, called, mirrored, post, request, stateless
 
-from meritory.client import Daemon
+from meritory.api.client import Daemon
 from meritory.mcp.table import TOOLS
 
 FRAMES = 2_500

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from mcp_kit import ENVELOPE, PROJECT, STATELESS, called, mirrored, post, request, stateless
 
-from meritory.client import Daemon
+from meritory.api.client import Daemon
 from meritory.mcp.protocol import VERSION_KEY, VERSIONS
-from meritory.web.limits import BODY_LIMIT_BYTES
+from meritory.server.limits import BODY_LIMIT_BYTES
 
 SEARCH = stateless("tools/call", {"name": "memory_search", "arguments": {"query": "x"}})
 

@@ -12,17 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.errors import NotFound
+from meritory.api.memory import Memory
+from meritory.domain.errors import NotFound
+from meritory.domain.memory import KINDS as KNOWN_KINDS
 from meritory.mcp import protocol
-from meritory.mcp.frames import framed, lines
 from meritory.mcp.protocol import Fault, Json, Request
-from meritory.mcp.schema import problem
+from meritory.mcp.schema import framed, lines, problem
 from meritory.mcp.stdio import caller
 from meritory.mcp.table import BY_NAME, KINDS, TOOLS
-from meritory.memory import Memory
-from meritory.text import fence
-from meritory.types import KINDS as KNOWN_KINDS
-from meritory.web import mcp_tools
+from meritory.server import mcp_tools
+from meritory.text import render
 
 LIMIT = 40
 VALUES: Any = st.recursive(
@@ -221,4 +220,4 @@ def test_a_code_leads_to_its_session_and_to_nobody_elses(memory: Memory) -> None
     with pytest.raises(NotFound):
         store.session_of_code("somebody", codes["default", "two"])
     with pytest.raises(NotFound):
-        store.session_of_code("default", "0" * fence.CODE_CHARS)
+        store.session_of_code("default", "0" * render.CODE_CHARS)

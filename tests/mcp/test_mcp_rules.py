@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp_kit import mirrored, post, stateless
 
-from meritory.client import Daemon
+from meritory.api.client import Daemon
 
 
 def told(daemon: Daemon, name: str, **arguments: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_kit import PROJECT, STATELESS, environment, injected
 
 from mcp import Client, MCPError, StdioServerParameters
-from meritory.client import Daemon
+from meritory.api.client import Daemon
 from meritory.mcp.table import TOOLS
 
 Scenario = Callable[[Client], Awaitable[None]]

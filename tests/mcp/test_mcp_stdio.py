@@ -27,10 +27,10 @@ from mcp_kit import (
     stateless,
 )
 
-from meritory import client
-from meritory.client import Daemon
-from meritory.mcp.frames import LINE_LIMIT_BYTES
+from meritory.api import client
+from meritory.api.client import Daemon
 from meritory.mcp.protocol import HANDSHAKE, VERSION_KEY, VERSIONS
+from meritory.mcp.schema import LINE_LIMIT_BYTES
 from meritory.mcp.stdio import main
 
 Pipe = Callable[..., Piped]

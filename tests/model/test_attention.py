@@ -17,10 +17,10 @@ from autograd import grad
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.errors import InputError
+from meritory.domain.errors import InputError
 from meritory.model.attention import INNER, LOSSES, PROJECTS, VALUES, Attention, shapes
 from meritory.model.base import Floats, Gradient, Lesson, Query, SparseRows
-from meritory.model.standard import COMPOSITE
+from meritory.model.ranker import COMPOSITE
 from meritory.model.tokens import BUCKETS
 from meritory.rank.features import EXPOSURE, FEATURES
 

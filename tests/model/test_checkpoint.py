@@ -24,13 +24,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.errors import BadCheckpoint, DiskFull, MeritoryError, ReadOnlyStore, StorageError
+from meritory.domain.errors import (
+    BadCheckpoint,
+    DiskFull,
+    MeritoryError,
+    ReadOnlyStore,
+    StorageError,
+)
 from meritory.model import checkpoint as cp
 from meritory.model.attention import Attention
 from meritory.model.base import Floats, Gradient, Lesson, Model, Query
 from meritory.model.checkpoint import Checkpoint, Flags, fits, read, restored, write
+from meritory.model.model_files import Shelf
 from meritory.model.ranker import Ranker
-from meritory.model.shelf import Shelf
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
 AT = datetime(2026, 5, 4, 3, 2, 1, 123456, UTC)

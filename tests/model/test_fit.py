@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from meritory.model.attention import Attention
-from meritory.model.base import Floats, Gradient, Lesson, Query, SparseRows
+from meritory.model.base import Floats, Gradient, Lesson, Query, SparseRows, cross_entropy
 from meritory.model.fit import Adam, Batched, Fitted, Plan, fit
-from meritory.model.loss import cross_entropy
-from meritory.model.standard import standardised
+from meritory.model.ranker import standardised
 from meritory.rank.features import FEATURES
 
 WIDTH = 8

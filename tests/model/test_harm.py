@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from meritory.flow.training import lesson_of
+from meritory.domain.predictor import TaughtSession
+from meritory.engine.predictor.train import lesson_of
 from meritory.model.base import Query
 from meritory.model.ranker import Ranker, baseline_weights, fitted
 from meritory.rank.features import FEATURES
 from meritory.rank.labels import HARM_WEIGHT
-from meritory.store.predictor import TaughtSession
 
 COMPOSITE, HELPFUL_TRAIT, HARMFUL_TRAIT = map(
     FEATURES.index, ("composite", "association", "provenance")

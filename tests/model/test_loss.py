@@ -11,8 +11,7 @@ from autograd import grad
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.model.base import Floats
-from meritory.model.loss import Loss, cross_entropy, list_net
+from meritory.model.base import Floats, Loss, cross_entropy, list_net
 
 LOSSES: list[Loss] = [list_net, cross_entropy]
 LABELS = np.array([1.0, 0.0, 0.5, -0.3, 0.0])

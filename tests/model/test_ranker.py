@@ -17,12 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from meritory.errors import InputError
+from meritory.domain.errors import InputError
 from meritory.model.base import Floats, Lesson, Query
-from meritory.model.ranker import PRIOR_STRENGTH, Ranker, baseline_weights, fitted
-from meritory.model.standard import COMPOSITE, standardised
+from meritory.model.ranker import (
+    COMPOSITE,
+    PRIOR_STRENGTH,
+    Ranker,
+    baseline_weights,
+    fitted,
+    standardised,
+)
 from meritory.rank.features import EXPOSURE, FEATURES
-from meritory.rank.fuse import ranks
+from meritory.rank.fusion import ranks
 
 WIDTH = len(FEATURES)
 HIDDEN_FROM_IT = sorted(FEATURES.index(name) for name in EXPOSURE)

@@ -10,8 +10,8 @@ import pytest
 
 from meritory.model import ranker
 from meritory.model.base import Floats, Gradient, Lesson, Query
-from meritory.model.replay import FOLDS, crossed
-from meritory.model.standard import COMPOSITE
+from meritory.model.fit import FOLDS, crossed
+from meritory.model.ranker import COMPOSITE
 from meritory.rank.features import FEATURES
 
 COUNT = 12

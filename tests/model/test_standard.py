@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.errors import InputError
+from meritory.domain.errors import InputError
 from meritory.model.base import Floats
-from meritory.model.standard import COMPOSITE, FARTHEST, standardised
+from meritory.model.ranker import COMPOSITE, FARTHEST, standardised
 from meritory.rank.features import EXPOSURE, FEATURES
 
 SHOWN = [FEATURES.index(name) for name in EXPOSURE]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.errors import BudgetSpent, InputError, PortError
+from meritory.domain.errors import BudgetSpent, InputError, PortError
 from meritory.ports.budget import DAY, HOUR, Budget, Meter, Spend
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

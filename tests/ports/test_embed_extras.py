@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meritory.errors import InputError, MissingExtra, PortError
+from meritory.domain.errors import InputError, MissingExtra, PortError
 from meritory.ports.embedder import Embedder, EmbedderSpec, Kind, open_embedder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "blue", "##ish"]

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meritory.errors import BadReply, InputError, PortError, PortTimeout
-from meritory.ports import embed_batches, embed_http
+from meritory.domain.errors import BadReply, InputError, PortError, PortTimeout
+from meritory.ports import embed_http
+from meritory.ports import embedder as ports_embedder
 from meritory.ports.embed_http import HttpEmbedder
 from meritory.ports.embedder import Embedder, EmbedderSpec, open_embedder
 
@@ -150,9 +151,9 @@ def test_a_bad_request_that_is_not_about_the_format_is_reported(server: Server) 
 
 
 def test_long_lists_go_in_batches(server: Server) -> None:
-    texts = ["x" * n for n in range(1, embed_batches.MAX_BATCH + 6)]
+    texts = ["x" * n for n in range(1, ports_embedder.MAX_BATCH + 6)]
     rows = opened(server).embed_documents(texts)
-    assert [len(seen["input"]) for seen in server.seen] == [embed_batches.MAX_BATCH, 5]
+    assert [len(seen["input"]) for seen in server.seen] == [ports_embedder.MAX_BATCH, 5]
     np.testing.assert_allclose(rows[-1], unit(texts[-1]), atol=1e-6)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meritory.errors import PortError
+from meritory.domain.errors import PortError
 from meritory.ports import embed_static
 from meritory.ports.embed_static import StaticEmbedder
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from meritory.errors import BadReply, InputError
+from meritory.domain.errors import BadReply, InputError
 from meritory.ports.embedder import (
     Embedder,
     EmbedderSpec,

@@ -13,13 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.errors import BadReply, InputError
-from meritory.ports.extractor import Extraction, Extractor, RulesExtractor, open_extractor
-from meritory.ports.extractor_case import SCHEMA
-from meritory.ports.extractor_llm import LlmExtractor, read_prompt, shipped_prompt
+from meritory.domain.errors import BadReply, InputError
+from meritory.domain.memory import MemoryRecord
+from meritory.domain.session import Turn
+from meritory.domain.world import SeededWorld
+from meritory.ports.extract_prompt import SCHEMA
+from meritory.ports.extractor import (
+    Extraction,
+    Extractor,
+    LlmExtractor,
+    RulesExtractor,
+    open_extractor,
+    read_prompt,
+    shipped_prompt,
+)
 from meritory.ports.llm import Prompt, Reply, check_shape, read_answer
-from meritory.types import MemoryRecord, Turn
-from meritory.world import SeededWorld
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 TURNS = (

@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.errors import BadReply, PortError, PortTimeout
-from meritory.ports.judge import Judge
-from meritory.ports.judge_case import (
+from meritory.domain.errors import BadReply, PortError, PortTimeout
+from meritory.domain.memory import Provenance
+from meritory.domain.session import Exhibit, Turn, Verdict
+from meritory.domain.world import SeededWorld
+from meritory.ports.judge import Judge, LlmJudge
+from meritory.ports.judge_prompt import (
     CONTROL_LIMIT,
     CONTROLS,
     SCHEMA,
@@ -23,12 +26,9 @@ from meritory.ports.judge_case import (
     WORDING_MARGIN,
     build_case,
 )
-from meritory.ports.judge_llm import LlmJudge
 from meritory.ports.llm import LlmSpec, Prompt, Provider, Reply, check_shape, open_llm, read_answer
-from meritory.text.digest import Digest, TurnDigest
-from meritory.text.pleas import without_pleas
-from meritory.types import Exhibit, Provenance, Turn, Verdict
-from meritory.world import SeededWorld
+from meritory.text.judge.digest import Digest, TurnDigest
+from meritory.text.judge.pleas import without_pleas
 from ports.model_server import ModelServer, fair_reply, gullible_reply, read_case, running
 from ports.poison import EVASIVE, PLEAS, Plea
 

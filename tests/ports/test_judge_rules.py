@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from meritory.domain.session import Exhibit, Turn
 from meritory.ports.judge import Judge, RulesJudge
-from meritory.text.digest import Digest, TurnDigest
-from meritory.text.judging import judge_session
-from meritory.types import Exhibit, Turn
+from meritory.text.judge.digest import Digest, TurnDigest
+from meritory.text.judge.verdict import judge_session
 
 TRANSCRIPT = [
     Turn("user", "Bound the uploads, they hang when the network is down"),

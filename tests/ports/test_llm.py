@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import pytest
 
-from meritory.errors import (
+from meritory.domain.errors import (
     BadReply,
     BudgetSpent,
     InputError,
@@ -198,7 +198,7 @@ def test_the_key_is_in_no_message(server: ModelServer, provider: Provider) -> No
 def test_the_clients_are_not_imported_before_one_is_asked(provider: Provider) -> None:
     """Neither costs a second when a daemon starts, nor when no model is configured."""
     code = (
-        "import sys, meritory.ports.judge_llm; from meritory.ports.llm import *; "
+        "import sys, meritory.ports.judge; from meritory.ports.llm import *; "
         f"open_llm(LlmSpec(provider={provider!r}, model='m')); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

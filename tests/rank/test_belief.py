@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meritory.domain.feedback import PRIOR_MASS, Belief, Witness
 from meritory.rank.belief import (
     EVIDENCE_HALF_LIFE_DAYS,
-    PRIOR_MASS,
     SESSION_CAPS,
-    Belief,
     BeliefEvent,
-    Witness,
     believe,
     faded,
     update,

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meritory.rank.composite_feeds import HistoryParts, Trust
 from meritory.rank.features import (
     FEATURE_VERSION,
     FEATURES,
@@ -21,8 +22,7 @@ from meritory.rank.features import (
     Occasion,
     features,
 )
-from meritory.rank.history import Usage
-from meritory.rank.living import HistoryParts, Trust
+from meritory.rank.usage_history import Usage
 
 # A digest of the names by version. To change a name, raise the version and add a line.
 KNOWN_NAMES = {1: "5e85ba54a9d5", 2: "11658be83e8d", 3: "e9f7093c16d2"}

@@ -9,19 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.errors import InputError
-from meritory.rank.belief import SESSION_CAPS, BeliefEvent, Witness, believe
-from meritory.rank.feedback.approval import approval, trend
-from meritory.rank.feedback.pairs import Told, pairs
-from meritory.rank.feedback.quality import WEIGHTS, QualityFacts, quality
-from meritory.rank.feedback.risk import Tally, interval, risks
-from meritory.rank.feedback.rubric import (
-    CRITERIA,
-    RubricVerdict,
-    evaluate,
-    read_guardrails,
-    read_scores,
-)
+from meritory.domain.errors import InputError
+from meritory.domain.feedback import Witness
+from meritory.rank.belief import SESSION_CAPS, BeliefEvent, believe
+from meritory.rank.feedback import WEIGHTS, QualityFacts, Told, approval, pairs, quality, trend
+from meritory.rank.risk import Tally, interval, risks
+from meritory.rank.rubric import CRITERIA, RubricVerdict, evaluate, read_guardrails, read_scores
 
 
 def judged(scores: Any, guardrails: Any = None) -> RubricVerdict:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from meritory.rank.history import (
+from meritory.rank.usage_history import (
     TOGETHER_SESSIONS,
     WORD_SESSIONS,
     Moment,

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meritory.rank import influence
-from meritory.rank.fuse import RRF_K
+from meritory.rank.fusion import RRF_K
+from meritory.rank.history_proof import MIN_SESSIONS, PARTIAL_FACTOR, VALID_ERRORS, HistoryProof
 from meritory.rank.influence import (
     ALPHAS,
     BASELINE_TRUST,
@@ -38,7 +39,6 @@ from meritory.rank.influence import (
     weigh,
     weighed,
 )
-from meritory.rank.proof import MIN_SESSIONS, PARTIAL_FACTOR, VALID_ERRORS, HistoryProof
 
 WINDOW = 10
 Floats = influence.Floats

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.errors import InputError
+from meritory.domain.errors import InputError
+from meritory.domain.memory import PROVENANCES
 from meritory.rank.labels import (
     MIN_CONFIDENCE,
     MIN_SCORE_SPREAD,
@@ -28,7 +29,6 @@ from meritory.rank.labels import (
     label,
     soft_negatives,
 )
-from meritory.types import PROVENANCES
 
 WEIGHTS = LabelWeights()
 DERIVED = "assistant_derived"

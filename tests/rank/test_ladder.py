@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.rank.rules import ladder
-from meritory.rank.rules.attribution import WINDOW_S, Seen, attribute
-from meritory.rank.rules.ladder import Standing
+from meritory.domain import rule
+from meritory.rank import ladder
+from meritory.rank.attribution import WINDOW_S, Seen, attribute
+from meritory.rank.ladder import Standing
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 FRESH = Standing("proposed", 1.0, "blocks", True, False, False, NOW + ladder.LIFE)
@@ -61,7 +62,7 @@ def test_a_report_weighs_half_after_a_week() -> None:
     st.booleans(),
 )
 def test_it_never_goes_further_than_its_reach(
-    state: ladder.State, weight: float, reach: ladder.State, is_clear: bool
+    state: rule.State, weight: float, reach: rule.State, is_clear: bool
 ) -> None:
     order = ladder.ACTIVE
     made = ladder.stepped(

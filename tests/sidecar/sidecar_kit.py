@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from meritory.domain.place import Place
+from meritory.domain.world import World
 from meritory.ports.scorer import ScoreRequest, Shelves, base_weights
 from meritory.ports.sidecar import SidecarScorer, SidecarSpec
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.store.place import Place
-from meritory.world import World
 
 WIDTH = len(FEATURES)
 PATIENT_MS = 20_000.0
@@ -134,7 +134,7 @@ def trainer_of(pid: int) -> int:
             with suppress(OSError):
                 started = map(int, (task / "children").read_text().split())
                 # Until then it is a copy of its parent, which waits for it.
-                found.extend(one for one in started if "meritory.trainer" in _command(one))
+                found.extend(one for one in started if "meritory.sidecar train" in _command(one))
         return bool(found)
 
     until(is_there)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sidecar_kit import Jumping, fake, request, scorer, until
 
-from meritory.errors import BadReply, PortError, PortTimeout
+from meritory.domain.errors import BadReply, PortError, PortTimeout
 from meritory.ports.sidecar import HOUR_MS, SidecarScorer
 
 SHORT_MS = 100.0

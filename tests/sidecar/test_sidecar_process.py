@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sidecar_kit import WIDTH, Jumping, Talk, request, scorer, shelves, talking, trainer_of, until
 
-from meritory.errors import PortError, StorageError
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.domain.errors import PortError, StorageError
+from meritory.domain.place import Place
 from meritory.model.attention import Attention
 from meritory.model.checkpoint import Checkpoint, Flags, read
 from meritory.model.ranker import Ranker
@@ -34,8 +35,7 @@ from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.settings import load_settings
 from meritory.sidecar import models
 from meritory.sidecar.process import LINE_LIMIT_BYTES
-from meritory.store.place import Place
-from meritory.store.taught import StoreReader
+from meritory.store.sql.training_reader import StoreReader
 
 NOTES = [
     f"The {thing} of the {place} is number {number}"

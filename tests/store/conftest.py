@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meritory.store.place import Place
+from meritory.domain.place import Place
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from contract.builders import (  # noqa: E402
     unit,
     update,
 )
-from meritory.store.schema import MIGRATIONS  # noqa: E402
-from meritory.store.sqlite import SqliteStore  # noqa: E402
+from meritory.store.sqlite.schema import MIGRATIONS  # noqa: E402
+from meritory.store.sqlite.store import SqliteStore  # noqa: E402
 
 # Parents before children, for foreign keys; the full-text index fills itself by triggers.
 TABLES = (

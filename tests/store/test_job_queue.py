@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from contract.builders import NOW
-from meritory.store.jobs import Job, Lease
-from meritory.store.sqlite import SqliteStore
+from meritory.domain.job import Job, Lease
+from meritory.store.sqlite.store import SqliteStore
 
 KIND = "finish"
 

@@ -16,11 +16,8 @@ from contract.builders import EMBEDDER, NOW, indexed, insert, memory_id, record,
 from contract.comparisons import EXCLUDED, comparison, put
 from contract.sessions import KEY, USER, begin, candidate, session, verdict
 from contract.shelf import Shelf
-from meritory.errors import MeritoryError, NotFound
-from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.rank.influence import ALPHAS
-from meritory.store.base import Transaction
-from meritory.store.predictor import (
+from meritory.domain.errors import MeritoryError, NotFound
+from meritory.domain.predictor import (
     Comparison,
     ComparisonQuery,
     Rated,
@@ -28,9 +25,12 @@ from meritory.store.predictor import (
     TaughtSession,
     TrainingRun,
 )
-from meritory.store.sessions import Labelled
-from meritory.store.sqlite import SqliteStore
-from meritory.store.taught import StoreReader
+from meritory.domain.session import Labelled
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.influence import ALPHAS
+from meritory.store.contract.store import Transaction
+from meritory.store.sql.training_reader import StoreReader
+from meritory.store.sqlite.store import SqliteStore
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 OTHER = "ann"

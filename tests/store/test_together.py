@@ -31,10 +31,10 @@ from contract.builders import (
     vector_search,
     words_search,
 )
-from meritory.errors import StorageError
-from meritory.store.base import Listing, Transaction
-from meritory.store.sqlite import SqliteStore
-from meritory.types import Scope
+from meritory.domain.errors import StorageError
+from meritory.domain.memory import Listing, Scope
+from meritory.store.contract.store import Transaction
+from meritory.store.sqlite.store import SqliteStore
 
 DEFAULT = Scope()
 
@@ -256,8 +256,8 @@ def test_fifty_stores_leave_no_files_and_threads_behind(tmp_path: Path) -> None:
 FORKED = """
 import os, sys
 from pathlib import Path
-from meritory.errors import StorageError
-from meritory.store.sqlite import SqliteStore
+from meritory.domain.errors import StorageError
+from meritory.store.sqlite.store import SqliteStore
 
 path = Path(sys.argv[1])
 store = SqliteStore(path)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from meritory import client
-from meritory.client import Daemon
-from meritory.store.place import URL_VARIABLE
+from meritory.api import client
+from meritory.api.client import Daemon
+from meritory.domain.place import URL_VARIABLE
 
 WAIT_S = 60.0
 

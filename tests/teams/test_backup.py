@@ -12,13 +12,13 @@ from bench.postgres import address_of, binary
 from psycopg.conninfo import conninfo_to_dict
 from team_kit import environment
 
-from meritory.errors import SchemaTooNew
-from meritory.memory import Memory
+from meritory.api.memory import Memory
+from meritory.domain.errors import SchemaTooNew
+from meritory.domain.place import Place
 from meritory.model.checkpoint import read
 from meritory.ports.scorer import base_weights
 from meritory.settings import load_settings
 from meritory.store.opening import open_store
-from meritory.store.place import Place
 from postgres_kit import Server
 
 LOGIN = "meritory_plain_login"

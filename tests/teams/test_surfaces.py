@@ -14,7 +14,7 @@ import pytest
 from team_kit import Team, environment, wait_for
 
 from meritory import Memory
-from meritory.client import Daemon
+from meritory.api.client import Daemon
 from patient_hook import patient_script
 from postgres_kit import execute_raw
 

@@ -21,10 +21,10 @@ import pytest
 from team_audit import LEARN, Audit, Diary, planted
 from team_kit import WAIT_S, Team, environment, wait_for
 
-from meritory.client import Daemon, DaemonDown
-from meritory.errors import Busy, PortTimeout
-from meritory.flow.jobs import LEASE_LENGTH
-from meritory.memory import Memory
+from meritory.api.client import Daemon, DaemonDown
+from meritory.api.memory import Memory
+from meritory.domain.errors import Busy, PortTimeout
+from meritory.engine.jobs.runner import LEASE_LENGTH
 from meritory.settings import load_settings
 from postgres_kit import Server
 

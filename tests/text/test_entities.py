@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.errors import InputError
+from meritory.domain.errors import InputError
 from meritory.text.entities import MAX_MENTIONS, About, Mention, entity_key, mentions, parse_about
 
 

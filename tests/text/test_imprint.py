@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meritory.text.imprint import MAX_WORDS, imprint
+from meritory.text.tokens import MAX_WORDS, imprint
 
 
 def test_numbers_do_not_depend_on_order_process_or_machine() -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.errors import InputError
-from meritory.text.fence import Block, Shown, codes, render_prompt
+from meritory.domain.errors import InputError
+from meritory.domain.session import ROLES, Turn
+from meritory.text.render import Block, Shown, codes, render_prompt
 from meritory.text.transcript import as_text, read_transcript, redacted, shorten
-from meritory.types import ROLES, Turn
 
 CODE, NONCE = codes(b"secret", "session", 1)
 BLOCK = render_prompt(Block(code=CODE, nonce=NONCE, memories=(Shown("m1", "a\nb"),), ask=True))

@@ -24,9 +24,9 @@ def main() -> NoReturn:
 def _agents_way(name: str, arguments: list[str]) -> int:
     """What agents' clients run, without anything that is only there for people."""
     if name == "hook":
-        from meritory import hook
+        from meritory.hook import main as hook_main
 
-        hook.run(arguments)
+        hook_main.run(arguments)
     from meritory.mcp import stdio
 
     return stdio.main(arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from meritory.cli.frame import current_flags
+from meritory.cli.context import current_flags
 from meritory.cli.options import command
 
 HARNESSES = ("claude-code", "codex", "gemini-cli", "copilot-cli", "cursor", "vscode")
@@ -21,7 +21,7 @@ def hook(harness: str, event: str | None, hide_ratings: bool) -> None:
     Always ends with 0 and never writes to stderr, whatever happens. MERITORY_HOOK=off switches it
     off.
     """
-    from meritory import hook as hooking
+    from meritory.hook import main as hooking
 
     given = ["--harness", harness, "--event", event or "", *_home()]
     hooking.run([*given, "--hide-ratings"] if hide_ratings else given)

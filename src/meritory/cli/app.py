@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from meritory.cli import edge
-from meritory.cli.frame import current_flags
+from meritory.cli import errors
+from meritory.cli.context import current_flags
 from meritory.cli.options import HELP_NAMES, global_options
-from meritory.errors import InputError
+from meritory.domain.errors import InputError
 
 BROKEN_PIPE_CODE = 141
 
@@ -31,30 +31,30 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Memories",
         (
-            Entry("remember", "writing:remember", "Store a text as a memory."),
-            Entry("recall", "finding:recall", "Find the memories that answer a query best."),
-            Entry("list", "finding:list_memories", "List memories, newest first."),
-            Entry("show", "finding:show", "Show one memory with all its fields."),
-            Entry("edit", "writing:edit", "Change fields of a memory."),
-            Entry("confirm", "writing:confirm", "Vouch for a memory that was only proposed."),
-            Entry("forget", "writing:forget", "Hide memories, or erase them for good."),
+            Entry("remember", "write:remember", "Store a text as a memory."),
+            Entry("recall", "search:recall", "Find the memories that answer a query best."),
+            Entry("list", "search:list_memories", "List memories, newest first."),
+            Entry("show", "search:show", "Show one memory with all its fields."),
+            Entry("edit", "write:edit", "Change fields of a memory."),
+            Entry("confirm", "write:confirm", "Vouch for a memory that was only proposed."),
+            Entry("forget", "write:forget", "Hide memories, or erase them for good."),
         ),
     ),
     (
         "Changes",
         (
-            Entry("history", "changes:history", "Show every change of a memory."),
-            Entry("undo", "changes:undo", "Take back the last change of a memory."),
-            Entry("merges", "changes:merges", "List the latest merges."),
-            Entry("split", "changes:split", "Take a merge apart again."),
+            Entry("history", "history:history", "Show every change of a memory."),
+            Entry("undo", "history:undo", "Take back the last change of a memory."),
+            Entry("merges", "history:merges", "List the latest merges."),
+            Entry("split", "history:split", "Take a merge apart again."),
         ),
     ),
     (
         "Structure and figures",
         (
-            Entry("entities", "structure:entities", "List what memories are about."),
-            Entry("describe", "structure:describe", "Show all that is known about an entity."),
-            Entry("stats", "structure:stats", "Count memories, writes, sessions and fallbacks."),
+            Entry("entities", "entities:entities", "List what memories are about."),
+            Entry("describe", "entities:describe", "Show all that is known about an entity."),
+            Entry("stats", "entities:stats", "Count memories, writes, sessions and fallbacks."),
         ),
     ),
     (
@@ -82,9 +82,13 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                 "extraction:extraction",
                 "List what was not kept of finished sessions.",
             ),
-            Entry("why", "insight:why", "Show every number that put a memory into a session."),
-            Entry("backtest", "insight:backtest", "Rank your own past sessions again."),
-            Entry("eval", "eval:evaluate", "Measure how well memories are found, on a copy."),
+            Entry("why", "why:why", "Show every number that put a memory into a session."),
+            Entry("backtest", "why:backtest", "Rank your own past sessions again."),
+            Entry(
+                "eval",
+                "meritory.lab.cli:evaluate",
+                "Measure how well memories are found, on a copy.",
+            ),
         ),
     ),
     (
@@ -97,10 +101,10 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Agents",
         (
-            Entry("connect", "connecting:connect", "Put Meritory into an agent's own settings."),
+            Entry("connect", "connect:connect", "Put Meritory into an agent's own settings."),
             Entry(
                 "disconnect",
-                "connecting:disconnect",
+                "connect:disconnect",
                 "Take Meritory out of an agent's settings again.",
             ),
             Entry("hook", "agents:hook", "Answer one event of an agent's client."),
@@ -129,11 +133,11 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         (
             Entry("export", "transfer:export", "Write everything as JSON lines."),
             Entry("import", "transfer:import_lines", "Take in what was kept elsewhere."),
-            Entry("backup", "care:backup", "Copy the store while it stays in use."),
-            Entry("restore", "care:restore", "Put a backup in the store's place."),
+            Entry("backup", "doctor:backup", "Copy the store while it stays in use."),
+            Entry("restore", "doctor:restore", "Put a backup in the store's place."),
             Entry("migrate", "migrate:migrate", "Move a store into a team's database, or back."),
-            Entry("reembed", "care:reembed", "Make the vectors that are missing."),
-            Entry("doctor", "care:doctor", "Check that everything is in order."),
+            Entry("reembed", "doctor:reembed", "Make the vectors that are missing."),
+            Entry("doctor", "doctor:doctor", "Check that everything is in order."),
             Entry(
                 "telemetry",
                 "telemetry:telemetry",
@@ -162,6 +166,10 @@ def entries() -> Iterator[Entry]:
         yield from section
 
 
+def _module_name(module: str) -> str:
+    return module if module.startswith("meritory.") else f"meritory.cli.{module}"
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports each when it is called."""
 
@@ -172,7 +180,7 @@ class LazyGroup(click.Group):
         for entry in entries():
             if entry.name == cmd_name:
                 module, _, function = entry.place.partition(":")
-                found: click.Command = getattr(import_module(f"meritory.cli.{module}"), function)
+                found: click.Command = getattr(import_module(_module_name(module)), function)
                 return found
         return None
 
@@ -206,11 +214,11 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             made = super().invoke(ctx)
-            edge.flush()
+            errors.flush()
             return made
         except BrokenPipeError as error:
             # Under this name click leaves it to us.
-            raise edge.ReaderGone from error
+            raise errors.ReaderGone from error
 
     def main(  # type: ignore[override]
         self, args: list[str] | None = None, prog_name: str | None = None, **extra: Any
@@ -218,17 +226,17 @@ class LazyGroup(click.Group):
         """The edge: whatever happens becomes a message and an exit code, never a traceback."""
         given = list(sys.argv[1:] if args is None else args)
         extra.pop("standalone_mode", None)
-        edge.prepare_streams()
+        errors.prepare_streams()
         try:
             made = super().main(given, "meritory", standalone_mode=False, **extra)
             code = made if isinstance(made, int) else 0
-        except edge.ReaderGone:
-            edge.hush()
+        except errors.ReaderGone:
+            errors.hush()
             code = BROKEN_PIPE_CODE
         except Exception as error:
-            code = edge.failed(error, as_json=edge.wants_json(given))
+            code = errors.failed(error, as_json=errors.wants_json(given))
         except KeyboardInterrupt:
-            code = edge.INTERRUPTED
+            code = errors.INTERRUPTED
         sys.exit(code)
 
 

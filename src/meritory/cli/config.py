@@ -7,9 +7,9 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from meritory.cli.answer import Answer, Column, Lines, Table
-from meritory.cli.frame import current_home, current_settings
+from meritory.cli.context import current_home, current_settings
 from meritory.cli.options import HELP_NAMES, command
+from meritory.cli.output import Answer, Column, Lines, Table
 
 SHELLS = ("bash", "zsh", "fish")
 

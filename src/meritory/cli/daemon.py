@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Fields, Lines
-from meritory.cli.frame import current_flags, current_home, current_settings, note
+from meritory.cli.context import current_flags, current_home, current_settings, note
 from meritory.cli.options import command
-from meritory.cli.progress import bar
+from meritory.cli.output import Answer, Fields, Lines
 from meritory.cli.records import clock_text
-from meritory.errors import InputError, MeritoryError
+from meritory.cli.render import bar
+from meritory.domain.errors import InputError, MeritoryError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from meritory.client import Daemon
-    from meritory.web.sockets import Doors
+    from meritory.api.client import Daemon
+    from meritory.server.listeners import Doors
 
 # Whoever asks how it is waits no longer: one whose store hangs is not well.
 HEALTH_WAIT_MS = 5_000
@@ -66,7 +66,7 @@ def up(
             raise InputError(f"--allow-host takes a name, not {name!r}")
     settings = current_settings({"daemon.port": port, "daemon.host": host})
     if background:
-        from meritory import client
+        from meritory.api import client
 
         running = client.find(settings.home)
         daemon = running or ensured(settings.home, passed_on(port, host, allow_hosts))
@@ -74,7 +74,7 @@ def up(
             note(told)
         word = "the daemon runs already" if running else "the daemon is up"
         return Answer(_plain(daemon), [Lines([f"{word}: {daemon.url} (process {daemon.pid})"])])
-    from meritory.web.serve import Plan, serve
+    from meritory.server.serve import Plan, serve
 
     if detached:
         # Not where it happened to be started: that place may be wanted for something else.
@@ -104,7 +104,7 @@ def _ready(doors: Doors, stop: Callable[[], None]) -> None:
 
 def ensured(home: Path, options: Sequence[str]) -> Daemon:
     """The daemon of a data folder; whoever has to wait for its start sees for what."""
-    from meritory import client
+    from meritory.api import client
 
     running = client.find(home)
     if running is not None:
@@ -129,7 +129,7 @@ def down() -> Answer:
 
     What it is doing is finished first, for at most five seconds.
     """
-    from meritory import client
+    from meritory.api import client
 
     pid = client.stop(current_home())
     if pid is None:
@@ -143,7 +143,7 @@ def status() -> Answer:
 
     Ends with 1 when it does not run, or cannot do its work.
     """
-    from meritory import client
+    from meritory.api import client
 
     home = current_home()
     daemon = client.find(home)
@@ -223,7 +223,7 @@ def api(path: str, method: str | None, data: str | None) -> Answer:
 
 
 def _parsed(data: str) -> Any:
-    from meritory.cli.frame import read_text
+    from meritory.cli.context import read_text
 
     try:
         return json.loads(read_text(data))

@@ -8,11 +8,11 @@ import webbrowser
 
 import click
 
-from meritory.cli.answer import Answer, Lines
+from meritory.cli.context import current_home, note
 from meritory.cli.daemon import ensured, passed_on
-from meritory.cli.frame import current_home, note
 from meritory.cli.options import command
-from meritory.errors import InputError
+from meritory.cli.output import Answer, Lines
+from meritory.domain.errors import InputError
 
 
 @command(
@@ -30,7 +30,7 @@ def dashboard(no_open: bool, logout_all: bool) -> Answer:
     The link works once and for a minute; the browser that used it stays signed in for twelve
     hours, or until the daemon is stopped.
     """
-    from meritory import client
+    from meritory.api import client
 
     home = current_home()
     if logout_all:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Fields, Lines, Table
-from meritory.cli.frame import current_flags, note, opened, taken_notes
+from meritory.cli.context import current_flags, note, opened, taken_notes
 from meritory.cli.options import HELP_NAMES, command, global_options
+from meritory.cli.output import Answer, Block, Column, Fields, Lines, Table
 from meritory.cli.records import age
 from meritory.cli.render import show_answer
-from meritory.codec import moment_text
+from meritory.domain.codec import moment_text
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from meritory.store.refusals import Refusal
+    from meritory.domain.quality import Refusal
 
 _LIMIT, _LIMIT_MAX = 50, 10_000
 _SHORT_CHARS = 12
@@ -52,10 +52,10 @@ extraction.params += global_options(hidden=True)
 
 
 def _listing(limit: int, offset: int) -> Answer:
-    from meritory.flow import restoring
+    from meritory.engine.quality import refusals
 
     with opened(quiet=True) as memory:
-        found = restoring.listing(memory.services, memory.scope.user, limit, offset)
+        found = refusals.listing(memory.services, memory.scope.user, limit, offset)
         now = memory.services.world.now()
     if not found:
         note("nothing was refused")
@@ -108,10 +108,10 @@ def list_refusals(limit: int, offset: int) -> Answer:
 @click.argument("name", metavar="ID")
 def show(name: str) -> Answer:
     """Show one refusal with the words it rests on."""
-    from meritory.flow import restoring
+    from meritory.engine.quality import refusals
 
     with opened(quiet=True) as memory:
-        refusal = restoring.show(memory.services, memory.scope.user, name)
+        refusal = refusals.show(memory.services, memory.scope.user, name)
     plain = _plain(refusal)
     pairs = [(field.replace("_", " "), str(value)) for field, value in plain.items() if value]
     return Answer(plain, [Fields(pairs)])
@@ -125,10 +125,10 @@ def restore(name: str) -> Answer:
     It keeps the standing it had: what an agent or a tool said is not the user's word by that, and
     `meritory confirm` vouches for it.
     """
-    from meritory.flow import restoring
+    from meritory.engine.quality import refusals
 
     with opened() as memory:
-        record = restoring.restore(memory.services, memory.scope.user, name)
+        record = refusals.restore(memory.services, memory.scope.user, name)
     if record.trust == "untrusted":
         note(f"it is only found by search until `meritory confirm {record.id}`")
     plain = {"memory_id": record.id, "content": record.content, "kind": record.kind}
@@ -143,12 +143,12 @@ def run(session_key: str) -> Answer:
     What it brought up before is not stored twice. Ends with 1 when that failed; `meritory jobs`
     says why.
     """
-    from meritory.flow import restoring
-    from meritory.flow.extraction import EXTRACT_JOB
+    from meritory.engine.quality import refusals
+    from meritory.engine.quality.extraction import EXTRACT_JOB
 
     with opened() as memory:
         user = memory.scope.user
-        restoring.again(memory.services, user, session_key)
+        refusals.again(memory.services, user, session_key)
         memory.drain()
         job = memory.services.store.job(user, EXTRACT_JOB, session_key)
     plain = {"session_key": session_key, "state": job.state, "error": job.error}

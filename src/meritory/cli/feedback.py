@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli import feedback_views as views
-from meritory.cli.answer import Answer, Lines
-from meritory.cli.frame import current_flags, opened, taken_notes
+from meritory.cli import feedback_reports as views
+from meritory.cli.context import current_flags, opened, taken_notes
 from meritory.cli.options import HELP_NAMES, command, global_options, scope_options
+from meritory.cli.output import Answer, Lines
 from meritory.cli.render import show_answer
-from meritory.codec import record_to_dict
-from meritory.errors import InputError
-from meritory.text.feedback.signals import SIGNALS, name, polarity
+from meritory.domain.codec import record_to_dict
+from meritory.domain.errors import InputError
+from meritory.text.feedback.topics import SIGNALS, name, polarity
 
 if TYPE_CHECKING:
-    from meritory.flow.feedback import Captured
+    from meritory.engine.feedback.capture import Captured
 
 WRONG_USE, FAILED = 2, 1
 _GUARDED = {"pass": True, "true": True, "fail": False, "false": False, "unknown": None}

@@ -1,31 +1,89 @@
-"""Commands about the similarity gate: gate metrics, gate audit, gate tune."""
+"""The quality figures in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Fields, Lines, Table
-from meritory.cli.frame import current_flags, handles, note, opened, taken_notes
-from meritory.cli.options import HELP_NAMES, command, global_options
-from meritory.cli.progress import bar
+from meritory.cli.context import current_flags, handles, note, opened, taken_notes
+from meritory.cli.options import HELP_NAMES, LazyCommands, command, global_options
+from meritory.cli.output import Answer, Block, Column, Fields, Lines, Table
 from meritory.cli.records import clock_text
 from meritory.cli.render import show_answer
-from meritory.codec import moment_text
-from meritory.errors import InputError
+from meritory.domain.codec import moment_text
+from meritory.domain.errors import InputError
 
 if TYPE_CHECKING:
-    from meritory.flow.audit import Audited, Merge
-    from meritory.flow.gate_tune import Example, Row, Tuning
-    from meritory.memory import Memory
-    from meritory.store.gate_reads import WeekOutcome
+    from meritory.api.memory import Memory
+    from meritory.domain.quality import WeekOutcome
+    from meritory.engine.quality.figures import Audited, Merge, QualityFigures, Share, Worth
+
+
+def quality_pairs(found: QualityFigures) -> list[tuple[str, str]]:
+    """Every figure with its name."""
+    return [
+        ("gate triggered", _share_text(found.gate_trigger, "writes")),
+        ("wrong merges", audited_text(found.false_merges)),
+        ("redundant additions", _redundant_text(found)),
+        ("shown below the floor", _below_text(found)),
+        *_worth_pairs(found),
+        ("extraction", _counts(found.extraction)),
+        ("refused, kept aside", str(found.refusals)),
+        ("found by searches", f"{found.retrievals} times"),
+        ("upkeep", _counts(found.janitor)),
+    ]
+
+
+def _share_text(share: Share, of_what: str) -> str:
+    if share.rate is None:
+        return f"no {of_what} yet"
+    return f"{share.rate:.1%} of {share.total} {of_what}"
+
+
+def _redundant_text(found: QualityFigures) -> str:
+    one = found.redundant
+    if one.per_week is None:
+        return f"not known; {one.additions} additions this week"
+    more = "or more " if one.is_cut else ""
+    return (
+        f"{one.per_week:g} a week: {one.sample.count} of {one.sample.total} tried, "
+        f"of {one.additions} {more}additions"
+    )
+
+
+def _below_text(found: QualityFigures) -> str:
+    one = found.below_floor
+    if one.per_turn is None:
+        return "nothing was shown yet"
+    return f"{one.per_turn:.2f} a turn: {one.memories} of {one.shown} memories in {one.turns} turns"
+
+
+def _worth_pairs(found: QualityFigures) -> Iterator[tuple[str, str]]:
+    """Raw, so that a low weight cannot hide a source that is of no use."""
+    for title, worths in (("", found.by_provenance), ("by ", found.by_extractor)):
+        for one in worths:
+            yield f"helped, {title}{one.name}", _worth_text(one)
+
+
+def _worth_text(one: Worth) -> str:
+    share = one.helped
+    if share.rate is None or one.mean_label is None:
+        return "none was judged yet"
+    return (
+        f"{share.rate:.0%} of {share.total} judged "
+        f"({share.low:.0%} to {share.high:.0%}), mean label {one.mean_label:+.2f}"
+    )
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{many} {name.replace('_', ' ')}" for name, many in counts.items()) or "none"
+
 
 AUDIT_LIMIT, AUDIT_LIMIT_MAX = 20, 1_000
 ENTRY_MAX = 1 << 62
-SAMPLE_MAX, SECONDS_MAX = 20_000, 3_600
 _WEEKS = 12
 _OUTCOMES = ("stored", "merged", "superseded", "kept_both")
 _WEEK_COLUMNS = (Column("week of"), *map(Column, _OUTCOMES), Column("triggered"))
@@ -37,19 +95,12 @@ _MERGE_COLUMNS = (
     Column("merged with", wraps=True),
     Column("became", wraps=True),
 )
-_TUNE_COLUMNS = (
-    Column("threshold"),
-    Column("pairs"),
-    Column("merge"),
-    Column("supersede"),
-    Column("keep both"),
-    Column("past merges kept"),
-    Column("lost"),
-)
 
 
 @click.group(
     "gate",
+    cls=LazyCommands,
+    lazy={"tune": "meritory.lab.cli_gate:tune"},
     invoke_without_command=True,
     context_settings={"help_option_names": list(HELP_NAMES), "max_content_width": 100},
     epilog="\b\nExample:\n  meritory gate tune --sample 500\n",
@@ -72,15 +123,15 @@ def metrics() -> Answer:
 
 
 def _metrics() -> Answer:
-    from meritory.flow import audit, quality
+    from meritory.engine.quality import figures
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
         counters = services.store.counters(user)
         since = services.world.now() - timedelta(weeks=_WEEKS)
         weeks = services.store.gate_outcomes(user, since)
-        known = audit.audited(services, user)
-    trigger = quality.trigger_rate(counters)
+        known = figures.audited(services, user)
+    trigger = figures.trigger_rate(counters)
     counts = {name: counters.get(f"write.{name}", 0) for name in _OUTCOMES}
     told = ", ".join(f"{many} {name.replace('_', ' ')}" for name, many in counts.items())
     rate = "no writes yet" if trigger.rate is None else f"{trigger.rate:.1%} of {trigger.total}"
@@ -164,7 +215,7 @@ def audit(limit: int, right: tuple[int, ...], wrong: tuple[int, ...]) -> Answer:
     A rate of wrong merges that means something needs some dozens, taken as they come. Taking a
     merge apart with `meritory split` counts it as wrong.
     """
-    from meritory.flow import audit as auditing
+    from meritory.engine.quality import figures as auditing
 
     if set(right) & set(wrong):
         raise InputError("a merge is right or wrong, not both")
@@ -187,7 +238,7 @@ def audit(limit: int, right: tuple[int, ...], wrong: tuple[int, ...]) -> Answer:
 
 
 def _marked(memory: Memory, marked: Sequence[Merge]) -> Answer:
-    from meritory.flow import audit as auditing
+    from meritory.engine.quality import figures as auditing
 
     known = auditing.audited(memory.services, memory.scope.user)
     for one in marked:
@@ -231,123 +282,5 @@ def merge_plain(one: Merge) -> dict[str, Any]:
     }
 
 
-@command("tune", "meritory gate tune --sample 500 --threshold 0.6 --threshold 0.7")
-@click.option(
-    "--threshold",
-    "thresholds",
-    type=click.FloatRange(0, 1, min_open=True),
-    multiple=True,
-    metavar="COSINE",
-    help="A threshold to try; may be given several times. Ten of them otherwise.",
-)
-@click.option(
-    "--sample",
-    type=click.IntRange(1, SAMPLE_MAX),
-    default=2_000,
-    show_default=True,
-    help="On how many of the latest memories.",
-)
-@click.option(
-    "--seconds",
-    type=click.IntRange(1, SECONDS_MAX),
-    default=60,
-    show_default=True,
-    help="For how long at most.",
-)
-def tune(thresholds: tuple[float, ...], sample: int, seconds: int) -> Answer:
-    """Try other thresholds of the gate on your own memories; nothing is written.
-
-    Each of the latest memories is held against older ones as if it came in now. Words decide what
-    is merged, so a lower threshold finds more to join and costs work, never a fact.
-    """
-    from meritory.flow import gate_tune
-
-    asked = gate_tune.Request(thresholds or gate_tune.THRESHOLDS, sample, float(seconds))
-    with opened() as memory, bar("trying thresholds") as report:
-        found = gate_tune.tune(memory.services, memory.scope.user, asked, report)
-        ids = handles(memory, (m.id for one in found.examples for m in (one.older, one.newer)))
-    if found.is_cut:
-        note(f"only {found.looked_at} memories were tried in {seconds} s; --seconds gives it more")
-    return Answer(_tune_plain(found), _tune_blocks(found, ids))
-
-
-def _tune_blocks(found: Tuning, ids: dict[str, str]) -> list[Block]:
-    chosen = "chosen in the settings" if found.is_chosen else "calibrated for this embedder"
-    blocks: list[Block] = [
-        Fields(
-            [
-                ("embedder", found.embedder),
-                ("threshold now", f"{found.threshold:g} ({chosen})"),
-                ("tried on", f"{found.looked_at} memories"),
-                ("wrong merges", audited_text(found.audited)),
-            ]
-        ),
-        Lines([""]),
-        Table(_TUNE_COLUMNS, [_tune_cells(row, found.threshold) for row in found.rows]),
-    ]
-    if found.examples:
-        blocks.append(Lines(["", "A lower threshold would newly merge, for example:"]))
-        blocks.append(Lines([line for one in found.examples for line in _example(one, ids)]))
-    blocks.append(Lines(["", _verdict(found)]))
-    if found.recommended is not None:
-        blocks.append(Lines(["", "[gate]", f"threshold = {found.recommended:g}"]))
-    return blocks
-
-
-def _tune_cells(row: Row, now: float) -> tuple[str, ...]:
-    mark = " (now)" if row.threshold == round(now, 4) else ""
-    counts = (row.pair_count, row.merged, row.superseded, row.kept_both)
-    return (f"{row.threshold:g}{mark}", *map(str, (*counts, row.past_kept, row.past_lost)))
-
-
-def _example(one: Example, ids: dict[str, str]) -> list[str]:
-    return [
-        f"  from {one.threshold:g} on (cosine {one.cosine:.3f}): {one.reason}",
-        f"    {ids[one.older.id]}  {' '.join(one.older.content.split())}",
-        f"    {ids[one.newer.id]}  {' '.join(one.newer.content.split())}",
-    ]
-
-
-def _verdict(found: Tuning) -> str:
-    if found.recommended is None:
-        return f"No change is recommended: {found.why}."
-    return f"Recommended: {found.recommended:g}, for {found.why}. In config.toml:"
-
-
-def _tune_plain(found: Tuning) -> dict[str, Any]:
-    return {
-        "embedder": found.embedder,
-        "threshold": found.threshold,
-        "is_chosen": found.is_chosen,
-        "looked_at": found.looked_at,
-        "is_cut": found.is_cut,
-        "audited": audited_plain(found.audited),
-        "recommended": found.recommended,
-        "why": found.why,
-        "results": [
-            {
-                "threshold": row.threshold,
-                "pairs": row.pair_count,
-                "merged": row.merged,
-                "superseded": row.superseded,
-                "kept_both": row.kept_both,
-                "past_kept": row.past_kept,
-                "past_lost": row.past_lost,
-            }
-            for row in found.rows
-        ],
-        "examples": [
-            {
-                "threshold": one.threshold,
-                "cosine": round(one.cosine, 6),
-                "older": {"id": one.older.id, "content": one.older.content},
-                "newer": {"id": one.newer.id, "content": one.newer.content},
-                "reason": one.reason,
-            }
-            for one in found.examples
-        ],
-    }
-
-
-for _command in (metrics, audit, tune):
+for _command in (metrics, audit):
     gate.add_command(_command)

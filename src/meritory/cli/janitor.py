@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Fields, Lines, Table
-from meritory.cli.frame import current_flags, handles, note, opened, taken_notes
+from meritory.cli.context import current_flags, handles, note, opened, taken_notes
 from meritory.cli.options import HELP_NAMES, command, global_options
+from meritory.cli.output import Answer, Block, Column, Fields, Lines, Table
 from meritory.cli.records import clock_text
 from meritory.cli.render import show_answer
-from meritory.codec import moment_text
+from meritory.domain.codec import moment_text
 
 if TYPE_CHECKING:
-    from meritory.flow.janitor import Plan
-    from meritory.flow.upkeep import JobLook
+    from meritory.engine.quality.janitor import Plan
+    from meritory.engine.quality.maintenance import JobLook
 
 LIST_LIMIT, LIST_LIMIT_MAX = 100, 5_000
 _COLUMNS = (
@@ -52,8 +52,8 @@ janitor.params += global_options(hidden=True)
 
 
 def _dry_run(limit: int) -> Answer:
-    from meritory.flow import janitor as sweeping
-    from meritory.flow import retention
+    from meritory.engine.quality import janitor as sweeping
+    from meritory.engine.quality import retention
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
@@ -107,10 +107,10 @@ def _erased_text(erased: Any) -> str:
 
 
 def _status() -> Answer:
-    from meritory.flow import upkeep
+    from meritory.engine.quality import maintenance
 
     with opened(quiet=True) as memory:
-        found = upkeep.status(memory.services, memory.scope.user)
+        found = maintenance.status(memory.services, memory.scope.user)
         policy = memory.services.policy.janitor
     if not policy.enabled:
         note("the janitor is switched off: janitor.enabled")
@@ -176,8 +176,8 @@ def run(dry_run: bool, limit: int) -> Answer:
     """
     if dry_run:
         return _dry_run(limit)
-    from meritory.flow import janitor as sweeping
-    from meritory.flow import retention
+    from meritory.engine.quality import janitor as sweeping
+    from meritory.engine.quality import retention
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
@@ -201,7 +201,7 @@ def undo() -> Answer:
     Again goes further back. What was changed since stays, and nothing of it is due again before
     its whole time has passed anew.
     """
-    from meritory.flow import janitor as sweeping
+    from meritory.engine.quality import janitor as sweeping
 
     with opened(quiet=True) as memory:
         week, count = sweeping.undo_sweep(memory.services, memory.scope.user)

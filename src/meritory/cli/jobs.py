@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Lines, Table
-from meritory.cli.frame import current_flags, note, opened, resumable, taken_notes
+from meritory.cli.context import current_flags, note, opened, resumable, taken_notes
 from meritory.cli.options import HELP_NAMES, command, global_options
+from meritory.cli.output import Answer, Block, Column, Lines, Table
 from meritory.cli.records import age
 from meritory.cli.render import show_answer
-from meritory.codec import moment_text
-from meritory.errors import NotFound
-from meritory.store.jobs import JOB_STATES
+from meritory.domain.codec import moment_text
+from meritory.domain.errors import NotFound
+from meritory.domain.job import JOB_STATES
 
 if TYPE_CHECKING:
-    from meritory.store.jobs import Job, JobState
+    from meritory.domain.job import Job, JobState
 
 JOBS_LIMIT, JOBS_LIMIT_MAX = 50, 10_000
 _RETRIED_STATES: tuple[JobState, ...] = ("parked", "queued")

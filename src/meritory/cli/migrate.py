@@ -10,18 +10,17 @@ from urllib.parse import parse_qsl, urlsplit
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Lines, Table
-from meritory.cli.frame import current_flags, current_settings, note, resumable
+from meritory.cli.context import current_flags, current_settings, note, resumable
 from meritory.cli.options import command
-from meritory.cli.progress import bar
-from meritory.errors import InputError
+from meritory.cli.output import Answer, Block, Column, Lines, Table
+from meritory.cli.render import bar
+from meritory.domain.errors import InputError
 
 if TYPE_CHECKING:
+    from meritory.domain.place import Place
+    from meritory.engine.transfer.migrate import Wish
+    from meritory.engine.transfer.migrate_run import Report, Tally
     from meritory.settings import Settings
-    from meritory.store.moving.move import Wish
-    from meritory.store.moving.report import Report, Tally
-    from meritory.store.moving.side import Side
-    from meritory.store.place import Place
 
 URL_VARIABLE = "MERITORY_DATABASE_URL"
 _VISIBLE = (
@@ -52,7 +51,7 @@ def migrate(source: str | None, target: str | None, new_name: str | None, **how:
     or killed at any moment, the same command goes on where it was. A daemon that serves the file
     has to be stopped first.
     """
-    from meritory.store.moving import move as moving
+    from meritory.engine.transfer import migrate as moving
 
     from_place, to_place = _places(current_settings({"database.url": None}), source, target)
     wish = moving.Wish(
@@ -65,8 +64,8 @@ def migrate(source: str | None, target: str | None, new_name: str | None, **how:
     label = "moving" if is_copy else "comparing"
     with (
         resumable(),
-        _side(from_place, is_target=False) as one,
-        _side(to_place, is_target=is_copy) as other,
+        moving.open_endpoint(from_place, is_target=False) as one,
+        moving.open_endpoint(to_place, is_target=is_copy) as other,
         bar(label) as progress,
     ):
         report = work(one, other, wish, progress)
@@ -75,7 +74,7 @@ def migrate(source: str | None, target: str | None, new_name: str | None, **how:
 
 
 def _checked(name: str | None) -> str | None:
-    from meritory.flow.drafts import checked_name
+    from meritory.engine.memories.validate import checked_name
 
     return None if name is None else checked_name("user", name)
 
@@ -100,7 +99,7 @@ def _places(settings: Settings, source: str | None, target: str | None) -> tuple
 
 
 def _named(text: str | None) -> Place | None:
-    from meritory.store.place import Place
+    from meritory.domain.place import Place
 
     if text is None:
         return None
@@ -114,13 +113,13 @@ def _named(text: str | None) -> Place | None:
 
 
 def _file(settings: Settings) -> Place:
-    from meritory.store.place import Place
+    from meritory.domain.place import Place
 
     return Place(file=settings.store_file)
 
 
 def _database(settings: Settings) -> Place:
-    from meritory.store.place import Place
+    from meritory.domain.place import Place
 
     if not settings.database.url:
         raise InputError(
@@ -130,53 +129,18 @@ def _database(settings: Settings) -> Place:
     return Place(url=settings.database.url)
 
 
-@contextlib.contextmanager
-def _side(place: Place, *, is_target: bool) -> Iterator[Side]:
-    """One side of the move; nobody else has a file meanwhile."""
-    from meritory.codec import moment_text
-    from meritory.flow.model_files import ModelFiles
-    from meritory.web.lock import held
-    from meritory.world import World
-
-    with contextlib.ExitStack() as stack:
-        side: Side
-        if place.file is None:
-            from meritory.store.moving.postgres_side import PostgresSide, demand_store
-
-            if not is_target:
-                demand_store(place)
-            side = PostgresSide(place)
-        else:
-            from meritory.store.moving.sqlite_side import SqliteSide
-
-            file = place.file
-            if not file.parent.is_dir():
-                raise InputError(f"there is no folder {file.parent}", hint="create it first")
-            lock = file.with_name(file.name + ".daemon")
-            stack.enter_context(held(lock, str(file), moment_text(World().now())))
-            side = SqliteSide(file, ModelFiles(file), is_target=is_target)
-        stack.callback(side.close)
-        yield side
-
-
-def _is_there(place: Place) -> bool:
-    if place.file is not None:
-        return place.file.is_file()
-    from meritory.store.moving.postgres_side import is_made
-
-    return is_made(place)
-
-
 # -- what is said -----------------------------------------------------------------------------
 
 
 def _counted(source: Place, target: Place, wish: Wish) -> Answer:
-    from meritory.store.moving import move as moving
+    from meritory.engine.transfer import migrate as moving
 
     with contextlib.ExitStack() as stack:
-        one = stack.enter_context(_side(source, is_target=False))
-        there = _is_there(target)
-        other = stack.enter_context(_side(target, is_target=False)) if there else None
+        one = stack.enter_context(moving.open_endpoint(source, is_target=False))
+        there = moving.is_there(target)
+        other = (
+            stack.enter_context(moving.open_endpoint(target, is_target=False)) if there else None
+        )
         report = moving.preview(one, other, wish)
     found = report.total("found")
     rows = [(name, f"{count:,}") for name, count in found.items() if count]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import click
 
-from meritory.cli.answer import Answer
+from meritory.cli.output import Answer
 
 HELP_NAMES = ("-h", "--help")
 META = "meritory."
@@ -45,6 +46,27 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         ctx.meta[META + str(param.name)] = value
 
 
+class LazyCommands(click.Group):
+    """A group some of whose commands are imported only when they are called.
+
+    `lazy` maps a command's name to `module:function`.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._lazy = dict(lazy)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._lazy})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, function = self._lazy[cmd_name].partition(":")
+        found: click.Command = getattr(import_module(module), function)
+        return found
+
+
 class Command(click.Command):
     """A command whose answer is printed as a table or as JSON."""
 
@@ -57,7 +79,7 @@ class Command(click.Command):
         answer = super().invoke(ctx)
         if not isinstance(answer, Answer):
             return 0
-        from meritory.cli.frame import current_flags, taken_notes
+        from meritory.cli.context import current_flags, taken_notes
         from meritory.cli.render import show_answer
 
         show_answer(answer, current_flags(), taken_notes())

@@ -9,17 +9,17 @@ from urllib.parse import quote
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Fields, Lines, Table
-from meritory.cli.calibrating import calibrate
-from meritory.cli.frame import current_flags, current_home, note, opened, taken_notes
+from meritory.cli.calibrate import calibrate
+from meritory.cli.context import current_flags, current_home, note, opened, taken_notes
 from meritory.cli.options import HELP_NAMES, command, global_options
+from meritory.cli.output import Answer, Block, Column, Fields, Lines, Table
 from meritory.cli.predictor_records import audit, comparisons, drift, training
 from meritory.cli.render import show_answer
-from meritory.codec import moment_text
+from meritory.domain.codec import moment_text
 
 if TYPE_CHECKING:
-    from meritory.memory import Memory
-    from meritory.store.predictor import TrainingRun
+    from meritory.api.memory import Memory
+    from meritory.domain.predictor import TrainingRun
 
 _WEIGHINGS = (
     Column("alpha", "cyan"),
@@ -75,7 +75,7 @@ def _live(user: str) -> dict[str, Any]:
     """What only the process that serves can know; nothing when none runs."""
     if current_flags().store:
         return {}
-    from meritory import client
+    from meritory.api import client
 
     daemon = client.find(current_home())
     if daemon is None:
@@ -183,15 +183,15 @@ def train() -> Answer:
 
     It serves when it passes every gate. Ends with 1 when it does not.
     """
-    from meritory.cli.progress import bar
-    from meritory.flow import steering
+    from meritory.cli.render import bar
+    from meritory.engine.predictor import admin
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
         before = services.store.training_runs(user, 1)
-        ordered = steering.train_now(services, user)
+        ordered = admin.train_now(services, user)
         with bar("training"):
-            steering.run_training(services)
+            admin.run_training(services)
         after = services.store.training_runs(user, 1)
     if after == before:
         note("another process trains it; `meritory predictor status` shows what came of it")
@@ -236,13 +236,13 @@ def rollback(version: int | None) -> Answer:
     VERSION is one that `meritory predictor status` lists; without it, the one before. 0 is the
     base that every predictor starts from.
     """
-    from meritory.flow import steering
-    from meritory.flow.predictor import known_state
+    from meritory.engine.predictor import admin
+    from meritory.engine.predictor.state import known_state
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
         former = known_state(services, user).version
-        run = steering.rollback(services, user, version)
+        run = admin.rollback(services, user, version)
     plain = {"model_version": run.model_version, "former_version": former, "scorer": run.scorer}
     return Answer(plain, [Lines([f"model {run.model_version} serves in place of {former}"])])
 
@@ -250,12 +250,12 @@ def rollback(version: int | None) -> Answer:
 @command("enable", "meritory predictor enable")
 def enable() -> Answer:
     """Let the predictor be heard again, as far as it has earned it."""
-    from meritory.flow import steering
+    from meritory.engine.predictor import admin
 
     with opened(quiet=True) as memory:
         if memory.services.scorer is None:
             note("the setting predictor.enabled is off: nothing is scored until it is on")
-        has_changed = steering.enable(memory.services, memory.scope.user)
+        has_changed = admin.enable(memory.services, memory.scope.user)
         _tell_daemon(memory)
     return _switched(is_on=True, has_changed=has_changed)
 
@@ -264,7 +264,7 @@ def _tell_daemon(memory: Memory) -> None:
     """A scorer that crashed too often is the daemon's own, and gets another chance there."""
     if current_flags().store:
         return
-    from meritory import client
+    from meritory.api import client
 
     daemon = client.find(current_home())
     if daemon is not None:
@@ -275,10 +275,10 @@ def _tell_daemon(memory: Memory) -> None:
 @command("disable", "meritory predictor disable")
 def disable() -> Answer:
     """Let the baseline rank alone; what was learned is kept, and sessions are still judged."""
-    from meritory.flow import steering
+    from meritory.engine.predictor import admin
 
     with opened(quiet=True) as memory:
-        has_changed = steering.disable(memory.services, memory.scope.user)
+        has_changed = admin.disable(memory.services, memory.scope.user)
     return _switched(is_on=False, has_changed=has_changed)
 
 
@@ -312,7 +312,7 @@ def serve(checkpoint: str | None, base_weights: str | None) -> None:
 
 def _tell_if_off(memory: Memory) -> None:
     """Nobody who serves asks a predictor that is off; other programs may all the same."""
-    from meritory.flow.predictor import known_state
+    from meritory.engine.predictor.state import known_state
 
     why = None
     if memory.services.scorer is None:

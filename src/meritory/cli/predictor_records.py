@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Fields, Lines, Table
-from meritory.cli.frame import note, opened
+from meritory.cli.context import note, opened
 from meritory.cli.options import command
+from meritory.cli.output import Answer, Block, Column, Fields, Lines, Table
 from meritory.cli.sessions import found_session
-from meritory.codec import moment_text, parse_moment
+from meritory.domain.codec import moment_text, parse_moment
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from meritory.flow.predictor_records import SessionAudit
-    from meritory.store.predictor import Comparison, TrainingRun
+    from meritory.domain.predictor import Comparison, TrainingRun
+    from meritory.engine.predictor.status import SessionAudit
 
 LIST_LIMIT, LIST_LIMIT_MAX = 20, 1_000
 OFFSET_MAX = 1_000_000
@@ -117,8 +117,8 @@ def comparisons(
     """
     from msgspec import to_builtins
 
-    from meritory.store.predictor import ComparisonQuery
-    from meritory.web.predictor_wire import ComparisonOut
+    from meritory.domain.predictor import ComparisonQuery
+    from meritory.server.schemas.predictor import ComparisonOut
 
     query = ComparisonQuery(
         winner=winner,
@@ -169,8 +169,8 @@ def audit(key: str, limit: int) -> Answer:
     """
     from msgspec import structs, to_builtins
 
-    from meritory.flow import predictor_records as records
-    from meritory.web.predictor_wire import Audit
+    from meritory.engine.predictor import status as records
+    from meritory.server.schemas.predictor import Audit
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
@@ -252,7 +252,7 @@ def training(limit: int) -> Answer:
     """
     from msgspec import to_builtins
 
-    from meritory.web.predictor_wire import RunOut
+    from meritory.server.schemas.predictor import RunOut
 
     with opened(quiet=True) as memory:
         found = memory.services.store.training_runs(memory.scope.user, limit)
@@ -288,10 +288,10 @@ def drift(limit: int) -> Answer:
     The signal is how much more the judge liked memories of under 7 days than those of over 30,
     in windows of sessions, oldest first. --limit is the number of the latest windows.
     """
-    from meritory.flow import standing
+    from meritory.engine.predictor import status
 
     with opened(quiet=True) as memory:
-        found = standing.drift(memory.services, memory.scope.user)
+        found = status.drift(memory.services, memory.scope.user)
     windows = found["results"][-limit:]
     pairs = [
         ("success rate", f"{found['success_rate']:.2f}"),

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from meritory.cli.answer import Column, Fields, Table
-from meritory.codec import record_to_dict
-from meritory.types import MemoryRecord
+from meritory.cli.output import Column, Fields, Table
+from meritory.domain.codec import record_to_dict
+from meritory.domain.memory import MemoryRecord
 
 ID_COLUMN = Column("id", "cyan")
 # Fields that change by themselves and say nothing about what somebody changed.

@@ -5,20 +5,22 @@ Every text passes `shown` here, so that nothing a memory holds can steer a termi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Fields, Lines, Table
-from meritory.cli.frame import Flags, is_terminal
-from meritory.text.normal import shown
+from meritory.cli.context import Flags, current_flags, is_terminal
+from meritory.cli.output import Answer, Block, Fields, Lines, Table
+from meritory.text.normalize import shown
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
 
 # Below this a table has no room to wrap; plain lines are left to the terminal.
 NARROWEST_TABLE = 60
@@ -149,3 +151,33 @@ def fail(stream: IO[str] | None, lines: Sequence[tuple[str, str]]) -> None:
     for label, text in lines:
         styled = click.style(f"{label}:", fg="red" if label == "error" else "cyan", bold=True)
         click.echo(f"{styled} {shown(text, one_line=True)}", file=stream, color=colour)
+
+
+Report = Callable[[int, int], None]
+
+
+@contextlib.contextmanager
+def bar(label: str) -> Iterator[Report]:
+    """A function to report (done, total) to; it draws nothing where nobody looks."""
+    if not is_terminal(sys.stderr):
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    plain = wants_colour(current_flags()) is False
+    console = Console(stderr=True, color_system=None if plain else "auto")
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as drawn:
+        task = drawn.add_task(label, total=None)
+
+        def report(done: int, total: int) -> None:
+            drawn.update(task, completed=done, total=total)
+
+        yield report

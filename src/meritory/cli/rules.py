@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Fields, Lines, Table
-from meritory.cli.frame import current_flags, handles, note, opened, taken_notes
+from meritory.cli.context import current_flags, handles, note, opened, taken_notes
 from meritory.cli.options import HELP_NAMES, command, global_options
+from meritory.cli.output import Answer, Block, Column, Fields, Lines, Table
 from meritory.cli.records import age
 from meritory.cli.render import show_answer
-from meritory.codec import moment_text
+from meritory.domain.codec import moment_text
 
 if TYPE_CHECKING:
-    from meritory.flow.rulebook import RuleView
-    from meritory.memory import Memory
-    from meritory.store.rules import Rule
+    from meritory.api.memory import Memory
+    from meritory.domain.rule import Rule
+    from meritory.engine.rules.book import RuleView
 
 _COLUMNS = (
     Column("id", "cyan"),
@@ -57,10 +57,10 @@ rules.params += global_options(hidden=True)
 
 
 def _listing(every: bool, project: str | None) -> Answer:
-    from meritory.flow import rulebook
+    from meritory.engine.rules import book
 
     with opened(project, quiet=True) as memory:
-        found = rulebook.listing(memory.services, memory.scope, every=every)
+        found = book.listing(memory.services, memory.scope, every=every)
     if not found:
         note("there are no rules; they come of reports, `meritory feedback down` makes one")
     return Answer({"results": [_plain(view) for view in found]}, _table(found))
@@ -109,9 +109,9 @@ def _plain(view: RuleView) -> dict[str, Any]:
 
 
 def _shown(memory: Memory, name: str) -> Answer:
-    from meritory.flow import rulebook
+    from meritory.engine.rules import book
 
-    view = rulebook.show(memory.services, memory.scope.user, name)
+    view = book.show(memory.services, memory.scope.user, name)
     now = memory.services.world.now()
     rule = view.rule
     pairs = [
@@ -174,10 +174,10 @@ def propose(trigger: str, why: str, project: str | None) -> Answer:
     TRIGGER is a tool and a pattern. For a shell: a program and words that must all be there; for
     edit, read and web: a path or address with * for anything.
     """
-    from meritory.flow import rulebook
+    from meritory.engine.rules import book
 
     with opened(project, quiet=True) as memory:
-        rule = rulebook.propose(memory.services, memory.scope, trigger, why)
+        rule = book.propose(memory.services, memory.scope, trigger, why)
         note(f"`meritory rules approve {rule.id[:_SHORT_CHARS]}` lets it warn, and once more block")
         return _shown(memory, rule.id)
 
@@ -189,10 +189,10 @@ def approve(name: str) -> Answer:
 
     Refused when its trigger fits recorded actions that nobody minded.
     """
-    from meritory.flow import rulebook
+    from meritory.engine.rules import book
 
     with opened(quiet=True) as memory:
-        rule = rulebook.approve(memory.services, memory.scope.user, name)
+        rule = book.approve(memory.services, memory.scope.user, name)
         memory.drain()
         return _shown(memory, rule.id)
 
@@ -202,10 +202,10 @@ def approve(name: str) -> Answer:
 @click.option("--why", default="", help="Kept with the rule.")
 def retire(name: str, why: str) -> Answer:
     """End a rule; reports do not bring it back, `meritory rules undo` does."""
-    from meritory.flow import rulebook
+    from meritory.engine.rules import book
 
     with opened(quiet=True) as memory:
-        rule = rulebook.retire(memory.services, memory.scope.user, name, why)
+        rule = book.retire(memory.services, memory.scope.user, name, why)
         return _shown(memory, rule.id)
 
 
@@ -216,10 +216,10 @@ def undo(name: str) -> Answer:
 
     A rule whose step up was taken back does not step up again before the next report.
     """
-    from meritory.flow import rulebook
+    from meritory.engine.rules import book
 
     with opened(quiet=True) as memory:
-        rule = rulebook.undo(memory.services, memory.scope.user, name)
+        rule = book.undo(memory.services, memory.scope.user, name)
         return _shown(memory, rule.id)
 
 
@@ -231,10 +231,10 @@ def replay(name: str, project: str | None) -> Answer:
 
     Ends with 1 when it would have been in the way of any.
     """
-    from meritory.flow import rulebook
+    from meritory.engine.rules import book
 
     with opened(project, quiet=True) as memory:
-        _, found = rulebook.try_out(memory.services, memory.scope, name)
+        _, found = book.try_out(memory.services, memory.scope, name)
     plain = {
         "tried_count": found.tried_count,
         "alarm_count": found.alarm_count,
@@ -249,7 +249,7 @@ def replay(name: str, project: str | None) -> Answer:
 @click.option("--kind", help="Only this kind, e.g. no_push.")
 def lift(session_key: str, kind: str | None) -> Answer:
     """Lift what a session must keep to because it was said in a report."""
-    from meritory.flow import constraints
+    from meritory.engine.rules import constraints
 
     with opened(quiet=True) as memory:
         count = constraints.lift(memory.services, memory.scope.user, session_key, kind)

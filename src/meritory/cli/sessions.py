@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Fields, Lines, Table
-from meritory.cli.frame import current_flags, current_home, note, opened, taken_notes
+from meritory.cli.context import current_flags, current_home, note, opened, taken_notes
 from meritory.cli.options import HELP_NAMES, command, global_options
+from meritory.cli.output import Answer, Block, Column, Fields, Lines, Table
 from meritory.cli.records import age
 from meritory.cli.render import show_answer
-from meritory.codec import moment_text
-from meritory.errors import InputError, MeritoryError, NotFound
+from meritory.domain.codec import moment_text
+from meritory.domain.errors import InputError, MeritoryError, NotFound
 
 if TYPE_CHECKING:
-    from meritory.memory import Memory
-    from meritory.store.sessions import SessionRecord, SessionScore
-    from meritory.types import SessionMemory
+    from meritory.api.memory import Memory
+    from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
 
 SESSIONS_LIMIT, SESSIONS_LIMIT_MAX = 20, 1_000
 _CONTEXT_CHARS = 80
@@ -248,8 +247,8 @@ def pipeline() -> Answer:
 
     The timings are the running daemon's; without one only the stages are shown.
     """
-    from meritory import client
-    from meritory.flow.pipeline import FLOWS
+    from meritory.api import client
+    from meritory.engine.pipeline import FLOWS
 
     daemon = client.find(current_home())
     took: dict[tuple[str, str], dict[str, Any]] = {}

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Fields, Lines
-from meritory.cli.frame import current_flags, note, opened, taken_notes
+from meritory.cli.context import current_flags, note, opened, taken_notes
 from meritory.cli.options import HELP_NAMES, command, global_options
+from meritory.cli.output import Answer, Fields, Lines
 from meritory.cli.render import show_answer
-from meritory.codec import moment_text
-from meritory.errors import InputError
+from meritory.domain.codec import moment_text
+from meritory.domain.errors import InputError
 
 if TYPE_CHECKING:
-    from meritory.memory import Memory
+    from meritory.api.memory import Memory
 
 _STATES = {None: "not answered: nothing is kept", True: "on", False: "off: nothing is kept"}
 _PROMISE = "numbers only (features, labels, ranks, counts), in this file; nothing is sent anywhere"
@@ -48,7 +48,7 @@ def _shown() -> Answer:
 
 
 def _told(memory: Memory) -> Answer:
-    from meritory.flow.telemetry import kept
+    from meritory.engine.observe.telemetry import kept
 
     consent = memory.services.store.consent(memory.scope.user)
     held = kept(memory.services.telemetry_file)
@@ -75,7 +75,7 @@ def _told(memory: Memory) -> Answer:
 @command("show", "meritory telemetry show")
 def show() -> Answer:
     """Show whether anything is kept, how much, and what a line looks like."""
-    from meritory.flow.telemetry import EXAMPLE, kept_lines
+    from meritory.engine.observe.telemetry import EXAMPLE, kept_lines
 
     with opened(quiet=True) as memory:
         answer = _told(memory)
@@ -96,7 +96,7 @@ def on() -> Answer:
 @click.option("--erase", "wants_erasure", is_flag=True, help="Also delete what was kept so far.")
 def off(wants_erasure: bool) -> Answer:
     """Keep nothing from now on; it is never asked again."""
-    from meritory.flow.telemetry import erase, kept
+    from meritory.engine.observe.telemetry import erase, kept
 
     answer = _answered(False)
     with opened(quiet=True) as memory:
@@ -114,7 +114,7 @@ def off(wants_erasure: bool) -> Answer:
 
 
 def _answered(enabled: bool) -> Answer:
-    from meritory.flow import consent
+    from meritory.engine.observe import consent
 
     with opened(quiet=True) as memory:
         consent.answer(memory.services, memory.scope.user, enabled)
@@ -128,7 +128,7 @@ def _answered(enabled: bool) -> Answer:
 @click.argument("file")
 def export(file: str) -> Answer:
     """Copy all that was kept into FILE, which must not exist yet."""
-    from meritory.flow.telemetry import kept_lines
+    from meritory.engine.observe.telemetry import kept_lines
 
     target = Path(file)
     try:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Column, Lines, Table
-from meritory.cli.frame import current_flags, current_home, note, opened, taken_notes
+from meritory.cli.context import current_flags, current_home, note, opened, taken_notes
 from meritory.cli.options import HELP_NAMES, command, global_options
+from meritory.cli.output import Answer, Block, Column, Lines, Table
 from meritory.cli.records import age, clock_text
 from meritory.cli.render import show_answer
-from meritory.codec import moment_text
-from meritory.errors import InputError, SettingsError
-from meritory.store.access import ROLES
+from meritory.domain.access import ROLES
+from meritory.domain.codec import moment_text
+from meritory.domain.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
-    from meritory.flow.access import Minted
-    from meritory.store.access import AccessToken
+    from meritory.domain.access import AccessToken
+    from meritory.engine.access import Minted
 
 GRACE = timedelta(minutes=10)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -93,7 +93,7 @@ def create(
 
     NAME says whose it is or what for. Its text is printed once and kept nowhere.
     """
-    from meritory.flow import access
+    from meritory.engine import access
 
     with opened(project, agent, quiet=True) as memory:
         wanted = access.Wanted(name, role, memory.scope, expires)
@@ -136,7 +136,7 @@ def rotate(token_id: str | None, grace: timedelta | None, owner: bool) -> Answer
         return _rotated_owner()
     if token_id is None:
         raise InputError("which token?", hint="give its id, or --owner")
-    from meritory.flow import access
+    from meritory.engine import access
 
     with opened(quiet=True) as memory:
         known = access.named(memory.services, memory.scope.user, token_id)
@@ -153,7 +153,7 @@ def revoke(token_id: str) -> Answer:
 
     Daemons that run refuse it within a second.
     """
-    from meritory.flow import access
+    from meritory.engine import access
 
     with opened(quiet=True) as memory:
         known = access.named(memory.services, memory.scope.user, token_id)
@@ -165,7 +165,7 @@ def revoke(token_id: str) -> Answer:
 
 
 def _listing(*, every: bool) -> Answer:
-    from meritory.flow.access import sorted_tokens
+    from meritory.engine.access import sorted_tokens
 
     with opened(quiet=True) as memory:
         now = memory.services.world.now()
@@ -209,9 +209,9 @@ def _told(made: Minted, now: datetime) -> Answer:
 
 
 def _rotated_owner() -> Answer:
-    from meritory import client
+    from meritory.api import client
+    from meritory.server.auth import rotate_token
     from meritory.settings.home import TOKEN_NAME
-    from meritory.web.auth import rotate_token
 
     home = current_home()
     file = home / TOKEN_NAME

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.answer import Answer, Block, Lines
-from meritory.cli.frame import current_flags, is_terminal, note, opened, resumable
+from meritory.cli.context import current_flags, is_terminal, note, opened, resumable
 from meritory.cli.options import command
-from meritory.cli.progress import bar
-from meritory.errors import InputError
-from meritory.text.normal import shown
+from meritory.cli.output import Answer, Block, Lines
+from meritory.cli.render import bar
+from meritory.domain.errors import InputError
+from meritory.text.normalize import shown
 
 if TYPE_CHECKING:
-    from meritory.flow.importing.entries import Found
-    from meritory.flow.importing.report import How, ImportReport
-    from meritory.memory import Memory
+    from meritory.api.memory import Memory
+    from meritory.engine.transfer.entries import Found
+    from meritory.engine.transfer.report import How, ImportReport
 
 PROBLEMS_SHOWN = 10
 SAMPLE_CHARS = 120
@@ -51,7 +51,7 @@ def export(file: str, form: str) -> Answer | None:
     if file == "-":
         _export_to_stdout()
         return None
-    from meritory.flow.export import write_export
+    from meritory.engine.transfer.export import write_export
 
     target = Path(file)
     with opened() as memory, bar("exporting") as progress:
@@ -64,7 +64,7 @@ def export(file: str, form: str) -> Answer | None:
 
 
 def _export_notes(folder: Path) -> Answer:
-    from meritory.flow.export_notes import write_notes
+    from meritory.engine.transfer.export import write_notes
 
     with opened() as memory:
         count, file_count = write_notes(memory.services, memory.scope.user, folder)
@@ -76,7 +76,7 @@ def _export_notes(folder: Path) -> Answer:
 
 def _export_to_stdout() -> None:
     from meritory.cli.render import json_text, wants_colour
-    from meritory.flow.export import export_lines
+    from meritory.engine.transfer.export import export_lines
 
     if current_flags().as_json:
         raise InputError("the export itself is on stdout", hint="leave out --json, or name a file")
@@ -97,7 +97,7 @@ def _export_to_stdout() -> None:
 
 def _left_out(memory: Memory) -> str | None:
     """What to say when damaged memories are not in the export."""
-    from meritory.flow.export import unreadable_count
+    from meritory.engine.transfer.export import unreadable_count
 
     count = unreadable_count(memory.services)
     if not count:
@@ -145,9 +145,9 @@ def import_lines(
     through all again and finds what is stored already (with --keep it does nothing). Ends with 1
     when something was refused.
     """
-    from meritory.flow.importing.recognise import recognise
-    from meritory.flow.importing.report import How
-    from meritory.flow.transfer import import_found
+    from meritory.engine.transfer.formats import recognise
+    from meritory.engine.transfer.import_ import import_found
+    from meritory.engine.transfer.report import How
 
     if path == "-":
         raise InputError(
@@ -171,7 +171,7 @@ def import_lines(
 
 def _project_of(found: Found) -> str | None:
     """The project whose instructions these are: that of their folder, as for an agent's session."""
-    from meritory.web.project import project_of
+    from meritory.server.project import project_of
 
     if found.form != "markdown":
         return None

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import cast
 
 from meritory.connect.checks import connection_of, harness_findings
+from meritory.connect.desired import Finding, Harness, Place
 from meritory.connect.files import check_writable, read_file
-from meritory.connect.ledger import Ledger
-from meritory.connect.ours import Commands
+from meritory.connect.install_record import Ledger
+from meritory.connect.managed import Commands
 from meritory.connect.plan import (
     Change,
     apply_connect,
@@ -22,9 +23,7 @@ from meritory.connect.plan import (
     plan_connect,
     plan_disconnect,
 )
-from meritory.connect.wishes import Finding as Finding
-from meritory.connect.wishes import Harness, Place
-from meritory.errors import Conflict, InputError
+from meritory.domain.errors import Conflict, InputError
 from meritory.settings.home import HOME_NAME, prepare_home
 
 HARNESS_NAMES = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from meritory.connect.desired import Document, Finding, Harness, Place
 from meritory.connect.files import read_file, text_of
+from meritory.connect.managed import missing_python
 from meritory.connect.merge import is_merged, is_our_text, our_commands
-from meritory.connect.ours import missing_python
-from meritory.connect.wishes import Document, Finding, Harness, Place
-from meritory.errors import MeritoryError
+from meritory.domain.errors import MeritoryError
 
 
 @dataclass(frozen=True, slots=True)

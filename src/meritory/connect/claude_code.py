@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meritory.connect.groups import (
+from meritory.connect.desired import Document, Finding, Place, Setup, Word
+from meritory.connect.hook_groups import (
     HARMLESS_TOOLS,
     TIMEOUT_S,
     at,
@@ -13,8 +14,7 @@ from meritory.connect.groups import (
     server,
     settings_at,
 )
-from meritory.connect.ours import our_argv
-from meritory.connect.wishes import Document, Finding, Place, Setup, Word
+from meritory.connect.managed import our_argv
 
 NAME = "claude-code"
 TITLE = "Claude Code"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from meritory.connect.groups import TIMEOUT_S, at, forbidding, grouped, settings_at
-from meritory.connect.ours import our_argv
-from meritory.connect.wishes import Document, Finding, Member, Place, Setup
+from meritory.connect.desired import Document, Finding, Member, Place, Setup
+from meritory.connect.hook_groups import TIMEOUT_S, at, forbidding, grouped, settings_at
+from meritory.connect.managed import our_argv
 
 NAME = "codex"
 TITLE = "Codex"

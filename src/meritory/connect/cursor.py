@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meritory.connect.groups import TIMEOUT_S, flat, server
-from meritory.connect.wishes import Document, Finding, Mark, Place, Setup
+from meritory.connect.desired import Document, Finding, Mark, Place, Setup
+from meritory.connect.hook_groups import TIMEOUT_S, flat, server
 
 NAME = "cursor"
 TITLE = "Cursor"

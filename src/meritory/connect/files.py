@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from meritory.errors import Conflict, InputError, ReadOnlyStore
+from meritory.domain.errors import Conflict, InputError, ReadOnlyStore
 
 SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 NEW_FILE_MODE: Final = 0o600

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meritory.connect.groups import TIMEOUT_S, at, forbidding, grouped, server, settings_at
-from meritory.connect.wishes import Document, Finding, Place, Setup, Wish, Word
+from meritory.connect.desired import Document, Finding, Place, Setup, Wish, Word
+from meritory.connect.hook_groups import TIMEOUT_S, at, forbidding, grouped, server, settings_at
 
 NAME = "gemini-cli"
 TITLE = "Gemini CLI"

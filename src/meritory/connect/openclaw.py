@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from meritory.connect.groups import at, server, settings_at
-from meritory.connect.wishes import Document, Finding, Member, Place, Setup, Word
+from meritory.connect.desired import Document, Finding, Member, Place, Setup, Word
+from meritory.connect.hook_groups import at, server, settings_at
 
 NAME = "openclaw"
 TITLE = "OpenClaw"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from meritory.connect.wishes import Document, Finding, Member, Place, Setup
+from meritory.connect.desired import Document, Finding, Member, Place, Setup
 
 NAME = "opencode"
 TITLE = "OpenCode"

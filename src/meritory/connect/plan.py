@@ -9,17 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from meritory.connect.files import (
-    make_folders,
-    read_file,
-    replace_file,
-    text_of,
-)
-from meritory.connect.ledger import Ledger, Record, digest
+from meritory.connect.desired import Document
+from meritory.connect.files import make_folders, read_file, replace_file, text_of
+from meritory.connect.install_record import Ledger, Record, digest
+from meritory.connect.json_edit import NOTHING_MADE, Made
 from meritory.connect.merge import is_empty, is_merged, merged, says_the_same, unmerged
-from meritory.connect.tree import NOTHING_MADE, Made
-from meritory.connect.wishes import Document
-from meritory.errors import InputError, MeritoryError
+from meritory.domain.errors import InputError, MeritoryError
 
 CONTEXT_LINES = 2
 _NOWHERE = "/dev/null"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from meritory.connect.groups import TIMEOUT_S, at, flat, server, settings_at
-from meritory.connect.wishes import Document, Finding, Mark, Place, Setup
+from meritory.connect.desired import Document, Finding, Mark, Place, Setup
+from meritory.connect.hook_groups import TIMEOUT_S, at, flat, server, settings_at
 
 NAME = "vscode"
 TITLE = "VS Code"

@@ -10,12 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from meritory.memory import Memory
-from meritory.session import Session
+from meritory.api.memory import Memory
+from meritory.api.session import Session
+from meritory.domain.memory import MemoryRecord
+from meritory.domain.session import SessionMemory, SessionScore
+from meritory.domain.world import SeededWorld
 from meritory.settings import Settings
-from meritory.store.sessions import SessionScore
-from meritory.types import MemoryRecord, SessionMemory
-from meritory.world import SeededWorld
 
 WEEK_FILE = "week.json"
 BEGIN = datetime(2026, 6, 7, 9, 0, tzinfo=UTC)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from meritory.errors import MeritoryError
+from meritory.api.memory import Memory
+from meritory.domain.errors import MeritoryError
 from meritory.integrations.core import missing
 from meritory.integrations.files import MemoryFiles
-from meritory.memory import Memory
 
 try:
     from anthropic.lib.tools import BetaAbstractMemoryTool, ToolError

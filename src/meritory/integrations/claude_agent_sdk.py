@@ -12,8 +12,8 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
+from meritory.api.memory import Memory
 from meritory.integrations.core import Conversation, missing
-from meritory.memory import Memory
 
 HARNESS = "claude-agent-sdk"
 Reply = dict[str, Any]

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from meritory.errors import MeritoryError, MissingExtra
-from meritory.memory import Memory
-from meritory.session import Session
-from meritory.text.trailer import strip_trailers
-from meritory.types import MemoryRecord
+from meritory.api.memory import Memory
+from meritory.api.session import Session
+from meritory.domain.errors import MeritoryError, MissingExtra
+from meritory.domain.memory import MemoryRecord
+from meritory.text.ratings_trailer import strip_trailers
 
 T = TypeVar("T")
 _PAGE_LIMIT = 1_000

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meritory.errors import Conflict, InputError, MeritoryError, NotFound
+from meritory.api.memory import Memory
+from meritory.domain.errors import Conflict, InputError, MeritoryError, NotFound
+from meritory.domain.memory import NAME_LIMIT_CHARS, MemoryRecord, Source
 from meritory.integrations.core import all_tagged
-from meritory.memory import Memory
-from meritory.types import NAME_LIMIT_CHARS, MemoryRecord, Source
 
 ROOT = "/memories"
 TAG = "memory-file"

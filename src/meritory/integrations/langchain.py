@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from meritory.domain.memory import MemoryRecord
 from meritory.integrations.core import missing
-from meritory.types import MemoryRecord
 
 try:
     from langchain_core.callbacks import (

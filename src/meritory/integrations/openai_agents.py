@@ -12,10 +12,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from meritory.api.memory import Memory
 from meritory.integrations.core import Conversation, missing
 from meritory.integrations.openai_tools import call_tool, openai_tools
-from meritory.memory import Memory
-from meritory.text.trailer import strip_trailers
+from meritory.text.ratings_trailer import strip_trailers
 
 try:
     from agents.items import TResponseInputItem

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from meritory.errors import InputError, MeritoryError, NotFound
-from meritory.memory import Memory
-from meritory.session import Session
-from meritory.types import KINDS, MemoryRecord
+from meritory.api.memory import Memory
+from meritory.api.session import Session
+from meritory.domain.errors import InputError, MeritoryError, NotFound
+from meritory.domain.memory import KINDS, MemoryRecord
 
 Form = Literal["chat", "responses"]
 _ID = {"type": "string", "description": "The id of a memory, as memory_search gives it"}

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from meritory.api.memory import Memory
 from meritory.integrations.core import Conversation, missing
 from meritory.integrations.openai_tools import call_tool, openai_tools
-from meritory.memory import Memory
 
 try:
     from pydantic_ai import RunContext, Tool

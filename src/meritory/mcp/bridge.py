@@ -16,7 +16,7 @@ from meritory.mcp.table import BY_NAME
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from meritory.client import Daemon
+    from meritory.api.client import Daemon
 
 # What a client waits at most for an answer.
 ANSWER_WAIT_MS: Final = 20_000
@@ -46,7 +46,7 @@ class Bridge:
         return thread
 
     def _warm(self) -> None:
-        from meritory.errors import MeritoryError
+        from meritory.domain.errors import MeritoryError
 
         # Whoever asks will hear what is wrong.
         with contextlib.suppress(MeritoryError, OSError):
@@ -54,7 +54,7 @@ class Bridge:
 
     def ask(self, request: Request) -> Json:
         """What the daemon answers; a tool that cannot be asked fails as a tool, not as a server."""
-        from meritory.errors import MeritoryError
+        from meritory.domain.errors import MeritoryError
 
         if request.method == LISTING and not self._is_reached_soon():
             return {"resources": []}
@@ -81,7 +81,7 @@ class Bridge:
         return self._daemon is not None
 
     def _asked(self, request: Request) -> Any:
-        from meritory.client import DaemonDown
+        from meritory.api.client import DaemonDown
 
         daemon = self._reached()
         try:
@@ -110,8 +110,8 @@ class Bridge:
         return daemon.request("POST", path, message, wait_ms)
 
     def _reached(self) -> Daemon:
-        from meritory import client
-        from meritory.errors import MeritoryError
+        from meritory.api import client
+        from meritory.domain.errors import MeritoryError
         from meritory.settings.home import HOME_VARIABLE, home_folder
 
         began_s = time.monotonic()

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from meritory.mcp import protocol
 from meritory.mcp.bridge import Bridge
-from meritory.mcp.frames import LINE_LIMIT_BYTES, framed, lines
 from meritory.mcp.protocol import Fault
+from meritory.mcp.schema import LINE_LIMIT_BYTES, framed, lines
 
 UNDER_WAY_LIMIT: Final = 64
 # How long answers are still waited for when nobody asks any more.
@@ -167,7 +167,7 @@ def caller(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, 
         place = environ.get("CLAUDE_PROJECT_DIR") or os.getcwd()
         if environ.get("MERITORY_URL"):
             # That daemon cannot look into the folder, and so is told what is found there.
-            from meritory.hook_remote import repository
+            from meritory.hook.remote import repository
 
             place = repository(place)
         if "project" not in found and _is_fit(place, _CWD_LIMIT_CHARS):

@@ -19,10 +19,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from meritory.errors import InputError
-from meritory.model import loss
+from meritory.domain.errors import InputError
+from meritory.model import base
 from meritory.model.base import Floats, Gradient, Lesson, Query, Rows
-from meritory.model.standard import COMPOSITE, standardised
+from meritory.model.ranker import COMPOSITE, standardised
 from meritory.model.tokens import BUCKETS, by_table, pooled
 from meritory.rank.features import FEATURES
 
@@ -30,8 +30,8 @@ KIND: Final = "attention"
 INNER: Final = 64
 VALUES: Final = 32
 PROJECTS: Final = 32
-LOSSES: Final[Mapping[str, loss.Loss]] = MappingProxyType(
-    {"list_net": loss.list_net, "cross_entropy": loss.cross_entropy}
+LOSSES: Final[Mapping[str, base.Loss]] = MappingProxyType(
+    {"list_net": base.list_net, "cross_entropy": base.cross_entropy}
 )
 # Products with the inner matrices are means over their inputs, for the same reason as `fresh` has.
 _MEAN: Final = 1.0 / INNER

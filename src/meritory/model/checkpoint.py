@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, NoReturn, TypeAlias
 
 import numpy as np
 
-from meritory.errors import BadCheckpoint, DiskFull, InputError, ReadOnlyStore, StorageError
+from meritory.domain.errors import BadCheckpoint, DiskFull, InputError, ReadOnlyStore, StorageError
 from meritory.model.base import Floats, Model
 
 MAGIC = b"SGPT"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meritory.errors import MeritoryError
+from meritory.domain.errors import MeritoryError
 from meritory.model.base import Query
 from meritory.model.checkpoint import read, restored
 from meritory.rank.features import FEATURES

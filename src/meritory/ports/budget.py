@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from meritory.errors import BudgetSpent, InputError
+from meritory.domain.errors import BudgetSpent, InputError
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)

@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.errors import InputError, MissingExtra, PortError
-from meritory.ports.embed_batches import BatchEmbedder
-from meritory.ports.embedder import EmbedderSpec, Vectors, checked, identity
+from meritory.domain.errors import InputError, MissingExtra, PortError
+from meritory.ports.embedder import BatchEmbedder, EmbedderSpec, Vectors, checked, identity
 from meritory.text.wordpiece import WordPiece
 
 # MiniLM and its kin were trained on at most this many word pieces, the two markers included.

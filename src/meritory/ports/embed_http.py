@@ -15,15 +15,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from meritory.errors import BadReply, InputError, PortError, PortTimeout
-from meritory.ports.embed_batches import BatchEmbedder
-from meritory.ports.embedder import (
-    EmbedderSpec,
-    Vectors,
-    checked,
-    identity,
-)
-from meritory.world import World
+from meritory.domain.errors import BadReply, InputError, PortError, PortTimeout
+from meritory.domain.world import World
+from meritory.ports.embedder import BatchEmbedder, EmbedderSpec, Vectors, checked, identity
 
 MAX_ATTEMPTS = 4
 FIRST_PAUSE_MS = 200.0

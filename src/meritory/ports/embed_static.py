@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.errors import PortError
+from meritory.domain.errors import PortError
 from meritory.ports.embedder import Vectors, checked
 from meritory.text.wordpiece import WordPiece
 

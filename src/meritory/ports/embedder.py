@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
@@ -10,7 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.errors import BadReply, InputError
+from meritory.domain.errors import BadReply, InputError
 
 Vectors = NDArray[np.float32]
 Kind = Literal["static", "openai", "fastembed", "sentence-transformers", "onnx", "none"]
@@ -172,3 +173,45 @@ def embed_in_batches(
     """Return the rows of all texts, asking for at most `max_batch` at a time."""
     parts = [embed(texts[at : at + max_batch]) for at in range(0, len(texts), max_batch)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+MAX_BATCH = 64
+
+
+class BatchEmbedder(ABC):
+    """Texts go to the model with their prefix, at most `max_batch` at a time."""
+
+    max_batch = MAX_BATCH
+
+    def __init__(self, spec: EmbedderSpec, name: str) -> None:
+        self._spec = spec
+        self._dimension = spec.dimension
+        self.name = name
+
+    @property
+    def dimension(self) -> int:
+        """The length of the vectors; runs the model once when it was not given."""
+        if self._dimension is None:
+            return int(self.embed_documents(["dimension"]).shape[1])
+        return self._dimension
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """One unit row per text."""
+        prefix = self._spec.document_prefix
+        return self._embed([prefix + text for text in texts])
+
+    def embed_query(self, text: str) -> Vectors:
+        """The unit vector of a question."""
+        row: Vectors = self._embed([self._spec.query_prefix + text])[0]
+        return row
+
+    def _embed(self, texts: Sequence[str]) -> Vectors:
+        if not texts:
+            return np.zeros((0, self.dimension), np.float32)
+        rows = embed_in_batches(texts, self.max_batch, self._embed_batch)
+        self._dimension = rows.shape[1]
+        return rows
+
+    @abstractmethod
+    def _embed_batch(self, texts: Sequence[str]) -> Vectors:
+        """The checked rows of one batch."""

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from meritory.errors import InputError
+from meritory.domain.errors import BadReply, InputError
+from meritory.domain.memory import MemoryRecord
+from meritory.domain.session import Turn
+from meritory.domain.world import World
+from meritory.ports.extract_prompt import SCHEMA, Case, build_case
 from meritory.ports.llm import Llm
-from meritory.text.extracting import rules
-from meritory.text.extracting.found import Declined as Declined
-from meritory.text.extracting.found import Extraction as Extraction
-from meritory.text.extracting.found import Found as Found
-from meritory.types import MemoryRecord, Turn
-from meritory.world import World
+from meritory.text.extract import rules
+from meritory.text.extract.attribution import Standing, standing_of
+from meritory.text.extract.cues import (
+    CANDIDATE_LIMIT,
+    CONFIRMED,
+    IMPLIED,
+    Declined,
+    Extraction,
+    Found,
+)
+from meritory.text.judge.pleas import visible
+from meritory.text.normalize import check_text
+from meritory.text.secrets import redact
 
 KNOWN_LIMIT: Final = 8
 
@@ -43,7 +56,6 @@ class RulesExtractor:
 
 def open_extractor(kind: str, llm: Llm | None = None, world: World | None = None) -> Extractor:
     """Return the extractor of a kind (rules or llm), or a model's with the prompt in a file."""
-    from meritory.ports.extractor_llm import LlmExtractor, read_prompt, shipped_prompt
 
     if kind == "rules":
         return RulesExtractor()
@@ -51,3 +63,131 @@ def open_extractor(kind: str, llm: Llm | None = None, world: World | None = None
         raise InputError("an extractor with a prompt needs a model", hint="set llm.model")
     prompt = shipped_prompt() if kind == "llm" else read_prompt(Path(kind))
     return LlmExtractor(llm, prompt, world)
+
+
+PROMPT_LIMIT_CHARS: Final = 20_000
+CONTENT_LIMIT_CHARS: Final = 500
+WHY_LIMIT_CHARS: Final = 200
+QUOTE_MIN_CHARS: Final = 12
+_SHIPPED: Final = Path(__file__).resolve().parents[1] / "data" / "prompts" / "extract-1.txt"
+_VERSION: Final = re.compile(r"[\w.-]{1,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionPrompt:
+    """What a model is told to do, under the version that its memories carry."""
+
+    version: str
+    text: str
+
+
+def shipped_prompt() -> ExtractionPrompt:
+    """Return the prompt that comes with Meritory."""
+    return ExtractionPrompt("1", _SHIPPED.read_text("utf-8").strip())
+
+
+def read_prompt(file: Path) -> ExtractionPrompt:
+    """Return the prompt in a file; its version is the file's name."""
+    try:
+        text = file.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read as a prompt", hint="name a text file") from error
+    if not 0 < len(text) <= PROMPT_LIMIT_CHARS:
+        raise InputError(f"a prompt has 1 to {PROMPT_LIMIT_CHARS:,} characters")
+    return ExtractionPrompt("-".join(_VERSION.findall(file.stem)) or "file", text)
+
+
+class LlmExtractor:
+    """Asks a model for candidates, and checks each of them."""
+
+    def __init__(
+        self, llm: Llm, prompt: ExtractionPrompt | None = None, world: World | None = None
+    ) -> None:
+        self._llm = llm
+        self._prompt = prompt or shipped_prompt()
+        self._world = world or World()
+
+    @property
+    def name(self) -> str:
+        """The name and the prompt's version, stored with every memory."""
+        return f"llm/{self._prompt.version}"
+
+    def extract(self, turns: Sequence[Turn], known: Sequence[MemoryRecord] = ()) -> Extraction:
+        """Return the candidates that hold, and the others with what speaks against them."""
+        case = build_case(self._prompt.text, turns, known[:KNOWN_LIMIT], self._world)
+        if not case.turns:
+            return Extraction()
+        data = self._llm.ask(case.prompt, SCHEMA).data
+        if data["case"] != case.number:
+            # The number stands nowhere in the data, so a reply copied from there can not have it.
+            raise BadReply("the extractor's reply is about another case")
+        return _checked(case, data["candidates"][:CANDIDATE_LIMIT])
+
+
+def _checked(case: Case, rows: Sequence[Mapping[str, Any]]) -> Extraction:
+    candidates: list[Found] = []
+    refused: list[Declined] = []
+    cited: set[str] = set()
+    for row in rows:
+        made = _candidate(case, row, cited)
+        if isinstance(made, Found):
+            candidates.append(made)
+        elif made is not None:
+            refused.append(made)
+    return Extraction(tuple(candidates), tuple(refused))
+
+
+def _candidate(case: Case, row: Mapping[str, Any], cited: set[str]) -> Found | Declined | None:
+    """One proposal after every check; None for what is known already."""
+    quote = " ".join(row["quote"].split())
+    content = _clean(row["content"], CONTENT_LIMIT_CHARS)
+    standing = standing_of(case.turns, quote, content) if len(quote) >= QUOTE_MIN_CHARS else None
+    found = _found(row, content, quote, standing)
+    if standing is None:
+        return Declined(found, "its quote is not in the transcript", "refused")
+    if not _is_storable(content):
+        return Declined(found, "it is no text that can be stored", "refused")
+    if row["helps_later"] != "yes":
+        why = _clean(row["why"], WHY_LIMIT_CHARS)
+        return Declined(
+            found, f"it would not help later: {why}" if why else "it would not help later"
+        )
+    if row["intent"] == "new":
+        return found
+    handle = row["existing_id"].strip()
+    memory = case.known.get(handle)
+    if memory is None or handle in cited:
+        told = "it names a memory twice" if memory else "it names a memory that was not shown"
+        return Declined(found, told, "refused")
+    cited.add(handle)
+    if row["intent"] == "skip_redundant":
+        return None
+    return replace(found, supersedes=memory.id)
+
+
+def _found(row: Mapping[str, Any], content: str, quote: str, standing: Standing | None) -> Found:
+    """The proposal with what code knows about it; without a place it counts for least."""
+    held = standing or Standing("assistant_derived", "agent", 0, quote)
+    ceiling = 1.0 if held.provenance == "user_stated" else CONFIRMED
+    return Found(
+        content=content,
+        kind=row["kind"],
+        provenance=held.provenance,
+        origin=held.origin,
+        confidence=min(max(float(row["confidence"]), IMPLIED), ceiling),
+        turn=held.turn,
+        quote=redact(held.quote),
+    )
+
+
+def _clean(text: str, limit_chars: int) -> str:
+    """Free text as it may be stored and shown: one line, bounded, nothing hidden, no secret."""
+    return redact(" ".join(visible(text).split())[:limit_chars]).strip()
+
+
+def _is_storable(content: str) -> bool:
+    try:
+        check_text(content)
+    except InputError:
+        return False
+    return True

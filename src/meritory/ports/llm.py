@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, Protocol, get_args
 from urllib.parse import urlsplit
 
-from meritory.errors import BadReply, InputError
+from meritory.domain.errors import BadReply, InputError
 from meritory.ports.budget import Meter
 
 Provider = Literal["openai", "anthropic"]

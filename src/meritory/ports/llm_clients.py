@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
-from meritory.errors import BadReply, MissingExtra, PortError, PortTimeout
+from meritory.domain.errors import BadReply, MissingExtra, PortError, PortTimeout
+from meritory.domain.world import World
 from meritory.ports.budget import Meter
 from meritory.ports.llm import (
     CHARS_PER_TOKEN,
@@ -23,7 +24,6 @@ from meritory.ports.llm import (
     read_answer,
     read_json,
 )
-from meritory.world import World
 
 MAX_QUOTED_CHARS = 200
 MAX_TOKEN_COUNT = 10**9

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import httpx2
 
-from meritory.world import World
+from meritory.domain.world import World
 
 # Thousands of scores fit; a server that sends more is broken or hostile.
 MAX_REPLY_BYTES = 1024 * 1024

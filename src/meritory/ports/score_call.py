@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.errors import BadReply, PortError
+from meritory.domain.errors import BadReply, PortError
 from meritory.model.tokens import MAX_CHARS
 from meritory.ports.scorer import ScoreRequest, project_slot
 

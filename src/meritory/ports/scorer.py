@@ -14,14 +14,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.errors import BadCheckpoint, PortError
+from meritory.domain.errors import BadCheckpoint, PortError
+from meritory.domain.session import ModelRows
+from meritory.domain.world import World
 from meritory.model import checkpoint, ranker
 from meritory.model.base import Model, Query, Rows
-from meritory.model.shelf import SharedShelf, Shelf
+from meritory.model.model_files import SharedShelf, Shelf
 from meritory.model.tokens import words_of
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.types import ModelRows
-from meritory.world import World
 
 # What memories of a user say, by id; one that is gone is missing from the answer.
 Texts = Callable[[str, Sequence[str]], Mapping[str, str]]

@@ -14,13 +14,12 @@ from threading import Condition, Lock, Thread
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.errors import BadReply, PortError, PortTimeout
-from meritory.ports.child import Child
-from meritory.ports.lines import Lines
+from meritory.domain.errors import BadReply, PortError, PortTimeout
+from meritory.domain.world import World
+from meritory.ports.child import Child, Lines
 from meritory.ports.score_call import Reply, call_line, read_reply, read_scores, score_line
 from meritory.ports.scorer import ScoreRequest, Shelves
-from meritory.ports.trainer import Where
-from meritory.world import World
+from meritory.ports.trainer_process import Where
 
 LINE_LIMIT_BYTES = 4 << 20
 HOUR_MS = 3_600_000.0

@@ -11,20 +11,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-Witness = Literal["person", "agent", "judge"]
+from meritory.domain.feedback import Belief, Witness
 
-# Undecided evidence that every memory begins with: one session of good ratings gives 0.6.
-PRIOR_MASS = 4.0
 # What one event counts, ...
 EVENT_WEIGHTS: dict[Witness, float] = {"person": 1.0, "agent": 0.5, "judge": 0.2}
+
+
 # ... and the most that all events of one witness count in one session.
 SESSION_CAPS: dict[Witness, float] = {"person": 2.0, "agent": 1.0, "judge": 0.2}
+
+
 EVIDENCE_HALF_LIFE_DAYS = 90.0
-# Contested: this much on either side, and neither side a mere exception.
-CONTESTED_MASS = 1.0
-CONTESTED_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +37,6 @@ class BeliefEvent:
     value: float
     # Without a session, a day counts as one.
     session: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Belief:
-    """The masses of evidence as they weigh on a day (days since the epoch)."""
-
-    support: float = 0.0
-    doubt: float = 0.0
-    undecided: float = 0.0
-    as_of_day: float = 0.0
-
-    @property
-    def alpha(self) -> float:
-        """The first parameter of the Beta distribution."""
-        return self.support + (PRIOR_MASS + self.undecided) / 2.0
-
-    @property
-    def beta(self) -> float:
-        """The second parameter of the Beta distribution."""
-        return self.doubt + (PRIOR_MASS + self.undecided) / 2.0
-
-    @property
-    def usefulness(self) -> float:
-        """The mean of the belief, 0.5 without evidence."""
-        return self.alpha / (self.alpha + self.beta)
-
-    @property
-    def is_contested(self) -> bool:
-        """Whether there is much to be said for the claim and much against it."""
-        lesser = min(self.support, self.doubt)
-        return lesser >= CONTESTED_MASS and lesser >= CONTESTED_SHARE * (self.support + self.doubt)
 
 
 def faded(belief: Belief, day: float) -> Belief:

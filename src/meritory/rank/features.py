@@ -12,8 +12,8 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.rank.history import Usage
-from meritory.rank.living import HistoryParts, Trust, relative
+from meritory.rank.composite_feeds import HistoryParts, Trust, relative
+from meritory.rank.usage_history import Usage
 
 Floats = NDArray[np.float64]
 

@@ -23,37 +23,82 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.rank.fuse import RRF_K, ranks, rrf
-from meritory.rank.proof import HistoryProof
+from meritory.domain.predictor import TIE
+from meritory.rank.fusion import RRF_K, ranks, rrf
+from meritory.rank.history_proof import HistoryProof
+
+# -- one session ----------------------------------------------------------------------------
+
+
+# -- many sessions --------------------------------------------------------------------------
+
+
+# -- the state ------------------------------------------------------------------------------
+
 
 Floats = NDArray[np.float64]
+
+
 Rows = NDArray[np.intp]
+
+
 Rule = Literal["replay", "seed"]
+
 
 # The weights that are tried.
 ALPHAS = (0.9, 0.75, 0.6, 0.4, 0.2, 0.05)
+
+
 DEPTH = 10
+
+
 # A difference this small is a tie.
 TIE_MARGIN = 1e-6
-TIE = 0.5
+
+
 START_RATE = 0.5
+
+
 EMA_WEIGHT = 0.1
+
 
 # How many of the latest comparisons the record is, and how many it takes.
 RECORD_SESSIONS = 60
+
+
 MIN_RECORD = 5
+
+
 # How fast trust moves, per NDCG@10 gained in all.
 TRUST_RATE = 10.0
+
+
 # No session counts for more than this.
 LARGEST_MARGIN = 0.3
+
+
 # The baseline's share of trust in the beginning, and the share from which on it is served alone.
 BASELINE_TRUST = 0.8
+
+
 BASELINE_ALONE = 0.5
+
+
 MIN_JUDGED = 10
+
+
 MIN_NON_TIES = 5
+
+
 DRIFT_RATE = 0.3
+
+
 _FEW = 2
+
+
 _TINY = 1e-12
+
+
 _DIGITS = 3
 
 
@@ -143,9 +188,6 @@ class Outcome:
         return float(self.margin > 0.0)
 
 
-# -- one session ----------------------------------------------------------------------------
-
-
 def compare(
     baseline_ranks: ArrayLike, predictor_ranks: ArrayLike, labels: ArrayLike, k: int = RRF_K
 ) -> Outcome | None:
@@ -175,9 +217,6 @@ def _quality(places: Rows, gains: Floats) -> tuple[float, float]:
     best = np.sort(gains)[::-1][:DEPTH]
     ideal = float((best / np.log2(np.arange(len(best)) + 2.0)).sum())
     return float(seen) / ideal, -float(gains @ np.log(places) / gains.sum())
-
-
-# -- many sessions --------------------------------------------------------------------------
 
 
 def weigh(record: Margins, labels: HistoryProof) -> tuple[Weighing, ...]:
@@ -218,9 +257,6 @@ def earned(weighings: Sequence[Weighing]) -> float:
     if 1.0 - trust >= BASELINE_ALONE:
         return 1.0
     return round(1.0 - sum(one.trust * (1.0 - one.alpha) for one in weighings), _DIGITS)
-
-
-# -- the state ------------------------------------------------------------------------------
 
 
 def judged(standing: Standing, won: float | None, drift_window: int) -> tuple[Standing, bool]:

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.errors import InputError
-from meritory.types import Provenance
+from meritory.domain.errors import InputError
+from meritory.domain.memory import Provenance
 
 Floats = NDArray[np.float64]
 Fate = Literal["deleted_soon", "deleted", "superseded"]

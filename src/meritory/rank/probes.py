@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.rank.paired import interval
+from meritory.rank.bootstrap import interval
 
 DEPTH: Final = 10
 METRICS: Final = ("p@1", "p@3", "p@5", "mrr", "in_prompt")

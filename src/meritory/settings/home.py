@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from meritory.errors import ReadOnlyStore, SettingsError
+from meritory.domain.errors import ReadOnlyStore, SettingsError
 
 HOME_VARIABLE = "MERITORY_HOME"
 # A daemon on another machine, for agents and programs here, and the token that opens it.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from meritory.errors import SettingsError
+from meritory.domain.errors import SettingsError
 from meritory.settings.home import CONFIG_NAME, HOME_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
 from meritory.settings.model import BY_VARIABLE, GROUPS, SETTINGS, Settings, build, known
 from meritory.settings.value import ENV_PREFIX, Value, check, parse, suggestion

@@ -8,7 +8,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
-from meritory.errors import SettingsError
+from meritory.domain.errors import SettingsError
 
 Value = str | int | float | bool | None
 Form = Literal["switch", "whole number", "number", "choice", "text", "address"]

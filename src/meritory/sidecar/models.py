@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.errors import BadCheckpoint
+from meritory.domain.errors import BadCheckpoint
+from meritory.domain.world import World
 from meritory.model import checkpoint, ranker
 from meritory.model.base import Model
 from meritory.model.checkpoint import Checkpoint, Flags
 from meritory.ports.scorer import BASE_VERSION, Shelves
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.world import World
 
 if TYPE_CHECKING:
+    from meritory.domain.place import Place
+    from meritory.domain.session import ModelRows
     from meritory.store.opening import TaughtReader
-    from meritory.store.place import Place
-    from meritory.types import ModelRows
 
 MODEL_LIMIT = 8
 VECTOR_LIMIT_BYTES = 24 << 20

@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from meritory.ports.lines import Lines
+from meritory.domain.errors import MeritoryError
+from meritory.domain.place import Place
+from meritory.domain.world import World
+from meritory.ports.child import Lines
 from meritory.ports.scorer import Shelves, base_weights
+from meritory.ports.trainer_process import read_order, report_text
 from meritory.sidecar.models import Library
 from meritory.sidecar.rpc import PROCESS_ENDED, Server
 from meritory.sidecar.service import SLOW, Service, Setup
-from meritory.store.place import Place
-from meritory.world import World
+from meritory.store.opening import open_reader
 
 # Some hundred candidates with long vectors, written as text, take about five.
 LINE_LIMIT_BYTES = 16 << 20
@@ -100,3 +103,24 @@ def _write(descriptor: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]
+
+
+def train_main(store: str, models: str, base: str) -> int:
+    """Runs one training: an order on stdin, a report on stdout.
+
+    It opens the store for reading only and writes nothing but a checkpoint.
+    """
+    from meritory.engine.predictor.train import Workshop, train
+
+    order = read_order(sys.stdin.read())
+    try:
+        reader = open_reader(Place.told(store, os.environ))
+        shelves = Shelves(Path(models), Path(base), reader.models)
+        workshop = Workshop(reader, shelves, World().monotonic_ms)
+        report = train(workshop, order)
+    except MeritoryError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    reader.close()
+    sys.stdout.write(report_text(report))
+    return 0

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from meritory.errors import InputError, MeritoryError
+from meritory.domain.errors import InputError, MeritoryError
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from meritory.errors import BadCheckpoint, Conflict
+from meritory.domain.errors import BadCheckpoint, Conflict
+from meritory.domain.place import Place
+from meritory.domain.world import World
 from meritory.model import checkpoint
 from meritory.model.base import Gradient, Lesson, SparseRows
 from meritory.model.checkpoint import Flags
 from meritory.model.fit import Adam, Plan
 from meritory.ports.scorer import BASE_VERSION, Shelves
-from meritory.ports.trainer import SpawnedTrainer, TrainOrder, TrainReport
+from meritory.ports.trainer_process import SpawnedTrainer, TrainOrder, TrainReport
 from meritory.sidecar.asked import Candidates, Count, Desk, Outcome
 from meritory.sidecar.models import Library, Loaded, Models, unfit
 from meritory.sidecar.rpc import INTERNAL_ERROR, INVALID_PARAMS, Fault, Method, read_params
-from meritory.store.place import Place
-from meritory.world import World
 
 SLOW = frozenset({"train_from_store", "train_from_db"})
 DRAFT_LIMIT = 4

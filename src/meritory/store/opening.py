@@ -8,10 +8,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.store.base import Store
-from meritory.store.place import Place
-from meritory.store.predictor import TaughtSession
-from meritory.types import ModelRows
+from meritory.domain.place import Place
+from meritory.domain.predictor import TaughtSession
+from meritory.domain.session import ModelRows
+from meritory.store.contract.store import Store
 
 POOL_SIZE = 16
 
@@ -41,7 +41,7 @@ def open_store(place: Place, pool_size: int = POOL_SIZE) -> Store:
     """The store of a place, made if it is not there yet."""
     # Each is imported where it is needed: a driver takes its time to load.
     if place.file is not None:
-        from meritory.store.sqlite import SqliteStore
+        from meritory.store.sqlite.store import SqliteStore
 
         return SqliteStore(place.file)
     from meritory.store.postgres.store import PostgresStore
@@ -52,9 +52,9 @@ def open_store(place: Place, pool_size: int = POOL_SIZE) -> Store:
 def open_reader(place: Place) -> TaughtReader:
     """The store of a place for somebody who learns from it."""
     if place.file is not None:
-        from meritory.store.taught import StoreReader
+        from meritory.store.sql.training_reader import StoreReader
 
         return StoreReader(place.file)
-    from meritory.store.postgres.reader import PostgresReader
+    from meritory.store.postgres.training_reader import PostgresReader
 
     return PostgresReader(place.url)

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from meritory.errors import InputError
-from meritory.text.stopwords import words
+from meritory.domain.errors import InputError
+from meritory.text.claims.words import words
 
 Kind = Literal["path", "identifier", "tag", "name", "issue", "topic"]
 

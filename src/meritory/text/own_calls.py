@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from meritory.text.actions import read_action, tool_family
-from meritory.text.commands import Command
-from meritory.text.stopwords import words
+from meritory.text.claims.words import words
+from meritory.text.commands.actions import read_action, tool_family
+from meritory.text.commands.parse import Command
 
 PROGRAM: Final = "meritory"
 # The tools of the MCP server, without the prefix that a client puts before them.

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
-from meritory.text.stopwords import STOP_WORDS
+from meritory.text.claims.words import STOP_WORDS
 
 MAX_TERMS = 64
 MAX_TERM_CHARS = 80

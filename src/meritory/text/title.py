@@ -1,8 +1,4 @@
-"""The words by which a memory is named: its title, matched apart from its body.
-
-The title of a memory of several lines is its first line, often a path. A memory of one sentence
-has none: there the names, values, paths and quoted words that it mentions stand for it.
-"""
+"""Full-text queries from anything typed, and the extra words worth indexing."""
 
 from __future__ import annotations
 
@@ -16,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.text.stopwords import STOP_WORDS
-from meritory.text.traces import NAME_WEIGHT, stem, terms_of
+from meritory.text.claims.words import STOP_WORDS
+from meritory.text.judge.overlap import NAME_WEIGHT, stem, terms_of
 
 # The beginning of a memory that its title is read from.
 OPENING_CHARS: Final = 200

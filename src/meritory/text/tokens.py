@@ -9,7 +9,12 @@ was below it in half of them. On other scripts and random letters it is about ri
 from __future__ import annotations
 
 import re
+import zlib
+from collections.abc import Iterable
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 # What is a token of its own: a piece of a word, two capitals or digits, a mark, a foreign letter.
 _PIECE: Final = re.compile(r"[A-Z][a-z]{1,5}|[a-z]{1,6}|[A-Z]{1,2}|[0-9]{1,2}|[^A-Za-z0-9\s]")
@@ -36,3 +41,17 @@ def _surcharge(found: re.Match[str]) -> int:
     if found[1]:
         return (len(found[1]) + 1) // 2
     return 2 if found[2] else 1
+
+
+MAX_WORDS = 128
+# Words are told apart by their beginnings, so that "migrate" and "migration" are one.
+_STEM_CHARS = 6
+_WORD_BITS = 16
+WORD_COUNT = 1 << _WORD_BITS
+
+
+def imprint(terms: Iterable[str]) -> NDArray[np.uint16]:
+    """The distinct numbers of the words, ascending; the same on every machine."""
+    stems = dict.fromkeys(term[:_STEM_CHARS] for term in terms)
+    numbers = {zlib.crc32(stem.encode()) % WORD_COUNT for stem in list(stems)[:MAX_WORDS]}
+    return np.array(sorted(numbers), np.uint16)

@@ -12,15 +12,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from meritory.errors import InputError
-from meritory.text.actions import PATCH_START, call_paths, is_writing_tool, tool_family
-from meritory.text.commands import files_read
-from meritory.text.normal import strip_byte_order_mark
+from meritory.domain.errors import InputError
+from meritory.domain.session import ROLES, Role, Turn
+from meritory.text.claims.words import words
+from meritory.text.commands.actions import PATCH_START, call_paths, is_writing_tool, tool_family
+from meritory.text.commands.parse import files_read
+from meritory.text.normalize import strip_byte_order_mark
 from meritory.text.own_calls import CallLinks
+from meritory.text.ratings_trailer import strip_own
 from meritory.text.secrets import redact
-from meritory.text.stopwords import words
-from meritory.text.trailer import strip_own
-from meritory.types import ROLES, Role, Turn
 
 TRANSCRIPT_LIMIT_CHARS: Final = 12_000
 # Less than this of a turn's end says nothing.

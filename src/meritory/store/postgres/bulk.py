@@ -1,8 +1,4 @@
-"""Many new memories of one tenant at once: the rows `insert` would make, a column at a time.
-
-PostgreSQL refuses COPY into a table behind row-level security, and a table to copy into first
-would be written twice. Whole columns as arrays go through the walls and are as fast.
-"""
+"""Whole columns as PostgreSQL takes arrays in binary: made by numpy, not value by value."""
 
 from __future__ import annotations
 
@@ -13,11 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from meritory.errors import InputError
-from meritory.store import rows as codec
-from meritory.store.base import Attribute, Change, FloatArray, Indexed, IntArray, Store, Transaction
+from meritory.domain.errors import InputError
+from meritory.store.contract.store import (
+    Attribute,
+    Change,
+    FloatArray,
+    Indexed,
+    IntArray,
+    Store,
+    Transaction,
+)
 from meritory.store.postgres import terms
-from meritory.store.postgres.packing import (
+from meritory.store.postgres.arrays import (
     Packed,
     packed_column,
     packed_dumper,
@@ -25,8 +28,9 @@ from meritory.store.postgres.packing import (
     packed_vectors,
 )
 from meritory.store.postgres.write import PostgresTransaction, is_live
-from meritory.store.reads import as_json
-from meritory.store.sql_write import entry_values
+from meritory.store.sql import rows as codec
+from meritory.store.sql.memory_reads import as_json
+from meritory.store.sql.write import entry_values
 
 # Enough that round trips no longer count, and few enough that others need not wait long.
 CHUNK_ROWS = 4_000

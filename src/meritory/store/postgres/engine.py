@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from meritory.errors import Busy, MissingExtra, ReadOnlyStore, SchemaTooNew, StorageError
-from meritory.store.postgres.bell import Bell
+from meritory.domain.errors import Busy, MissingExtra, ReadOnlyStore, SchemaTooNew, StorageError
 from meritory.store.postgres.connection import (
     READ,
     WRITE,
@@ -21,9 +20,10 @@ from meritory.store.postgres.connection import (
     WritingConnection,
 )
 from meritory.store.postgres.errors import translate_error
+from meritory.store.postgres.notify import Bell
 from meritory.store.postgres.pool import Pool
 from meritory.store.postgres.schema import MIGRATIONS, SCHEMA
-from meritory.store.sql import Connection
+from meritory.store.sql.rows import Connection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection

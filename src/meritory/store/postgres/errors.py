@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from meritory.errors import (
+from meritory.domain.errors import (
     Busy,
     Corrupt,
     DiskFull,
@@ -14,9 +16,15 @@ from meritory.errors import (
     ReadOnlyStore,
     StorageError,
 )
+from meritory.store.postgres.schema import SCHEMA
+from meritory.store.postgres.tenancy import APP, STEWARD
+from meritory.store.sql import rows as codec
+from meritory.store.sql.memory_reads import SqlReads
+from meritory.store.sql.rows import Connection
 
 if TYPE_CHECKING:
     import psycopg
+
 
 _PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)|(?<=//)([^:/@\s]*):[^@\s]*@")
 _OF_ADDRESSES = re.compile(r"percent-encoded|\bURI\b|connection (option|info string)")
@@ -92,3 +100,64 @@ def _unreachable(said: str) -> MeritoryError:
         f"the database server cannot be reached: {said}",
         hint="check that it runs, and host and port in the address",
     )
+
+
+LATE = (
+    "a pooler stands in between: daemons look for each other's work every 15 s only;"
+    " give them the server's own address"
+)
+# Together the two roles see all rows and all columns; one at a time they do not. An administrator
+# stands above all walls anyway.
+_LOGIN = f"""SELECT quote_ident(session_user),
+        current_setting('server_version_num')::integer >= 160000,
+        pg_has_role(session_user, '{APP}', 'USAGE')
+            AND pg_has_role(session_user, '{STEWARD}', 'USAGE')
+            AND NOT (rolsuper OR rolbypassrls),
+        r.oid = (SELECT nspowner FROM pg_namespace WHERE nspname = '{SCHEMA}')
+    FROM pg_roles r WHERE rolname = session_user"""  # noqa: S608 - names of ours
+
+
+def about_login(connection: Connection) -> list[str]:
+    """Whether the daemon's password opens the texts of all tenants, without Meritory."""
+    login, can_tell_apart, is_open, is_owner = connection.execute(_LOGIN).fetchone()
+    if not is_open:
+        return []
+    closing = f"ALTER ROLE {login} NOINHERIT"
+    if can_tell_apart:
+        closing = f"GRANT {APP}, {STEWARD} TO {login} WITH INHERIT FALSE"
+    if not is_owner:
+        # Without the roles' rights it has to be let in by itself, to look which version there is.
+        closing = (
+            f"GRANT USAGE ON SCHEMA {SCHEMA} TO {login};"
+            f" GRANT SELECT ON {SCHEMA}.schema_version TO {login}; {closing}"
+        )
+    return [f"the password of {login} opens all tenants' rows in `psql`; `{closing}` ends that"]
+
+
+_DAMAGE_LIMIT = 20
+_UNIT_TOLERANCE = 0.01
+_COUNTS = """SELECT (SELECT count(*) FROM memories WHERE user = :user),
+    (SELECT count(*) FROM memories m JOIN memory_stats t ON t.row = m.row WHERE m.user = :user)"""
+_BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embedder = v.embedder
+    WHERE v.user = ? AND v.vector IS NOT NULL AND (length(v.vector) <> 4 * e.dimension
+        OR abs(vector_norm(v.vector) - 1) > ?) ORDER BY v.row LIMIT ?"""
+
+
+def check_tenant(connection: Connection, user: str) -> list[str]:
+    """Reads every row of a tenant and its hash."""
+    damage = list(itertools.islice(_damaged_records(connection, user), _DAMAGE_LIMIT))
+    damage += itertools.islice(SqlReads(connection).damaged_history(user), _DAMAGE_LIMIT)
+    bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, _DAMAGE_LIMIT))
+    damage += [f"the vector of row {row} is damaged" for (row,) in bad]
+    stored, joined = connection.execute(_COUNTS, {"user": user}).fetchone()
+    if joined != stored:
+        damage.append(f"{stored - joined} memories lack their counters")
+    return damage
+
+
+def _damaged_records(connection: Connection, user: str) -> Iterator[str]:
+    for row in connection.execute(f"{codec.SELECT_RECORD} WHERE m.user = ?", (user,)):
+        try:
+            codec.decode(row)
+        except Corrupt as error:
+            yield error.message

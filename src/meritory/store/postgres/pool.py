@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meritory.errors import Busy, StorageError
+from meritory.domain.errors import Busy, StorageError
 from meritory.store.postgres.errors import translate_error
 
 if TYPE_CHECKING:

@@ -13,34 +13,31 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.errors import InputError
-from meritory.store import gather, search
-from meritory.store.base import IntArray, Pool, Probe, Search, Transaction
-from meritory.store.candidates import Gathered, Gathering, Trait
-from meritory.store.following import Following
-from meritory.store.index import Nearest
-from meritory.store.place import Place
-from meritory.store.postgres.advice import LATE, about_login
+from meritory.domain.errors import InputError
+from meritory.domain.memory import MemoryRecord, Scope
+from meritory.domain.place import Place
+from meritory.domain.session import ModelRows
+from meritory.domain.world import Following
+from meritory.store.contract.sessions import Gathered, Gathering, Trait
+from meritory.store.contract.store import IntArray, Pool, Probe, Search, Transaction
 from meritory.store.postgres.bulk import BulkTransaction
-from meritory.store.postgres.care import check_tenant
 from meritory.store.postgres.connection import WritingConnection
 from meritory.store.postgres.engine import CONNECTION_LIMIT, Engine
+from meritory.store.postgres.errors import LATE, about_login, check_tenant
 from meritory.store.postgres.indexes import lacking_index, make_index, make_index_locked
-from meritory.store.postgres.listen import Listener
-from meritory.store.postgres.models import ModelTable
-from meritory.store.postgres.nearest import nearest_rows
-from meritory.store.postgres.reader import stored_vectors
+from meritory.store.postgres.notify import Listener
 from meritory.store.postgres.terms import TermTable
-from meritory.store.postgres.traits import TraitShelf
-from meritory.store.postgres.vectors import Measured, embedder_of
-from meritory.store.postgres.views import Views
+from meritory.store.postgres.training_reader import ModelTable, stored_vectors
+from meritory.store.postgres.vectors import Measured, embedder_of, nearest_rows
+from meritory.store.postgres.views import TraitShelf, Views
 from meritory.store.postgres.write import TOPICS, Tools
-from meritory.store.reads import SqlReads, as_json
-from meritory.store.search import Ground
-from meritory.store.sql import Connection
-from meritory.store.sql_store import SqlStore, set_serving
-from meritory.store.stems import Stemmer
-from meritory.types import MemoryRecord, ModelRows, Scope
+from meritory.store.search import candidates, search
+from meritory.store.search.index import Nearest
+from meritory.store.search.search import Ground
+from meritory.store.sql.memory_reads import SqlReads, as_json
+from meritory.store.sql.rows import Connection
+from meritory.store.sql.store import SqlStore, set_serving
+from meritory.store.sqlite.fts_tokenizer import Stemmer
 
 T = TypeVar("T")
 # Memories of all tenants that lack a vector, in the order of tenants and numbers.
@@ -100,7 +97,7 @@ class PostgresStore(SqlStore):
     def gather(self, gathering: Gathering) -> Gathered:
         with self._engine.read() as connection:
             ground = self._ground(connection, gathering.search, by_rest=False)
-            return gather.gather(ground, gathering)
+            return candidates.gather(ground, gathering)
 
     def _ground(self, connection: Connection, asked: Search, *, by_rest: bool) -> Ground:
         user = asked.scope.user

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.store.base import FloatArray, IntArray
-from meritory.store.postgres.packing import packed_numbers, packed_pieces, packed_texts
+from meritory.store.contract.store import FloatArray, IntArray
+from meritory.store.postgres.arrays import packed_numbers, packed_pieces, packed_texts
 from meritory.store.postgres.vectors import rows_text
-from meritory.store.reads import as_json
-from meritory.store.search import WORDS_COLUMN_WEIGHT, rarest
-from meritory.store.sql import Connection
-from meritory.store.stems import Stemmer
-from meritory.store.view import View, top
+from meritory.store.search.index import View, top
+from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
+from meritory.store.sql.memory_reads import as_json
+from meritory.store.sql.rows import Connection
+from meritory.store.sqlite.fts_tokenizer import Stemmer
 from meritory.text.terms import MAX_TERMS
 
 # Longer stems would not fit into an index; nobody types one.

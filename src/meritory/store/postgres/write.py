@@ -7,22 +7,21 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
-from meritory.store import rows as codec
-from meritory.store.base import Change, FloatArray, Indexed, Probe
-from meritory.store.index import Nearest
-from meritory.store.jobs import Job, Lease
+from meritory.domain.job import Job, Lease
+from meritory.domain.memory import MemoryRecord
+from meritory.domain.rule import RecordedAction
+from meritory.domain.session import Event
+from meritory.store.contract.store import Change, FloatArray, Indexed, Probe
 from meritory.store.postgres import terms
 from meritory.store.postgres.connection import COUNTED, WritingConnection
-from meritory.store.postgres.nearest import nearest_rows
-from meritory.store.postgres.vectors import embedder_of, vector_text
-from meritory.store.rules import RecordedAction
-from meritory.store.sessions import Event
-from meritory.store.sql_events import EVENT_LIMIT, event_rows
-from meritory.store.sql_jobs import PARK_UNLOCKED, SKIP_LOCKED
-from meritory.store.sql_rules import ACTION_LIMIT, ADD_NUMBERED_ACTION, action_values
-from meritory.store.sql_write import SqlTransaction
-from meritory.store.stems import Stemmer
-from meritory.types import MemoryRecord
+from meritory.store.postgres.vectors import embedder_of, nearest_rows, vector_text
+from meritory.store.search.index import Nearest
+from meritory.store.sql import rows as codec
+from meritory.store.sql.jobs import PARK_UNLOCKED, SKIP_LOCKED
+from meritory.store.sql.rules import ACTION_LIMIT, ADD_NUMBERED_ACTION, action_values
+from meritory.store.sql.sessions import EVENT_LIMIT, event_rows
+from meritory.store.sql.write import SqlTransaction
+from meritory.store.sqlite.fts_tokenizer import Stemmer
 
 _TEXT = """SELECT row, content, words FROM memories WHERE user = ? AND id = ?
     AND deleted_at IS NULL AND superseded_by IS NULL"""

@@ -1,0 +1,347 @@
+"""How programs of ours reach the daemon: find it, start it when it is down, ask it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.client
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from meritory.domain.errors import BadReply, InputError, MeritoryError, PortError, PortTimeout
+from meritory.settings.home import (
+    DAEMON_NAME,
+    LOCK_NAME,
+    LOG_NAME,
+    TOKEN_NAME,
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    prepare_home,
+)
+
+REQUEST_TIMEOUT_MS = 30_000
+HEALTH_TIMEOUT_MS = 1_000
+START_WAIT_MS = 10_000
+# Longer than a daemon takes that waits for requests, then for a job, before it ends.
+STOP_WAIT_MS = 15_000
+_START_NAME = "daemon.start"
+_COMPLAINT_NAME = "daemon.err"
+_COMPLAINT_LIMIT_BYTES = 4_096
+_PAUSE_S = 0.02
+_REPLY_LIMIT_BYTES = 64 * 1024 * 1024
+# What is wrong with a request as such, whatever the daemon's state.
+_WRONG_USE = (400, 413, 415, 422, 431)
+
+
+class DaemonDown(PortError):
+    """Nobody answers where the daemon should be."""
+
+    code = "daemon_down"
+    status = 503
+
+
+class Refused(MeritoryError):
+    """The daemon refused, with a code that only it knows."""
+
+    code = "refused"
+
+
+class Misused(InputError):
+    """The daemon was asked in a wrong way, with a code that only it knows."""
+
+    code = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A daemon that answers, and how it is reached."""
+
+    home: Path
+    url: str
+    socket: str | None
+    pid: int
+    version: str
+    started_at: str
+    notes: tuple[str, ...] = ()
+    # Of a daemon on another machine; the own one's is in the data folder.
+    token: str | None = field(default=None, repr=False)
+
+    def request(
+        self, method: str, path: str, body: Any = None, timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> Any:
+        """Asks the daemon; JSON comes back as values, anything else as text."""
+        if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
+            raise InputError(
+                f"a path begins with / and is plain ASCII: {path[:40]!r}",
+                hint="write other characters as %20, %C3%A9 and so on",
+            )
+        headers = {"accept": "application/json"}
+        content = None
+        if body is not None:
+            content = _encoded(body)
+            headers["content-type"] = "application/json"
+        connection = self._connection(timeout_ms, headers)
+        try:
+            connection.request(method, path, content, headers)
+            reply = connection.getresponse()
+            return _read(reply)
+        except TimeoutError as error:
+            raise PortTimeout(f"the daemon did not answer within {timeout_ms} ms") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise DaemonDown(
+                "the daemon cannot be reached", hint="`meritory up --background` starts it"
+            ) from error
+        finally:
+            connection.close()
+
+    def _connection(self, timeout_ms: int, headers: dict[str, str]) -> http.client.HTTPConnection:
+        timeout_s = timeout_ms / 1000
+        if self.socket is not None:
+            return UnixConnection(self.socket, timeout_s)
+        # Over TCP whoever asks has to show that they can read the owner's files.
+        token = self.token
+        if token is None:
+            token = (self.home / TOKEN_NAME).read_text("ascii").strip()
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        place = urlsplit(self.url)
+        is_https = place.scheme == "https"
+        kind = http.client.HTTPSConnection if is_https else http.client.HTTPConnection
+        return kind(place.netloc, timeout=timeout_s)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connects to the socket's file."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _encoded(body: Any) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode("ascii")
+    except ValueError as error:
+        raise InputError("the body holds a number that JSON does not know") from error
+
+
+def _read(reply: http.client.HTTPResponse) -> Any:
+    raw = reply.read(_REPLY_LIMIT_BYTES)
+    kind = reply.headers.get_content_type()
+    try:
+        value = json.loads(raw) if kind.endswith("json") else raw.decode("utf-8")
+    except ValueError as error:
+        raise BadReply("the daemon's reply cannot be read") from error
+    if reply.status >= 400:
+        raise refusal(reply.status, value)
+    return value
+
+
+def refusal(status: int, value: Any) -> MeritoryError:
+    """The error that a problem stands for, of the same class where we know it."""
+    told = value if isinstance(value, dict) else {}
+    message, hint = str(told.get("detail", f"the daemon answered {status}")), told.get("hint")
+    code = told.get("code")
+    for kind in _kinds(MeritoryError):
+        if kind.code == code and kind.status == status:
+            return kind(message, hint=hint)
+    error = (Misused if status in _WRONG_USE else Refused)(message, hint=hint)
+    error.code, error.status = str(code or "refused"), status
+    return error
+
+
+def _kinds(kind: type[MeritoryError]) -> Iterator[type[MeritoryError]]:
+    for inner in kind.__subclasses__():
+        # Only the shared tree: elsewhere errors may be made in other ways.
+        if inner.__module__ == MeritoryError.__module__:
+            yield inner
+            yield from _kinds(inner)
+
+
+# -- finding --------------------------------------------------------------------------------
+
+
+def elsewhere(environ: Mapping[str, str], home: Path) -> Daemon | None:
+    """The daemon on another machine that the environment names, whether it answers or not."""
+    url = environ.get(URL_VARIABLE, "").strip().rstrip("/")
+    if not url:
+        return None
+    token = environ.get(TOKEN_VARIABLE, "").strip()
+    # Not quoted: a name or a password may have been written into it.
+    if not url.startswith(("http://", "https://")) or "@" in url:
+        raise InputError(f"{URL_VARIABLE} is no daemon's address", hint="write https://NAME:PORT")
+    if not token.isascii() or not token.isprintable():
+        # Sent, it would be quoted by whoever finds it malformed.
+        raise InputError(f"{TOKEN_VARIABLE} is no token", hint="it is one line of plain text")
+    return Daemon(home, url, None, 0, "", "", token=token)
+
+
+def is_exposed(url: str) -> bool:
+    """Whether others on the way can read what is sent to an address: another machine, no TLS."""
+    try:
+        place = urlsplit(url)
+    except ValueError:
+        return False
+    is_own = place.hostname in ("localhost", "127.0.0.1", "::1")
+    return place.scheme == "http" and not is_own
+
+
+def find(home: Path) -> Daemon | None:
+    """The daemon of a data folder, if one answers."""
+    try:
+        told = json.loads((home / DAEMON_NAME).read_bytes())
+        daemon = Daemon(
+            home,
+            str(told["url"]),
+            told["socket"],
+            int(told["pid"]),
+            str(told["version"]),
+            str(told["started_at"]),
+            tuple(told.get("notes", ())),
+        )
+        healthy = daemon.request("GET", "/health", timeout_ms=HEALTH_TIMEOUT_MS)
+    except (OSError, ValueError, KeyError, TypeError, MeritoryError):
+        # Whatever is wrong with what was announced, nobody is there to be asked.
+        return None
+    is_well = isinstance(healthy, dict) and healthy.get("status") == "ok"
+    # What a copied folder announces is the daemon of another.
+    return daemon if is_well and holder_pid(home) == daemon.pid else None
+
+
+def holder_pid(home: Path) -> int | None:
+    """The process that holds the daemon's lock, answering or not: 0 while it starts or ends."""
+    try:
+        handle = os.open(home / LOCK_NAME, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        try:
+            return int(json.loads(os.pread(handle, 1_000, 0))["pid"])
+        except (ValueError, KeyError, TypeError):
+            return 0
+    else:
+        return None
+    finally:
+        os.close(handle)
+
+
+# -- starting and stopping ------------------------------------------------------------------
+
+
+def ensure(home: Path, wait_ms: int = START_WAIT_MS, options: Sequence[str] = ()) -> Daemon:
+    """The daemon of a data folder, started when it is down; many callers at once start one."""
+    found = find(home)
+    if found is not None:
+        return found
+    prepare_home(home)
+    deadline = time.monotonic() + wait_ms / 1000
+    child: int | None = None
+    handle = os.open(home / _START_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        while (found := find(home)) is None:
+            if time.monotonic() > deadline:
+                raise _too_late(home, wait_ms, is_ours=bool(child))
+            if child is None:
+                # Only one looks at the daemon's lock: looking means holding it for an instant.
+                if _is_first(handle) and holder_pid(home) is None:
+                    child = _spawn(home, options)
+            elif _has_failed(child):
+                # Unless another one was faster, in which case it is waited for.
+                if holder_pid(home) is None and find(home) is None:
+                    raise _complaint(home)
+                child = 0
+            time.sleep(_PAUSE_S)
+        return found
+    finally:
+        os.close(handle)
+
+
+def _too_late(home: Path, wait_ms: int, *, is_ours: bool) -> PortTimeout:
+    holder = holder_pid(home)
+    if holder and not is_ours:
+        return PortTimeout(
+            f"a daemon (process {holder}) runs but does not answer",
+            hint=f"`meritory down`, or kill -9 {holder}, ends it",
+        )
+    return PortTimeout(
+        f"the daemon did not start within {wait_ms} ms", hint=f"see {home / LOG_NAME}"
+    )
+
+
+def _is_first(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _spawn(home: Path, options: Sequence[str]) -> int:
+    """Starts `meritory up` as a process of its own session, which outlives its parent."""
+    # -P: a folder named meritory where somebody happens to stand must not be run.
+    command = [sys.executable, "-P", "-m", "meritory", "--home", str(home), "up", "--detached"]
+    # What a client tells its own children is not for a process that outlives it.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CLAUDE")}
+    complaint = os.open(home / _COMPLAINT_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        streams = [(os.POSIX_SPAWN_DUP2, nothing, 0), (os.POSIX_SPAWN_DUP2, nothing, 1)]
+        streams.append((os.POSIX_SPAWN_DUP2, complaint, 2))
+        return os.posix_spawn(
+            sys.executable, [*command, *options], kept, file_actions=streams, setsid=True
+        )
+    finally:
+        os.close(nothing)
+        os.close(complaint)
+
+
+def _has_failed(child: int) -> bool:
+    """Whether the process that we started has ended; 0 stands for one that we gave up."""
+    if child == 0:
+        return False
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
+def _complaint(home: Path) -> PortError:
+    with (home / _COMPLAINT_NAME).open("rb") as file:
+        told = file.read(_COMPLAINT_LIMIT_BYTES).decode("utf-8", "replace")
+    parts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
+    message = parts.get("error", "it ended without a word")
+    return DaemonDown(f"the daemon did not start: {message}", hint=parts.get("hint"))
+
+
+def stop(home: Path, wait_ms: int = STOP_WAIT_MS) -> int | None:
+    """Asks the daemon to end and waits until it has; the process it was, None when none ran."""
+    pid = holder_pid(home)
+    if not pid:
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + wait_ms / 1000
+    while holder_pid(home) in (pid, 0):
+        if time.monotonic() > deadline:
+            raise PortTimeout(
+                f"process {pid} did not end within {wait_ms} ms", hint=f"kill -9 {pid} ends it"
+            )
+        time.sleep(_PAUSE_S)
+    return pid

@@ -1,1 +1,0 @@
-"""Other libraries' interfaces on Meritory, so that trying it is one import."""

@@ -1,0 +1,122 @@
+"""What a harness's files should hold, as data: one file, and the parts that are Meritory's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from meritory.connect.managed import Commands
+
+Status = Literal["ok", "warn", "fail"]
+Syntax = Literal["json", "json5", "toml", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An item of a list: a hook, known again by its command."""
+
+    path: tuple[str, ...]
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A text in a list, known again by itself, or by how it ends."""
+
+    path: tuple[str, ...]
+    value: str
+    ending: str | None = None
+    # Only where there is such a list: an absent one means that nothing is forbidden.
+    if_present: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an object, known again by its command; one of the same name is not replaced."""
+
+    path: tuple[str, ...]
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A plain value that the file needs; one that is there already is left as it is."""
+
+    path: tuple[str, ...]
+    value: str | int | bool
+    # Whether the file needs it without us too, as a version: it stays with what others put there.
+    is_frame: bool = False
+
+
+Wish = Item | Word | Member | Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file of the user's, how it is written, and what should be in it."""
+
+    path: Path
+    syntax: Syntax = "json"
+    wishes: tuple[Wish, ...] = ()
+    # For a file that is wholly ours.
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a harness is looked for: the environment, the user's home, and our commands."""
+
+    env: Mapping[str, str]
+    user_home: Path
+    commands: Commands
+    # Where administrators put their settings.
+    system_root: Path = Path("/")
+    # Whether the line with ratings is to be taken off the screen, where a harness can do that.
+    hides_ratings: bool = False
+
+    def folder(self, variable: str, *default: str) -> Path:
+        """The folder that a variable names, or one in the user's home."""
+        given = self.env.get(variable, "")
+        if not given:
+            return self.user_home.joinpath(*default)
+        if given == "~" or given.startswith("~/"):
+            return self.user_home / given[2:]
+        return Path(given).absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that the doctor looked at."""
+
+    name: str
+    status: Status
+    detail: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What connecting a harness means: files, what to tell afterwards, what stands against it."""
+
+    documents: tuple[Document, ...]
+    notes: tuple[str, ...] = ()
+    obstacles: tuple[Finding, ...] = field(default=())
+
+
+class Harness(Protocol):
+    """What each module of a harness offers."""
+
+    NAME: str
+    TITLE: str
+    PROGRAMS: tuple[str, ...]
+
+    def root(self, place: Place) -> Path:
+        """The folder whose presence means that the harness is used here."""
+
+    def setup(self, place: Place) -> Setup:
+        """The files and what should be in them."""
+
+    def checks(self, place: Place) -> list[Finding]:
+        """What the doctor should say about a harness that is connected."""

@@ -1,0 +1,161 @@
+"""What was done to which file: the copy from before, and what it should look like since."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from meritory.connect.json_edit import NOTHING_MADE, Made
+
+FOLDER_NAME: Final = "connections"
+BACKUPS_KEPT_COUNT: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One file that was changed for a harness."""
+
+    harness: str
+    path: Path
+    # The copy from before, None when there was no file.
+    backup: str | None
+    after_sha256: str
+    made: Made = NOTHING_MADE
+    # Folders that were made for the file, outermost first.
+    folders: tuple[Path, ...] = ()
+
+
+def digest(content: bytes) -> str:
+    """The fingerprint of a content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class Ledger:
+    """The records in the data folder; each is written before the file it is about."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / FOLDER_NAME
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps others from changing files at the same time."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def records(self, harness: str) -> list[Record]:
+        """Every record of a harness; what cannot be read counts as lost."""
+        files = sorted(self._folder.glob(f"{harness}.*.json"))
+        return [record for file in files if (record := _read(file)) is not None]
+
+    def record(self, harness: str, path: Path) -> Record | None:
+        """The record of a file, if there is one."""
+        return _read(self._file(harness, path))
+
+    def before(self, record: Record) -> bytes | None:
+        """The content from before, None when there was no file."""
+        return None if record.backup is None else (self._folder / record.backup).read_bytes()
+
+    def keep(self, record: Record, before: bytes | None, now: datetime) -> Record:
+        """Copies what was there and notes what is about to be done."""
+        backup = None
+        if before is not None:
+            backup = f"{self._stem(record.harness, record.path)}.{now:%Y%m%dT%H%M%S%f}Z.bak"
+            _write(self._folder / backup, before)
+        kept = Record(
+            record.harness, record.path, backup, record.after_sha256, record.made, record.folders
+        )
+        self._put(kept)
+        self._thin_out(kept)
+        return kept
+
+    def _put(self, record: Record) -> None:
+        plain = {
+            "harness": record.harness,
+            "path": str(record.path),
+            "backup": record.backup,
+            "after_sha256": record.after_sha256,
+            "created": record.made.created,
+            "added": record.made.added,
+            "chunk": record.made.chunk,
+            "folders": [str(folder) for folder in record.folders],
+        }
+        _write(self._file(record.harness, record.path), json.dumps(plain, indent=1).encode())
+
+    def take_back(self, record: Record, known: Record | None) -> None:
+        """Forgets a record that nothing came of, with its copy; the one before it holds again."""
+        copy = self.copy_path(record)
+        if copy is not None and (known is None or known.backup != record.backup):
+            copy.unlink(missing_ok=True)
+        if known is None:
+            self.drop(record)
+        else:
+            self._put(known)
+
+    def drop(self, record: Record) -> None:
+        """Forgets a record; the copies stay."""
+        self._file(record.harness, record.path).unlink(missing_ok=True)
+
+    def copy_path(self, record: Record) -> Path | None:
+        """Where the copy from before is."""
+        return None if record.backup is None else self._folder / record.backup
+
+    def _stem(self, harness: str, path: Path) -> str:
+        return f"{harness}.{path.name.lstrip('.')}.{digest(os.fsencode(path))[:12]}"
+
+    def _file(self, harness: str, path: Path) -> Path:
+        return self._folder / f"{self._stem(harness, path)}.json"
+
+    def _thin_out(self, record: Record) -> None:
+        copies = sorted(self._folder.glob(f"{self._stem(record.harness, record.path)}.*.bak"))
+        for copy in copies[:-BACKUPS_KEPT_COUNT]:
+            if copy.name != record.backup:
+                copy.unlink(missing_ok=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_suffix(path.suffix + ".part")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        told: dict[str, Any] = json.loads(path.read_bytes())
+        made = Made(
+            tuple(tuple(map(str, names)) for names in told["created"]),
+            tuple(tuple(map(str, names)) for names in told["added"]),
+            str(told["chunk"]),
+        )
+        return Record(
+            str(told["harness"]),
+            _path(told["path"]),
+            None if told["backup"] is None else _path(told["backup"]).name,
+            str(told["after_sha256"]),
+            made,
+            tuple(map(_path, told["folders"])),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _path(told: str) -> Path:
+    if "\0" in told:
+        raise ValueError("no path holds a NUL character")
+    return Path(told)

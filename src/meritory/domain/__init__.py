@@ -1,0 +1,1 @@
+"""What things are: frozen records, errors, the clock and exact JSON encoding."""

@@ -1,0 +1,1 @@
+"""The verbs: the only layer where storage, ports, ranking and text meet."""

@@ -1,0 +1,1 @@
+"""Reports about an agent's work: capture, reading and summaries."""

@@ -1,0 +1,1 @@
+"""Background work: the job runner, its worker thread and the schedule."""

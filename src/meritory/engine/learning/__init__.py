@@ -1,0 +1,1 @@
+"""What a finished session teaches: judgement, labels, beliefs and comparisons."""

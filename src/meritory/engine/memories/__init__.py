@@ -1,0 +1,1 @@
+"""Memories: validation, the similarity gate, writing, changing and recall."""

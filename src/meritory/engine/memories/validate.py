@@ -1,0 +1,213 @@
+"""From what somebody typed to a draft that can be written: every field checked and named."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from meritory.domain.codec import parse_moment
+from meritory.domain.errors import InputError, SecretFound
+from meritory.domain.memory import (
+    KINDS,
+    NAME_LIMIT_CHARS,
+    ORIGINS,
+    PROVENANCES,
+    TAG_LIMIT_CHARS,
+    TAG_LIMIT_COUNT,
+    UNTRUSTED_ORIGINS,
+    Draft,
+    Scope,
+    Source,
+)
+from meritory.text.entities import parse_about
+from meritory.text.normalize import check_text, checked_content
+from meritory.text.secrets import find_secrets, redact
+
+PROPOSED_PIN, PROPOSED_CONSTRAINT = "proposed:pin", "proposed:constraint"
+_CHOICES = {
+    "kind": KINDS,
+    "provenance": PROVENANCES,
+    "origin": ORIGINS,
+    "on_similar": ("gate", "keep"),
+}
+_SHARES = ("confidence", "importance")
+_MOMENTS = ("valid_from", "valid_until", "created_at")
+_NAMES = ("agent", "project")
+# A front door belongs to one user; nobody writes for another by naming them.
+_FIELDS = tuple(field.name for field in fields(Draft) if field.name not in ("content", "user"))
+DEFAULT_PROVENANCE = dict.fromkeys(ORIGINS, "assistant_derived") | {"user": "user_stated"}
+_SOURCE_FIELDS = tuple(field.name for field in fields(Source))
+_ENTITY_LIMIT_COUNT = 16
+
+
+def make_draft(content: object, scope: Scope, given: Mapping[str, Any]) -> Draft:
+    """A draft out of a text and named fields; InputError says which field is wrong and how."""
+    text = checked_content(content)
+    known_fields(given, _FIELDS)
+    values: dict[str, Any] = {"agent": scope.agent, "project": scope.project}
+    values |= {name: checked_field(name, value) for name, value in given.items()}
+    values.setdefault("provenance", DEFAULT_PROVENANCE.get(values.get("origin", "user")))
+    draft = Draft(content=text, user=scope.user, **values)
+    if draft.origin in UNTRUSTED_ORIGINS and draft.provenance == "user_stated":
+        raise InputError(f"what a {draft.origin} said is not user_stated")
+    check_validity(draft.valid_from, draft.valid_until)
+    if draft.depends_on and not draft.about:
+        raise InputError("depends_on needs about", hint="say what depends: about='api'")
+    return only_proposed(draft)
+
+
+def known_fields(given: Iterable[str], allowed: tuple[str, ...]) -> None:
+    """Refuses a field nobody knows, with the nearest one that exists."""
+    for name in given:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, 1)
+            raise InputError(
+                f"there is no field {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(allowed)}",
+            )
+
+
+def checked_field(name: str, value: object) -> Any:
+    """The value of one field, in its own type, or an error that names the field."""
+    if name in _CHOICES:
+        return checked_choice(name, value, _CHOICES[name])
+    if name in _SHARES:
+        return checked_share(name, value)
+    if name in _MOMENTS:
+        return None if value is None else parse_moment(value, name)
+    if name in _NAMES:
+        return checked_name(name, value)
+    if name == "pinned":
+        if not isinstance(value, bool):
+            raise InputError("pinned must be true or false")
+        return value
+    if name == "tags":
+        return checked_tags(value)
+    if name == "source":
+        return checked_source(value)
+    if name in ("about", "depends_on"):
+        return _checked_entities(name, value)
+    return None if value is None else checked_name(name, value)
+
+
+def checked_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """One of the known words."""
+    if isinstance(value, str) and value in choices:
+        return value
+    near = difflib.get_close_matches(str(value)[:40], choices, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(choices)}"
+    raise InputError(f"{name} cannot be {str(value)[:40]!r}", hint=hint)
+
+
+def checked_share(name: str, value: object) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} must be a number from 0 to 1, not {str(value)[:40]!r}")
+    # Compared before any conversion: a whole number may be too large for a float.
+    if not 0 <= value <= 1:
+        raise InputError(f"{name} must lie between 0 and 1, not {str(value)[:40]}")
+    return float(value)
+
+
+def checked_name(name: str, value: object) -> str | None:
+    """A short printable name; for agent and project None means everywhere."""
+    if value is None and name in ("agent", "project"):
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{name} must be a name, not {str(value)[:40]!r}")
+    if len(value) > NAME_LIMIT_CHARS or not value.isprintable():
+        raise InputError(f"{name} must have at most {NAME_LIMIT_CHARS} printable characters")
+    return value
+
+
+def checked_tags(value: object) -> tuple[str, ...]:
+    """Distinct tags, from a list or a comma-separated text."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple | set | frozenset):
+        raise InputError("tags must be a list of words, or one text with commas")
+    if len(items) > TAG_LIMIT_COUNT:
+        raise InputError(f"at most {TAG_LIMIT_COUNT} tags, not {len(items)}")
+    ordered = items if isinstance(items, list | tuple) else sorted(map(str, items))
+    tags = [tag.strip() if isinstance(tag, str) else tag for tag in ordered]
+    for tag in tags:
+        if not isinstance(tag, str) or not tag.isprintable() or len(tag) > TAG_LIMIT_CHARS:
+            raise InputError(
+                f"a tag must be text of at most {TAG_LIMIT_CHARS} characters: {str(tag)[:40]!r}"
+            )
+    return tuple(dict.fromkeys(tag for tag in tags if tag))
+
+
+def checked_source(value: object) -> Source | None:
+    """A source, from a Source or a dictionary of its fields."""
+    if value is None or isinstance(value, Source):
+        source = value
+    elif isinstance(value, Mapping):
+        known_fields(value, _SOURCE_FIELDS)
+        source = Source(**value)
+    else:
+        raise InputError(
+            "source must be a Source or a dictionary of its fields",
+            hint=f"they are {', '.join(_SOURCE_FIELDS)}",
+        )
+    if source is not None:
+        for name in _SOURCE_FIELDS:
+            held = getattr(source, name)
+            if held is not None:
+                checked_name(f"source.{name}", held)
+    return source
+
+
+def _checked_entities(name: str, value: object) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or len(items) > _ENTITY_LIMIT_COUNT:
+        raise InputError(f"{name} must be a name or a list of at most {_ENTITY_LIMIT_COUNT}")
+    names = tuple(str(checked_name(name, item)) for item in items)
+    for text in names:
+        parse_about(text)
+    return names
+
+
+def check_validity(valid_from: object, valid_until: object) -> None:
+    """A memory cannot cease to hold before it begins to."""
+    if valid_from is not None and valid_until is not None and valid_until < valid_from:  # type: ignore[operator]
+        raise InputError("valid_until lies before valid_from")
+
+
+def only_proposed(draft: Draft) -> Draft:
+    """Turns a pin or constraint that no person asked for into a proposal a person can confirm."""
+    if draft.origin == "user":
+        return draft
+    tags = draft.tags
+    if draft.pinned:
+        tags = (*tags, PROPOSED_PIN)
+    if draft.kind == "constraint":
+        tags = (*tags, PROPOSED_CONSTRAINT)
+    kind = "fact" if draft.kind == "constraint" else draft.kind
+    return replace(draft, pinned=False, kind=kind, tags=tuple(dict.fromkeys(tags)))
+
+
+def screened_draft(draft: Draft, policy: str) -> Draft:
+    """The draft without secrets: in names, tags and sources they are refused in any case."""
+    source = draft.source or Source()
+    names = [draft.agent, draft.project, source.harness, source.session_key, source.turn]
+    for text in (*names, *draft.tags, *draft.about, *draft.depends_on):
+        screened(text or "", "refuse")
+    return replace(draft, content=screened(draft.content, policy))
+
+
+def screened(text: str, policy: str) -> str:
+    """The text without secrets: refused with the kind named, or redacted."""
+    found = find_secrets(text)
+    if not found:
+        return text
+    if policy == "redact":
+        clean = redact(text)
+        check_text(clean, what="a memory without its secrets")
+        return clean
+    kinds = ", ".join(dict.fromkeys(match.kind for match in found))
+    raise SecretFound(
+        f"the text seems to hold a secret ({kinds}); it was not stored",
+        hint='leave it out, or set secrets.policy = "redact" to store the rest',
+    )

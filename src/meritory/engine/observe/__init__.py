@@ -1,0 +1,1 @@
+"""Health, diagnostics, timings, telemetry and the event log."""

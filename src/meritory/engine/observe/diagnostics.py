@@ -1,0 +1,315 @@
+"""How the engine is doing, domain by domain: a score, a status, and the numbers behind them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from meritory.domain.codec import moment_text
+from meritory.domain.errors import (
+    Corrupt,
+    DiskFull,
+    MeritoryError,
+    PortError,
+    ReadOnlyStore,
+    SchemaTooNew,
+    StorageError,
+)
+from meritory.engine.jobs.worker import Background
+from meritory.engine.observe.health import DISK_FAIL_BYTES, DISK_WARN_BYTES, WAL_WARN_BYTES
+from meritory.engine.predictor.status import predictor_status
+from meritory.engine.quality.figures import figures
+from meritory.engine.services import Services
+
+HEALTHY_SCORE = 0.8
+DEGRADED_SCORE = 0.5
+# Jobs are short: one that has been due this long is stuck, whatever the worker says.
+STUCK_AFTER = timedelta(minutes=10)
+# Of judged sessions, so many too unclear to count, that the judge is of little use.
+EXCLUDED_SHARE_WARN = 0.5
+# Of audited merges, surely so many wrong.
+WRONG_MERGES_WARN = 0.05
+_FEW = 10
+_STORAGE_CODES = frozenset(
+    kind.code for kind in (StorageError, DiskFull, ReadOnlyStore, Corrupt, SchemaTooNew)
+)
+_DEAD, _STUCK, _HALF, _COLD, _FAIR, _WELL = 0.0, 0.3, 0.5, 0.6, 0.7, 1.0
+# A predictor that wins less often does not do well; being slow or adrift costs so much.
+_FAIR_SUCCESS, _SLOW_COSTS, _DRIFT_COSTS = 0.4, 0.2, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One part of the engine: 1 is perfect, below 0.5 is broken."""
+
+    name: str
+    score: float
+    details: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    # Where the domain has a word of its own for how it is, such as cold_start.
+    state: str | None = None
+    # Somebody wanted it so.
+    is_choice: bool = False
+
+    @property
+    def status(self) -> str:
+        """The score in words."""
+        return self.state or status_of(self.score)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What is examined: the services, their threads, and whose figures are shown."""
+
+    services: Services
+    works: Background
+    user: str
+
+
+def status_of(score: float) -> str:
+    """A score in words."""
+    if score >= HEALTHY_SCORE:
+        return "healthy"
+    return "degraded" if score >= DEGRADED_SCORE else "unhealthy"
+
+
+def overall(domains: list[Domain]) -> float:
+    """As well as the worst part; nobody is ill for not having learned yet, or by choice."""
+    counted = (one.score for one in domains if one.state != "cold_start" and not one.is_choice)
+    return min(counted, default=1.0)
+
+
+def examine(engine: Engine) -> list[Domain]:
+    """Every domain."""
+    return [look(engine) for look in DOMAINS.values()]
+
+
+def _storage(engine: Engine) -> Domain:
+    store = engine.services.store
+    file, failing = store.place.file, _failing(engine)
+    if file is not None and not file.exists():
+        return Domain("storage", _STUCK, {}, (f"{file.name} is gone",))
+    try:
+        size_bytes = store.size_bytes()
+    except MeritoryError as error:
+        return Domain("storage", _STUCK, {"failing": failing}, (error.message,))
+    room = {} if file is None else _room(file)
+    unreadable = store.damaged_count()
+    details = {"size_bytes": size_bytes, **room, "unreadable": unreadable, "failing": failing}
+    if unreadable:
+        return Domain(
+            "storage", _STUCK, details, ("rows are damaged: run `meritory doctor --deep`",)
+        )
+    if room and room["free_bytes"] < DISK_FAIL_BYTES:
+        return Domain("storage", _STUCK, details, ("the disk is full",))
+    if failing:
+        return Domain("storage", _STUCK, details, (f"writing fails: {failing}",))
+    if room and (room["free_bytes"] < DISK_WARN_BYTES or room["log_bytes"] > WAL_WARN_BYTES):
+        return Domain("storage", _HALF, details, ("the disk fills up, or the log grows",))
+    return Domain("storage", _WELL, details)
+
+
+def _room(file: Path) -> dict[str, int]:
+    """What a file needs besides itself; a database server looks after that on its own."""
+    return {"log_bytes": _size(f"{file}-wal"), "free_bytes": shutil.disk_usage(file.parent).free}
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _failing(engine: Engine) -> str | None:
+    """What the store could not do lately, in the words of the last time."""
+    services = engine.services
+    since = (services.world.now() - STUCK_AFTER).isoformat(timespec="milliseconds")
+    lately = (one for one in services.observer.failures() if one.at >= since)
+    return next((one.message for one in lately if one.code in _STORAGE_CODES), None)
+
+
+def _index(engine: Engine) -> Domain:
+    services = engine.services
+    serving = services.store.serving_embedder()
+    if serving is None:
+        return _without_vectors(engine)
+    state = services.store.embedding_state(serving.name)
+    details = {
+        "embedder": serving.name,
+        "dimension": serving.dimension,
+        "embedded": state.embedded_count,
+        "memories": state.memory_count,
+        "is_changing": services.embedding.is_changed(),
+    }
+    if not state.is_complete or details["is_changing"]:
+        return Domain("index", _COLD, details, ("vectors are missing and being made",))
+    return Domain("index", _WELL, details)
+
+
+def _without_vectors(engine: Engine) -> Domain:
+    """No embedder serves yet: no harm by choice, or while there is nothing to find."""
+    services = engine.services
+    is_well = services.embedding.is_off or not services.store.embedding_state("").memory_count
+    warnings = () if is_well else ("no memory has a vector yet",)
+    return Domain("index", _WELL if is_well else _HALF, {"embedder": None}, warnings)
+
+
+def _queue(engine: Engine) -> Domain:
+    store, now = engine.services.store, engine.services.world.now()
+    counts, oldest = store.job_counts(), store.oldest_due(now)
+    age = None if oldest is None else max(0.0, (now - oldest).total_seconds())
+    worker = engine.works.worker
+    details: dict[str, Any] = {
+        **{str(state): many for state, many in counts.items()},
+        "oldest_due_age_s": age,
+        "worker_alive": worker is not None and worker.is_alive,
+        "last_error": worker.last_error if worker else None,
+    }
+    if age is not None and age > STUCK_AFTER.total_seconds():
+        return Domain("queue", _STUCK, details, ("jobs wait and nobody does them",))
+    is_working = details["worker_alive"] and not details["last_error"]
+    if age is not None and not is_working:
+        return Domain("queue", _HALF, details, ("jobs are due and the worker cannot do them",))
+    if counts.get("parked"):
+        told = "jobs are parked: `meritory jobs --state parked` says why"
+        return Domain("queue", _COLD, details, (told,))
+    return Domain("queue", _WELL, details)
+
+
+def _embedder(engine: Engine) -> Domain:
+    embedding = engine.services.embedding
+    failures = dict(embedding.failures)
+    details = {"kind": embedding.kind, "failures": failures}
+    if embedding.is_off:
+        return Domain("embedder", _FAIR, details, ("searches go by words only, by choice",))
+    try:
+        serving = embedding.serving_name()
+    except PortError as error:
+        return Domain("embedder", _STUCK, details, (str(error),))
+    if serving is None:
+        return Domain("embedder", _STUCK, details, ("no embedder can be reached: words only",))
+    if failures:
+        return Domain("embedder", _FAIR, details, ("the embedder failed since the start",))
+    return Domain("embedder", _WELL, details)
+
+
+def _judge(engine: Engine) -> Domain:
+    services = engine.services
+    counted, excluded = services.store.judged_counts(engine.user)
+    since = services.world.now() - timedelta(days=1)
+    spent = services.store.spending(engine.user, since)
+    total = counted + excluded
+    details = {
+        "kind": services.judge.name if services.judge else "none",
+        "judged": total,
+        "counted": counted,
+        "excluded": excluded,
+        "calls_last_day": len(spent),
+        "cost_last_day": round(sum(one.cost for one in spent), 6),
+    }
+    if services.judge is None:
+        told = "nobody judges sessions: only ratings and programs teach anything"
+        return Domain("judge", _HALF, details, (told,))
+    if total >= _FEW and excluded / total > EXCLUDED_SHARE_WARN:
+        told = "most sessions are too unclear to count; ratings or `judge.kind = llm` would help"
+        return Domain("judge", _COLD, details, (told,))
+    return Domain("judge", _WELL, details)
+
+
+def _predictor(engine: Engine) -> Domain:
+    """Without influence the baseline ranks alone, which is what cold start means."""
+    known = predictor_status(engine.services, engine.user)
+    sidecar, warnings = known["sidecar"], tuple(known["warnings"])
+    details = _predictor_details(known)
+    if known["phase"] == "disabled":
+        is_choice = not sidecar["crash_disabled"]
+        told = (str(known["reason"]), *warnings)
+        return Domain("predictor", _DEAD, details, told, "disabled", is_choice)
+    if sidecar["dead"]:
+        told = ("the process that scores is not there: the baseline ranks alone", *warnings)
+        return Domain("predictor", _DEAD, details, told)
+    is_cold, success = known["is_cold"], known["success_rate"]
+    score = _COLD if is_cold or success <= _FAIR_SUCCESS else HEALTHY_SCORE
+    if score == HEALTHY_SCORE:
+        score += (success - _FAIR_SUCCESS) * (_WELL - HEALTHY_SCORE) / (1.0 - _FAIR_SUCCESS)
+    score -= _SLOW_COSTS if known["latency"]["is_slow"] else 0.0
+    score -= _DRIFT_COSTS if known["is_drifting"] else 0.0
+    return Domain(
+        "predictor", round(score, 6), details, warnings, "cold_start" if is_cold else None
+    )
+
+
+def _predictor_details(known: dict[str, Any]) -> dict[str, Any]:
+    sidecar, latency = known["sidecar"], known["latency"]
+    shown = (
+        *("phase", "scorer", "model_version", "training_sessions", "min_training_sessions"),
+        *("waiting_for", "success_rate", "alpha", "last_trained_at", "last_train_loss"),
+        *("failures", "fallbacks", "drift_resets", "scorer_drift_signal", "project_success_rates"),
+    )
+    return {
+        **{f"sidecar_{name}": sidecar[name] for name in ("alive", "pid")},
+        **{name: sidecar[name] for name in ("crash_count", "crash_disabled")},
+        **{f"{name}_score_latency_ms": latency[f"{name}_ms"] for name in ("last", "avg", "p95")},
+        **{name: known[name] for name in shown},
+    }
+
+
+def _feedback(engine: Engine) -> Domain:
+    counters = engine.services.store.counters(engine.user)
+    taken, refused = counters.get("feedback.taken", 0), counters.get("feedback.refused", 0)
+    is_on = engine.services.policy.session.labels.agent_feedback
+    details = {"is_on": is_on, "taken": taken, "refused": refused}
+    details |= {name: counters.get(f"feedback.{name}", 0) for name in ("captured", "promoted")}
+    if taken + refused >= _FEW and refused > taken:
+        told = "most ratings are refused: they name what was not shown, or an old code"
+        return Domain("feedback", _COLD, details, (told,))
+    return Domain("feedback", _WELL, details)
+
+
+def _quality(engine: Engine) -> Domain:
+    """What becomes of writes, what the gate got wrong, and what memories are worth where shown."""
+    found = figures(engine.services, engine.user)
+    wrong = found.false_merges
+    details: dict[str, Any] = {
+        **{f"write.{name}": many for name, many in found.outcomes.items()},
+        "gate_trigger_rate": found.gate_trigger.rate,
+        "false_merge_rate": wrong.rate,
+        "audited": wrong.total,
+        "redundant_additions_per_week": found.redundant.per_week,
+        "below_floor_per_turn": found.below_floor.per_turn,
+        "helped": {one.name: one.helped.rate for one in found.by_provenance},
+        "refusals": found.refusals,
+        "retrievals": found.retrievals,
+    }
+    # The lower end, and not of splits alone: one merge that somebody took apart is no illness.
+    if wrong.total >= _FEW and wrong.low > WRONG_MERGES_WARN:
+        told = "merges are often wrong: split them and raise gate.threshold"
+        return Domain("quality", _COLD, details, (told,))
+    return Domain("quality", _WELL, details)
+
+
+def _connectors(engine: Engine) -> Domain:
+    seen = engine.services.store.harnesses(engine.user)
+    details = {
+        name: {"sessions": many, "last_seen": moment_text(last)} for name, many, last in seen
+    }
+    return Domain("connectors", _WELL, details)
+
+
+DOMAINS: dict[str, Callable[[Engine], Domain]] = {
+    "storage": _storage,
+    "index": _index,
+    "queue": _queue,
+    "embedder": _embedder,
+    "judge": _judge,
+    "predictor": _predictor,
+    "feedback": _feedback,
+    "quality": _quality,
+    "connectors": _connectors,
+}

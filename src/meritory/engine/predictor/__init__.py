@@ -1,0 +1,1 @@
+"""The learned ranking: state, status, administration, training and explanations."""

@@ -1,0 +1,1 @@
+"""Extraction, the janitor, retention and the quality figures."""

@@ -1,0 +1,1 @@
+"""Rules learned from reports, and the guard that applies them to tool calls."""

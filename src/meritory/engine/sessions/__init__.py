@@ -1,0 +1,1 @@
+"""Sessions: start, prompt and end; context, ranking, packing and ratings."""

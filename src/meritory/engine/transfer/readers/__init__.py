@@ -1,0 +1,1 @@
+"""Readers for the formats of other memory programs."""

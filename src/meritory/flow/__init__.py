@@ -1,1 +1,0 @@
-"""The verbs: the only place where storage, ports, ranking and text meet."""

@@ -1,1 +1,0 @@
-"""Measuring what is found and shown, on copies that nobody else uses."""

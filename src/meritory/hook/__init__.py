@@ -1,0 +1,1 @@
+"""The command that agent clients run at their events; standard library only."""

@@ -1,0 +1,351 @@
+"""What agents' clients run at their events: one file for all of them, standard library only.
+
+A client's event comes in as JSON on stdin, is told to the daemon, and what the daemon wants the
+agent to see goes out as JSON on stdout, each in the client's own shape. Whatever happens, the exit
+code is 0 and stderr stays empty: a memory must never be what keeps somebody from working. Run as
+`python -I -S main.py --harness NAME`; every import here is waited for at every prompt.
+"""
+
+from __future__ import annotations
+
+# The inside of `json`, `signal` and `socket`: loading those takes longer than all the rest.
+import _json
+import _signal as signal  # type: ignore[import-not-found]
+import _socket
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from meritory.hook import shapes
+else:
+    from _frozen_importlib_external import SourceFileLoader
+
+    shapes = type(sys)("meritory_hook_shapes")
+    try:
+        # By its path, for nothing of ours can be imported here.
+        folder = os.path.dirname(os.path.abspath(__file__))
+        SourceFileLoader(shapes.__name__, folder + "/shapes.py").exec_module(shapes)
+    except BaseException:
+        if __name__ == "__main__":
+            os._exit(0)
+        raise
+
+SWITCH, HIDE_SWITCH = "MERITORY_HOOK", "MERITORY_HOOK_HIDE_RATINGS"
+# Where a daemon on another machine is, if one is to be told instead of this machine's.
+ELSEWHERE = "MERITORY_URL"
+# Nobody waits longer than this, whatever hangs.
+BUDGET_S = 2.0
+# A guard that takes longer than this is no guard: the tool is let through.
+GUARD_BUDGET_S = 0.25
+# Claude Code gives all hooks at a session's end 1.5 s together.
+END_BUDGET_S = 1.0
+# A daemon is up after about 0.7 s; only a session's beginning is worth waiting for it.
+START_WAIT_S = 1.0
+LATER_WAIT_S, PAUSE_S = 15.0, 0.02
+# A daemon that could not start is not tried again at every prompt.
+RETRY_AFTER_S = 30.0
+
+INPUT_LIMIT_BYTES, ANSWER_LIMIT_BYTES = 8 << 20, 4 << 20
+CONTEXT_LIMIT_UNITS, PATH_LIMIT_CHARS = shapes.CONTEXT_LIMIT_UNITS, shapes.PATH_LIMIT_CHARS
+HARNESSES = shapes.HARNESSES
+# What says that nobody is where the daemon should be.
+_DOWN = (FileNotFoundError, ConnectionRefusedError)
+_WRONG = (OSError, ValueError, ArithmeticError, RecursionError)
+_BUDGETS_S = {shapes.END: END_BUDGET_S, shapes.TOOL: GUARD_BUDGET_S}
+
+
+# -- what comes in and goes out -------------------------------------------------------------
+
+
+def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
+    """What to print for one event; nothing when there is nothing to say or something is wrong."""
+    flags, switch = _flags(arguments), environ.get(SWITCH, "").strip().lower()
+    try:
+        payload = _decoded(raw)
+    except (ValueError, RecursionError):
+        return b""
+    if switch == "off" or not isinstance(payload, dict):
+        return b""
+    name = shapes.caller(flags.get("--harness", ""), payload)
+    row = HARNESSES.get(name)
+    if row is None:
+        return b""
+    told = shapes.text(payload, "hook_event_name", "hookEventName") or flags.get("--event", "")
+    native = told or next((guess for key, guess in shapes.GUESSES.items() if key in payload), "")
+    event = row.events.get(native, "")
+    if event == shapes.DISPLAY:
+        is_wanted = "--hide-ratings" in flags or environ.get(HIDE_SWITCH, "").lower() == "on"
+        is_wanted &= not shapes.text(payload, "agent_id")
+        return _printed(shapes.displayed(payload)) if is_wanted else b""
+    body = shapes.body(event, row, payload)
+    if body is None:
+        return b""
+    body |= {"harness": name, "client_home": environ.get(row.home, "")[:PATH_LIMIT_CHARS]}
+    url = environ.get(ELSEWHERE, "").strip()
+    home = url or _home(flags.get("--home", ""), environ)
+    if event in row.settles_s:
+        if url or switch != "nostart" or os.path.exists(os.path.join(home, "daemon.json")):
+            _later(lambda: _settled(home, event, body, environ, row.settles_s[event]))
+        return b""
+    deadline = time.monotonic() + _BUDGETS_S.get(event, BUDGET_S - 0.1)
+    try:
+        answer = _asked(home, event, body, deadline)
+    except _DOWN:
+        answer = {} if switch == "nostart" else _woken(home, event, body, environ)
+    except _WRONG:
+        return b""
+    return _printed(shapes.answered(row, event, native, answer))
+
+
+def _printed(answer: dict[str, Any]) -> bytes:
+    return _encoded(answer) if answer else b""
+
+
+def _flags(arguments: list[str]) -> dict[str, str]:
+    """Options by name; what is not known is passed over."""
+    found: dict[str, str] = {}
+    for place, word in enumerate(arguments):
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            found[name] = value if equals else "".join(arguments[place + 1 : place + 2])
+    return found
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return _written(value).encode("utf-8", "replace")
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{_json.encode_basestring(key)}:{_written(value[key])}" for key in value)
+        return "{" + ",".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else _json.encode_basestring(value)
+
+
+class _Rules:
+    """How JSON is read, as the scanner wants to be told."""
+
+    strict, object_hook, object_pairs_hook = True, None, None
+    parse_float, parse_int, parse_constant = float, int, float
+
+
+def _decoded(raw: bytes) -> Any:
+    text = raw.decode("utf-8").strip(" \t\r\n\ufeff")
+    try:
+        value, end = _json.make_scanner(_Rules)(text, 0)  # type: ignore[arg-type]
+    except StopIteration:
+        end = -1
+    if end != len(text):
+        raise ValueError("this is no JSON")
+    return value
+
+
+# -- the daemon -----------------------------------------------------------------------------
+
+
+def _home(given: str, environ: Mapping[str, str]) -> str:
+    """The data folder, by the same rule as everywhere."""
+    own = environ.get("HOME") or os.path.expanduser("~")
+    chosen = given or environ.get("MERITORY_HOME", "") or os.path.join(own, ".meritory")
+    if chosen == "~" or chosen.startswith("~/"):
+        chosen = os.path.join(own, chosen[2:])
+    return os.path.abspath(chosen)
+
+
+def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
+    """Tells the daemon; what it answers, nothing when it does not understand."""
+    if "://" in home:
+        raw = _remote().asked(home, event, body, deadline, _encoded)
+        answer = _decoded(raw) if raw else None
+        return answer if isinstance(answer, dict) else {}
+    connection, host, token = _connected(home, deadline)
+    try:
+        content = _encoded(body)
+        head = (
+            f"POST /api/hooks/{event} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        connection.sendall(head.encode("ascii") + content)
+        raw = b""
+        while len(raw) <= ANSWER_LIMIT_BYTES:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            piece = connection.recv(65_536)
+            raw += piece
+            if not piece or time.monotonic() > deadline:
+                break
+    finally:
+        connection.close()
+    first, _, rest = raw.partition(b"\r\n\r\n")
+    answer = _decoded(rest) if first.startswith(b"HTTP/1.1 200 ") else None
+    return answer if isinstance(answer, dict) else {}
+
+
+def _remote() -> Any:
+    """What only those need who use a daemon on another machine."""
+    from _frozen_importlib_external import SourceFileLoader
+
+    found = type(sys)("meritory_hook_remote")
+    place = os.path.dirname(os.path.abspath(__file__)) + "/remote.py"
+    SourceFileLoader(found.__name__, place).exec_module(found)
+    return found
+
+
+def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
+    """A connection, the name to call the daemon by, and what its port needs to be shown."""
+    try:
+        with open(os.path.join(home, "daemon.json"), "rb") as file:
+            told = _decoded(file.read(65_536))
+        path, url = told["socket"], told["url"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileNotFoundError from error
+    if isinstance(path, str) and os.lstat(path).st_uid != os.geteuid():
+        # Left over from a daemon that is gone; whoever listens there now is somebody else.
+        raise FileNotFoundError(path)
+    family, address, host, token = _socket.AF_UNIX, path, "localhost", ""
+    if not isinstance(path, str):
+        host = str(url).partition("://")[2].partition("/")[0]
+        name, _, port = host.rpartition(":")
+        family = _socket.AF_INET6 if name.startswith("[") else _socket.AF_INET
+        address = (name.strip("[]"), int(port))
+        with open(os.path.join(home, "token"), encoding="ascii") as file:
+            token = f"Authorization: Bearer {file.read(1_000).strip()}\r\n"
+    connection = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        connection.connect(address)
+    except _WRONG:
+        connection.close()
+        raise
+    return connection, host, token
+
+
+# -- a daemon that is down ------------------------------------------------------------------
+
+
+def _woken(
+    home: str, event: str, body: dict[str, Any], environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Starts the daemon; only a session's beginning waits for it, and not for long."""
+    try:
+        if event == shapes.START:
+            return _patiently(home, event, body, environ, START_WAIT_S)
+        if event in (shapes.PROMPT, shapes.TOOL):
+            _start(home, environ)
+        else:
+            _later(lambda: _patiently(home, event, body, environ, LATER_WAIT_S))
+    except _WRONG:
+        pass
+    return {}
+
+
+def _patiently(
+    home: str, event: str, body: dict[str, Any], environ: Mapping[str, str], wait_s: float
+) -> dict[str, Any]:
+    """Starts the daemon, once another that ends is gone, and tells it as soon as it is there."""
+    deadline, is_started = time.monotonic() + wait_s, False
+    while True:
+        is_started = is_started or _start(home, environ)
+        try:
+            return _asked(home, event, body, deadline + BUDGET_S / 4)
+        except _DOWN:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)
+
+
+def _later(work: Callable[[], object]) -> None:
+    """Does what nobody waits for in a process of its own: a reply or an end shall not be lost."""
+    if os.fork():
+        return
+    try:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        work()
+    finally:
+        os._exit(0)
+
+
+def _settled(
+    home: str, event: str, body: dict[str, Any], environ: Mapping[str, str], pause_s: float
+) -> None:
+    """Tells what the transcript has to say once the client has written it."""
+    time.sleep(pause_s)
+    try:
+        _asked(home, event, body, time.monotonic() + LATER_WAIT_S)
+    except _DOWN:
+        if environ.get(SWITCH, "").strip().lower() != "nostart":
+            _patiently(home, event, body, environ, LATER_WAIT_S)
+
+
+def _start(home: str, environ: Mapping[str, str]) -> bool:
+    """Starts one daemon, however many hooks find it down at once; False to try again later."""
+    import fcntl
+
+    os.makedirs(home, 0o700, exist_ok=True)
+    if not os.listdir(home) and not os.stat(home).st_mode & 0o1000:
+        # As the daemon would, which takes a folder that is open and not empty for another's.
+        os.chmod(home, 0o700)
+    complaint = os.path.join(home, "daemon.err")
+    locks = [os.open(os.path.join(home, "daemon.start"), os.O_RDWR | os.O_CREAT, 0o600)]
+    try:
+        # Held by whoever is at it, and by the daemon itself when it was started from here.
+        fcntl.flock(locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locks.append(os.open(os.path.join(home, "daemon.lock"), os.O_RDWR | os.O_CREAT, 0o600))
+        fcntl.flock(locks[1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+        about = os.stat(complaint) if os.path.exists(complaint) else None
+        if about and about.st_size and abs(time.time() - about.st_mtime) < RETRY_AFTER_S:
+            return True
+        os.set_inheritable(locks[0], True)
+        os.close(locks.pop())
+        _spawn(home, complaint, environ)
+        return True
+    except BlockingIOError:
+        # A daemon runs, or begins to, or ends.
+        return False
+    finally:
+        for lock in locks:
+            os.close(lock)
+
+
+def _spawn(home: str, complaint: str, environ: Mapping[str, str]) -> None:
+    """Starts a daemon in a session of its own."""
+    command = [sys.executable, "-P", "-m", "meritory", "--home", home, "up", "--detached"]
+    # What a client tells its own children is not for a process that outlives it.
+    kept = {name: value for name, value in environ.items() if not name.startswith("CLAUDE")}
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, complaint, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+    ]
+    os.posix_spawn(sys.executable, command, kept, file_actions=streams, setsid=True)
+
+
+def run(arguments: list[str]) -> None:
+    """The whole life of the process: reads, tells, prints, and always leaves with 0."""
+    try:
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+        signal.setitimer(signal.ITIMER_REAL, BUDGET_S)
+        raw, piece = b"", b"{"
+        while piece:
+            piece = os.read(0, 1 << 20)
+            # What is too much is still taken in: its sender may not like a closed pipe.
+            raw = raw + piece if len(raw) <= INPUT_LIMIT_BYTES else raw
+        left = main(arguments, raw, os.environ) if len(raw) <= INPUT_LIMIT_BYTES else b""
+        while left:
+            left = left[os.write(1, left) :]
+    finally:
+        # Not even a traceback: nothing is printed about what went wrong, whatever it was.
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Offline evaluation on copies of a store. No other part of the package imports it."""

@@ -1,0 +1,204 @@
+"""The memories of one store written anew into another, for what is decided at the door."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from meritory.domain.errors import Conflict
+from meritory.domain.memory import Draft, MemoryRecord, Recalled, Scope
+from meritory.domain.session import SessionRecord, ShownRow
+from meritory.engine.memories.recall import recall
+from meritory.engine.memories.write import write
+from meritory.engine.predictor.state import state_of
+from meritory.engine.services import Policy, Services
+from meritory.engine.sessions import prompt as prompting
+from meritory.engine.sessions import start as starting
+from meritory.engine.sessions.context import StartRequest
+from meritory.engine.sessions.packing import Served
+from meritory.lab.anchor import Anchor, Anchors
+from meritory.lab.probes import Probe
+from meritory.lab.sandbox import FrozenStore, Sandbox
+from meritory.rank.probes import DEPTH, Hit
+
+MERGES_READ = 10_000
+
+
+def rebuild(source: Services, target: Services) -> dict[str, int]:
+    """Writes what is live, and what was merged away, in the order it was learned; counts outcomes.
+
+    What was merged stands on its own again, so that another gate may decide otherwise.
+    """
+    found = {one.id: one for one in source.store.walk(source.user) if one.is_live}
+    for scope in {one.scope for one in found.values()}:
+        for entry in source.store.merges(scope, MERGES_READ):
+            for part in (entry.before, entry.other):
+                if part is not None and entry.memory_id in found:
+                    found.setdefault(f"{part.id}/{part.content}", part)
+    learned = sorted(found.values(), key=lambda one: (one.created_at, one.id))
+    results = write(target, [_draft(one) for one in learned])
+    return dict(Counter(result.outcome for result in results))
+
+
+def _draft(record: MemoryRecord) -> Draft:
+    return Draft(
+        content=record.content,
+        user=record.user,
+        agent=record.agent,
+        project=record.project,
+        kind=record.kind,
+        provenance=record.provenance,
+        origin=record.origin,
+        confidence=record.confidence,
+        importance=record.importance,
+        pinned=record.pinned,
+        tags=record.tags,
+        source=record.source,
+        valid_from=record.valid_from,
+        valid_until=record.valid_until,
+        created_at=record.created_at,
+    )
+
+
+SESSION_KEY = "eval"
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One probe, what it is anchored on, and what was found; no hit when it drifted."""
+
+    probe: Probe
+    anchor: Anchor
+    hit: Hit | None = None
+    # What stood first instead, where the target did not.
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be measured: under which choices, and whether sessions are served as well."""
+
+    policy: Policy | None = None
+    with_session: bool = False
+
+
+def anchored(sandbox: Sandbox, probes: Sequence[Probe], *, follows: bool = True) -> list[Anchor]:
+    """What every probe is about, in their order."""
+    services = sandbox.services
+    anchors = Anchors(services.store, services.user, services.world.now())
+    return [anchors.find(probe, follows=follows) for probe in probes]
+
+
+def measure(
+    sandbox: Sandbox,
+    probes: Sequence[Probe],
+    anchors: Sequence[Anchor],
+    plan: Plan,
+    report: Report = lambda done, total: None,
+) -> list[Outcome]:
+    """Asks every probe whose target is there; nothing is written, not even to the copy."""
+    asker = _Asker(sandbox, plan)
+    outcomes = []
+    for done, (probe, anchor) in enumerate(zip(probes, anchors, strict=True), start=1):
+        is_there = bool(anchor.memory_ids)
+        outcomes.append(asker.ask(probe, anchor) if is_there else Outcome(probe, anchor))
+        report(done, len(probes))
+    return outcomes
+
+
+def measure_rebuilt(
+    sandbox: Sandbox,
+    known: Sequence[Outcome],
+    plan: Plan,
+    report: Report = lambda done, total: None,
+) -> list[Outcome]:
+    """Asks a store that was written anew; what was there before and is not any more was lost.
+
+    `known` is what was found in the store it was made from.
+    """
+    probes = [one.probe for one in known]
+    anchors = anchored(sandbox, probes, follows=False)
+    lost = Hit(rank=None, in_prompt=False if plan.with_session else None)
+    return [
+        replace(new, anchor=old.anchor, hit=replace(lost, tags=new.probe.tags))
+        if old.hit is not None and new.hit is None
+        else new
+        for old, new in zip(known, measure(sandbox, probes, anchors, plan, report), strict=True)
+    ]
+
+
+class _Asker:
+    """One way to be served, asked question by question."""
+
+    def __init__(self, sandbox: Sandbox, plan: Plan) -> None:
+        self._sandbox = sandbox
+        self._plan = plan
+        # A model that is lost gives way to an earlier one, which is noted: before all is frozen.
+        state_of(sandbox.services, sandbox.services.user)
+        self._services, self._store = sandbox.frozen(plan.policy)
+        self._now: datetime = sandbox.services.world.now()
+        self._opened: dict[Scope, tuple[FrozenStore, frozenset[str]]] = {}
+        # The first question loads the embedder and the index, for all that come after it.
+        self._is_warm = False
+
+    def ask(self, probe: Probe, anchor: Anchor) -> Outcome:
+        """What became of one probe."""
+        scope = Scope(self._services.user, None, probe.project)
+        if not self._is_warm:
+            recall(self._services, scope, probe.question, DEPTH)
+            self._is_warm = True
+        clock = self._services.world.monotonic_ms
+        started_ms = clock()
+        found = recall(self._services, scope, probe.question, DEPTH)
+        took_ms = clock() - started_ms
+        rank = _rank(found, anchor.memory_ids)
+        shown = self._shown(scope, probe.question) if self._plan.with_session else None
+        hit = Hit(
+            rank=rank,
+            in_prompt=None if shown is None else bool(shown & anchor.memory_ids),
+            took_ms=took_ms,
+            tags=probe.tags,
+        )
+        instead = found[0].content if found and rank != 1 else ""
+        return Outcome(probe, anchor, hit, instead)
+
+    def _shown(self, scope: Scope, question: str) -> frozenset[str]:
+        """What an agent has before its eyes when the question is the first prompt of a session."""
+        store, before = self._opening(scope)
+        services = self._sandbox.serving(store, self._services.policy)
+        request = prompting.PromptRequest(SESSION_KEY, scope, question)
+        return before | _ids(prompting.prompt(services, request))
+
+    def _opening(self, scope: Scope) -> tuple[FrozenStore, frozenset[str]]:
+        """A session that began without a context; the same for every question of a scope."""
+        if scope not in self._opened:
+            served = starting.begin(self._services, StartRequest(SESSION_KEY, scope))
+            if served is None:
+                raise Conflict("the session that is measured began twice")
+            session = SessionRecord(
+                user=scope.user,
+                key=SESSION_KEY,
+                started_at=self._now,
+                project=scope.project,
+                injection_count=1 if served.inject else 0,
+                handle_count=len(served.memories),
+                is_explained=bool(served.inject),
+            )
+            rows = [
+                ShownRow(one.id, one.handle, 1, True, False, one.source, one.rank)
+                for one in served.memories
+            ]
+            self._opened[scope] = (self._store.with_session(session, rows), _ids(served))
+        return self._opened[scope]
+
+
+def _ids(served: Served) -> frozenset[str]:
+    return frozenset(one.id for one in served.memories)
+
+
+def _rank(found: Sequence[Recalled], wanted: frozenset[str]) -> int | None:
+    places = (place for place, one in enumerate(found, start=1) if one.id in wanted)
+    return next(places, None)

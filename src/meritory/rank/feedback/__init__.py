@@ -1,1 +1,0 @@
-"""Feedback as numbers: rubrics, quality, risk, approval and pairs."""

@@ -1,1 +1,0 @@
-"""How reports find the actions they are about, and how rules rise and fall."""

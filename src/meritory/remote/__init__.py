@@ -1,1 +1,0 @@
-"""`Memory` at a daemon: the same verbs, values and errors, over a socket or HTTP."""

@@ -1,0 +1,208 @@
+"""The dashboard's door: its files, the one-time links that let a browser in, and who is in."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import ipaddress
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from urllib.parse import urlsplit
+
+from meritory.domain.errors import MeritoryError
+
+PAGES = "/dashboard"
+LINK_LIFE_S = 60
+LOGIN_LIFE_S = 12 * 60 * 60
+SECRET_BYTES = 32
+# What its pages offer beyond reading and writing memories; the rest needs the owner's token.
+OFFERED = frozenset(
+    {
+        ("GET", "/api/tokens"),
+        ("POST", "/api/feedback"),
+        ("POST", "/api/feedback/{id}/complete"),
+        ("POST", "/api/memories/{id}/confirm"),
+        ("POST", "/api/predictor/calibration"),
+        ("POST", "/api/predictor/train"),
+        ("POST", "/api/predictor/rollback"),
+        ("POST", "/api/predictor/enable"),
+        ("POST", "/api/predictor/disable"),
+        ("POST", "/api/quality/janitor"),
+        ("POST", "/api/rules/{id}/approve"),
+        ("POST", "/api/rules/{id}/retire"),
+        ("POST", "/api/rules/{id}/undo"),
+    }
+)
+# What is beyond is forgotten, the oldest first.
+LINK_LIMIT = 16
+LOGIN_LIMIT = 64
+
+# Nothing from elsewhere, nothing inline: what is stored can never become a script.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+PAGE_HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    # The address of the one-time link is nobody else's business.
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+_KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of the dashboard."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+def read_files(root: Traversable | None = None) -> Mapping[str, File]:
+    """Every file of the dashboard by its path: what is not in here cannot be asked for."""
+    folder = files("meritory") / "dashboard" if root is None else root
+    return dict(_walk(folder, "")) if folder.is_dir() else {}
+
+
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, File]]:
+    for found in folder.iterdir():
+        if found.is_dir():
+            yield from _walk(found, f"{prefix}{found.name}/")
+            continue
+        kind = _KINDS.get(found.name[found.name.rfind(".") :])
+        if kind is not None:
+            content = found.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()[:32]
+            yield prefix + found.name, File(content, kind, f'"{digest}"')
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """What the daemon serves to browsers."""
+
+    address: str
+    logins: Logins
+    files: Mapping[str, File]
+
+
+class Logins:
+    """Who may use the dashboard; only hashes are kept, and only while the daemon runs."""
+
+    def __init__(self, now_ms: Callable[[], float], port: int) -> None:
+        self._now_ms = now_ms
+        # Ports do not count for cookies: two daemons on one machine need two names.
+        self.cookie_name = f"meritory_dashboard_{port}"
+        # By hash of the secret when it ends.
+        self._links: dict[bytes, float] = {}
+        self._logins: dict[bytes, float] = {}
+
+    def new_link(self) -> str:
+        """A code that lets one browser in, once and soon."""
+        return self._put(self._links, LINK_LIFE_S, LINK_LIMIT)
+
+    def enter(self, code: str) -> str | None:
+        """The secret of a new login, for a code that was not used before."""
+        ends_ms = self._links.pop(_digest(code), None)
+        if ends_ms is None or ends_ms <= self._now_ms():
+            return None
+        return self._put(self._logins, LOGIN_LIFE_S, LOGIN_LIMIT)
+
+    def knows(self, secret: str) -> bool:
+        """Whether a secret is that of a login which has not ended."""
+        ends_ms = self._logins.get(_digest(secret))
+        return ends_ms is not None and ends_ms > self._now_ms()
+
+    def end(self, secret: str) -> int:
+        """Ends one login; says how many ended."""
+        return 0 if self._logins.pop(_digest(secret), None) is None else 1
+
+    def end_all(self) -> int:
+        """Ends every login and every link; says how many logins there were."""
+        many = sum(ends_ms > self._now_ms() for ends_ms in self._logins.values())
+        self._logins.clear()
+        self._links.clear()
+        return many
+
+    def cookie(self, secret: str, is_https: bool) -> str:
+        """The header that leaves a login with a browser: unseen by scripts, not sent by others."""
+        flags = f"Path=/; Max-Age={LOGIN_LIFE_S}; HttpOnly; SameSite=Strict"
+        return f"{self.cookie_name}={secret}; {flags}{'; Secure' if is_https else ''}"
+
+    def secrets_in(self, header: str) -> list[str]:
+        """Every login that a Cookie header names; others on this machine may have set more."""
+        pairs = (part.strip().partition("=") for part in header.split(";"))
+        return [value for name, _, value in pairs if name == self.cookie_name and value]
+
+    def _put(self, kept: dict[bytes, float], life_s: int, limit: int) -> str:
+        now = self._now_ms()
+        for digest in [digest for digest, ends_ms in kept.items() if ends_ms <= now]:
+            del kept[digest]
+        while len(kept) >= limit:
+            del kept[next(iter(kept))]
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        kept[_digest(secret)] = now + life_s * 1000
+        return secret
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
+
+
+def own_address(url: str) -> str:
+    """How a browser on this machine reaches the daemon, which may listen on every address."""
+    found = urlsplit(url)
+    host = found.hostname or ""
+    try:
+        is_every = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        is_every = False
+    return f"http://{'127.0.0.1' if '.' in host else '[::1]'}:{found.port}" if is_every else url
+
+
+def refusal_page(error: MeritoryError) -> bytes:
+    """What a browser is shown instead of a page; without a script or a style there is no more."""
+    if error.status in (401, 429):
+        title = "Not signed in"
+        told = ["The dashboard opens by a link that works once."]
+        told += ["Run <code>meritory dashboard</code> in a terminal on this machine."]
+    else:
+        title = error.message[:1].upper() + error.message[1:]
+        told = [] if error.hint is None else [html.escape(error.hint)]
+    return _page(html.escape(title), told)
+
+
+def used_link_page() -> bytes:
+    """What a browser is shown for a link that does not work."""
+    told = ["A link works once, and for a minute."]
+    told += ["Run <code>meritory dashboard</code> again: it makes a new one."]
+    return _page("This link was used already, or is too old", told)
+
+
+def _page(title: str, told: list[str]) -> bytes:
+    lines = "".join(f"<p>{line}</p>\n" for line in told)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
+        f"<title>{title} - Meritory</title>\n</head>\n<body>\n<main>\n"
+        f"<h1>{title}</h1>\n{lines}</main>\n</body>\n</html>\n"
+    ).encode()

@@ -1,0 +1,169 @@
+"""MCP over HTTP: one address, one message a request, the same door as everything else."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from meritory.api.memory import Memory
+from meritory.domain.errors import MeritoryError
+from meritory.domain.memory import NAME_LIMIT_CHARS
+from meritory.mcp import protocol
+from meritory.mcp.protocol import Fault, Json, Request, failed
+from meritory.mcp.schema import framed
+from meritory.mcp.table import BY_NAME
+from meritory.server import mcp_resources
+from meritory.server.mcp_tools import Caller, call_tool
+from meritory.server.scoped_memory import Confined
+from meritory.server.table import Call, Route, Scoped, Text
+
+ACTOR = "mcp"
+_JSON = "application/json"
+_VERSION, _METHOD, _NAME = "mcp-protocol-version", "mcp-method", "mcp-name"
+# Which parameter of a method stands in its header again.
+_NAMED = {"tools/call": "name", "resources/read": "uri"}
+_ENCODED_START, _ENCODED_END = "=?base64?", "?="
+# Where clients tell their session; the first that is there is taken.
+_SESSION_META = ("sessionId", "threadId", "session_id")
+# A request without the header is of the last version that had none.
+_UNNAMED_VERSION = "2025-03-26"
+_STATUSES = {protocol.NO_METHOD: 404, protocol.INTERNAL: 200}
+
+
+class McpQuery(Scoped, kw_only=True):
+    """Whose memories it is about, and what the client says of itself."""
+
+    harness: str | None = None
+    session_key: str | None = None
+    cwd: str | None = None
+
+
+def endpoint(call: Call) -> Text:
+    """One message of a client, or a list of them where its version has such."""
+    try:
+        message = protocol.parse(call.body)
+    except Fault as fault:
+        return _sent(protocol.refusal(None, fault), is_strict=True)
+    header = call.headers.get(_VERSION)
+    is_stateless = protocol.is_stateless(message) or header in protocol.STATELESS
+    try:
+        if is_stateless:
+            _check_headers(call.headers, message)
+        elif header is not None and header not in protocol.HANDSHAKE:
+            raise protocol.unsupported(header)
+    except Fault as fault:
+        return _sent(protocol.refusal(message, fault), is_strict=True)
+    version = None if is_stateless else header or _UNNAMED_VERSION
+    reply = protocol.respond(message, partial(_live, call), version)
+    if reply is None:
+        return Text("", _JSON, 202)
+    return _sent(reply, is_strict=is_stateless)
+
+
+def _sent(reply: Any, *, is_strict: bool) -> Text:
+    """A reply; the older era puts what is wrong into the message alone, but for lost ids."""
+    fault = reply.get("error") if isinstance(reply, dict) else None
+    status = 200
+    if fault is not None and (is_strict or reply.get("id") is None):
+        status = _STATUSES.get(fault["code"], 400)
+    # Not by msgspec, which refuses ids that a client may send: huge ones, halves of characters.
+    return Text(framed(reply).decode("ascii"), _JSON, status)
+
+
+def _check_headers(headers: Mapping[str, str], message: Any) -> None:
+    """What stands in front must be what is inside: others may have decided by it."""
+    if not isinstance(message, dict) or "id" not in message:
+        return
+    names = list(headers.keys())
+    params = message.get("params")
+    inside = params if isinstance(params, dict) else {}
+    meta = inside.get("_meta")
+    if not isinstance(meta, dict) or protocol.VERSION_KEY not in meta:
+        raise Fault(protocol.INVALID_PARAMS, f"params._meta needs {protocol.VERSION_KEY}")
+    method = message.get("method")
+    wanted: Json = {_VERSION: meta[protocol.VERSION_KEY], _METHOD: method}
+    field = _NAMED.get(method) if isinstance(method, str) else None
+    if field is not None and field in inside:
+        wanted[_NAME] = inside[field]
+    for name, value in wanted.items():
+        given = headers.get(name)
+        if names.count(name) != 1 or given is None or _plain(given) != value:
+            told = f"Header mismatch: {name} must be there once and say what the body says"
+            raise Fault(protocol.HEADER_MISMATCH, told)
+
+
+def _plain(value: str) -> str | None:
+    """The value of a header; None when it is encoded in a wrong way."""
+    if not (value.startswith(_ENCODED_START) and value.endswith(_ENCODED_END)):
+        return value
+    inner = value[len(_ENCODED_START) : -len(_ENCODED_END)]
+    try:
+        return base64.b64decode(inner, validate=True).decode("utf-8")
+    except (binascii.Error, ValueError):
+        return None
+
+
+# -- what the daemon knows ------------------------------------------------------------------
+
+
+def _live(call: Call, request: Request) -> Json:
+    caller = _caller(call, request)
+    if request.method != "tools/call":
+        return _resources(caller.memory, request)
+    name, arguments = request.params.get("name"), request.params.get("arguments")
+    if not isinstance(name, str):
+        raise Fault(protocol.INVALID_PARAMS, "a call names its tool")
+    if not isinstance(arguments, dict | None):
+        raise Fault(protocol.INVALID_PARAMS, "arguments must be an object")
+    if call.grant.role == "read" and name in BY_NAME and not BY_NAME[name].reads_only:
+        return failed(f"{name} needs a token with the role write, and this one may only read.")
+    return call_tool(caller, name, arguments or {})
+
+
+def _resources(memory: Memory, request: Request) -> Json:
+    try:
+        if request.method == "resources/list":
+            return mcp_resources.listing(memory, request.params.get("cursor"))
+        return mcp_resources.read(memory, request.params.get("uri"))
+    except MeritoryError as error:
+        if error.status >= 500:
+            memory.services.observer.failed("mcp", error, None)
+        raise Fault(protocol.INTERNAL, str(error)) from error
+
+
+def _caller(call: Call, request: Request) -> Caller:
+    query: McpQuery = call.query
+    project = call.project(query.project, query.cwd)
+    named = Scoped(user=query.user, agent=query.agent, project=project)
+    # Who names no place is a person's, unless the token has one.
+    any_id = query.agent is None and project is None and not call.grant.is_narrow
+    memory = call.engine.agents_view(call.grant, named, actor=ACTOR, any_id=any_id)
+    told = [request.meta.get(name) for name in _SESSION_META]
+    keys = [key for key in (*told, query.session_key) if isinstance(key, str) and _is_name(key)]
+    if isinstance(memory, Confined):
+        keys = [key for key in keys if memory.knows_session(key)]
+    harness = query.harness if query.harness and _is_name(query.harness) else None
+    return Caller(memory, harness, tuple(dict.fromkeys(keys)))
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= NAME_LIMIT_CHARS and text.isprintable() and bool(text.strip())
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/mcp",
+        handler=endpoint,
+        # A tool that changes something needs more.
+        access="read",
+        reach="scope",
+        summary="Speak MCP: one JSON-RPC message a request.",
+        query=McpQuery,
+        body=bytes,
+        reply=dict[str, Any],
+    ),
+)

@@ -1,0 +1,1 @@
+"""The storage contract: one protocol per noun, and `Store` and `Transaction`."""

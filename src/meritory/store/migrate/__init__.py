@@ -1,0 +1,1 @@
+"""Moves a store between SQLite and PostgreSQL and verifies the copy."""

@@ -1,0 +1,280 @@
+"""An SQLite file as one side of a move; nobody else has it open meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from meritory.domain.errors import Conflict, Corrupt, InputError
+from meritory.domain.session import ModelRows
+from meritory.store.migrate.endpoint import Added, Embedder, Reading, Standing, Writing, key_of
+from meritory.store.migrate.tables import GIVEN, MODELS, TABLES, Part, Row, Table
+from meritory.store.sqlite.backup import hold_alone, sync_file
+from meritory.store.sqlite.engine import (
+    connect,
+    create,
+    demand_ours,
+    migrate,
+    side_files,
+    translated,
+)
+
+T = TypeVar("T")
+# A file that is not whole yet has another name: nobody takes it for a store.
+UNFINISHED_SUFFIX = ".moving"
+_ASKED_AT_ONCE = 10_000
+_SEQUENCE = "SELECT seq FROM sqlite_sequence WHERE name = ?"
+
+
+class SqliteReading(Reading):
+    """A look at a file."""
+
+    def __init__(self, connection: sqlite3.Connection, models: ModelRows) -> None:
+        super().__init__(connection)
+        self._models = models
+
+    def users(self) -> list[str]:
+        named = [
+            f"SELECT user FROM {table.name}"  # noqa: S608 - names of ours, as below
+            for table in TABLES
+            if table.owner is None and table is not MODELS
+        ]
+        found = self.connection.execute(" UNION ".join(named) + " ORDER BY user")
+        return [user for (user,) in found]
+
+    def standing(self, user: str) -> Standing:
+        change, purge, learned = (
+            int(self._noted(name) or 0) for name in ("change", "purge", "learned")
+        )
+        return Standing(change, purge, learned, {name: self.highest(name) for name in GIVEN})
+
+    def highest(self, table: str) -> int:
+        """The highest number that a table ever gave."""
+        given = self.connection.execute(_SEQUENCE, (table,)).fetchone()
+        found = self.connection.execute(
+            f"SELECT max({GIVEN[table]}) FROM {table}"  # noqa: S608
+        ).fetchone()
+        return max(given[0] if given else 0, found[0] or 0)
+
+    def rows(self, user: str, part: Part, after: Sequence[Any] | None = None) -> Iterator[Row]:
+        if part.table is MODELS:
+            return self._model_rows(user, -1 if after is None else after[0])
+        return super().rows(user, part, after)
+
+    def count(self, user: str, table: Table) -> int:
+        if table is MODELS:
+            return len(self._models.versions(user))
+        return super().count(user, table)
+
+    def has_rows(self, user: str, table: Table) -> bool:
+        return bool(self.count(user, table)) if table is MODELS else super().has_rows(user, table)
+
+    def _model_rows(self, user: str, after: int) -> Iterator[Row]:
+        for version in sorted(self._models.versions(user)):
+            content = self._models.content(user, version) if version > after else None
+            if content is not None:
+                yield user, version, content, hashlib.sha256(content).hexdigest()
+
+    def _owned(self, table: Table) -> str:
+        if table.owner is not None:
+            owner, column = table.owner
+            return f"(SELECT o.user FROM {owner} o WHERE o.{column} = t.{column}) = ?"  # noqa: S608
+        # In the order of the numbers, so that nothing has to be sorted first.
+        return "+t.user = ?" if table.gives else "t.user = ?"
+
+    def _stream(self, statement: str, values: Sequence[Any], page_rows: int) -> Iterator[Row]:
+        return iter(self.connection.execute(statement, tuple(values)))
+
+
+class SqliteWriting(SqliteReading, Writing):
+    """A transaction on a file."""
+
+    def add(self, user: str, part: Part, rows: Sequence[Row]) -> Added:
+        if part.table is MODELS:
+            # Files know no transaction; one that is written again is the same.
+            for _, version, content, _ in rows:
+                self._models.put(user, version, content)
+            return Added()
+        columns = part.table.columns
+        names = ", ".join(column.name for column in columns)
+        self.connection.executemany(
+            f"INSERT INTO {part.table.name} ({names})"  # noqa: S608
+            f" VALUES ({', '.join('?' for _ in columns)})",
+            rows,
+        )
+        return Added()
+
+    def clear(self, user: str) -> None:
+        for version in self._models.versions(user):
+            self._models.drop(user, version)
+        for table in reversed(TABLES):
+            if table is not MODELS:
+                self.connection.execute(
+                    f"DELETE FROM {table.name} AS t WHERE {self._owned(table)}",  # noqa: S608
+                    (user,),
+                )
+
+    def taken(self, table: Table, numbers: Iterable[int]) -> int:
+        highest, left = self.highest(table.name), iter(numbers)
+        asked = f"""SELECT 1 FROM {table.name} WHERE {table.gives} IN
+            (SELECT value FROM json_each(?)) LIMIT 1"""  # noqa: S608
+        while highest and (some := list(islice(left, _ASKED_AT_ONCE))):
+            if self.connection.execute(asked, (json.dumps(some),)).fetchone():
+                return highest
+        return 0
+
+    def has_vectors(self) -> bool:
+        return (
+            self.connection.execute("SELECT 1 FROM memory_vectors LIMIT 1").fetchone() is not None
+        )
+
+    def settle(self, user: str, standing: Standing, added: Added) -> None:
+        for name, value in (
+            *(("change", standing.change), ("learned", standing.learned)),
+            *([("purge", standing.purge)] if standing.purge else []),
+        ):
+            self.connection.execute(
+                """INSERT INTO meta VALUES (:name, CAST(:value AS TEXT)) ON CONFLICT (key)
+                    DO UPDATE SET value = max(CAST(value AS INTEGER), :value)""",
+                {"name": name, "value": value},
+            )
+        for table, number in standing.given.items():
+            self._give_behind(table, number)
+
+    def _give_behind(self, table: str, number: int) -> None:
+        """SQLite knows by itself what is there, but not what was given and is gone again."""
+        if self.connection.execute(_SEQUENCE, (table,)).fetchone():
+            self.connection.execute(
+                "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (number, table)
+            )
+        elif number:
+            self.connection.execute(
+                """INSERT INTO sqlite_sequence SELECT name, ? FROM sqlite_master
+                    WHERE name = ? AND sql LIKE '%AUTOINCREMENT%'""",
+                (number, table),
+            )
+
+    def note(self, key: str, value: str) -> None:
+        self.connection.execute(
+            """INSERT INTO meta VALUES (?, ?)
+                ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
+            (key, value),
+        )
+
+    def register(self, embedder: Embedder) -> None:
+        self.connection.execute(
+            """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
+                ON CONFLICT (name) DO NOTHING""",
+            embedder[1:],
+        )
+
+
+class SqliteSide:
+    """A file, for as long as a move takes."""
+
+    kind = "sqlite"
+    takes_nul = True
+
+    def __init__(self, path: Path, models: ModelRows, *, is_target: bool) -> None:
+        self.path = Path(os.path.realpath(path))
+        self.name = str(self.path)
+        self._models = models
+        if not is_target and not self.path.is_file():
+            raise InputError(f"there is no store {self.path}", hint="check the path")
+        unfinished = self.path.with_name(self.path.name + UNFINISHED_SUFFIX)
+        self._file = self.path if self.path.exists() else unfinished
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.closing(hold_alone(self.path)))
+            stack.enter_context(translated(self.path))
+            if self.path.exists() and unfinished.exists() and unfinished.samefile(self.path):
+                # Its new name is there already, and only the old one was left to be removed.
+                unfinished.unlink()
+            if not self._file.exists():
+                create(self._file)
+            self._connection = stack.enter_context(contextlib.closing(self._opened()))
+            if not is_target:
+                self._connection.execute("PRAGMA query_only = ON")
+            self._held = stack.pop_all()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = connect(self._file, write=True)
+        try:
+            demand_ours(connection, self._file)
+            migrate(connection, self._file)
+            connection.execute("PRAGMA journal_mode = WAL")
+            broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        if broken is not None:
+            connection.close()
+            raise Corrupt(
+                f"a row of {broken[0]} in {self.path} points at nothing",
+                hint="`meritory doctor --deep` tells more; restore a backup",
+            )
+        return connection
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it has the name yet that others know."""
+        return self._file != self.path
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[SqliteReading]:
+        """A look at the file, which nobody else can change meanwhile."""
+        with translated(self.path):
+            yield SqliteReading(self._connection, self._models)
+
+    def write(self, user: str, work: Callable[[Writing], T]) -> T:
+        """Runs `work` in a transaction."""
+        connection = self._connection
+        with translated(self.path):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                made = work(SqliteWriting(connection, self._models))
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        return made
+
+    def claimed(self, user: str) -> contextlib.AbstractContextManager[None]:
+        """The whole file is ours already."""
+        return contextlib.nullcontext()
+
+    def reveal(self, users: Sequence[str]) -> None:
+        """Gives a new file its name."""
+        if not self.is_hidden:
+            return
+        with translated(self.path):
+            self._demand_only(users)
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._connection.close()
+            # Never over a file that came to be there in the meantime.
+            os.link(self._file, self.path)
+            for leftover in (self._file, *side_files(self._file)):
+                leftover.unlink(missing_ok=True)
+            sync_file(self.path.parent)
+
+    def _demand_only(self, users: Sequence[str]) -> None:
+        """What another move left in the file, maybe the half of it, must not appear with it."""
+        noted = self._connection.execute("SELECT key FROM meta WHERE key LIKE ?", (key_of("%"),))
+        others = {key for (key,) in noted} - set(map(key_of, users))
+        if others:
+            names = ", ".join(sorted(key.removeprefix(key_of("")) for key in others))
+            raise Conflict(
+                f"{self._file} holds what an earlier move brought of {names}",
+                hint="move them too, or delete that file and start over",
+            )
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._held.close()

@@ -1,1 +1,0 @@
-"""Moves a store between SQLite and PostgreSQL: resumable, and compared row by row afterwards."""

@@ -1,0 +1,1 @@
+"""In-memory search structures that both backends share."""

@@ -1,0 +1,460 @@
+"""One search's look at the index in memory: which slots are open to it, and what they hold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.rank.composite import provenance_codes
+from meritory.rank.hybrid import centred_cosine, store_mean
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+_NONE = -1
+
+
+class View:
+    """One search's look at the index: the slots that were open when it began."""
+
+    def __init__(self, index: MemoryIndex, count: int, open_: BoolArray) -> None:
+        self._index = index
+        self._columns = index._columns
+        self.count = count
+        self.open = open_
+        self._is_open = np.append(open_, False)
+
+    def cosines(self, query: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Raw cosines, and those left without what all memories share; NaN where there is none."""
+        raw = np.full(self.count, np.nan, np.float32)
+        if query.size != self._index.dimension:
+            return raw, raw
+        if np.any(query):
+            usable = self.open & self._columns.embedded[: self.count]
+            raw[usable] = self._index._dots(query, self.count)[usable]
+        mean_dots = self._columns.mean_dot[: self.count]
+        centred = centred_cosine(raw, mean_dots, query, self._index._mean) if query.size else raw
+        return raw, centred.astype(np.float32)
+
+    def injectable(self, day: float) -> View:
+        """The same look without what is untrusted or no longer holds on a Julian day."""
+        columns, count = self._columns, self.count
+        may = columns.trusted[:count] & (columns.until_day[:count] > day)
+        return View(self._index, count, self.open & may)
+
+    def best_standing(self, limit: int) -> IntArray:
+        """The open slots whose importance has faded least."""
+        return top(np.where(self.open, self._columns.standing[: self.count], np.nan), limit)
+
+    def vectors(self, slots: IntArray) -> FloatArray:
+        """The vectors of slots, zero where there is none."""
+        return self._index.vectors(slots)
+
+    def rows(self, slots: IntArray) -> IntArray:
+        """The row numbers of slots."""
+        return self._columns.row[slots]
+
+    def sessions(self, slots: IntArray) -> IntArray:
+        """A small number per session, -1 for a memory without one."""
+        return self._columns.session[slots]
+
+    def lengths_chars(self, slots: IntArray) -> IntArray:
+        """How long each text is."""
+        return self._columns.length_chars[slots]
+
+    def provenances(self, slots: IntArray) -> IntArray:
+        """Each memory's step on the provenance ladder."""
+        return self._columns.provenance[slots]
+
+    def confidences(self, slots: IntArray) -> FloatArray:
+        """How clearly each source asserted its memory."""
+        return self._columns.confidence[slots]
+
+    def demotions(self, slots: IntArray) -> IntArray:
+        """How often each memory was demoted."""
+        return self._columns.demotion[slots]
+
+    def mean_length_chars(self) -> float:
+        """The mean length of the open texts."""
+        count = int(self.open.sum())
+        return float(self._columns.length_chars[: self.count] @ self.open) / count if count else 0.0
+
+    def open_slots_of(self, rows: IntArray) -> IntArray:
+        """Where rows live, -1 for those not open to this search."""
+        return self._only_open(self._index.slots_of(rows))
+
+    def beside(self, slots: IntArray, step: int) -> IntArray:
+        """The open slots `step` turns on in the same session, -1 where there is none."""
+        return self._only_open(self._index.beside(slots, step))
+
+    def _only_open(self, slots: IntArray) -> IntArray:
+        # The last place, which -1 names as well, stands for all that are not in this look.
+        return np.where(self._is_open[np.minimum(slots, self.count)], slots, _NONE)
+
+
+def top(scores: NDArray[np.floating[Any]], limit: int) -> IntArray:
+    """Positions of the largest finite scores, largest first, ties by position."""
+    keys = np.where(np.isfinite(scores), -scores, np.inf)
+    best = np.argpartition(keys, limit)[:limit] if len(keys) > limit else np.arange(len(keys))
+    best = best[np.isfinite(keys[best])]
+    return np.asarray(best[np.lexsort((best, keys[best]))], np.int64)
+
+
+# Vectors come in blocks, so that growing never copies those that are there: at 100,000 x 256 a
+# doubling would hold 200 MB for a moment.
+BLOCK_ROWS = 8_192
+# The store's mean vector is taken anew when the store has grown by this share since.
+_MEAN_GROWTH = 0.1
+_UNIT_TOLERANCE = 0.01
+# The columns that are taken over as they come.
+_TAKEN = (
+    *("row", "scope", "length_chars", "provenance", "demotion", "confidence"),
+    *("standing", "until_day", "trusted"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One memory as the index needs it; an empty vector means there is none."""
+
+    row: int
+    scope: int
+    session_key: str | None
+    turn: int | None
+    length_chars: int
+    provenance: str
+    confidence: float
+    demotion: int
+    vector: bytes
+    # Importance and age in one number whose order never changes, and whether it may be injected.
+    standing: float = 0.0
+    is_trusted: bool = True
+    # The Julian day on which it ceases to hold.
+    until_day: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Many memories as the index needs them, a column for each thing, without their vectors."""
+
+    row: IntArray
+    scope: IntArray
+    session_key: Sequence[str | None]
+    # -1 for none.
+    turn: IntArray
+    length_chars: IntArray
+    provenance: IntArray
+    demotion: IntArray
+    confidence: FloatArray
+    standing: NDArray[np.float64]
+    until_day: NDArray[np.float64]
+    trusted: BoolArray
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Batch:
+        """The columns of single entries."""
+        return cls(
+            row=np.array([entry.row for entry in entries], np.int64),
+            scope=np.array([entry.scope for entry in entries], np.int64),
+            session_key=[entry.session_key for entry in entries],
+            turn=np.array([_NONE if e.turn is None else e.turn for e in entries], np.int64),
+            length_chars=np.array([entry.length_chars for entry in entries], np.int64),
+            provenance=provenance_codes([entry.provenance for entry in entries]),
+            demotion=np.array([entry.demotion for entry in entries], np.int64),
+            confidence=np.array([entry.confidence for entry in entries], np.float32),
+            standing=np.array([entry.standing for entry in entries], np.float64),
+            until_day=np.array([entry.until_day for entry in entries], np.float64),
+            trusted=np.array([entry.is_trusted for entry in entries], np.bool_),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Rows and cosines, best first."""
+
+    rows: IntArray
+    cosines: FloatArray
+
+    @classmethod
+    def none(cls) -> Nearest:
+        """Nothing is near."""
+        return cls(np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Parallel arrays with one place per slot, grown by half when full."""
+
+    row: IntArray
+    scope: IntArray
+    turn_key: IntArray
+    session: IntArray
+    length_chars: IntArray
+    provenance: IntArray
+    demotion: IntArray
+    confidence: FloatArray
+    mean_dot: FloatArray
+    standing: NDArray[np.float64]
+    until_day: NDArray[np.float64]
+    alive: BoolArray
+    embedded: BoolArray
+    trusted: BoolArray
+
+    @classmethod
+    def with_room(cls, room: int) -> _Columns:
+        return cls(
+            row=np.zeros(room, np.int64),
+            scope=np.zeros(room, np.int64),
+            turn_key=np.zeros(room, np.int64),
+            session=np.zeros(room, np.int64),
+            length_chars=np.zeros(room, np.int64),
+            provenance=np.zeros(room, np.int64),
+            demotion=np.zeros(room, np.int64),
+            confidence=np.zeros(room, np.float32),
+            mean_dot=np.zeros(room, np.float32),
+            standing=np.zeros(room, np.float64),
+            until_day=np.zeros(room, np.float64),
+            alive=np.zeros(room, np.bool_),
+            embedded=np.zeros(room, np.bool_),
+            trusted=np.zeros(room, np.bool_),
+        )
+
+    def grown(self, room: int, count: int) -> _Columns:
+        """A larger copy; readers of the old one are not disturbed."""
+        larger = _Columns.with_room(room)
+        for name in self.__slots__:
+            getattr(larger, name)[:count] = getattr(self, name)[:count]
+        return larger
+
+
+class MemoryIndex:
+    """Append-only slots; a changed memory dies in its slot and moves to a new one."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self.change = 0
+        self.lock = threading.RLock()
+        self._count = 0
+        self._columns = _Columns.with_room(0)
+        self._blocks: list[FloatArray] = []
+        self._slot_of_row = np.empty(0, np.int64)
+        self._session_codes: dict[str, int] = {}
+        self._sorted_keys = np.empty(0, np.int64)
+        self._sorted_slots = np.empty(0, np.int64)
+        self._sorted_count = 0
+        self._mean = np.zeros(dimension, np.float32)
+        self._mean_count = 0
+        self._dead_count = 0
+
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether so many slots are dead that building it anew is worth the time."""
+        return self._dead_count > max(BLOCK_ROWS, self._count // 2)
+
+    def __len__(self) -> int:
+        return self._count
+
+    # -- catching up ----------------------------------------------------------------------
+
+    def remove(self, rows: Sequence[int]) -> None:
+        """Forgets rows, known or not."""
+        wanted = np.asarray(rows, np.int64)
+        known = wanted[wanted < len(self._slot_of_row)]
+        slots = self._slot_of_row[known]
+        slots = slots[slots != _NONE]
+        self._columns.alive[slots] = False
+        self._slot_of_row[known] = _NONE
+        self._dead_count += len(slots)
+
+    def keep_only(self, rows: IntArray) -> None:
+        """Forgets every row but these: one that was erased leaves no change to be told by."""
+        known = np.flatnonzero(self._slot_of_row != _NONE)
+        self.remove(np.setdiff1d(known, rows).tolist())
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Takes memories in; where a row was there before, its old slot dies."""
+        if not entries:
+            return
+        first = self._count
+        slots = self._take(Batch.of(entries))
+        self._columns.embedded[slots] = [bool(entry.vector) for entry in entries]
+        self._fill(entries)
+        self._note_mean(first)
+
+    def add_columns(self, batch: Batch) -> None:
+        """Takes memories in whose vectors are kept elsewhere."""
+        if len(batch.row):
+            self._take(batch)
+            self._count += len(batch.row)
+
+    def _take(self, batch: Batch) -> IntArray:
+        """Writes the columns behind the last slot; those slots count only once `_count` says so."""
+        rows = batch.row
+        self.remove(rows.tolist())
+        self._reserve(len(rows), int(rows.max()))
+        slots = np.arange(self._count, self._count + len(rows))
+        columns = self._columns
+        for name in _TAKEN:
+            getattr(columns, name)[slots] = getattr(batch, name)
+        known = [self._session(key) for key in batch.session_key]
+        sessions = columns.session[slots] = np.array(known, np.int64)
+        # Session and turn in one number, so that the turn after is this number plus one.
+        has_turn = (sessions != _NONE) & (batch.turn != _NONE)
+        columns.turn_key[slots] = np.where(has_turn, (sessions << 32) + batch.turn, _NONE)
+        columns.alive[slots] = True
+        self._slot_of_row[rows] = slots
+        return slots
+
+    def _session(self, key: str | None) -> int:
+        return (
+            _NONE if key is None else self._session_codes.setdefault(key, len(self._session_codes))
+        )
+
+    def _reserve(self, more: int, largest_row: int) -> None:
+        needed = self._count + more
+        if needed > len(self._columns.row):
+            room = max(needed, len(self._columns.row) + len(self._columns.row) // 2)
+            self._columns = self._columns.grown(room, self._count)
+        if largest_row >= len(self._slot_of_row):
+            slots = np.full(largest_row + 1 + largest_row // 2, _NONE, np.int64)
+            slots[: len(self._slot_of_row)] = self._slot_of_row
+            self._slot_of_row = slots
+
+    def _fill(self, entries: Sequence[Entry]) -> None:
+        missing = bytes(4 * self.dimension)
+        blob = b"".join(entry.vector or missing for entry in entries)
+        vectors = np.frombuffer(blob, np.float32).reshape(len(entries), self.dimension)
+        # A damaged vector would spoil the mean, and with it every search.
+        is_sound = are_unit(vectors)
+        vectors = np.where(is_sound[:, None], vectors, np.float32(0.0))
+        self._columns.embedded[self._count : self._count + len(entries)] &= is_sound
+        done = 0
+        while done < len(vectors):
+            block, at = divmod(self._count, BLOCK_ROWS)
+            if block == len(self._blocks):
+                self._blocks.append(np.empty((BLOCK_ROWS, self.dimension), np.float32))
+            taken = min(BLOCK_ROWS - at, len(vectors) - done)
+            self._blocks[block][at : at + taken] = vectors[done : done + taken]
+            self._count += taken
+            done += taken
+
+    def _note_mean(self, first: int) -> None:
+        """Keeps every row's product with the mean, so that centring needs no second pass."""
+        if self._count > self._mean_count * (1.0 + _MEAN_GROWTH):
+            total = np.zeros(self.dimension, np.float64)
+            for block, stop in self._filled(self._count):
+                total += block[:stop].sum(axis=0, dtype=np.float64)
+            self._mean = store_mean(total, self._count).astype(np.float32)
+            self._mean_count = self._count
+            first = 0
+        self._columns.mean_dot[first : self._count] = self._dots(self._mean, self._count, first)
+
+    def _filled(self, count: int) -> Iterable[tuple[FloatArray, int]]:
+        for number, block in enumerate(self._blocks):
+            stop = min(BLOCK_ROWS, count - number * BLOCK_ROWS)
+            if stop > 0:
+                yield block, stop
+
+    def _dots(self, vector: FloatArray, count: int, first: int = 0) -> FloatArray:
+        start = first // BLOCK_ROWS * BLOCK_ROWS
+        parts = [
+            block[:stop] @ vector
+            for number, (block, stop) in enumerate(self._filled(count))
+            if number * BLOCK_ROWS >= start
+        ]
+        dots = np.concatenate(parts) if parts else np.empty(0, np.float32)
+        return np.asarray(dots[first - start :], np.float32)
+
+    # -- searching ------------------------------------------------------------------------
+
+    def view(self, scopes: Iterable[int]) -> View:
+        """What is open to a search right now."""
+        with self.lock:
+            return View(self, self._count, self._open(scopes, self._count))
+
+    def _open(self, scopes: Iterable[int], count: int) -> BoolArray:
+        inside = np.zeros(count, np.bool_)
+        for scope in scopes:
+            inside |= self._columns.scope[:count] == scope
+        inside &= self._columns.alive[:count]
+        return inside
+
+    def vectors(self, slots: IntArray) -> FloatArray:
+        """The vectors of slots, zero where there is none."""
+        found = np.zeros((len(slots), self.dimension), np.float32)
+        for number, block in enumerate(self._blocks):
+            inside = slots // BLOCK_ROWS == number
+            if inside.any():
+                found[inside] = block[slots[inside] % BLOCK_ROWS]
+        return found
+
+    def slots_of(self, rows: IntArray) -> IntArray:
+        """Where rows live, -1 for those unknown here."""
+        slots = np.full(len(rows), _NONE, np.int64)
+        known = rows < len(self._slot_of_row)
+        slots[known] = self._slot_of_row[rows[known]]
+        return slots
+
+    def beside(self, slots: IntArray, step: int) -> IntArray:
+        """The slots `step` turns on in the same session, -1 where there is none."""
+        with self.lock:
+            self._sort_turns()
+            if not len(self._sorted_keys):
+                return np.full(len(slots), _NONE, np.int64)
+            keys = self._columns.turn_key[slots]
+            wanted = np.where(keys >= 0, keys + step, _NONE)
+            at = np.searchsorted(self._sorted_keys, wanted)
+            at = np.minimum(at, len(self._sorted_keys) - 1)
+            found = (self._sorted_keys[at] == wanted) & (wanted >= 0)
+            return np.where(found, self._sorted_slots[at], _NONE)
+
+    def _sort_turns(self) -> None:
+        """Keeps (session, turn) sorted; a stable sort of mostly sorted keys is cheap."""
+        if self._sorted_count == self._count:
+            return
+        slots = np.flatnonzero(
+            self._columns.alive[: self._count] & (self._columns.turn_key[: self._count] >= 0)
+        )
+        order = np.argsort(self._columns.turn_key[slots], kind="stable")
+        self._sorted_slots = slots[order]
+        self._sorted_keys = self._columns.turn_key[self._sorted_slots]
+        self._sorted_count = self._count
+
+    def nearest_many(
+        self, vectors: FloatArray, scope: int, limit: int, floor: float
+    ) -> list[Nearest]:
+        """For each vector the rows of one scope at or above a cosine: one product per block."""
+        with self.lock:
+            count, columns = self._count, self._columns
+            open_ = self._open((scope,), count) & columns.embedded[:count]
+        parts = []
+        for number, (block, stop) in enumerate(self._filled(count)):
+            start = number * BLOCK_ROWS
+            cosines = vectors @ block[:stop].T
+            asked, places = np.nonzero(cosines >= floor)
+            inside = open_[places + start]
+            asked, places = asked[inside], places[inside]
+            parts.append((asked, places + start, cosines[asked, places]))
+        asked, slots, found = (
+            (np.concatenate(part) for part in zip(*parts, strict=True))
+            if parts
+            else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+        )
+        nearest = []
+        for number in range(len(vectors)):
+            mine = np.flatnonzero(asked == number)
+            mine = mine[np.lexsort((slots[mine], -found[mine]))][:limit]
+            nearest.append(Nearest(columns.row[slots[mine]], found[mine]))
+        return nearest
+
+
+def are_unit(vectors: FloatArray) -> BoolArray:
+    """Which rows have length one, as every stored vector has."""
+    with np.errstate(all="ignore"):
+        squared = np.einsum("ij,ij->i", vectors, vectors)
+        return np.asarray(np.abs(squared - 1.0) < _UNIT_TOLERANCE, np.bool_)

@@ -1,0 +1,255 @@
+"""A copy of a store's file that is taken without writing to it, whoever else uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from meritory.domain.errors import Busy, Corrupt, InputError, NotFound, SchemaTooNew
+from meritory.store.search.index import are_unit
+from meritory.store.sql import rows as codec
+from meritory.store.sql.memory_reads import SqlReads
+from meritory.store.sqlite.engine import (
+    BUSY_TIMEOUT_MS,
+    connect,
+    demand_ours,
+    schema_version,
+    side_files,
+    translated,
+)
+from meritory.store.sqlite.schema import MIGRATIONS
+
+
+def snapshot(source: Path, target: Path) -> None:
+    """Copies a database as it is at this moment into a file of its own.
+
+    The source is opened for reading only, and no migration or tidying touches it, as opening it as
+    a store would. It may be in use meanwhile.
+    """
+    source = Path(os.path.realpath(source))
+    if not source.is_file():
+        raise NotFound(f"there is no store {source}", hint="`meritory remember` makes one")
+    if os.path.lexists(target):
+        raise InputError(f"{target} exists already", hint="choose another name")
+    with translated(source), contextlib.closing(hold(source)):
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with (
+            contextlib.closing(_reader(source)) as reader,
+            contextlib.closing(sqlite3.connect(target)) as copy,
+        ):
+            demand_ours(reader, source)
+            reader.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+_DAMAGE_LIMIT = 20
+_SHADOW_TABLES = frozenset(f"memories_fts_{part}" for part in ("data", "idx", "docsize", "config"))
+
+
+def hold(path: Path) -> IO[bytes]:
+    """Shares the store's lock file; a restore waits for nobody and refuses while it is held."""
+    with translated(path):
+        return _lock(path, fcntl.LOCK_SH)
+
+
+def hold_alone(path: Path) -> IO[bytes]:
+    """Takes the store's lock file for one alone: refused while anybody has the store open."""
+    with translated(path):
+        return _lock(path, fcntl.LOCK_EX)
+
+
+def _lock(path: Path, kind: int) -> IO[bytes]:
+    lock_path = path.with_name(f"{path.name}.lock")
+    with translated(path):
+        handle = open(os.open(lock_path, os.O_CREAT | os.O_RDWR, 0o600), "rb+")  # noqa: SIM115
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        raise Busy(f"{path} is in use by another process", hint="stop it, then try again") from None
+    return handle
+
+
+def write_backup(connection: sqlite3.Connection, target: Path) -> None:
+    """Copies the whole database online, checks the copy and moves it into place."""
+    if target.exists():
+        raise InputError(f"{target} exists already", hint="choose another name")
+    if not target.parent.is_dir():
+        raise InputError(f"there is no folder {target.parent}", hint="create it first")
+    temporary = target.with_name(f"{target.name}.part-{os.getpid()}")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with contextlib.closing(sqlite3.connect(temporary)) as copy:
+            connection.backup(copy)
+            # One plain file: a copy that needs its own log beside it would be easy to break.
+            copy.execute("PRAGMA journal_mode = DELETE")
+            _demand_sound(copy, temporary)
+        sync_file(temporary)
+        os.replace(temporary, target)
+        sync_file(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def restore(path: Path, source: Path, now: datetime) -> Path | None:
+    """Puts a backup in the store's place; returns the folder where the former files were kept."""
+    if not source.is_file():
+        raise InputError(f"there is no backup {source}", hint="give the path of a backup file")
+    log, _ = side_files(source)
+    if log.exists() and log.stat().st_size:
+        raise InputError(
+            f"{source} has a log beside it, so it is a store and not a backup",
+            hint="make a backup of it with `meritory backup`",
+        )
+    path = Path(os.path.realpath(path))
+    with translated(path), contextlib.closing(_lock(path, fcntl.LOCK_EX)):
+        temporary = path.with_name(f"{path.name}.restore-{os.getpid()}")
+        try:
+            shutil.copyfile(source, temporary)
+            temporary.chmod(0o600)
+            _check_copy(temporary, source)
+            sync_file(temporary)
+            aside = _set_aside(path, now)
+            os.replace(temporary, path)
+            sync_file(path.parent)
+            return aside
+        finally:
+            for leftover in (temporary, *side_files(temporary)):
+                leftover.unlink(missing_ok=True)
+
+
+def _check_copy(copy_path: Path, source: Path) -> None:
+    """Refuses what is no sound backup before anything of the present store is touched."""
+    try:
+        with translated(source), contextlib.closing(connect(copy_path, write=True)) as copy:
+            _demand_sound(copy, source)
+            copy.execute("PRAGMA journal_mode = WAL")
+    except Corrupt as error:
+        # The usual advice for a damaged store is to restore a backup: here that is what failed.
+        raise Corrupt(error.message, hint="nothing was changed; choose another backup") from error
+
+
+def _set_aside(path: Path, now: datetime) -> Path | None:
+    present = [file for file in (path, *side_files(path)) if file.exists()]
+    if not present:
+        return None
+    aside = path.with_name(f"{path.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
+    aside.mkdir(mode=0o700)
+    # The database itself keeps its place until the new one takes it: killed in between, the next
+    # start finds the old one and never makes an empty one.
+    for file in present:
+        if file == path:
+            os.link(file, aside / file.name)
+        else:
+            os.replace(file, aside / file.name)
+    sync_file(aside)
+    return aside
+
+
+def sync_file(path: Path) -> None:
+    """Makes a file or folder durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _demand_sound(connection: sqlite3.Connection, path: Path) -> None:
+    if not 1 <= schema_version(connection) <= MIGRATIONS[-1].version:
+        if schema_version(connection) > MIGRATIONS[-1].version:
+            raise SchemaTooNew(f"{path} was written by a newer Meritory", hint="upgrade Meritory")
+        raise Corrupt(f"{path} is not a Meritory store", hint="choose another backup")
+    if _objects(connection) != _expected_objects(schema_version(connection)):
+        raise Corrupt(f"{path} has tables that Meritory never made", hint="choose another backup")
+    damage = check(connection, deep=True)
+    if damage:
+        raise Corrupt(
+            f"{path} is damaged: {damage[0]}", hint="nothing was changed; try an older backup"
+        )
+
+
+def _objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """What the schema is made of, but for what SQLite and FTS5 keep for themselves."""
+    found = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
+    return {
+        (kind, name, sql)
+        for kind, name, sql in found
+        if not name.startswith("sqlite_") and not (kind == "table" and name in _SHADOW_TABLES)
+    }
+
+
+def _expected_objects(version: int) -> set[tuple[str, str, str]]:
+    """What our own migrations make: a foreign trigger in a backup must not come in with it."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        for migration in MIGRATIONS[:version]:
+            for statement in migration.statements:
+                fresh.execute(statement)
+        return _objects(fresh)
+
+
+def check(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
+    """What is wrong with the database, in words; `deep` also reads every row and its hash."""
+    try:
+        return _structure(connection, deep=deep) + (_contents(connection) if deep else [])
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        return [f"the database cannot be read: {error}"]
+
+
+def _structure(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
+    # Only the slow check compares indexes with their tables; a wrong one can hide every memory.
+    pragma = "integrity_check" if deep else "quick_check"
+    found = connection.execute(f"PRAGMA {pragma}({_DAMAGE_LIMIT})").fetchall()
+    return [text for (text,) in found if text != "ok"]
+
+
+def _contents(connection: sqlite3.Connection) -> list[str]:
+    damage = []
+    if _objects(connection) != _expected_objects(schema_version(connection)):
+        damage.append("the schema is not the one Meritory made")
+    for row in connection.execute(codec.SELECT_RECORD):
+        try:
+            codec.decode(row)
+        except Corrupt as error:
+            damage.append(error.message)
+        if len(damage) >= _DAMAGE_LIMIT:
+            break
+    damage += itertools.islice(SqlReads(connection).damaged_history(), _DAMAGE_LIMIT)
+    damage += itertools.islice(_damaged_vectors(connection), _DAMAGE_LIMIT)
+    broken = connection.execute("PRAGMA foreign_key_check").fetchall()
+    damage += [f"a row of {table} points at nothing" for table, *_ in broken[:_DAMAGE_LIMIT]]
+    (joined,) = connection.execute(
+        "SELECT count(*) FROM memories m JOIN memory_stats t ON t.row = m.row"
+    ).fetchone()
+    (stored,) = connection.execute("SELECT count(*) FROM memories").fetchone()
+    if joined != stored:
+        damage.append(f"{stored - joined} memories lack their counters")
+    return damage
+
+
+def _damaged_vectors(connection: sqlite3.Connection) -> Iterator[str]:
+    found = connection.execute(
+        """SELECT v.row, v.vector, length(v.vector) IS 4 * e.dimension FROM memory_vectors v
+            JOIN embedders e ON e.embedder = v.embedder WHERE length(v.vector) > 0"""
+    )
+    for row, blob, has_its_length in found:
+        is_whole = has_its_length and isinstance(blob, bytes)
+        if not is_whole or not are_unit(np.frombuffer(blob, np.float32)[None, :]).all():
+            yield f"the vector of row {row} is damaged"

@@ -1,0 +1,474 @@
+"""What the SQLite of this Python can do, and what a database file says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from meritory.domain.errors import (
+    Busy,
+    Corrupt,
+    DiskFull,
+    MeritoryError,
+    ReadOnlyStore,
+    SchemaTooNew,
+    StorageError,
+    translate_system,
+)
+from meritory.store.sqlite import purge
+from meritory.store.sqlite.schema import MIGRATIONS
+
+# Strict tables, which the schema uses, came with this version.
+SQLITE_VERSION_MIN = (3, 37, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The version of SQLite and whether it has what the store needs."""
+
+    version: str
+    is_new_enough: bool
+    has_full_text: bool
+
+
+def sqlite_features() -> Features:
+    """Looks at the SQLite that this Python was built with."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            connection.execute("CREATE VIRTUAL TABLE probe USING fts5 (words)")
+            has_full_text = True
+        except sqlite3.OperationalError:
+            has_full_text = False
+    return Features(
+        sqlite3.sqlite_version, sqlite3.sqlite_version_info >= SQLITE_VERSION_MIN, has_full_text
+    )
+
+
+def schema_of(path: Path) -> tuple[int, int]:
+    """The schema of a database file and the newest one we know; nothing is changed."""
+    with translated(path), contextlib.closing(connect(path, write=False)) as connection:
+        return schema_version(connection), MIGRATIONS[-1].version
+
+
+class Ownership:
+    """Remembers who opened which file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pid = os.getpid()
+        self._file = _number(path)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is the process that opened the database."""
+        return os.getpid() == self._pid
+
+    def demand_process(self) -> None:
+        """Threads do not live on in a forked child, and SQLite's locks belong to the parent."""
+        if not self.is_ours:
+            raise StorageError(
+                f"{self._path} was opened before a fork", hint="open it again in this process"
+            )
+
+    def demand_file(self) -> None:
+        """What is written to a file without a name is lost, and two files' logs do not mix."""
+        if _number(self._path) != self._file:
+            raise StorageError(
+                f"{self._path} was moved, replaced or deleted while it was open",
+                hint="put it back, or restart whatever has it open (`meritory down`)",
+            )
+
+
+def _number(path: Path) -> int | None:
+    """The file system's number of a file; None when it is gone."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
+
+
+T = TypeVar("T")
+
+
+Work = Callable[[sqlite3.Connection], T]
+
+
+WRITE_QUEUE_LIMIT = 256
+
+
+GROUP_COMMIT_LIMIT = 32
+
+
+READER_LIMIT = 4
+
+
+BUSY_TIMEOUT_MS = 5_000
+
+
+WRITE_WAIT_LIMIT_S = 30.0
+
+
+# Each reader has a cache of its own, of which nothing is left after the next write: a large one
+# only fills up and is thrown away again, page by page.
+WRITER_CACHE_KIB, READER_CACHE_KIB = 8_192, 2_048
+
+
+_DAMAGE = re.compile(r"decode to UTF-8|^no such |malformed|unknown tokenizer|has no column")
+
+
+def translate(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> MeritoryError:
+    """The typed error, with advice, for what SQLite reported."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # A damaged text, a report that quotes one, a table of ours that is not there any more: none
+    # of these has a code of its own.
+    if isinstance(error, UnicodeDecodeError) or _DAMAGE.search(str(error)):
+        code = sqlite3.SQLITE_CORRUPT
+    if code == sqlite3.SQLITE_FULL:
+        return DiskFull(f"no space left to write {path.name}", hint="free some space and try again")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return ReadOnlyStore(f"{path} cannot be written", hint="check its owner and permissions")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return Corrupt(
+            f"{path} is damaged: {error}",
+            hint="it is left as it is; `meritory restore BACKUP` puts a backup in its place and "
+            "keeps the damaged files aside",
+        )
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Busy(f"{path} is being written by another process", hint="try again")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return StorageError(f"{path} cannot be opened", hint="check the path and its permissions")
+    return StorageError(f"{path}: {error}")
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turns errors of SQLite and of the operating system into typed ones."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise translate(error, path) from error
+    except OSError as error:
+        raise translate_system(error, path) from error
+
+
+def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+    """A connection with the pragmas every connection of ours needs."""
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=rw",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    try:
+        for pragma in (
+            f"busy_timeout = {BUSY_TIMEOUT_MS}",
+            "foreign_keys = ON",
+            "secure_delete = ON",
+            "synchronous = FULL",
+            f"cache_size = -{WRITER_CACHE_KIB if write else READER_CACHE_KIB}",
+            *(() if write else ("query_only = ON",)),
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """The version recorded in the database."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Brings the schema up to date; each step and its record are one transaction."""
+    newest = MIGRATIONS[-1].version
+    if schema_version(connection) > newest:
+        raise SchemaTooNew(
+            f"{path} was written by a newer Meritory (schema {schema_version(connection)}, "
+            f"this one knows {newest})",
+            hint="upgrade Meritory; nothing was changed",
+        )
+    for migration in MIGRATIONS:
+        if schema_version(connection) >= migration.version:
+            continue
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Read again under the lock: another process may have migrated meanwhile.
+            if schema_version(connection) < migration.version:
+                for statement in migration.statements:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {migration.version}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def demand_ours(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuses the database of another program before anything in it is changed."""
+    found = connection.execute(
+        "SELECT count(*) FROM sqlite_master WHERE name IN ('meta', 'memories', 'memories_fts')"
+    ).fetchone()
+    if found != (3,) and schema_version(connection) <= MIGRATIONS[-1].version:
+        raise Corrupt(
+            f"{path} is not a Meritory store, or what made it one is lost",
+            hint="it is left as it is; choose another file, or restore a backup",
+        )
+
+
+def create(path: Path) -> None:
+    """Creates a new database beside its place and links it in: whole or absent, never empty."""
+    temporary = path.with_name(f"{path.name}.new-{os.getpid()}-{threading.get_ident()}")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    os.close(descriptor)
+    try:
+        connection = connect(temporary, write=True)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            migrate(connection, path)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        for leftover in (temporary, *side_files(temporary)):
+            leftover.unlink(missing_ok=True)
+
+
+def side_files(path: Path) -> tuple[Path, Path]:
+    """The write-ahead log and the shared-memory file that belong to a database."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+class Engine:
+    """All connections of one database; reads run in parallel, writes one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._readers: deque[sqlite3.Connection] = deque()
+        self._reader_slots = threading.BoundedSemaphore(READER_LIMIT)
+        self._jobs: queue.Queue[tuple[Work[Any], Future[Any]] | None] = queue.Queue(
+            WRITE_QUEUE_LIMIT
+        )
+        self._start_lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        with translated(path):
+            self._writer = self._open_writer()
+        self._ownership = Ownership(path)
+        self._finish_purge()
+
+    def _open_writer(self) -> sqlite3.Connection:
+        if not self.path.exists():
+            create(self.path)
+        if self.path.stat().st_size == 0:
+            raise Corrupt(
+                f"{self.path} is empty, which no Meritory database ever is",
+                hint="restore a backup with `meritory restore`, or delete the file to start anew",
+            )
+        connection = connect(self.path, write=True)
+        try:
+            demand_ours(connection, self.path)
+            migrate(connection, self.path)
+            # A backup that was put here by hand is a plain file without a log.
+            connection.execute("PRAGMA journal_mode = WAL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A reader connection, for the length of the block."""
+        self._ownership.demand_process()
+        if self._closed:
+            raise StorageError("the store is closed")
+        with self._reader_slots, translated(self.path):
+            try:
+                connection = self._readers.pop()
+            except IndexError:
+                self._ownership.demand_file()
+                connection = connect(self.path, write=False)
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+
+    # In a file of one's own there is no wall between users.
+    read_across = read
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if self._closed:
+            connection.close()
+        else:
+            self._readers.append(connection)
+
+    def write(self, work: Work[T]) -> T:
+        """Runs `work` in a transaction on the writer thread; returns once it is on disk."""
+        self._ownership.demand_process()
+        self._ownership.demand_file()
+        future: Future[T] = Future()
+        # Under one lock with `close`: a write queued behind its end mark would wait for ever.
+        with self._start_lock:
+            if self._closed:
+                raise StorageError("the store is closed")
+            self._ensure_thread()
+            try:
+                self._jobs.put((work, cast("Future[Any]", future)), timeout=WRITE_WAIT_LIMIT_S)
+            except queue.Full:
+                raise Busy("too many writes are waiting", hint="try again in a moment") from None
+        return future.result()
+
+    write_across = write
+
+    def _ensure_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._serve_writes, name="meritory-writer", daemon=True
+            )
+            self._thread.start()
+
+    def _serve_writes(self) -> None:
+        stopping = False
+        while not stopping:
+            batch, stopping = self._next_batch()
+            if batch:
+                self._commit(batch)
+
+    def _next_batch(self) -> tuple[list[tuple[Work[Any], Future[Any]]], bool]:
+        """Waits for a write, then takes along those already queued: they share one fsync."""
+        job = self._jobs.get()
+        batch = []
+        while job is not None:
+            batch.append(job)
+            if len(batch) == GROUP_COMMIT_LIMIT:
+                return batch, False
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _commit(self, batch: list[tuple[Work[Any], Future[Any]]]) -> None:
+        done: list[tuple[Future[Any], Any]] = []
+        # One that is alone needs no savepoint, for which SQLite copies every page that is changed.
+        is_alone = len(batch) == 1
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for work, future in batch:
+                try:
+                    result = work(self._writer) if is_alone else self._run_one(work)
+                    done.append((future, result))
+                except BaseException as error:
+                    # Full disks and I/O errors roll the whole transaction back by themselves.
+                    if is_alone or not self._writer.in_transaction:
+                        raise
+                    future.set_exception(self._typed(error))
+            self._writer.execute("COMMIT")
+        except BaseException as error:
+            self._give_up(batch, error)
+            return
+        for future, result in done:
+            future.set_result(result)
+
+    def _run_one(self, work: Work[Any]) -> Any:
+        self._writer.execute("SAVEPOINT one")
+        try:
+            result = work(self._writer)
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK TO one")
+                self._writer.execute("RELEASE one")
+            raise
+        self._writer.execute("RELEASE one")
+        return result
+
+    def _give_up(self, batch: list[tuple[Work[Any], Future[Any]]], error: BaseException) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        for _, future in batch:
+            if not future.done():
+                future.set_exception(self._typed(error))
+
+    def _typed(self, error: BaseException) -> BaseException:
+        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
+            typed = translate(error, self.path)
+            typed.__cause__ = error
+            return typed
+        return error
+
+    def erase_traces(self) -> None:
+        """Rewrites the database without what was deleted and empties the write-ahead log."""
+        self._ownership.demand_process()
+        self._ownership.demand_file()
+        with translated(self.path), contextlib.closing(connect(self.path, write=True)) as own:
+            self._erase(own)
+
+    def _finish_purge(self) -> None:
+        """Erases what an earlier purge had to leave; whatever is in the way now, it stays due."""
+        with (
+            contextlib.suppress(StorageError, Busy),
+            translated(self.path),
+            contextlib.closing(connect(self.path, write=True)) as own,
+        ):
+            if purge.due(own) is not None:
+                # Nobody who opens a store shall wait for somebody else's reader.
+                own.execute("PRAGMA busy_timeout = 0")
+                self._erase(own)
+
+    def _erase(self, own: sqlite3.Connection) -> None:
+        due = purge.due(own)
+        try:
+            # Asked before the rewriting, too: that would only make a log grow that must stay.
+            is_blocked = purge.is_log_in_use(own)
+            if not is_blocked:
+                # When rows move between pages, copies of them stay behind in the old ones.
+                own.execute("VACUUM")
+                is_blocked = purge.is_log_in_use(own)
+        except sqlite3.OperationalError as error:
+            if not isinstance(translate(error, self.path), Busy):
+                raise
+            is_blocked = True
+        if is_blocked:
+            raise Busy(
+                f"what was purged is gone, but somebody still uses {self.path}, so traces of it "
+                "are left in its files",
+                hint="they are erased by the next opening or purge after the other is done",
+            )
+        if due is not None:
+            # Where a writer is in the way it stays due: erasing twice does no harm.
+            with contextlib.suppress(sqlite3.OperationalError):
+                purge.settle(own, due)
+
+    def close(self) -> None:
+        """Finishes queued writes, then closes every connection; safe to call twice."""
+        if not self._ownership.is_ours:
+            # Closing here what the parent opened could take its locks and its log from it.
+            return
+        with self._start_lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._thread is not None:
+                self._jobs.put(None)
+        if self._thread is not None:
+            self._thread.join()
+        with contextlib.suppress(IndexError):
+            while True:
+                self._readers.pop().close()
+        self._writer.close()

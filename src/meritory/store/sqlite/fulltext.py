@@ -1,0 +1,94 @@
+"""What the full-text index makes of words: its own tokenizer, asked through a probe."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from meritory.store.contract.store import FloatArray, IntArray
+from meritory.store.search.index import View
+from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
+from meritory.store.sql.rows import Connection
+from meritory.text.terms import fts_query
+
+# What one step of merging may write; others may write between two of them.
+MERGE_PAGES = 64
+
+
+class InMemory:
+    """The vectors that the index holds in memory: all cosines at once."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.vectors = view.vectors
+
+    def cosines(self, query: FloatArray, limit: int) -> tuple[FloatArray, FloatArray]:
+        """By slot raw and centred cosines, of everything open."""
+        return self._view.cosines(query)
+
+    def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
+        """There is nothing missing."""
+
+    def mean_cosine(self, centred: FloatArray) -> float:
+        """The mean of those there are."""
+        return float(np.nanmean(centred)) if np.isfinite(centred).any() else 0.0
+
+
+class FullText:
+    """FTS5, which SQLite brings along."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._known: dict[str, IntArray] = {}
+
+    def frequencies(self, stems: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+        """In how many memories each term occurs; one of several words as often as its rarest."""
+        wanted = sorted({stem for tokens in stems.values() for stem in tokens})
+        found = dict(
+            self._connection.execute(
+                "SELECT term, doc FROM memories_vocabulary"
+                " WHERE term IN (SELECT value FROM json_each(?))",
+                (json.dumps(wanted),),
+            ).fetchall()
+        )
+        return rarest(stems, found)
+
+    def hits(
+        self, terms: Sequence[str], scopes: Sequence[int], limit: int
+    ) -> tuple[IntArray, FloatArray]:
+        """Rows of the best hits for any of the terms in these scopes with their BM25 scores."""
+        if not terms or not scopes:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        found = self._connection.execute(
+            f"""SELECT f.rowid, -bm25(memories_fts, 1.0, {WORDS_COLUMN_WEIGHT}) AS score
+                FROM memories_fts f CROSS JOIN memory_stats t ON t.row = f.rowid
+                WHERE memories_fts MATCH ? AND t.scope IN (SELECT value FROM json_each(?))
+                ORDER BY score DESC, f.rowid LIMIT ?""",  # noqa: S608 - a constant of ours
+            (fts_query(terms), json.dumps(list(scopes)), limit),
+        ).fetchall()
+        rows, scores = zip(*found, strict=True) if found else ((), ())
+        return np.array(rows, np.int64), np.maximum(np.array(scores, np.float32), np.float32(0.0))
+
+    def rows(self, term: str) -> IntArray:
+        """The rows that have a term, ascending."""
+        if term not in self._known:
+            # One long text comes over three times as fast as thousands of small rows.
+            (found,) = self._connection.execute(
+                "SELECT group_concat(rowid) FROM memories_fts WHERE memories_fts MATCH ?",
+                (fts_query((term,)),),
+            ).fetchone()
+            self._known[term] = np.fromstring(found or "", np.int64, sep=",")
+        return self._known[term]
+
+
+def merge(pages: int, connection: sqlite3.Connection) -> bool:
+    """Merges some pieces of the full-text index, for many make searches slow; False when done."""
+    before = connection.total_changes
+    connection.execute(
+        "INSERT INTO memories_fts (memories_fts, rank) VALUES ('merge', ?)", (pages,)
+    )
+    # One change is the command itself.
+    return connection.total_changes - before > 1

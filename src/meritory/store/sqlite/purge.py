@@ -1,0 +1,155 @@
+"""Erasing a memory from an SQLite store: its row, its history, its words and its entities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from meritory.store.sql.rows import Connection
+from meritory.store.sqlite.schema import FEEDBACK_ERASURES, QUALITY_ERASURES, RULES_ERASURES
+from meritory.text.normalize import canonical
+
+# What stands in the history of others in place of a text that was erased.
+PURGED_TEXT = "[purged]"
+
+_TEXT = "SELECT content FROM memories WHERE user = :user AND id = :id"
+_STATES = """SELECT before FROM memory_history
+    WHERE user = :user AND memory_id = :id AND before IS NOT NULL"""
+# After a merge was split again, the survivor's history still holds the state in which it wore
+# the other's words. What is redacted counts as undone: nothing may ever bring it back.
+_WORN = """SELECT entry, before FROM memory_history
+    WHERE user = :user AND memory_id <> :id AND before IS NOT NULL
+        AND memory_id IN
+            (SELECT memory_id FROM memory_history WHERE user = :user AND other_id = :id)
+        AND memory_id NOT IN (SELECT id FROM memories WHERE user = :user
+            AND content IN (SELECT value FROM json_each(:texts)))"""
+_REDACT = """UPDATE memory_history SET before = :before, undone = 1
+    WHERE user = :user AND entry = :entry"""
+_REFUSED = "SELECT id, content, quote FROM refusals WHERE user = :user"
+# Less than this stands in many texts without being what they are about.
+_TELLING_CHARS = 12
+# Labels, ratings and uses of a memory go with it.
+_SESSION_TABLES = ("session_memories", "rating_events", "uses", "predictor_calibration")
+# A digest holds words of every candidate; it cannot be told which of them are only this memory's.
+_FORGET_DIGESTS = """UPDATE sessions SET digest = NULL
+    WHERE user = :user AND digest IS NOT NULL AND EXISTS (SELECT 1 FROM session_memories c
+        WHERE c.session = sessions.session AND c.memory_id = :id)"""
+_FORGET_RELEVANCE = """UPDATE predictor_comparisons
+    SET relevance_scores = json_remove(relevance_scores, '$."' || :id || '"') WHERE user = :user"""
+_FORGET_USED = """UPDATE sessions SET used = json_remove(used, '$."' || :id || '"')
+    WHERE user = :user AND used IS NOT NULL"""
+_OF_USER = "session IN (SELECT session FROM sessions WHERE user = :user)"
+_ORPHAN_ASPECTS = """DELETE FROM aspects WHERE entity IN
+        (SELECT entity FROM entities WHERE user = :user)
+    AND NOT EXISTS (SELECT 1 FROM attributes a WHERE a.aspect = aspects.aspect)"""
+_ORPHAN_ENTITIES = """DELETE FROM entities WHERE user = :user
+    AND NOT EXISTS (SELECT 1 FROM aspects p WHERE p.entity = entities.entity)
+    AND NOT EXISTS (SELECT 1 FROM dependencies d WHERE d.on_entity = entities.entity)"""
+
+
+def erase(connection: Connection, user: str, memory_id: str) -> None:
+    """Erases one memory and all that is told of it."""
+    names = {"user": user, "id": memory_id}
+    texts = _texts(connection, names)
+    _redact(connection, names, texts)
+    _forget_refusals(connection, names, texts)
+    for statement in (
+        "UPDATE memory_history SET other = NULL, why = '' WHERE user = :user AND other_id = :id",
+        "DELETE FROM memory_history WHERE user = :user AND memory_id = :id",
+        _FORGET_DIGESTS,
+        *(
+            f"DELETE FROM {table} WHERE memory_id = :id AND {_OF_USER}"  # noqa: S608 - ours
+            for table in _SESSION_TABLES
+        ),
+        "DELETE FROM events WHERE user = :user AND memory_id = :id",
+        # What went wrong may quote what was worked on.
+        "UPDATE jobs SET error = NULL WHERE user = :user",
+        _FORGET_USED,
+        _FORGET_RELEVANCE,
+        *RULES_ERASURES,
+        *FEEDBACK_ERASURES,
+        *QUALITY_ERASURES,
+        "DELETE FROM memories WHERE user = :user AND id = :id",
+        _ORPHAN_ASPECTS,
+    ):
+        connection.execute(statement, names)
+    # An entity that only this memory named would still tell its name, and so would one that is
+    # held only by a dependency of the first: hence again until nothing more goes.
+    while connection.execute(_ORPHAN_ENTITIES, names).rowcount:
+        pass
+
+
+def _texts(connection: Connection, names: Mapping[str, str]) -> set[str]:
+    """All that the memory ever said."""
+    texts = {text for (text,) in connection.execute(_TEXT, names)}
+    told = (_state(before).get("content") for (before,) in connection.execute(_STATES, names))
+    return texts | {text for text in told if isinstance(text, str)}
+
+
+def _forget_refusals(connection: Connection, names: Mapping[str, str], texts: set[str]) -> None:
+    """Takes along what was refused and has these words, whatever their spelling or when."""
+    said = [_spelled(text) for text in texts]
+    gone = [
+        {**names, "refusal": refusal_id}
+        for refusal_id, *held in connection.execute(_REFUSED, names)
+        if any(_repeats(_spelled(text), one) for text in held for one in said)
+    ]
+    connection.executemany("DELETE FROM refusals WHERE user = :user AND id = :refusal", gone)
+
+
+def _spelled(text: str) -> str:
+    return canonical(text).casefold().rstrip(" .!?")
+
+
+def _repeats(text: str, said: str) -> bool:
+    return text == said or (len(said) >= _TELLING_CHARS and said in text)
+
+
+def _redact(connection: Connection, names: Mapping[str, str], texts: set[str]) -> None:
+    """Takes the memory's words out of the history of those it was merged with."""
+    told = {**names, "texts": json.dumps(sorted(texts))}
+    for entry, before in connection.execute(_WORN, told).fetchall():
+        state = _state(before)
+        if state.get("content") in texts:
+            state |= {"content": PURGED_TEXT, "tags": []}
+            redacted = json.dumps(state, ensure_ascii=False)
+            connection.execute(_REDACT, {**names, "entry": entry, "before": redacted})
+
+
+def _state(text: str) -> dict[str, Any]:
+    """A memory as it was; nothing at all where that cannot be read any more."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def note(connection: Connection, change: int) -> None:
+    """Tells indexes in memory that something is gone, by the number of the change."""
+    # FTS5 keeps deleted words in old segments until they are merged away.
+    connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('optimize')")
+    # The first tells indexes in memory; the second goes when the traces are gone from the files.
+    connection.executemany(
+        """INSERT INTO meta VALUES (?, CAST(? AS TEXT))
+            ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
+        [("purge", change), ("purge_due", change)],
+    )
+
+
+def due(connection: Connection) -> str | None:
+    """The number of the last purge whose traces were not erased from the files yet."""
+    found = connection.execute("SELECT value FROM meta WHERE key = 'purge_due'").fetchone()
+    return None if found is None else str(found[0])
+
+
+def settle(connection: Connection, number: str) -> None:
+    """Notes that the traces are gone, unless another purge came in between."""
+    connection.execute("DELETE FROM meta WHERE key = 'purge_due' AND value = ?", (number,))
+
+
+def is_log_in_use(connection: Connection) -> bool:
+    """Empties the log, unless another connection is in its way."""
+    (is_blocked, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return bool(is_blocked)

@@ -1,0 +1,1 @@
+"""Reading and comparing claims: same, changed or different."""

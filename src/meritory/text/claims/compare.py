@@ -1,0 +1,207 @@
+"""Quick looks at texts, to spare the careful reading where it cannot change the verdict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from meritory.text.claims.change_cues import NEGATIVE_CHANGES, superseded
+from meritory.text.claims.read import Claim, read_claim
+from meritory.text.claims.values import Unit, Values, protected_values
+from meritory.text.claims.words import (
+    BARE_VERBS,
+    CHANGE_NOW,
+    CHANGE_VERBS,
+    CLAUSE_VERBS,
+    LIMITS,
+    NEGATIONS,
+    PREPOSITIONS,
+    QUANTIFIERS,
+    REPLACE_VERBS,
+)
+from meritory.text.normalize import canonical
+
+# With more words than this on either side that the other lacks, two texts are neither one claim
+# nor one that changed: only articles, fillers and a few interchangeable words may differ.
+MANY_OWN_WORDS: Final = 8
+_WORDS: Final = re.compile(r"\w+")
+_SINGLE: Final = CHANGE_NOW | CHANGE_VERBS | REPLACE_VERBS | frozenset({"instead", "anymore"})
+_PHRASES: Final = ("no longer", "any more", "as of", "from now on", "used to", "not any")
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The distinct words of a text, in lower case."""
+    return frozenset(_WORDS.findall(text.lower()))
+
+
+def says_change(text: str) -> bool:
+    """Whether a text holds a word that a statement of change needs; most texts do not."""
+    lowered = text.lower()
+    if any(phrase in lowered for phrase in _PHRASES):
+        return True
+    return not _SINGLE.isdisjoint(_WORDS.findall(lowered))
+
+
+def clearly_differ(old: frozenset[str], new: frozenset[str]) -> bool:
+    """Whether both texts have many words of their own."""
+    return min(len(old - new), len(new - old)) > MANY_OWN_WORDS
+
+
+__all__ = [
+    "Claim",
+    "Relation",
+    "Survivor",
+    "Values",
+    "Verdict",
+    "compare",
+    "compare_claims",
+    "protected_values",
+    "read_claim",
+    "relation",
+    "survivor",
+]
+
+Relation = Literal["merge", "supersede", "keep_both"]
+Survivor = Literal["old", "new"]
+
+MAX_FRONTED_UNITS = 6
+MIN_ADDED_TO_UNITS = 3
+
+_JOINING = frozenset({"and", "because", "so"})
+_EXPLAINING = frozenset({"which", "who", "where"})
+_CLOSED = NEGATIONS | QUANTIFIERS
+_FRONTING = frozenset({"after", "at", "before", "during", "for", "from", "in", "on", "since"})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do with two near texts, which text survives, and why."""
+
+    relation: Relation
+    survivor: Survivor
+    reason: str
+
+
+def compare(old: str, new: str) -> Verdict:
+    """Return the verdict on an old text and a newer one that lies close to it."""
+    return compare_claims(read_claim(old), read_claim(new))
+
+
+def compare_claims(old: Claim, new: Claim) -> Verdict:
+    """Return the same verdict for texts already read, so that one may be held against many."""
+    preferred = _preferred(old, new)
+    if canonical(old.text) == canonical(new.text):
+        return Verdict("merge", preferred, "same text")
+    verdict = _merged(old, new, preferred)
+    if verdict:
+        return verdict
+    reason = superseded(old, new)
+    if reason:
+        return Verdict("supersede", "new", reason)
+    return Verdict("keep_both", preferred, _difference(old, new))
+
+
+def relation(old: str, new: str) -> Relation:
+    """Return only what to do: merge, supersede or keep both."""
+    return compare(old, new).relation
+
+
+def survivor(old: str, new: str) -> Survivor:
+    """Return whose text is more specific: more values, then fewer hedges, then the longer."""
+    return _preferred(read_claim(old), read_claim(new))
+
+
+def _preferred(old: Claim, new: Claim) -> Survivor:
+    return "new" if new.specificity > old.specificity else "old"
+
+
+def _merged(old: Claim, new: Claim, preferred: Survivor) -> Verdict | None:
+    if old.changes & NEGATIVE_CHANGES != new.changes & NEGATIVE_CHANGES or not old.keys:
+        return None
+    if old.keys == new.keys:
+        return Verdict("merge", preferred, "same words in the same order")
+    if _fronted(old) == _fronted(new):
+        return Verdict("merge", preferred, "same words, one part moved to the front")
+    if _is_turned(old, new):
+        return Verdict("merge", preferred, "same words, turned around the verb")
+    if _adds_to(old, new) or _names_user(old, new):
+        return Verdict("merge", "new", "the new text says all of the old one and more")
+    if _adds_to(new, old) or _names_user(new, old):
+        return Verdict("merge", "old", "the old text says all of the new one and more")
+    return None
+
+
+def _fronted(claim: Claim) -> tuple[str, ...]:
+    """Return the keys with a leading "on Fridays," moved to the end."""
+    units = claim.units
+    if not units or units[0].key not in _FRONTING:
+        return claim.keys
+    for spot, unit in enumerate(units[1 : MAX_FRONTED_UNITS + 1], 1):
+        if unit.before:
+            one_sentence = not any(later.is_first for later in units[1:])
+            if unit.before == "," and one_sentence:
+                return claim.keys[spot:] + claim.keys[:spot]
+            break
+    return claim.keys
+
+
+def _is_turned(old: Claim, new: Claim) -> bool:
+    """Tell whether "A is B" became "B is A", where one side is a described thing."""
+    if len(old.keys) != len(new.keys) or "an" in old.raw | new.raw or "a" in old.raw | new.raw:
+        return False
+    blocked = NEGATIONS | PREPOSITIONS | QUANTIFIERS | LIMITS | {"what", "who", "where"}
+    for verb in ("is", "was"):
+        if old.keys.count(verb) != 1 or new.keys.count(verb) != 1 or blocked & set(old.keys):
+            continue
+        spot = old.keys.index(verb)
+        left, right = old.keys[:spot], old.keys[spot + 1 :]
+        described = len(left) > 1 or len(right) > 1
+        if left and right and described and new.keys == (*right, verb, *left):
+            return True
+    return False
+
+
+def _adds_to(short: Claim, long: Claim) -> bool:
+    """Tell whether the long claim is the short one, whole, followed by something more."""
+    size = len(short.keys)
+    tail = long.units[size:]
+    if size < MIN_ADDED_TO_UNITS or len(tail) < 2 or long.keys[:size] != short.keys:
+        return False
+    keys = {unit.key.rstrip(",") for unit in tail}
+    if keys & (NEGATIONS | LIMITS | {"?"}) or long.changes or short.changes:
+        return False
+    first = tail[0]
+    if first.is_first and first.before[:1] in {".", ";", "!", "\n"}:
+        return True
+    # "People, who smoke" explains; "people who smoke" narrows.
+    if first.key in _EXPLAINING:
+        return first.before == ","
+    # "Does not like gin" is more than "does not like gin and tonic".
+    return first.key in _JOINING and not set(short.keys) & _CLOSED and _is_clause(first, tail[1:])
+
+
+def _is_clause(joint: Unit, tail: Sequence[Unit]) -> bool:
+    """Tell whether what follows "and" says something of its own ("rock and roll" does not)."""
+    if joint.key != "and":
+        return tail[0].kind == "word"
+    return any(unit.key in CLAUSE_VERBS or unit.key.endswith("ed") for unit in tail[:2])
+
+
+def _names_user(short: Claim, long: Claim) -> bool:
+    """Tell whether the long claim only puts "user" before a note that begins with its verb."""
+    return short.opening in BARE_VERBS and long.keys == ("user", *short.keys)
+
+
+def _difference(old: Claim, new: Claim) -> str:
+    """Say in a few words what keeps two texts apart."""
+    if not old.keys or not new.keys:
+        return "nothing to compare"
+    in_old, in_new = set(old.keys), set(new.keys)
+    only_old = [key for key in dict.fromkeys(old.keys) if key not in in_new]
+    only_new = [key for key in dict.fromkeys(new.keys) if key not in in_old]
+    if not only_old and not only_new:
+        return "same words in another order"
+    sides = (" ".join(only_old[:4]), " ".join(only_new[:4]))
+    return f"different: {sides[0] or '(nothing)'} / {sides[1] or '(nothing)'}"

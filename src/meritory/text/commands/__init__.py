@@ -1,0 +1,1 @@
+"""Shell commands and tool calls: parsing, risk, triggers and prohibitions."""

@@ -1,0 +1,383 @@
+"""What an agent is about to do, in one form for the tools of all clients.
+
+A tool belongs to a family (shell, edit, read, web) or stands for itself; its argument is the
+command, the path, the address, or all of its values. How risky an action is follows from its
+words, never from what somebody calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final
+
+from meritory.domain.rule import RecordedAction
+from meritory.text.claims.words import words
+from meritory.text.commands.parse import COMMAND_LIMIT_CHARS, Command, read_commands, readable
+from meritory.text.secrets import find_secrets
+
+# What is kept of an argument; what is read of it is far more.
+ARGUMENT_LIMIT_CHARS: Final = 4_000
+# Longer than any secret that is no block: one that begins in what is kept ends in what is read.
+_SECRET_LIMIT_CHARS: Final = 8_000
+RISKY: Final = 6
+_WORDS_LIMIT_COUNT: Final = 60
+_PATHS_LIMIT_COUNT: Final = 32
+# Paths of one call that a digest takes in, and the length up to which a text is a path.
+CALL_PATHS_LIMIT_COUNT: Final = 200
+_PATH_LIMIT_CHARS: Final = 1_024
+_NESTING_LIMIT: Final = 4
+
+# The family of a tool by its name in lower case.
+TOOL_FAMILIES: Final[dict[str, str]] = {
+    **dict.fromkeys(("bash", "shell", "local_shell", "run_shell_command", "exec"), "shell"),
+    **dict.fromkeys(("exec_command", "run_in_terminal", "execute_command", "terminal"), "shell"),
+    **dict.fromkeys(("powershell", "run_terminal_cmd", "unified_exec", "process"), "shell"),
+    **dict.fromkeys(("edit", "write", "multiedit", "notebookedit", "apply_patch"), "edit"),
+    **dict.fromkeys(("replace", "write_file", "create", "str_replace", "edit_file"), "edit"),
+    **dict.fromkeys(("patch", "create_file", "insert_edit_into_file", "delete_file"), "edit"),
+    **dict.fromkeys(("str_replace_editor", "str_replace_based_edit_tool", "delete"), "edit"),
+    **dict.fromkeys(("strreplace", "search_replace", "editnotebook", "edit_notebook_file"), "edit"),
+    **dict.fromkeys(("replace_string_in_file", "multi_replace_string_in_file"), "edit"),
+    **dict.fromkeys(("write_to_file", "replace_in_file"), "edit"),
+    **dict.fromkeys(("read", "read_file", "view", "cat", "read_many_files", "open"), "read"),
+    **dict.fromkeys(("webfetch", "web_fetch", "fetch", "websearch", "web_search"), "web"),
+}
+_COMMAND_KEYS: Final = ("command", "cmd", "script")
+# Tools of the family `edit` that write nothing.
+_DELETING_TOOLS: Final = words("delete delete_file")
+# Arguments that hold one path, and those that hold a list of them.
+PATH_KEYS: Final = (
+    *("file_path", "path", "filePath", "notebook_path", "absolute_path", "filename"),
+    *("target_file", "target_notebook", "relative_path", "file"),
+)
+PATH_LIST_KEYS: Final = ("paths", "files", "file_paths", "filePaths", "include")
+PATCH_START: Final = "*** Begin Patch"
+_PATCH_PATH: Final = re.compile(
+    r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE
+)
+_WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]+")
+
+# What people call the things that programs do.
+_MEANINGS: Final[dict[str, str]] = {
+    "rm": "delete remove erase wipe",
+    "git push": "push publish remote upload",
+    "git reset": "reset discard lose revert",
+    "git clean": "clean delete untracked",
+    "git commit": "commit",
+    "git checkout": "checkout discard switch",
+    "git restore": "restore discard",
+    "git rebase": "rebase rewrite history",
+    "git branch": "branch",
+    "git stash": "stash",
+    "mv": "move rename overwrite",
+    "kill": "kill stop process",
+    "pkill": "kill stop process",
+    "chmod": "permission",
+    "chown": "owner permission",
+    "curl": "download network request",
+    "wget": "download network",
+    "dd": "disk overwrite",
+    "terraform apply": "apply deploy infrastructure",
+    "terraform destroy": "destroy infrastructure",
+    "kubectl delete": "delete cluster",
+    "kubectl apply": "apply deploy cluster",
+    "docker push": "push publish image",
+    "dropdb": "drop database",
+}
+_FAMILY_MEANINGS: Final[dict[str, str]] = {
+    "edit": "edit change modify touch overwrite overwrote write wrote",
+    "read": "read open look",
+    "web": "fetch network request",
+    "shell": "run ran command",
+}
+# A deed, the options or words it needs to be so, and how risky it is then (of ten).
+_RISKS: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
+    ("rm", ("-r", "-f"), 8),
+    ("rm", ("-r",), 7),
+    ("git push", ("--force",), 8),
+    ("git push", ("--delete",), 8),
+    ("git push", ("--mirror",), 9),
+    ("git reset", ("--hard",), 8),
+    ("git clean", ("-f",), 8),
+    ("git checkout", ("-f",), 7),
+    ("git branch", ("-D",), 7),
+    ("git commit", ("--no-verify",), 6),
+    ("git push", ("--no-verify",), 6),
+    ("git filter-branch", (), 9),
+    ("git rebase", (), 5),
+    ("git push", (), 4),
+    ("chmod", ("777",), 8),
+    ("chmod", ("-R",), 6),
+    ("chown", ("-R",), 6),
+    ("dd", (), 8),
+    ("mkfs", (), 10),
+    ("shutdown", (), 9),
+    ("reboot", (), 9),
+    ("dropdb", (), 9),
+    ("terraform destroy", (), 9),
+    ("terraform apply", (), 7),
+    ("pulumi destroy", (), 9),
+    ("kubectl delete", (), 8),
+    ("kubectl apply", (), 6),
+    ("helm uninstall", (), 8),
+    ("docker push", (), 6),
+    ("docker system", ("prune",), 8),
+    ("docker volume", ("prune",), 8),
+    ("docker volume", ("rm",), 7),
+    ("docker-compose", ("down", "-v"), 8),
+    ("docker compose", ("down", "-v"), 8),
+    ("npm publish", (), 8),
+    ("cargo publish", (), 8),
+    ("twine upload", (), 8),
+    ("gem push", (), 8),
+    ("gh pr", ("merge",), 7),
+    ("gh repo", ("delete",), 10),
+    ("gh release", ("create",), 7),
+    ("alembic downgrade", (), 7),
+    ("prisma migrate", ("reset",), 8),
+    ("rails db:drop", (), 9),
+    ("vercel deploy", ("--prod",), 7),
+    ("fly deploy", (), 6),
+    ("aws s3", ("rm",), 8),
+    ("kill", ("-9",), 6),
+    ("pkill", (), 6),
+    ("killall", (), 6),
+    ("truncate", (), 7),
+    ("shred", (), 9),
+)
+_SQL: Final = re.compile(r"\b(?:drop\s+(?:table|database|schema)|truncate\s+table)\b", re.I)
+_SQL_PROGRAMS: Final = ("psql", "mysql", "sqlite3", "mariadb", "clickhouse-client", "duckdb")
+_SQL_RISK: Final = 9
+# Files that hold secrets or decide what everybody else's machine does.
+_RISKY_FILE: Final = re.compile(
+    r"(?:^|/)(?:\.env(?:\.(?!example|sample|template)[\w-]+)?|id_(?:rsa|ed25519)|\.npmrc|\.pypirc"
+    r"|\.git/(?:config|hooks/.+)|\.ssh/.+|authorized_keys|.*\.pem)$"
+)
+_FILE_RISK: Final = 7
+_BASE_RISKS: Final[dict[str, int]] = {"shell": 2, "edit": 2, "web": 2, "read": 1}
+_SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
+
+
+@dataclass(frozen=True)
+class ToolAction:
+    """A call of a tool: its family, its name, its argument, and what can be read out of that."""
+
+    tool: str
+    name: str
+    argument: str
+
+    @cached_property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands of a shell's line."""
+        return read_commands(self.argument) if self.tool == "shell" else ()
+
+    @cached_property
+    def by_program(self) -> dict[str, list[Command]]:
+        """The commands of each program."""
+        found: dict[str, list[Command]] = {}
+        for command in self.commands:
+            found.setdefault(command.program, []).append(command)
+        return found
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """Paths, the address, or what else was handed over, one by one."""
+        return () if self.tool == "shell" else tuple(self.argument.split("\n"))
+
+    @cached_property
+    def heads(self) -> tuple[str, ...]:
+        """By what it can be found: programs, or the last parts of paths."""
+        if self.tool == "shell":
+            return tuple(self.by_program)
+        return tuple(dict.fromkeys(value.rpartition("/")[2] for value in self.values))
+
+    @cached_property
+    def risk(self) -> int:
+        """How risky it is, from 1 to 10."""
+        base = _BASE_RISKS.get(self.tool, 2)
+        if self.tool == "edit" and any(map(_RISKY_FILE.search, self.values)):
+            return _FILE_RISK
+        return max((base, *map(command_risk, self.commands)))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The stems of its words, and of what people call it."""
+        texts = [self.argument, _FAMILY_MEANINGS.get(self.tool, self.name)]
+        texts += [_MEANINGS.get(command.deed, "") for command in self.commands]
+        texts += [_MEANINGS.get(command.program, "") for command in self.commands]
+        return stems(" ".join(texts))
+
+
+def recorded_tool_action(recorded: RecordedAction) -> ToolAction:
+    """Return the tool call that a recorded action stands for."""
+    return ToolAction(recorded.tool, recorded.tool_name, recorded.argument)
+
+
+def read_action(tool_name: str, given: Any) -> ToolAction:
+    """A tool's name and arguments, in the client's own form, as an action."""
+    tool = tool_family(tool_name)
+    argument = _argument(tool, given)
+    readable_part = readable(argument) if tool == "shell" else argument[:COMMAND_LIMIT_CHARS]
+    return ToolAction(tool, tool_name, readable_part)
+
+
+def tool_family(tool_name: str) -> str:
+    """Return a tool's family (shell, edit, read, web), its own lower-case name if it has none."""
+    return TOOL_FAMILIES.get(_short_name(tool_name), tool_name.lower())
+
+
+def is_writing_tool(tool_name: str) -> bool:
+    """Return whether a tool writes into files; one that deletes them does not."""
+    return tool_family(tool_name) == "edit" and _short_name(tool_name) not in _DELETING_TOOLS
+
+
+def _short_name(tool_name: str) -> str:
+    is_mcp = tool_name.startswith("mcp__")
+    return (tool_name.rpartition("__")[2] if is_mcp else tool_name).lower()
+
+
+def call_paths(given: object) -> tuple[str, ...]:
+    """Return the distinct paths in a tool's arguments: path arguments, lists of them, patches."""
+    if isinstance(given, str) and given.startswith("{"):
+        given = _decoded(given)
+    found = (path.strip() for path in _paths(given, 0))
+    kept = (path for path in found if path and len(path) <= _PATH_LIMIT_CHARS and "\n" not in path)
+    return tuple(islice(dict.fromkeys(kept), CALL_PATHS_LIMIT_COUNT))
+
+
+def _paths(given: object, depth: int) -> Iterator[str]:
+    if isinstance(given, str):
+        yield from _PATCH_PATH.findall(given) if "*** " in given else ()
+    elif depth < _NESTING_LIMIT and isinstance(given, list | tuple):
+        for value in given:
+            yield from _paths(value, depth + 1)
+    elif depth < _NESTING_LIMIT and isinstance(given, Mapping):
+        named = [value for key in PATH_KEYS if isinstance(value := given.get(key), str)]
+        yield from named
+        for key, value in given.items():
+            if key in PATH_LIST_KEYS and isinstance(value, list | tuple):
+                yield from (item for item in value if isinstance(item, str))
+            # The text of a call that names its file is content, not a patch.
+            if not isinstance(value, str) or not named:
+                yield from _paths(value, depth + 1)
+
+
+def kept_argument(argument: str) -> str:
+    """The beginning of an argument without secrets; none of them is cut in two and so missed."""
+    read, limit = argument[: ARGUMENT_LIMIT_CHARS + _SECRET_LIMIT_CHARS], ARGUMENT_LIMIT_CHARS
+    pieces: list[str] = []
+    end = 0
+    for secret in find_secrets(read):
+        if secret.start < limit:
+            pieces += (read[end : secret.start], f"[redacted:{secret.kind}]")
+            end = secret.end
+    return "".join((*pieces, read[end:limit]))[:limit]
+
+
+def _argument(tool: str, given: Any) -> str:
+    if isinstance(given, str) and given.startswith("{"):
+        # Some clients hand over the arguments as the text that the model wrote.
+        given = _decoded(given)
+    if isinstance(given, str):
+        return "\n".join(_PATCH_PATH.findall(given)) if tool == "edit" else given
+    if not isinstance(given, Mapping):
+        return ""
+    if tool == "shell":
+        return _first(given, _COMMAND_KEYS)
+    if tool in ("edit", "read"):
+        return _first(given, PATH_KEYS) or "\n".join(call_paths(given)[:_PATHS_LIMIT_COUNT])
+    if tool == "web":
+        return _first(given, ("url", "uri", "query", "prompt"))
+    pairs = sorted((str(key), value) for key, value in given.items())
+    return "\n".join(f"{key}={value}" for key, value in pairs if isinstance(value, str | int))
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _line(words: list[str]) -> str:
+    """A command given as words, without the shell that only reads it."""
+    is_read = len(words) > 2 and words[0].rpartition("/")[2] in _SHELLS
+    if is_read and re.fullmatch(r"-[a-z]*c", words[1]):
+        return words[2]
+    return shlex.join(words)
+
+
+def _first(given: Mapping[Any, Any], keys: tuple[str, ...]) -> str:
+    for key in keys:
+        value = given.get(key)
+        if isinstance(value, list):
+            return _line([str(word) for word in value])
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def command_risk(command: Command) -> int:
+    """How risky one command is, from 1 to 10."""
+    has = command.options | set(command.named)
+    found = [
+        risk
+        for deed, needed, risk in _RISKS
+        if deed in (command.deed, command.program) and has.issuperset(needed)
+    ]
+    if sql_words(command):
+        found.append(_SQL_RISK)
+    return max(found, default=2)
+
+
+def sql_words(command: Command) -> tuple[str, ...]:
+    """Patterns for the statements in it that throw data away."""
+    if command.program not in _SQL_PROGRAMS:
+        return ()
+    return tuple(f"*{found[0]}*" for word in command.named if (found := _SQL.search(word)))
+
+
+def risky_words(command: Command) -> tuple[str, ...]:
+    """The words that make it as risky as it is."""
+    has = command.options | set(command.named)
+    fitting = [
+        (risk, needed)
+        for deed, needed, risk in _RISKS
+        if deed in (command.deed, command.program) and has.issuperset(needed)
+    ]
+    found = max(fitting, default=(0, ()), key=lambda pair: (pair[0], len(pair[1])))
+    return found[1] if found[0] >= RISKY else ()
+
+
+# -- words ----------------------------------------------------------------------------------
+
+_EMPTY: Final = words(
+    "the and for you your with that this was were are have has had not but from into again when"
+    " then than them they all any can will would should could just please did does done too only"
+    " its our out off over about what which who why how there here because after before without"
+    " never always dont shouldn mustn"
+)
+
+
+def stems(text: str) -> frozenset[str]:
+    """The stems of the words of a text that mean something."""
+    found = dict.fromkeys(word.lower() for word in _WORD.findall(text))
+    kept = (stem(word) for word in found if word not in _EMPTY)
+    return frozenset(list(dict.fromkeys(kept))[:_WORDS_LIMIT_COUNT])
+
+
+def stem(word: str) -> str:
+    """A word without its ending, so that "pushed" and "push" are the same."""
+    for ending in ("ing", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word.removesuffix(ending)
+            if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "ls":
+                word = word[:-1]
+            break
+    return word.removesuffix("e") if len(word) > 3 else word

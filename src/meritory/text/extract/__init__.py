@@ -1,0 +1,1 @@
+"""Rule-based extraction of memories from a finished transcript."""

@@ -1,0 +1,1 @@
+"""Evidence in a transcript that a memory was used."""

@@ -1,0 +1,173 @@
+"""The terms by which a memory can be recognised again in what was typed, said and done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+from meritory.text.claims.words import NUMBER_WORDS, STOP_WORDS, words
+from meritory.text.normalize import unified
+from meritory.text.terms import query_terms
+
+# What finding a term again is worth: a value can hardly be there by chance, a common word can.
+VALUE_WEIGHT: Final = 2.0
+NAME_WEIGHT: Final = 1.5
+WORD_WEIGHT: Final = 1.0
+COMMON_WEIGHT: Final = 0.2
+# A piece of a path or an identifier, whose whole is a value of its own.
+PIECE_WEIGHT: Final = 0.5
+
+# Shorter numbers are everywhere.
+MIN_VALUE_CHARS: Final = 3
+MAX_TERMS: Final = 2_000
+_VALUE_MARK = re.compile(r"[\d_./\\:@#+]")
+_LINE_NUMBER = re.compile(r"(?<=\w\.\w)(\w*)(?::\d+){1,2}$")
+_PIECE = re.compile(r"[^\W\d_]+")
+_PLAIN = re.compile(r"[a-z]+")
+# A capital behind a small letter and a space: a name, not the start of a sentence.
+_NAME = re.compile(r"(?<=[a-z,;] )[A-ZÀ-ÖØ-Þ][^\W\d_]+")
+_QUOTED = re.compile(r"`([^`\n]{1,80})`|\"([^\"\n]{1,80})\"")
+_DOUBLED = re.compile(r"([^aeiouls])\1$")
+
+# Words that say little about which memory is meant: everyday English, and what any work on
+# programs is full of. A memory made of them can be found again anywhere.
+_COMMON_WORDS: Final = words(
+    """
+    ability able accept access act actually add added agent agree allow almost alone along already
+    also always amazing amount another answer anyone anything anyway app appear apply approach area
+    around arrive ask attention available avoid away awesome back bad based become began begin
+    behind believe best better big bit break bring bug build built business buy call came care
+    carry case catch cause certain change chat check choose claim class clear clearly close code
+    come coming command comment commit common company compare compile complete concept concern
+    condition consider contain content context continue control cool correct count course cover
+    create current currently cut data date day deal debug decide default definitely delete depend
+    describe detail develop difference different difficult direction directory discuss done draw
+    drive drop early easy edit effect effort either else end enjoy enough ensure enter error
+    especially etc even event every everyday everyone everything exactly example excited exist
+    expect experience explain export face fact fail fairly fall family far feature feel felt field
+    figure file fill final finally find fine first fix focus folder follow force forget form former
+    forward found free friend front full fun function future gave general get give given glad go
+    goes going gone good great group grow guess guy half hand handle happen happy hard hear heard
+    hello help helpful hey hi high hit hold home hope hour however huge idea identify imagine
+    import important improve include increase indicate individual info information input inside
+    instead interest involve issue item job keep kept key kind knew know known large last late
+    later lay lead learn least leave left less let level lie life like line list listen little live
+    local log long longer look loop lose lot love low made main maintain make making man manage
+    manner many matter may maybe mean measure meet member memory men mention message method middle
+    mind minute miss mode module moment month morning mostly move much multiple must name near
+    nearly necessary need never new next nice night none note nothing notice number offer often oh
+    ok okay old onto open opportunity option order others output outside own page parameter part
+    particular pass past path pay people per perhaps period person pick piece place plan plus point
+    position possible possibly prefer present pretty prevent previous print probably problem
+    process produce program project prompt proper provide public pull purpose push put quality
+    question quick quickly quite raise range rate rather reach read ready real realize really
+    reason receive recent recently recommend reduce refer regard relate related relationship remain
+    remember remove repeat reply report represent request require resource respond response rest
+    result return right rise role rule run said sample save saw say search second section see seem
+    seen select send sense serious serve service session set several share short show side
+    significant similar simple simply since single sit site situation size skip small someone
+    something sometimes soon sorry sort sound source space speak special specific spend stand start
+    state stay step still stop store strong study stuff style sub subject succeed success sudden
+    suggest super support suppose sure sweet system table take taken taking talk task team tend
+    term test text thank thing think third though thought throughout throw thus time tip title
+    today together told tomorrow tonight took tool top topic total totally touch tough toward track
+    tried trouble true try turn two type understand unless update upon upper use used useful user
+    using usual usually value various version view visit wait walk want watch way wear week weekend
+    welcome well went whatever whether whole wide wish within without woman women wonder wonderful
+    word work world worry worth write written wrong yeah year yep yes yesterday yet young
+    """
+)
+
+
+def terms_of(text: str) -> dict[str, float]:
+    """Return the distinct terms of a text, each with the weight of finding it again."""
+    clean = unified(text)
+    typed = [(term, *_read(term)) for term in query_terms(clean, MAX_TERMS) if _is_term(term)]
+    # Dictionaries keep the order of the text, so that sums over terms are the same in every run.
+    values = {_LINE_NUMBER.sub(r"\1", term): None for term, _, is_value in typed if is_value}
+    found = {v: WORD_WEIGHT if len(v) < MIN_VALUE_CHARS else VALUE_WEIGHT for v in values}
+    found |= {value.rpartition("/")[2]: VALUE_WEIGHT for value in values if "/" in value}
+    weigh = _Weigher(clean, values)
+    for term, key, is_value in typed:
+        if term in NUMBER_WORDS:
+            found.setdefault(NUMBER_WORDS[term], WORD_WEIGHT)
+        elif not is_value:
+            found[key] = max(found.get(key, 0.0), weigh(term, key))
+    return found
+
+
+@lru_cache(maxsize=4_096)
+def _read(term: str) -> tuple[str, bool]:
+    """A term's stem, and whether it is a value: the same few thousand words come all the time."""
+    return stem(term), _VALUE_MARK.search(term) is not None
+
+
+def seen_in(text: str) -> frozenset[str]:
+    """Return every term that a text shows, a path under each of its endings."""
+    found = set(terms_of(text))
+    for path in [term for term in found if "/" in term]:
+        steps = path.split("/")
+        found.update("/".join(steps[start:]) for start in range(1, len(steps)))
+    return frozenset(found)
+
+
+def stem(word: str) -> str:
+    """Return a word without the plainest English endings; anything else as it is."""
+    if not _PLAIN.fullmatch(word):
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("ses", "xes", "zes", "ches", "shes")) and len(word) > 4:
+        return word[:-2].removesuffix("e")
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:
+        word = word[:-1]
+    for ending, shortest in (("ing", 6), ("ed", 5), ("e", 5)):
+        if word.endswith(ending) and len(word) >= shortest:
+            return _DOUBLED.sub(r"\1", word[: -len(ending)])
+    return word
+
+
+COMMON: Final = frozenset(map(stem, _COMMON_WORDS))
+
+
+def holders(texts: Iterable[Mapping[str, float]]) -> dict[str, int]:
+    """Return in how many of the texts each term stands."""
+    counted: dict[str, int] = {}
+    for terms in texts:
+        for term in terms:
+            counted[term] = counted.get(term, 0) + 1
+    return counted
+
+
+def wording(text: str, keys: Collection[str], limit: int) -> tuple[str, ...]:
+    """Return the words of a text that stand for the given terms, as they were typed."""
+    found = (word for word in query_terms(unified(text), MAX_TERMS) if stem(word) in keys)
+    return tuple(islice(found, limit))
+
+
+def _is_term(term: str) -> bool:
+    # A hyphened word is given in parts as well, the whole would count twice; a letter is no word.
+    is_letter = len(term) == 1 and term.isascii() and term.isalpha()
+    return term not in STOP_WORDS and "-" not in term and "'" not in term and not is_letter
+
+
+class _Weigher:
+    """What the plain words of one text are worth."""
+
+    def __init__(self, text: str, values: Iterable[str]) -> None:
+        quoted = (found[0] or found[1] for found in _QUOTED.findall(text))
+        self._quoted = {term for quote in quoted for term in query_terms(quote)}
+        self._names = {name.lower() for name in _NAME.findall(text)}
+        self._pieces = {piece for value in values for piece in _PIECE.findall(value)}
+
+    def __call__(self, term: str, key: str) -> float:
+        if key in COMMON:
+            return COMMON_WEIGHT
+        if term in self._pieces:
+            return PIECE_WEIGHT
+        if term in self._quoted:
+            return VALUE_WEIGHT
+        return NAME_WEIGHT if term in self._names else WORD_WEIGHT

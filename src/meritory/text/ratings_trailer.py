@@ -1,0 +1,313 @@
+"""Ratings out of an agent's reply, and a reply without them.
+
+Two forms are read: ours, `<!--mf CODE m1=0.8 m3=-0.2-->` (in braces where angle brackets do not
+get through, `{mf CODE m1=0.8}`), and `<memory-feedback>{"id": 0.8}</memory-feedback>`. The last
+complete one wins. One that names no code counts only as the end of the reply: elsewhere it is a
+reply *about* ratings. Whether a code is live and a name was shown is for the caller to say; so is
+that the text is the assistant's own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from meritory.text.render import INNER_LINE, MARKER, OWN_REMARK
+
+TRAILER_LIMIT_CHARS: Final = 2_048
+RATINGS_LIMIT_COUNT: Final = 256
+NAME_LIMIT_CHARS: Final = 64
+# A trailer ends a reply; no need to look further back than this.
+TAIL_LIMIT_CHARS: Final = 65_536
+
+# Some harnesses write angle brackets as entities on the way in, and agents copy what they see.
+_LESS, _MORE = "(?:<|&lt;)", "(?:>|&gt;)"
+_OPENING = re.compile(
+    rf"(?P<comment>{_LESS}!--[ \t]{{0,4}}mf(?=[\s:{{-]))"
+    rf"|(?P<tag>{_LESS}memory[-_]feedback[ \t]{{0,4}}{_MORE})"
+    # Braces are common: only with a code they are ours.
+    r"|(?P<brace>\{mf(?=[ \t][0-9a-z]{10}[ \t]))",
+    re.IGNORECASE,
+)
+# No tag, no second comment and no new paragraph stand inside a trailer.
+_COMMENT_REST = re.compile(
+    rf"(?P<body>(?:[^<\n]|\n(?!\s{{0,8}}\n)){{0,{TRAILER_LIMIT_CHARS}}}?)--{_MORE}"
+)
+_BRACE_REST = re.compile(rf"(?P<body>[^{{}}\n]{{0,{TRAILER_LIMIT_CHARS}}})\}}")
+_TAG_END = re.compile(rf"{_LESS}/memory[-_]feedback[ \t]{{0,4}}{_MORE}", re.IGNORECASE)
+_CUT_OPENING = re.compile(
+    rf"{_LESS}(?:!(?:-(?:-[ \t]{{0,4}}(?:m|mf)?)?)?|/?memory[-_a-z]{{0,10}})\s{{0,8}}\Z",
+    re.IGNORECASE,
+)
+_FENCE_BEFORE = re.compile(r"(?:```[a-z]{0,12}|`{1,2})[ \t]{0,8}\n?[ \t]{0,8}\Z")
+_FENCE_AFTER = re.compile(r"[ \t]{0,8}\n?[ \t]{0,8}`{1,3}")
+_FENCE_CHARS: Final = 36
+_PAIR = re.compile(r"(?P<name>[^\s=:]{1,200})[ \t]{0,4}[=:][ \t]{0,4}(?P<value>[^\s=:]{1,200})")
+_CODE = re.compile(r"[\s:]{0,8}(?P<code>[0-9a-z]{6,32})(?=\s|$)(?!\s{0,4}[=:])", re.IGNORECASE)
+# What is there of a trailer without its end: other text follows it, or the reply was cut off.
+_HALF_PAIR = r"(?:[ \t,]{1,4}[^\s=,]{1,64}=[^\s=,]{0,24})"
+_HALF = re.compile(rf"[ \t:]{{0,4}}[0-9a-z]{{6,32}}{_HALF_PAIR}{{1,64}}", re.IGNORECASE)
+_CUT = re.compile(
+    rf"[ \t:]{{0,4}}[0-9a-z]{{0,32}}{_HALF_PAIR}{{0,64}}[ \t,]{{0,4}}[^\s=,]{{0,64}}\s{{0,8}}\Z",
+    re.IGNORECASE,
+)
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_LIMIT_CHARS}}}")
+_HANDLE = re.compile(r"[mM][0-9]{1,6}")
+_NUMBER = re.compile(r"[+-]?(?:\d{1,9}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_LOOSE = str.maketrans({**dict.fromkeys("{}\"',;`", " "), "\u2212": "-"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ratings:
+    """Names with their scores, -1..1, and what was refused of them, each with its reason."""
+
+    scores: tuple[tuple[str, float], ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """The ratings of one reply, under the code of an injection when they name one."""
+
+    code: str | None
+    ratings: Ratings
+
+
+def read_trailer(text: str) -> Trailer | None:
+    """Return the last complete trailer of a reply, None when there is none."""
+    tail = text[-TAIL_LIMIT_CHARS:]
+    for opening, limit in reversed(_openings(tail)):
+        read = _read_tag if opening["tag"] else _read_pairs
+        found = read(tail, opening, limit)
+        if found is None:
+            continue
+        trailer, end = found
+        if trailer.code is not None or not tail[end:].strip("` \t\r\n"):
+            return trailer
+    return None
+
+
+def parse_ratings(mapping: object) -> Ratings:
+    """Return the ratings of a JSON object from names to scores, refusing singly what is wrong."""
+    if not isinstance(mapping, dict):
+        return Ratings(refused=(("", "no object from names to scores"),))
+    return _rated(mapping.items())
+
+
+def strip_trailers(text: str) -> str:
+    """Return the text without any trailer, complete or cut off."""
+    whole = _without(text, _trailer_spans(text))
+    end = len(whole)
+    # What is left when a reply is cut off in the middle of a mark.
+    while cut := _CUT_OPENING.search(whole, max(0, end - _FENCE_CHARS), end):
+        end = len(whole[max(0, cut.start() - _FENCE_CHARS) : cut.start()].rstrip())
+        end += max(0, cut.start() - _FENCE_CHARS)
+    return whole[:end]
+
+
+def strip_injected(text: str) -> str:
+    """Return the text without anything that a fence put into it."""
+    fenced = _without(text, _fenced_spans(text))
+    return _without(fenced, ((found.start(), found.end()) for found in OWN_REMARK.finditer(fenced)))
+
+
+def strip_own(text: str) -> str:
+    """Return the text without blocks and trailers: what may be stored, judged or learned from."""
+    return strip_trailers(strip_injected(text))
+
+
+def _openings(text: str) -> list[tuple[re.Match[str], int]]:
+    """Where trailers may begin, each with how far it may go: to the next, or to the size cap."""
+    found = list(_OPENING.finditer(text))
+    following = (*(opening.start() for opening in found[1:]), len(text))
+    return [
+        (opening, min(following[place], opening.end() + TRAILER_LIMIT_CHARS))
+        for place, opening in enumerate(found)
+    ]
+
+
+def _read_pairs(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer, int] | None:
+    pattern = _COMMENT_REST if opening["comment"] else _BRACE_REST
+    rest = pattern.match(text, opening.end(), limit)
+    if rest is None:
+        return None
+    body = rest["body"].translate(_LOOSE)
+    named = _CODE.match(body)
+    code = named["code"].lower() if named else None
+    return Trailer(code, _pairs(body[named.end() :] if named else body)), rest.end()
+
+
+def _read_tag(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer, int] | None:
+    start = opening.end()
+    body = text[start:limit]
+    brace = body.find("{")
+    # Only a code fence, or the word that goes with it, may stand before the object.
+    if brace < 0 or body[:brace].strip("` \t\r\n").lower() not in ("", "json"):
+        return None
+    # Pairs, not dicts: a name given twice must be seen.
+    decoder = json.JSONDecoder(object_pairs_hook=_Pairs)
+    try:
+        value, end = decoder.raw_decode(body, brace)
+    except (ValueError, RecursionError):
+        return None
+    closing = _TAG_END.search(body, end)
+    after = closing.end() if closing and not body[end : closing.start()].strip("` \t\r\n") else end
+    if len(value) == 1 and value[0][0] == "memory_feedback" and isinstance(value[0][1], _Pairs):
+        value = value[0][1]
+    return Trailer(None, _rated(value)), start + after
+
+
+class _Pairs(list[tuple[str, object]]):
+    """The pairs of a JSON object, in order."""
+
+
+def _pairs(body: str) -> Ratings:
+    found: list[tuple[object, object]] = []
+    refused: list[tuple[str, str]] = []
+    end = 0
+    for match in _PAIR.finditer(body):
+        refused += _leftovers(body[end : match.start()])
+        found.append((match["name"], _number(match["value"])))
+        end = match.end()
+    refused += _leftovers(body[end:])
+    ratings = _rated(found)
+    return Ratings(ratings.scores, (*ratings.refused, *refused))
+
+
+def _leftovers(text: str) -> list[tuple[str, str]]:
+    return [(word[:NAME_LIMIT_CHARS], "malformed") for word in text.split()]
+
+
+def _number(value: str) -> object:
+    return float(value) if _NUMBER.fullmatch(value) or _NOT_FINITE.fullmatch(value) else value
+
+
+def _rated(pairs: Iterable[tuple[object, object]]) -> Ratings:
+    scores: dict[str, float] = {}
+    refused: list[tuple[str, str]] = []
+    for place, (name, value) in enumerate(pairs):
+        if place >= RATINGS_LIMIT_COUNT:
+            refused.append(("", f"more than {RATINGS_LIMIT_COUNT} ratings"))
+            break
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            refused.append((str(name)[:NAME_LIMIT_CHARS], "malformed name"))
+            continue
+        key = name.lower() if _HANDLE.fullmatch(name) else name
+        score = _score(value)
+        if isinstance(score, str):
+            refused.append((key, score))
+            continue
+        if key in scores:
+            refused.append((key, "given again"))
+        scores[key] = score
+    return Ratings(tuple(scores.items()), tuple(refused))
+
+
+def _score(value: object) -> float | str:
+    """Return the value as a score, or the reason why it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "not a number"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "not finite"
+    # Adding zero turns -0.0 into 0.0.
+    return float(value) + 0.0 if -1 <= value <= 1 else "out of -1..1"
+
+
+def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    pieces: list[str] = []
+    end = 0
+    for start, stop in spans:
+        pieces.append(text[end:start])
+        end = stop
+    if not pieces:
+        return text
+    pieces.append(text[end:])
+    # A line break between the pieces: what stood around a mark must not make up another one.
+    whole = "\n".join(piece.strip("\r\n") for piece in pieces if piece.strip())
+    return whole.rstrip()
+
+
+def _trailer_spans(text: str) -> Iterator[tuple[int, int]]:
+    end = 0
+    for opening, limit in _openings(text):
+        if opening.start() < end:
+            continue
+        stop = _trailer_end(text, opening, limit)
+        before = _FENCE_BEFORE.search(
+            text, max(end, opening.start() - _FENCE_CHARS), opening.start()
+        )
+        after = _FENCE_AFTER.match(text, stop, stop + _FENCE_CHARS)
+        start = opening.start()
+        if before and (after or stop == len(text)):
+            start, stop = before.start(), after.end() if after else stop
+        yield start, stop
+        end = stop
+
+
+def _trailer_end(text: str, opening: re.Match[str], limit: int) -> int:
+    """Where a trailer stops: at its closing mark, or as far as what follows can be part of it."""
+    start = opening.end()
+    is_last = limit == len(text)
+    if not opening["tag"]:
+        pattern = _COMMENT_REST if opening["comment"] else _BRACE_REST
+        found = pattern.match(text, start, limit)
+        if found is None and is_last:
+            found = _CUT.match(text, start)
+        found = found or _HALF.match(text, start, limit)
+        return found.end() if found else start
+    closing = _TAG_END.search(text, start, limit)
+    if closing:
+        return closing.end()
+    read = _read_tag(text, opening, limit)
+    if read:
+        return read[1]
+    body = text[start:limit].lstrip("` \t\r\n").removeprefix("json").lstrip()
+    return limit if is_last and body[:1] in ("", "{") else start
+
+
+def _fenced_spans(text: str) -> Iterator[tuple[int, int]]:
+    marks = list(MARKER.finditer(text))
+    closings: dict[str, list[int]] = {}
+    for mark in marks:
+        if mark["close"]:
+            closings.setdefault(mark["nonce"], []).append(mark.end())
+    end = 0
+    for mark in marks:
+        if mark.start() < end:
+            continue
+        if mark["close"]:
+            # The beginning was cut off: what is left of it stands before.
+            start, end = _lines_before(text, end, mark.start()), mark.end()
+            yield start, end
+            continue
+        ends = closings.get(mark["nonce"], [])
+        place = bisect_left(ends, mark.end())
+        start = mark.start()
+        end = ends[place] if place < len(ends) else _lines_after(text, mark.end())
+        yield start, end
+
+
+def _lines_before(text: str, floor: int, start: int) -> int:
+    while start > floor:
+        line = text.rfind("\n", floor, start - 1) + 1 or floor
+        if not INNER_LINE.match(text[line:start].rstrip("\n")):
+            break
+        start = line
+    return start
+
+
+def _lines_after(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    while end >= 0:
+        following = text.find("\n", end + 1)
+        line = text[end + 1 :] if following < 0 else text[end + 1 : following]
+        if not INNER_LINE.match(line):
+            return end
+        end = following
+    return len(text)

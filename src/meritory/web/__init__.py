@@ -1,1 +1,0 @@
-"""The daemon: one open memory behind a Unix socket and a port of this machine."""

@@ -1,0 +1,282 @@
+"""Recall: what is found, in which order, by whom, and with which numbers behind it."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meritory import InputError, Memory, Source
+from meritory.rank import composite
+from meritory.settings import load_settings
+from places import Places
+
+DAY = timedelta(days=1)
+
+
+def contents(memory: Memory, query: str, **options: int) -> list[str]:
+    return [found.content for found in memory.recall(query, **options)]
+
+
+def test_words_and_meaning_both_find(memory: Memory) -> None:
+    memory.remember_many(
+        ["The staging database is called heron", "Coffee is in the kitchen", "Anna owns a dog"]
+    )
+    assert contents(memory, "heron")[0] == "The staging database is called heron"
+    assert contents(memory, "puppy pet animal")[0] == "Anna owns a dog"
+
+
+def test_identifiers_are_found_by_their_parts(memory: Memory) -> None:
+    memory.remember("Use parseConfigFile from src/loaders/toml_reader.py")
+    memory.remember("Coffee is in the kitchen")
+    assert contents(memory, "config parse")[0].startswith("Use parseConfigFile")
+    assert contents(memory, "toml reader")[0].startswith("Use parseConfigFile")
+
+
+def test_what_has_nothing_to_do_with_the_query_stays_out(memory: Memory) -> None:
+    memory.remember("The staging database is called heron")
+    assert contents(memory, "qqqq zzzz") == []
+
+
+@pytest.mark.usefixtures("home")
+def test_scopes_decide_what_is_seen() -> None:
+    for user in ("ann", "bob"):
+        with Memory(user=user) as memory:
+            for agent in (None, "claude", "codex"):
+                for project in (None, "p", "q"):
+                    memory.remember(
+                        f"badger note of {user} {agent} {project}",
+                        agent=agent,
+                        project=project,
+                        on_similar="keep",
+                    )
+    for agent in (None, "claude"):
+        for project in (None, "p"):
+            with Memory(user="ann", agent=agent, project=project) as memory:
+                seen = set(contents(memory, "badger note", limit=50))
+            expected = {
+                f"badger note of ann {a} {p}" for a in {None, agent} for p in {None, project}
+            }
+            assert seen == expected
+
+
+def test_weaker_sources_rank_lower_for_the_same_text(memory: Memory) -> None:
+    sources = [("assistant_derived", 0.8), ("user_stated", 0.3), ("user_stated", 0.9)]
+    for provenance, confidence in sources:
+        memory.remember(
+            "The badger sleeps in the barn",
+            provenance=provenance,
+            confidence=confidence,
+            on_similar="keep",
+        )
+    found = memory.recall("where does the badger sleep?")
+    assert [(m.memory.provenance, m.memory.confidence) for m in found] == [
+        ("user_stated", 0.9),
+        ("user_stated", 0.3),
+        ("assistant_derived", 0.8),
+    ]
+
+
+def test_all_weights_at_one_leave_the_hybrid_score_alone(places: Places, tmp_path: Path) -> None:
+    flags = {
+        "ranking.weight_episode_summary": 1.0,
+        "ranking.weight_assistant_derived": 1.0,
+        "ranking.confidence_slope": 0.0,
+    }
+    settings = load_settings(tmp_path, {}, flags)
+    with places.memory(settings=settings) as memory:
+        memory.remember("The badger sleeps", provenance="assistant_derived", confidence=0.1)
+        (found,) = memory.recall("badger", explain=True)
+        assert found.parts is not None
+        assert found.parts.weight == 1.0
+        assert found.parts.relevance == max(0.0, found.parts.cosine)
+
+
+@pytest.mark.usefixtures("home")
+def test_explain_adds_up_to_six_decimals() -> None:
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    with Memory(clock=lambda: now) as memory:
+        memory.remember("The badger sleeps in the barn", created_at=now - 14 * DAY, confidence=0.9)
+        (found,) = memory.recall("badger barn", explain=True)
+    parts = found.parts
+    assert parts is not None
+    assert parts.recency == pytest.approx(math.exp(-0.05 * 14), abs=1e-6)
+    assert (parts.usefulness, parts.confidence, parts.frequency) == (0.5, 0.9, 0.0)
+    total = (
+        0.40 * parts.relevance
+        + 0.25 * parts.recency
+        + 0.20 * parts.usefulness
+        + 0.10 * parts.confidence
+        + 0.05 * parts.frequency
+    )
+    assert parts.composite == pytest.approx(total, abs=2e-6)
+    assert parts.weight == pytest.approx(1 - 0.3 * (1 - 0.9), abs=1e-6)
+    assert parts.relevance == pytest.approx(parts.cosine * parts.weight, abs=2e-6)
+    assert all(round(value, composite.SCORE_DECIMALS) == value for value in vars_of(parts))
+
+
+def vars_of(parts: object) -> list[float]:
+    return [getattr(parts, name) for name in parts.__slots__]  # type: ignore[attr-defined]
+
+
+def test_recall_never_counts_as_use(memory: Memory) -> None:
+    made = memory.remember("The badger sleeps")
+    memory.recall("badger")
+    assert memory.get(made.id).access_count == 0
+    assert memory.get(made.id).last_accessed is None
+
+
+@pytest.mark.usefixtures("home")
+def test_an_expired_memory_is_not_found() -> None:
+    today = [datetime(2026, 6, 1, tzinfo=UTC)]
+    with Memory(clock=lambda: today[0]) as memory:
+        memory.remember("The badger sleeps", valid_until=today[0] + DAY)
+        assert len(memory.recall("badger")) == 1
+        today[0] += 2 * DAY
+        assert memory.recall("badger") == []
+
+
+def test_the_turn_beside_a_hit_is_helped(memory: Memory) -> None:
+    def turn(session: str, number: int, text: str) -> dict[str, object]:
+        source = Source("chat", session, f"turn {number}")
+        return {"content": text, "source": source, "on_similar": "keep"}
+
+    memory.remember_many(
+        [
+            turn("s1", 1, "Which wine did you choose for the wedding banquet?"),
+            turn("s1", 2, "The red one from the valley"),
+            turn("s2", 1, "Any plans for the weekend?"),
+            turn("s2", 2, "The red one from the market"),
+        ]
+    )
+    found = contents(memory, "red wine for the wedding banquet")
+    assert found.index("The red one from the valley") < found.index("The red one from the market")
+
+
+NEARER, FARTHER = "A canoe leaks", "A canoe leaks again at night"
+
+
+def chat(session: str, *lines: str) -> list[dict[str, object]]:
+    return [
+        {"content": line, "source": Source("chat", session, f"turn {number}"), "on_similar": "keep"}
+        for number, line in enumerate(lines, start=1)
+    ]
+
+
+def small_talk(count: int) -> list[dict[str, object]]:
+    """Sessions with the second word of the question in every fifth, so that it tells less."""
+    lines = (f"{'Tea' if n % 5 else 'Varnish'}, try number {n}" for n in range(count))
+    return [turn for n, line in enumerate(lines) for turn in chat(f"talk {n}", line)]
+
+
+def test_a_session_whose_words_are_spread_over_turns_beats_one_with_one_word(
+    memory: Memory,
+) -> None:
+    spread = chat("spread", FARTHER, "So warm", "It was late", "Who knows", "The varnish peels")
+    one_word = chat("one word", NEARER, "So cold", "It was early", "Who cares", "The tea is hot")
+    memory.remember_many([*small_talk(30), *one_word, *spread[:-1]])
+    found = contents(memory, "canoe varnish", limit=50)
+    assert found.index(NEARER) < found.index(FARTHER)
+    memory.remember_many(spread[-1:])
+    found = contents(memory, "canoe varnish", limit=50)
+    assert found.index(FARTHER) < found.index(NEARER)
+
+
+def test_words_of_a_weaker_source_do_not_speak_for_a_session(memory: Memory) -> None:
+    answered = chat("answered", FARTHER, "Some varnish will do, I think", "Varnish it")
+    for turn in answered[1:]:
+        turn["provenance"] = "assistant_derived"
+    memory.remember_many([*small_talk(30), *answered, *chat("alone", NEARER, "So warm")])
+    found = contents(memory, "canoe varnish", limit=50)
+    assert found.index(NEARER) < found.index(FARTHER)
+
+
+def test_words_of_another_project_do_not_speak_for_a_session(memory: Memory) -> None:
+    seen = [*chat("one", NEARER, "So warm"), *chat("two", "Her canoe sank", "That canoe too")]
+    memory.remember_many([*small_talk(30), *seen])
+
+    def lead() -> float:
+        score = {found.content: found.score for found in memory.recall("canoe varnish", limit=50)}
+        return score[NEARER] - score["Her canoe sank"]
+
+    before = lead()
+    hidden = chat("one", NEARER, "So warm", "The varnish peels")[-1]
+    memory.remember_many([{**hidden, "project": "other"}])
+    # How rare a word is counts over all projects, so that scores move by a trifle.
+    assert lead() == pytest.approx(before, abs=0.005)
+
+
+def test_equal_scores_come_in_a_fixed_order(memory: Memory) -> None:
+    for name in ("x", "y", "z"):
+        memory.remember("badger", agent=None, project=None, tags=[name], on_similar="keep")
+    first = [item.id for item in memory.recall("badger")]
+    assert first == [item.id for item in memory.recall("badger")]
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\n", "\ud800", None, 7])
+def test_an_empty_query_is_an_error(memory: Memory, query: object) -> None:
+    with pytest.raises(InputError):
+        memory.recall(query)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1_001, 2.5, "10", True])
+def test_a_bad_limit_is_an_error(memory: Memory, limit: object) -> None:
+    with pytest.raises(InputError, match="limit"):
+        memory.recall("badger", limit)  # type: ignore[arg-type]
+
+
+HOSTILE = [
+    '"',
+    "*",
+    "NEAR(",
+    "content:x",
+    "-badger",
+    "^badger",
+    "badger AND OR NOT",
+    "((((",
+    "a\0badger",
+    "'; DROP TABLE memories; --",
+    "badger " * 10_000,
+    "\u202e\u200b\x1b[0m badger",
+]
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+def test_no_query_is_a_syntax_error(memory: Memory, query: str) -> None:
+    memory.remember("The badger sleeps in the barn")
+    found = memory.recall(query)
+    assert bool(found) == ("badger" in query)
+
+
+def test_any_text_may_be_asked(places: Places, tmp_path: Path) -> None:
+    with places.memory(settings=load_settings(tmp_path, {})) as memory:
+        memory.remember_many(["The badger sleeps in the barn", "日本語のメモ", "naïve café"])
+
+        @given(st.text(min_size=1, max_size=200))
+        def ask(text: str) -> None:
+            if text.encode("utf-8", "ignore").decode().strip():
+                found = memory.recall(text)
+                values = [item.score for item in found]
+                assert values == sorted(values, reverse=True)
+                assert all(0.0 <= value <= 1.0 for value in values)
+
+        ask()
+
+
+def test_words_alone_do_without_an_embedder(places: Places, tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, {}, {"embedder.kind": "none"})
+    with places.memory(settings=settings) as memory:
+        made = memory.remember("The badger sleeps in the barn")
+        assert made.embedder is None
+        assert contents(memory, "badger") == ["The badger sleeps in the barn"]
+
+
+def test_expired_memories_do_not_crowd_out_valid_ones(memory: Memory) -> None:
+    for number in range(40):
+        memory.remember(f"badger badger {number}", valid_until="2025-01-01", on_similar="keep")
+    valid = memory.remember("A badger was seen near the old mill by the river")
+    assert [hit.id for hit in memory.recall("badger", limit=3)] == [valid.id]

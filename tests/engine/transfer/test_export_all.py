@@ -1,0 +1,162 @@
+"""An export carries reports, lessons, beliefs, rules, refusals, audits and counts, exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from session_kit import Desk
+
+from meritory import Memory
+from meritory.domain.memory import Scope
+from meritory.domain.quality import Refusal
+from meritory.engine.rules.book import propose
+from meritory.engine.transfer import export, import_
+from meritory.engine.transfer.extra_tables import NAMES
+from places import Places
+
+Desks = Callable[..., Desk]
+WRONG = {"what_went_wrong": "It deleted the migrations folder", "tags": ["git"]}
+
+
+def lived_in(desk: Desk) -> None:
+    """A store with something of everything that is no memory."""
+    memory, services = desk.memory, desk.memory.services
+    memory.remember("I think the staging database is called heron")
+    kept = memory.remember("The staging database is called heron")
+    (merge,) = services.store.merges(memory.scope, 10)
+    now = services.world.now()
+    refusal = Refusal(
+        id="r" * 26,
+        at=now,
+        scope=Scope("default", None, "shop"),
+        session_key="run",
+        content="Perhaps tea",
+        kind="fact",
+        provenance="user_stated",
+        origin="user",
+        confidence=0.3,
+        turn="4",
+        quote="perhaps tea",
+        reason="below the floor",
+        extractor="rules/1",
+        memory_id=kept.id,
+    )
+
+    def work(transaction: Any) -> None:
+        transaction.put_merge_audit("default", merge.entry, "right", now)
+        transaction.add_retrievals("default", {kept.id: 7}, now)
+        transaction.put_refusals([refusal])
+
+    services.store.write(work)
+    for _ in range(3):
+        memory.feedback("down", **WRONG)
+        desk.clock.go(hours=1)
+    memory.feedback("up", memory_ids=[kept.id], what_worked="The name was right")
+    propose(services, memory.scope, "shell: git push --force", "it overwrites others")
+    memory.drain()
+
+
+def exported(memory: Memory) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in export.export_lines(memory.services, "default")]
+    for line in lines:
+        line.pop("at", None)
+        for entry in line.get("history", []):
+            entry.pop("entry")
+    return lines
+
+
+def written(memory: Memory, path: Path) -> Path:
+    export.write_export(memory.services, "default", path, lambda done, total: None)
+    return path
+
+
+def test_everything_comes_back_exactly_and_only_once(desks: Desks, tmp_path: Path) -> None:
+    desk = desks()
+    lived_in(desk)
+    before = exported(desk.memory)
+    held = {name for line in before for name in line}
+    assert held >= {*NAMES, "memory", "counters"}
+    assert any("audit" in entry for line in before for entry in line.get("history", []))
+    assert any(line.get("retrieved", {}).get("count") == 7 for line in before)
+    path = written(desk.memory, tmp_path / "all.jsonl")
+    copy = desks("copy.db").memory
+    for _ in range(2):
+        report = import_.import_file(copy.services, copy.scope, path)
+        assert report.problems == []
+        assert exported(copy) == before
+    # Into the store it came from it brings nothing.
+    import_.import_file(desk.memory.services, desk.memory.scope, path)
+    assert exported(desk.memory) == before
+
+
+def test_what_came_back_goes_on_as_before(desks: Desks, tmp_path: Path) -> None:
+    desk = desks()
+    lived_in(desk)
+    path = written(desk.memory, tmp_path / "all.jsonl")
+    copy = desks("copy.db").memory
+    import_.import_file(copy.services, copy.scope, path)
+    event = copy.feedback("down", **WRONG).event
+    assert event is not None
+    assert event.occurrence == 4
+
+
+def test_the_former_format_is_still_read(memory: Memory, places: Places, tmp_path: Path) -> None:
+    memory.remember("The port is 5432")
+    lines = [json.loads(line) for line in export.export_lines(memory.services, "default")]
+    path = tmp_path / "old.jsonl"
+    old = [{**lines[0], "meritory_export": 1}, *lines[1:]]
+    path.write_text("".join(json.dumps(line) + "\n" for line in old), "utf-8")
+    with places.memory("copy.db") as copy:
+        report = import_.import_file(copy.services, copy.scope, path)
+        assert dict(report.outcomes) == {"stored": 1}
+
+
+BAD: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"lesson": {"memory_id": 5}}, "no CarriedLesson"),
+    ({"lesson": 7}, "no CarriedLesson"),
+    ({"belief": {"memory_id": "x"}}, "no CarriedBelief"),
+    ({"feedback": {"id": "x"}}, "no FeedbackEvent"),
+    ({"feedback": "x"}, "no FeedbackEvent"),
+    ({"wording": {"agent": "", "project": "", "fingerprint": "\ud800", "memory_id": "x"}}, "lone"),
+    ({"rule": {}, "events": []}, "no Rule"),
+    ({"rule": 5}, "no Rule"),
+    ({"refusal": {"id": 1 << 80}}, "too large"),
+    ({"wording": {}, "lesson": {}}, "nothing that is known"),
+)
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD)
+def test_a_line_that_is_not_sound_is_refused_with_its_number(
+    memory: Memory, tmp_path: Path, line: dict[str, Any], reason: str
+) -> None:
+    path = tmp_path / "bad.jsonl"
+    lines = [{"meritory_export": 2}, line, {"counters": {}}]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines), "utf-8")
+    report = import_.import_file(memory.services, memory.scope, path)
+    ((number, told),) = report.problems
+    assert number == 2
+    assert reason in told
+
+
+def test_damage_in_a_sound_line_never_breaks_the_import(desks: Desks, tmp_path: Path) -> None:
+    """Every field of every keepsake is replaced by nonsense once."""
+    desk = desks()
+    lived_in(desk)
+    lines = [line for line in exported(desk.memory) if set(line) & set(NAMES)]
+    broken: list[dict[str, Any]] = [{"meritory_export": 2}]
+    for line in lines:
+        (name,) = set(line) & set(NAMES)
+        for key in line[name]:
+            for nonsense in (None, -1, "x", [], {"a": 1}, True, 1.5):
+                broken.append({**line, name: {**line[name], key: nonsense}})
+    path = tmp_path / "broken.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in broken), "utf-8")
+    copy = desks("copy.db").memory
+    report = import_.import_file(copy.services, copy.scope, path)
+    assert report.outcomes["refused"] > len(broken) // 3
+    # What came in can be read and written out again.
+    assert exported(copy)

@@ -1,0 +1,221 @@
+"""Taking many memories in at once leaves the rows that one after the other would leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from contract.builders import (
+    EMBEDDER,
+    NOW,
+    OTHER_EMBEDDER,
+    about,
+    change,
+    indexed,
+    record,
+    unit,
+    words_search,
+)
+from meritory.domain.errors import InputError
+from meritory.domain.memory import Scope, Source
+from meritory.store.contract.store import Indexed, Transaction
+from meritory.store.postgres.bulk import Arrival, BulkTransaction, load
+from meritory.store.postgres.schema import TENANT_TABLES
+from meritory.store.postgres.store import PostgresStore
+from meritory.store.postgres.write import PostgresTransaction
+from meritory.store.sqlite.store import SqliteStore
+from postgres_kit import Server
+
+CHUNK_ROWS = 7
+
+
+def arrivals(count: int, first: int = 1) -> list[Arrival]:
+    """Memories of every kind: without words, with long ones, retired, about things."""
+    chance = np.random.default_rng(first)
+    found: list[Arrival] = []
+    for number in range(first, first + count):
+        fields: dict[str, Any] = {
+            "project": ("shop", None)[number % 2],
+            "sources": (Source(session_key=f"s{number // 5}", turn=f"t{number % 5}"),),
+            "tags": ("release notes", "Über-Größe")[: number % 3],
+            "pinned": number % 9 == 0,
+            "access_count": number % 4,
+            "last_accessed": NOW if number % 4 else None,
+        }
+        if number % 8 == 0:
+            fields["superseded_by"] = record(number - 1).id
+        if number % 10 == 0:
+            fields["deleted_at"] = NOW
+        text = f"Deploy {number} ran, deploy ran again: 'quoted' \\ {{x}} naïve façade №{number}"
+        if number % 6 == 0:
+            text += " ... " + "word " * 40 + "y" * 300
+        vectors = {EMBEDDER.name: unit(*chance.normal(0.0, 1.0, 4)), "retired": unit(1.0)}
+        if number % 5 == 0:
+            vectors[EMBEDDER.name] = np.zeros(4, np.float32)
+            vectors[OTHER_EMBEDDER.name] = unit(0.5, 0.2, 0.1)
+        if number % 7 == 0:
+            vectors = {}
+        # Under the same key, but not always spelled alike.
+        place = "Shop" if number < 10 else "Depot"
+        spelled = (place, place.upper(), place.lower())[number % 3]
+        price, stock, shop = (
+            replace(about(place, aspect, is_stated=aspect == "price"), name=spelled)
+            for aspect in ("price", "stock", "fact")
+        )
+        topics = (about(f"topic {number % 4}"), price)
+        found.append(
+            (
+                indexed(
+                    record(number, "?" if number == 3 else text, **fields),
+                    vectors=vectors,
+                    # The same one twice, and one with two aspects.
+                    attributes=(*topics, topics[0], stock)[: number % 5],
+                    depends_on=((shop, about(f"supplier {number % 3}")),)[: number % 2],
+                ),
+                None if number % 11 == 0 else change(operation=f"op {number}", why="moved"),
+            )
+        )
+    return found
+
+
+@pytest.fixture
+def addresses(postgres: Server) -> Iterator[tuple[str, str]]:
+    pair = postgres.fresh(), postgres.fresh()
+    yield pair
+    for address in pair:
+        postgres.give_back(address)
+
+
+def rows_of(address: str) -> dict[str, list[tuple[Any, ...]]]:
+    """All that is stored for tenants; numbers from a common sequence begin at one."""
+    found = {}
+    with psycopg.connect(address) as connection:
+        for table in TENANT_TABLES:
+            rows = connection.execute(f'SELECT t::text FROM meritory."{table}" t ORDER BY 1')  # type: ignore[arg-type]
+            found[table] = rows.fetchall()
+    return found
+
+
+def reset_numbers(address: str) -> None:
+    """Databases that were used before go on counting; here both begin anew."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        for table, column in (
+            ("scopes", "scope"),
+            ("embedders", "embedder"),
+            ("memory_history", "entry"),
+            ("entities", "entity"),
+            ("aspects", "aspect"),
+        ):
+            statement = f"ALTER TABLE meritory.{table} ALTER COLUMN {column} RESTART WITH 1"
+            connection.execute(statement)  # type: ignore[arg-type]
+
+
+def test_the_same_rows_in_every_table(addresses: tuple[str, str]) -> None:
+    taken = arrivals(45)
+    # The first are there already: numbers go on, known entities are found again.
+    old, new = taken[:9], taken[9:]
+    for address, is_bulk in zip(addresses, (False, True), strict=True):
+        reset_numbers(address)
+        store = PostgresStore(address)
+        for embedder in (EMBEDDER, OTHER_EMBEDDER):
+            store.register_embedder(embedder)
+        _one_by_one(store, old)
+        if is_bulk:
+            assert load(store, iter(new), CHUNK_ROWS) == len(new)
+        else:
+            for start in range(0, len(new), CHUNK_ROWS):
+                _one_by_one(store, new[start : start + CHUNK_ROWS])
+        store.close()
+    singly, together = (rows_of(address) for address in addresses)
+    filled = {table for table, rows in singly.items() if rows}
+    assert filled >= {
+        *("tenants", "scopes", "memories", "memory_stats", "memory_vectors", "memory_terms"),
+        *("memory_history", "entities", "aspects", "attributes", "dependencies"),
+    }
+    for table, rows in singly.items():
+        assert together[table] == rows, table
+
+
+def _one_by_one(store: PostgresStore, taken: list[Arrival]) -> None:
+    def work(transaction: Transaction) -> None:
+        assert isinstance(transaction, PostgresTransaction)
+        # As every memory is stored on its own, whatever `insert` makes of many.
+        PostgresTransaction.insert_many(transaction, taken)
+
+    store.write(work)
+
+
+def test_what_was_taken_in_is_found_and_can_be_changed(addresses: tuple[str, str]) -> None:
+    store = PostgresStore(addresses[0])
+    store.register_embedder(EMBEDDER)
+    load(store, arrivals(20))
+    found = store.search(words_search(Scope(), "deploy"))
+    assert len(found.rows) == 10
+    assert store.check(deep=True) == []
+    store.write(lambda transaction: transaction.purge("default", record(1).id))
+    left = store.search(words_search(Scope(), "deploy"))
+    assert set(found.rows.tolist()) - set(left.rows.tolist()) >= {1} and len(left.rows)
+    store.close()
+
+
+def test_a_chunk_is_stored_whole_or_not_at_all(addresses: tuple[str, str]) -> None:
+    store = PostgresStore(addresses[0])
+    store.register_embedder(EMBEDDER)
+    taken = arrivals(10)
+    twice: list[Arrival] = [*taken, taken[0]]
+    before = rows_of(addresses[0])
+    with pytest.raises(Exception, match="memories_user_id_key"):
+        load(store, twice)
+    after = rows_of(addresses[0])
+    assert after == before
+    store.close()
+
+
+def test_very_much_at_once_goes_through_after_other_changes(addresses: tuple[str, str]) -> None:
+    """A message of a megabyte, sent without waiting, would never be answered."""
+    store = PostgresStore(addresses[0])
+    first, *others = arrivals(30)
+    long: list[Arrival] = [
+        (indexed(replace(memory.record, content="many words " * 6_000)), note)
+        for memory, note in others
+    ]
+
+    def work(transaction: Transaction) -> None:
+        transaction.insert(*first)
+        assert isinstance(transaction, BulkTransaction)
+        transaction.insert_many(long)
+        transaction.count("default", "taken in", len(long))
+
+    store.write(work)
+    assert store.counters("default") == {"taken in": len(long)}
+    assert store.memories("default", [record(30).id])[record(30).id].content.startswith("many")
+    store.close()
+
+
+def test_a_text_that_cannot_be_stored_is_named_as_such(addresses: tuple[str, str]) -> None:
+    store = PostgresStore(addresses[0])
+    with pytest.raises(InputError, match="NUL"):
+        load(store, [(indexed(record(1, "half\0a text")), None)])
+    assert store.users() == []
+    store.close()
+
+
+def test_only_one_tenant_at_a_time(addresses: tuple[str, str]) -> None:
+    store = PostgresStore(addresses[0])
+    one: Indexed = indexed(record(1))
+    other = indexed(record(2, user="somebody"))
+    with pytest.raises(InputError, match="one user"):
+        load(store, [(one, None), (other, None)])
+    assert load(store, []) == 0
+    assert store.users() == []
+    store.close()
+
+
+def test_a_file_takes_memories_one_by_one(store: SqliteStore) -> None:
+    with pytest.raises(InputError, match="PostgreSQL"):
+        load(store, arrivals(1))

@@ -1,0 +1,156 @@
+"""Statements written for SQLite, said in PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from meritory.store.postgres.dialect import rows_by_tenant, translate
+from meritory.store.postgres.schema import MIGRATIONS, TENANT_TABLES
+from meritory.store.sqlite.schema import MIGRATIONS as SQLITE_MIGRATIONS
+
+STORE = Path(__file__).resolve().parents[3] / "src" / "meritory" / "store"
+
+
+@pytest.mark.parametrize(
+    ("statement", "becomes"),
+    [
+        ("SELECT user FROM t", 'SELECT "user" FROM t'),
+        ("SELECT m.user, user_name FROM t", 'SELECT m."user", user_name FROM t'),
+        ("WHERE user = ? AND users = ?", 'WHERE "user" = $1 AND users = $2'),
+        ("(user, user, superuser)", '("user", "user", superuser)'),
+        ("SELECT 'user = ? :user' || ?", "SELECT 'user = ? :user' || $1"),
+        ("SELECT 'it''s user' || user", "SELECT 'it''s user' || \"user\""),
+        ('SELECT "user" FROM t', 'SELECT "user" FROM t'),
+        ("a = :a AND b = :b AND c = :a", "a = $1 AND b = $2 AND c = $1"),
+        ("a = ?1 AND b = ?1", "a = $1 AND b = $1"),
+        ("a = :a::text", "a = $1::text"),
+        ("a IS ? AND b IS NULL AND c IS ?", "a IS NOT DISTINCT FROM $1 AND b IS NULL AND c IS NOT"
+         " DISTINCT FROM $2"),
+        ("? IS NULL OR a = ?", "$1::text IS NULL OR a = $2"),
+        ("a IN (SELECT value FROM json_each(?))", "a = ANY($1)"),
+        ("a NOT IN (SELECT value FROM json_each(:a))", "a <> ALL($1)"),
+        ("a IN (SELECT value FROM b)", "a IN (SELECT value FROM b)"),
+        ("coalesce(a, x'')", "coalesce(a, '\\x'::bytea)"),
+        ("a CROSS JOIN b c ON c.x = a.x", "a JOIN b c ON c.x = a.x"),
+        ("a CROSS JOIN b", "a CROSS JOIN b"),
+        ("+m.user = :user", 'm."user" = $1'),
+        ("INSERT INTO uses VALUES (?) ON CONFLICT (session, memory_id) DO NOTHING",
+         'INSERT INTO uses VALUES ($1) ON CONFLICT ("user", session, memory_id) DO NOTHING'),
+        ("INSERT INTO embedders VALUES (?) ON CONFLICT (name) DO NOTHING",
+         "INSERT INTO embedders VALUES ($1) ON CONFLICT (name) DO NOTHING"),
+        ("INSERT INTO counters VALUES (?) ON CONFLICT (user, name) DO NOTHING",
+         'INSERT INTO counters VALUES ($1) ON CONFLICT ("user", name) DO NOTHING'),
+    ],
+)  # fmt: skip
+def test_what_differs_is_said_otherwise(statement: str, becomes: str) -> None:
+    assert translate(statement).text == becomes
+
+
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [
+        ("SELECT 1 FROM memories WHERE id = ? AND user = ?", 1),
+        ("SELECT 1 FROM memories m WHERE m.id = ? AND m.user = ?", 1),
+        ("SELECT 1 FROM memories WHERE id = :id AND user = :user", 1),
+        ("INSERT INTO counters VALUES (?, ?, ?)", 0),
+        ("INSERT INTO jobs (kind, user, key) VALUES (?, ?, ?)", 1),
+        ("INSERT INTO jobs (state, user, key) VALUES ('queued', ?, ?)", 0),
+        ("INSERT INTO uses SELECT ?, id, ? FROM memories WHERE user = ? AND id = ?", 2),
+        ("INSERT INTO uses VALUES (?, ?, ?)", None),
+        ("UPDATE session_memories SET rank = 0 WHERE session = ?", None),
+        ("SELECT 1 FROM memories WHERE content = 'user = ?' AND id = ?", None),
+    ],
+)
+def test_the_tenant_is_found_where_it_is_named(statement: str, place: int | None) -> None:
+    plan = translate(statement)
+    assert plan.tenant_at == place
+    assert plan.is_tenants
+
+
+def test_values_come_in_order_or_by_name_but_not_both() -> None:
+    with pytest.raises(ValueError, match="both"):
+        translate("SELECT ? FROM memories WHERE user = :user")
+
+
+def test_statements_about_nobody_need_no_tenant() -> None:
+    assert not translate("SELECT value FROM meta WHERE key = 'serving'").is_tenants
+    assert not translate("SELECT name FROM embedders").is_tenants
+    assert not translate("SELECT 1").is_tenants
+
+
+def test_rows_are_cut_where_another_tenant_begins() -> None:
+    plan = translate("INSERT INTO counters VALUES (?, ?, ?)")
+    rows = [["a", "x", 1], ["a", "y", 1], ["b", "x", 1], ["a", "z", 1]]
+    assert [(tenant, len(some)) for tenant, some in rows_by_tenant(plan, rows)] == [
+        ("a", 2),
+        ("b", 1),
+        ("a", 1),
+    ]
+
+
+def test_no_statement_of_the_store_is_left_with_a_bare_user() -> None:
+    """Unquoted it would be the name of whoever is logged in, silently."""
+    bare = re.compile(r'(?<![\w":.])user(?![\w"])')
+    literals = re.compile(r"'(?:[^']|'')*'")
+    checked = 0
+    for path in STORE.glob("*.py"):
+        for found in re.findall(
+            r'"""((?:SELECT|INSERT|UPDATE|DELETE|WITH)[^"]*)"""', path.read_text("utf-8")
+        ):
+            checked += 1
+            assert not bare.search(literals.sub("''", translate(found).text)), (path.name, found)
+    assert checked > 50
+
+
+def columns_of_sqlite() -> dict[str, set[str]]:
+    connection = sqlite3.connect(":memory:")
+    for migration in SQLITE_MIGRATIONS:
+        for statement in migration.statements:
+            connection.execute(statement)
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    found = {
+        table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        for (table,) in tables
+        if not table.startswith(("sqlite_", "memories_"))
+    }
+    connection.close()
+    return found
+
+
+def columns_of_postgres() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for migration in MIGRATIONS:
+        for statement in migration.statements:
+            made = re.match(r"CREATE TABLE (\w+) \((.*)\)", statement, re.DOTALL)
+            if made:
+                lines = (line.split()[0] for line in made[2].strip().split(",\n"))
+                found[made[1]] = {name.strip('"') for name in lines if not name.isupper()}
+            added = re.match(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", statement)
+            if added:
+                found[added[1]].add(added[2])
+    return found
+
+
+def test_both_schemas_have_the_same_tables_and_columns() -> None:
+    ours, theirs = columns_of_sqlite(), columns_of_postgres()
+    assert theirs.keys() - ours.keys() == {"tenants", "memory_terms", "models"}
+    assert ours.keys() <= theirs.keys()
+    for table, columns in ours.items():
+        more = {"user"} if table in TENANT_TABLES else set()
+        assert theirs[table] == columns | more, table
+
+
+def test_the_tenant_leads_every_key_and_index() -> None:
+    for migration in MIGRATIONS:
+        for statement in migration.statements:
+            made = re.match(r"CREATE TABLE (\w+) ", statement)
+            keys = re.findall(r"(?:PRIMARY KEY|UNIQUE) \(([^)]*)", statement)
+            if made and made[1] in TENANT_TABLES:
+                assert keys and all(key.startswith('"user"') for key in keys), statement
+            index = re.match(r"CREATE (?:UNIQUE )?INDEX (\w+)\s+ON \w+ \(([^,)]*)", statement)
+            if index and index[1] != "jobs_by_due":
+                assert index[2] == '"user"', statement

@@ -1,0 +1,52 @@
+"""The index in memory: it is rebuilt before dead slots outgrow the living ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meritory.api.memory import Memory
+from meritory.store.search import index as index_module
+from meritory.store.search.index import Entry, MemoryIndex
+
+
+def entry(row: int, vector: list[float]) -> Entry:
+    blob = np.array(vector, np.float32).tobytes()
+    return Entry(row, 1, "s", row, 10, "user_stated", 0.8, 0, blob)
+
+
+def test_a_changed_row_moves_and_its_old_slot_is_dead() -> None:
+    index = MemoryIndex(2)
+    index.add([entry(1, [1.0, 0.0]), entry(2, [0.0, 1.0])])
+    index.add([entry(1, [0.0, 1.0])])
+    (near,) = index.nearest_many(np.array([[1.0, 0.0]], np.float32), 1, 5, 0.5)
+    assert near.rows.tolist() == []
+    (near,) = index.nearest_many(np.array([[0.0, 1.0]], np.float32), 1, 5, 0.5)
+    assert sorted(near.rows.tolist()) == [1, 2]
+
+
+def test_growing_over_many_blocks_keeps_every_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "BLOCK_ROWS", 8)
+    random = np.random.default_rng(1)
+    vectors = random.normal(size=(50, 4)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = MemoryIndex(4)
+    for start in range(0, 50, 7):
+        rows = range(start, min(start + 7, 50))
+        index.add([entry(row + 1, vectors[row].tolist()) for row in rows])
+    raw, _ = index.view([1]).cosines(vectors[33])
+    assert raw == pytest.approx(vectors @ vectors[33], abs=1e-6)
+    assert index.beside(np.array([10]), 1).tolist() == [11]
+
+
+def test_an_index_full_of_dead_slots_is_built_anew(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "BLOCK_ROWS", 8)
+    made = memory.remember("The badger sleeps")
+    for number in range(40):
+        memory.update(made.id, content=f"The badger sleeps {number}")
+        memory.recall("badger")
+    (index,) = memory.services.store._indexes.values()  # type: ignore[attr-defined]
+    assert len(index) < 20
+    assert [hit.content for hit in memory.recall("badger")] == ["The badger sleeps 39"]

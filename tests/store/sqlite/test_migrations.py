@@ -1,0 +1,227 @@
+"""The schema grows by steps that happen wholly or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from contract.builders import insert, memory_id, record
+from meritory.domain import errors
+from meritory.domain.errors import SchemaTooNew, StorageError
+from meritory.domain.memory import Scope
+from meritory.domain.predictor import ComparisonQuery
+from meritory.store.sqlite import backup, engine
+from meritory.store.sqlite.schema import MIGRATIONS, Migration
+from meritory.store.sqlite.store import SqliteStore
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "fixtures" / "schemas"
+NEXT = MIGRATIONS[-1].version + 1
+GOOD = Migration(
+    NEXT,
+    "good",
+    ("CREATE TABLE extra (x INTEGER) STRICT", "INSERT INTO extra VALUES (1)"),
+)
+BAD = Migration(
+    NEXT,
+    "bad",
+    (
+        "CREATE TABLE extra (x INTEGER) STRICT",
+        "UPDATE memories SET content = 'lost'",
+        "DROP TABLE counters",
+        "INSERT INTO extra VALUES ('not a number')",
+    ),
+)
+
+
+def schema(path: Path) -> tuple[int, list[tuple[object, ...]]]:
+    connection = sqlite3.connect(path)
+    try:
+        objects = connection.execute(
+            "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+        ).fetchall()
+        return engine.schema_version(connection), objects
+    finally:
+        connection.close()
+
+
+def one_memory(path: Path) -> None:
+    store = SqliteStore(path)
+    insert(store, record(1))
+    store.close()
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, migration: Migration) -> None:
+    for module in (errors, backup):
+        monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, migration))
+
+
+def test_versions_count_up_from_one() -> None:
+    assert [m.version for m in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+    assert len({m.name for m in MIGRATIONS}) == len(MIGRATIONS)
+
+
+def test_a_step_that_fails_half_way_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "meritory.db"
+    one_memory(path)
+    before = schema(path)
+    plant(monkeypatch, BAD)
+    with pytest.raises(StorageError):
+        SqliteStore(path)
+    assert schema(path) == before
+    monkeypatch.undo()
+    store = SqliteStore(path)
+    assert store.get("default", memory_id(1)) == record(1)
+    assert store.check(deep=True) == []
+    store.close()
+
+
+def test_a_new_store_that_cannot_be_made_is_not_there_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "meritory.db"
+    plant(monkeypatch, BAD)
+    with pytest.raises(StorageError):
+        SqliteStore(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["meritory.db.lock"]
+
+
+def test_a_step_and_its_record_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "meritory.db"
+    one_memory(path)
+    plant(monkeypatch, GOOD)
+    SqliteStore(path).close()
+    version, objects = schema(path)
+    assert version == NEXT
+    assert "extra" in {name for _, name, *_ in objects}
+    # Opening again does not run it again.
+    store = SqliteStore(path)
+    with store._engine.read() as connection:
+        assert connection.execute("SELECT count(*) FROM extra").fetchone() == (1,)
+    store.close()
+
+
+def test_many_may_migrate_at_once_and_it_happens_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "meritory.db"
+    one_memory(path)
+    plant(monkeypatch, GOOD)
+    gate = threading.Barrier(6)
+    problems: list[BaseException] = []
+
+    def start() -> None:
+        gate.wait()
+        try:
+            SqliteStore(path).close()
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM extra").fetchone() == (1,)
+    connection.close()
+
+
+def test_a_newer_database_is_refused_with_advice_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "meritory.db"
+    one_memory(path)
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE from_the_future (x)")
+    connection.execute(f"PRAGMA user_version = {NEXT}")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(SchemaTooNew) as caught:
+        SqliteStore(path)
+    assert "upgrade" in str(caught.value)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+
+
+def frozen(version: int) -> str:
+    return (SCHEMAS / f"{version:04d}.sql").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("version", [m.version for m in MIGRATIONS])
+def test_a_store_of_every_released_schema_opens_and_is_like_a_new_one(
+    tmp_path: Path, version: int
+) -> None:
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    connection = sqlite3.connect(old)
+    connection.executescript(frozen(version))
+    connection.close()
+    store = SqliteStore(old)
+    assert [m.content for m in store.walk("default")] == ["the harbour opens at nine"]
+    assert [e.action for e in store.history("default", memory_id(1))] == ["create", "update"]
+    assert store.history("default", memory_id(1))[0].after == record(1)
+    assert store.check(deep=True) == []
+    insert(store, record(2))
+    store.close()
+    SqliteStore(new).close()
+    assert schema(old) == schema(new)
+
+
+SESSIONS_OF_VERSION_2 = f"""
+    INSERT INTO sessions (session, user, key, project, state, context, has_prompt, alpha,
+            started_at, learned)
+        VALUES (7, 'default', 'old', 'shop', 'finished', 'harbour hours', 1, 1.0,
+            '2026-05-04T03:02:01.000000Z', 1);
+    INSERT INTO session_memories (session, memory_id, source, origins, final_score, rank,
+            baseline_rank, was_injected, propensity, feature_version, features, label, label_parts)
+        VALUES (7, '{memory_id(1)}', 'effective', '["text"]', 0.5, 1, 1, 1, 1.0, 1,
+            zeroblob(16), 0.75, '{{"rule": "judged"}}');
+    INSERT INTO session_scores VALUES
+        (7, 'rules', 0.5, 0.8, 1, 1, 0, '[]', '', '', NULL, '2026-05-04T03:02:01.000000Z');
+    INSERT INTO uses VALUES (7, '{memory_id(1)}', 0.75);
+    INSERT INTO jobs (user, kind, key, state, due_at, created_at) VALUES
+        ('default', 'learn', 'old', 'done', '2026-05-04T03:02:01.000000Z',
+            '2026-05-04T03:02:01.000000Z');
+"""
+
+
+def test_sessions_of_before_the_predictor_stay_and_can_be_compared(tmp_path: Path) -> None:
+    path = tmp_path / "meritory.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(frozen(2) + SESSIONS_OF_VERSION_2)
+    connection.close()
+    store = SqliteStore(path)
+    old = store.session("default", "old")
+    assert (old.key, old.project, old.alpha, old.state) == ("old", "shop", 1.0, "finished")
+    assert (old.scorer, old.model_version) == (None, None)
+    (row,) = store.session_memories("default", "old")
+    assert (row.memory_id, row.label, row.candidate.baseline_rank) == (memory_id(1), 0.75, 1)
+    assert store.judged_counts("default") == (1, 0)
+    assert store.past(Scope(), None)[0].use_gain.tolist() == [0.75]
+    # Nothing was compared, trained or asked yet.
+    assert store.predictor_state("default") is None
+    assert store.comparisons("default", ComparisonQuery()) == []
+    assert store.training_runs("default", 9) == []
+    assert (store.canary_count("default"), store.calibration("default", 9)) == (0, [])
+    # Its features are of their own version: who learns from those of another never sees it.
+    (taught,) = store.taught_sessions("default", 1, 9)
+    assert taught.memory_ids == (memory_id(1),)
+    assert store.taught_sessions("default", 2, 9) == []
+    store.write(lambda t: t.choose_canary("default", "old", old.started_at, 25))
+    assert store.canary_count("default") == 1
+    store.write(lambda t: t.purge("default", memory_id(1)))
+    assert store.check(deep=True) == []
+    store.close()
+
+
+def test_a_released_migration_is_never_edited() -> None:
+    """The frozen dump of a version holds the very statements of its migrations."""
+    for migration in MIGRATIONS:
+        dump = frozen(migration.version)
+        for statement in migration.statements:
+            if statement.startswith("CREATE"):
+                assert statement in dump, f"{migration.name} was changed after its release"
