@@ -6,7 +6,7 @@ import pytest
 from bench.guard_cases import PLANTED, Made, commands
 
 from bench import guard
-from meritory.domain import rule
+from meritory.text.commands import triggers
 from meritory.text.commands.ordinary import ordinary_actions
 
 FOLDERS = ("src", "src/api", "src/web/pages", "tests", "docs", "lib/core", "scripts")
@@ -40,6 +40,6 @@ def test_nothing_harmless_is_stopped_and_every_mistake_is(is_warm: bool) -> None
 
 def test_triggers_that_are_too_broad_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that goes by the program alone is in the way at once."""
-    monkeypatch.setattr(rule, "_fits_command", lambda words, one: words[0] == one.program)
+    monkeypatch.setattr(triggers, "_fits_command", lambda words, one: words[0] == one.program)
     played = guard.play(commands()[:60], is_warm=False)
     assert played.harmless.wrong or played.off_count

@@ -194,7 +194,7 @@ STAND_IN = {
     ),
     "text/conduct": "def passages(told): return [turn.text for turn in told]\n",
     "text/transcript": (
-        "from meritory.domain.session import Turn\n"
+        "from meritory.types import Turn\n"
         "def read_turns(given): return [Turn(one['role'], one['text']) for one in given]\n"
         "def as_text(told): return ''.join(turn.text for turn in told)\n"
     ),

@@ -17,7 +17,6 @@ import pytest
 
 from contract.builders import about, change, indexed, record
 from crash.volatile import Disk
-from meritory.domain import errors
 from meritory.domain.errors import StorageError
 from meritory.store.sql.write import SqlTransaction
 from meritory.store.sqlite import engine
@@ -142,7 +141,7 @@ def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
         connection.execute("PRAGMA synchronous = OFF")
         return connection
 
-    monkeypatch.setattr(errors, "connect", connect)
+    monkeypatch.setattr(engine, "connect", connect)
 
 
 def test_a_power_cut_loses_and_breaks_nothing(tmp_path: Path) -> None:

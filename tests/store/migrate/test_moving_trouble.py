@@ -108,7 +108,7 @@ def test_every_batch_is_one_transaction_with_its_note(database: Place, tmp_path:
 _CHILD = """
 import sys
 from moving_kit import moved
-from meritory.store.migrate.migrate import Wish
+from meritory.engine.transfer.migrate import Wish
 from meritory.domain.place import Place
 def watch(done, total):
     print(done, total, flush=True)

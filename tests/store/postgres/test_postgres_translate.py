@@ -97,7 +97,7 @@ def test_no_statement_of_the_store_is_left_with_a_bare_user() -> None:
     bare = re.compile(r'(?<![\w":.])user(?![\w"])')
     literals = re.compile(r"'(?:[^']|'')*'")
     checked = 0
-    for path in STORE.glob("*.py"):
+    for path in STORE.rglob("*.py"):
         for found in re.findall(
             r'"""((?:SELECT|INSERT|UPDATE|DELETE|WITH)[^"]*)"""', path.read_text("utf-8")
         ):

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from contract.builders import insert, memory_id, record
-from meritory.domain import errors
 from meritory.domain.errors import SchemaTooNew, StorageError
 from meritory.domain.memory import Scope
 from meritory.domain.predictor import ComparisonQuery
@@ -55,7 +54,7 @@ def one_memory(path: Path) -> None:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, migration: Migration) -> None:
-    for module in (errors, backup):
+    for module in (engine, backup):
         monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, migration))
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from contract.builders import insert, memory_id, record
-from meritory.domain import errors
 from meritory.domain.errors import Busy, Corrupt, MeritoryError, ReadOnlyStore, StorageError
 from meritory.store.sqlite import engine, purge
 from meritory.store.sqlite.store import SqliteStore
@@ -297,7 +296,7 @@ def test_processes_may_make_and_write_the_same_store_at_once(tmp_path: Path) -> 
 def test_a_writer_that_holds_on_makes_others_busy_not_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 20)
     store = SqliteStore(tmp_path / "meritory.db")
     insert(store, record(1))
     other = sqlite3.connect(tmp_path / "meritory.db", isolation_level=None)
@@ -314,7 +313,7 @@ def test_a_writer_that_holds_on_makes_others_busy_not_broken(
 def test_a_purge_says_so_when_traces_must_stay_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 20)
     store = SqliteStore(tmp_path / "meritory.db")
     insert(store, record(1))
     reader = sqlite3.connect(tmp_path / "meritory.db", isolation_level=None)
@@ -343,7 +342,7 @@ def files_with(folder: Path, needle: bytes) -> list[str]:
 def test_traces_that_had_to_stay_are_erased_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retry: str
 ) -> None:
-    monkeypatch.setattr(errors, "BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 20)
     path = tmp_path / "meritory.db"
     store = SqliteStore(path)
     insert(store, record(1, "about qxzvkjwhim"), record(2), record(3))

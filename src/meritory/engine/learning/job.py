@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from meritory.domain import feedback
-from meritory.domain.feedback import Belief, Testimony
+from meritory.domain.feedback import Belief, Testimony, Witness
 from meritory.domain.job import Job
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import (
@@ -44,7 +43,7 @@ def believed(proofs: Sequence[Proof], said: Sequence[Testimony], now: datetime) 
         if proof.agent_score is not None:
             events.append(belief.BeliefEvent(day, "agent", proof.agent_score, proof.session_key))
         # A program that knows is no judge who guesses.
-        witness: feedback.Witness = "agent" if proof.is_known else "judge"
+        witness: Witness = "agent" if proof.is_known else "judge"
         events.append(belief.BeliefEvent(day, witness, proof.label, proof.session_key))
     events += [
         belief.BeliefEvent(day_of(one.at), one.witness, one.value, one.session_key) for one in said
