@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             embedder="",
             features=FEATURES,
             feature_version=FEATURE_VERSION,
-            flags=checkpoint.Flags.PRETRAINED,
+            flags=checkpoint.CheckpointFlags.PRETRAINED,
             trained_at=MADE_AT,
             session_count=len(kept),
         ),

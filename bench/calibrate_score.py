@@ -26,7 +26,7 @@ from meritory.rank import composite_feeds
 from meritory.rank.metrics import any_at, mrr, ndcg_at
 from meritory.rank.usage_history import Usage
 from meritory.settings import load_settings
-from meritory.store.contract.store import Pool, Search
+from meritory.store.contract.store import Search, SearchPool
 from meritory.text.terms import query_pairs, query_terms
 from meritory.text.title import OPENING_CHARS, title_scores, title_words
 
@@ -63,7 +63,7 @@ class Found:
     """What one question found, as far as a setting needs it."""
 
     services: Services
-    pool: Pool
+    pool: SearchPool
     # By place in the pool.
     notes: list[list[Note]]
     age_days: Floats
@@ -170,7 +170,7 @@ def _recalled_above(found: Found, floor: float) -> Places:
 
 def _recalled(
     services: Services,
-    pool: Pool,
+    pool: SearchPool,
     sources: rank_composite.SourceWeights,
     floor: float = rank_composite.RELEVANCE_FLOOR,
 ) -> Places:
@@ -270,7 +270,7 @@ class Library:
             },
         )
 
-    def _notes(self, pool: Pool) -> list[list[Note]]:
+    def _notes(self, pool: SearchPool) -> list[list[Note]]:
         rows = pool.rows.tolist()
         unseen = np.array([row for row in rows if row not in self._by_row], np.int64)
         records = self._services.store.fetch(self._scope, unseen, self._services.world.now())

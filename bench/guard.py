@@ -28,7 +28,7 @@ from bench.served import Daemon, running
 from bench.sessions import Row, finish
 from meritory.api.memory import Memory
 from meritory.engine.rules.actions import ToolCall
-from meritory.engine.rules.guard import Verdict, check
+from meritory.engine.rules.guard import GuardVerdict, check
 from meritory.settings import load_settings
 from meritory.text.commands.ordinary import ordinary_actions
 
@@ -60,7 +60,7 @@ class Desk:
             folder / "guard.db", settings=settings, clock=lambda: self.now, background=False
         )
 
-    def call(self, made: Made, key: str, *, seconds: float = 30.0) -> Verdict:
+    def call(self, made: Made, key: str, *, seconds: float = 30.0) -> GuardVerdict:
         """A call, some time after the last one."""
         self.now += timedelta(seconds=seconds)
         asked = ToolCall(key, self.memory.scope, made.tool, made.given)
@@ -79,7 +79,7 @@ class Harmless:
     answers: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
-    def add(self, made: Made, verdict: Verdict) -> None:
+    def add(self, made: Made, verdict: GuardVerdict) -> None:
         """Counts one."""
         self.answers[verdict.decision] += 1
         if verdict.decision != "allow":

@@ -22,7 +22,7 @@ from bench.streams_regimes import FULL_GAIN
 from bench.streams_replay import SETTINGS, Clock, Keeper, recorded
 from bench.streams_types import Message, Stream, StreamSession
 from meritory import Memory
-from meritory.domain.session import Exhibit, Turn
+from meritory.domain.session import JudgedMemory, Turn
 from meritory.domain.world import SeededWorld
 from meritory.engine.sessions.transcript import Intake
 from meritory.settings import load_settings
@@ -47,7 +47,7 @@ class Case:
 
     stream: str
     key: str
-    exhibits: tuple[Exhibit, ...]
+    exhibits: tuple[JudgedMemory, ...]
     # Which exhibits truly helped.
     helped: Flags
     # Reads the transcript, which is too long to keep.
@@ -150,7 +150,7 @@ def _replayed(memory: Memory, keeper: Keeper, key: str, asked: StreamSession) ->
     store, user = memory._services.store, memory.scope.user
     known = store.memories(user, [one.memory_id for one in served])
     exhibits = tuple(
-        Exhibit(record.content, one.was_injected, record.provenance)
+        JudgedMemory(record.content, one.was_injected, record.provenance)
         for one in served
         for record in [known[one.memory_id]]
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.judge_cases import Case
 from bench.judge_verdicts import verdict
-from meritory.domain.session import Exhibit
+from meritory.domain.session import JudgedMemory
 from meritory.text.judge.evidence import is_document
 
 SEED = 20261115
@@ -79,7 +79,7 @@ def _line_of(text: str, rng: random.Random) -> str:
     return rng.choice([line for line in lines if len(line) >= MIN_LINE_CHARS] or [text])
 
 
-def _with_planted(case: Case, text: str) -> tuple[tuple[Exhibit, ...], int]:
+def _with_planted(case: Case, text: str) -> tuple[tuple[JudgedMemory, ...], int]:
     """Return the exhibits with a text in the place of the last one that was shown."""
     shown = [place for place, one in enumerate(case.exhibits) if one.was_shown]
     place = shown[-1] if shown else len(case.exhibits) - 1

@@ -10,7 +10,7 @@ import numpy as np
 from bench.judge_cases import Case, Reading
 from bench.judge_figures import Flags, Floats, Judged
 from bench.judge_fit import Names, Sample, chances_by_name
-from meritory.domain.session import Exhibit
+from meritory.domain.session import JudgedMemory
 from meritory.engine.learning.judge import JUDGE_MIN_CHARS
 from meritory.ports.judge import RulesJudge
 from meritory.text.judge import evidence
@@ -55,7 +55,7 @@ def judge_case(case: Case) -> Trace:
     return Trace(judged, signals, names, docket.shown)
 
 
-def verdict(reading: Reading, exhibits: tuple[Exhibit, ...]) -> tuple[Floats, float]:
+def verdict(reading: Reading, exhibits: tuple[JudgedMemory, ...]) -> tuple[Floats, float]:
     """Return the labels that the library takes from its judge, and the judge's confidence."""
     length = max(len(as_text(reading.told)), reading.digest.char_count)
     if length < JUDGE_MIN_CHARS:

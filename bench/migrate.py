@@ -30,11 +30,11 @@ from bench.stock import fill, settings_of
 from bench.texts import memories, questions
 from meritory.domain.place import Place
 from meritory.engine.transfer.backup import ModelFiles
-from meritory.engine.transfer.migrate import Wish, counts, move, verify
-from meritory.engine.transfer.migrate_run import Report
-from meritory.store.migrate.endpoint import Side
-from meritory.store.migrate.postgres_endpoint import PostgresSide
-from meritory.store.migrate.sqlite_endpoint import SqliteSide
+from meritory.engine.transfer.migrate import MigrationRequest, counts, move, verify
+from meritory.engine.transfer.migrate_run import MigrationReport
+from meritory.store.migrate.endpoint import Endpoint
+from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
+from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint
 
 MEMORIES = 50_000
 SESSIONS = 20
@@ -43,30 +43,30 @@ STEPS = {"there": "into the database", "compare": "compared alone", "back": "bac
 
 
 @contextlib.contextmanager
-def side(place: Place, *, is_target: bool = False) -> Iterator[Side]:
+def side(place: Place, *, is_target: bool = False) -> Iterator[Endpoint]:
     """One side of a move."""
-    opened: Side
+    opened: Endpoint
     if place.file is None:
-        opened = PostgresSide(place)
+        opened = PostgresEndpoint(place)
     else:
-        opened = SqliteSide(place.file, ModelFiles(place.file), is_target=is_target)
+        opened = SqliteEndpoint(place.file, ModelFiles(place.file), is_target=is_target)
     with contextlib.closing(opened):
         yield opened
 
 
-def moved(source: Place, target: Place) -> Report:
+def moved(source: Place, target: Place) -> MigrationReport:
     """Moves a store, and demands that all of it came over."""
     with side(source) as one, side(target, is_target=True) as other:
-        return _equal(move(one, other, Wish(), lambda done, total: None))
+        return _equal(move(one, other, MigrationRequest(), lambda done, total: None))
 
 
-def compared(source: Place, target: Place) -> Report:
+def compared(source: Place, target: Place) -> MigrationReport:
     """Compares two stores, and demands that they are the same."""
     with side(source) as one, side(target) as other:
-        return _equal(verify(one, other, Wish(), lambda done, total: None))
+        return _equal(verify(one, other, MigrationRequest(), lambda done, total: None))
 
 
-def _equal(found: Report) -> Report:
+def _equal(found: MigrationReport) -> MigrationReport:
     if not found.is_equal:
         raise RuntimeError(f"rows came out otherwise: {found.differences}")
     return found

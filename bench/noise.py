@@ -26,7 +26,7 @@ from bench.noise_made import Noise, planted
 from bench.product import is_derived
 from meritory import Memory
 from meritory.rank.bootstrap import compare
-from meritory.rank.probes import DEPTH, Hit, values
+from meritory.rank.probes import DEPTH, ProbeHit, values
 from meritory.settings import load_settings
 
 SHARE = 0.3
@@ -52,9 +52,9 @@ BATCH = 512
 class Asked:
     """What the questions found in one store, and what stood in the way."""
 
-    hits: list[Hit]
+    hits: list[ProbeHit]
     # The same, where a planted paraphrase of an answer counts as the answer.
-    claims: list[Hit]
+    claims: list[ProbeHit]
     # By question the kinds of noise among the first three.
     above: list[tuple[str, ...]]
     live: int
@@ -143,9 +143,9 @@ def asked(corpus: Corpus, noise: Sequence[Noise], chosen: dict[str, object]) -> 
         for query in corpus.queries:
             found = [one.id for one in memory.recall(query.text, limit=DEPTH)]
             wanted = {ids[doc] for doc in query.relevant}
-            hits.append(Hit(_rank(found, wanted)))
+            hits.append(ProbeHit(_rank(found, wanted)))
             said = {one for doc in query.relevant for one in wordings.get(doc, ())}
-            claims.append(Hit(_rank(found, wanted | said)))
+            claims.append(ProbeHit(_rank(found, wanted | said)))
             first = [kinds.get(one, "") for one in found[:3]]
             above.append(tuple(kind for kind in first if kind))
         return Asked(hits, claims, above, memory.stats()["live"], outcomes)
@@ -215,7 +215,7 @@ def _compared(clean: Sequence[Asked], noisy: Sequence[Asked]) -> dict[str, Any]:
     }
 
 
-def _losses(before: Sequence[Hit], after: Sequence[Hit]) -> dict[str, Any]:
+def _losses(before: Sequence[ProbeHit], after: Sequence[ProbeHit]) -> dict[str, Any]:
     metrics = {}
     for metric in METRICS:
         left, right = values(before, metric), values(after, metric)

@@ -28,12 +28,12 @@ from meritory.domain.place import Place
 from meritory.domain.world import World
 from meritory.model import ranker
 from meritory.model.attention import Attention
-from meritory.model.base import Lesson, Query
-from meritory.model.checkpoint import Checkpoint, Flags
-from meritory.model.fit import Plan as Epochs
+from meritory.model.base import RankingQuery, TrainingExample
+from meritory.model.checkpoint import Checkpoint, CheckpointFlags
+from meritory.model.fit import FitPlan as Epochs
 from meritory.model.fit import fit
 from meritory.model.tokens import BUCKETS
-from meritory.ports.scorer import BASE_VERSION, ScoreRequest, Shelves, base_weights
+from meritory.ports.scorer import BASE_VERSION, ModelFolders, ScoreRequest, base_weights
 from meritory.ports.sidecar import SidecarScorer, SidecarSpec
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
@@ -105,7 +105,7 @@ def request(stock: Stock, seed: int, version: int = BASE_VERSION) -> ScoreReques
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[SidecarScorer, float]]:
     """A process that is ready to score, and how many milliseconds that took."""
-    shelves = Shelves(folder / "models", base_weights())
+    shelves = ModelFolders(folder / "models", base_weights())
     spec = SidecarSpec(
         store=Place(file=folder / "meritory.db"), shelves=shelves, score_timeout_ms=5_000.0
     )
@@ -201,7 +201,7 @@ def _score_rows(times: Timed, when: str, plan: Plan) -> list[Row]:
 
 def _put_attention(stock: Stock) -> None:
     model = Attention.fresh(VECTOR_WIDTH, np.random.default_rng(1))
-    Shelves(stock.folder / "models", base_weights()).of(USER).put(
+    ModelFolders(stock.folder / "models", base_weights()).of(USER).put(
         Checkpoint(
             kind=model.kind,
             params=model.params,
@@ -209,7 +209,7 @@ def _put_attention(stock: Stock) -> None:
             embedder=stock.embedder,
             features=FEATURES,
             feature_version=FEATURE_VERSION,
-            flags=Flags.FINE_TUNED,
+            flags=CheckpointFlags.FINE_TUNED,
             trained_at=datetime(2026, 1, 1, tzinfo=UTC),
         )
     )
@@ -218,7 +218,7 @@ def _put_attention(stock: Stock) -> None:
 # -- training -------------------------------------------------------------------------------
 
 
-def lessons(sessions: int, candidates: int) -> list[Lesson]:
+def lessons(sessions: int, candidates: int) -> list[TrainingExample]:
     """Sessions in which a few candidates helped, for reasons that can be learned."""
     rng = np.random.default_rng(2)
     truth = rng.standard_normal(len(FEATURES))
@@ -227,18 +227,18 @@ def lessons(sessions: int, candidates: int) -> list[Lesson]:
         table = rng.standard_normal((candidates, len(FEATURES)))
         noisy = table @ truth + rng.gumbel(size=candidates) * 3.0
         labels = np.where(noisy >= np.sort(noisy)[-3], 1.0, 0.0)
-        query = Query(
+        query = RankingQuery(
             features=table,
             context=rng.standard_normal(VECTOR_WIDTH).astype(np.float32),
             vectors=rng.standard_normal((candidates, VECTOR_WIDTH)).astype(np.float32),
             context_words=rng.integers(0, BUCKETS, WORDS),
             words=tuple(rng.integers(0, BUCKETS, (candidates, WORDS))),
         )
-        made.append(Lesson(query=query, labels=labels, weights=np.ones(candidates)))
+        made.append(TrainingExample(query=query, labels=labels, weights=np.ones(candidates)))
     return made
 
 
-def newton_passes(known: Sequence[Lesson], count: int) -> None:
+def newton_passes(known: Sequence[TrainingExample], count: int) -> None:
     """As many full passes over all sessions as asked for, though a fit stops long before."""
     stacked = ranker._stack(known)
     assert stacked is not None
@@ -250,7 +250,7 @@ def newton_passes(known: Sequence[Lesson], count: int) -> None:
         weights -= 0.5 * ranker._newton_step(stacked, found, ranker.PRIOR_STRENGTH, moved)
 
 
-def adam_epochs(known: Sequence[Lesson], count: int, *, attention: bool) -> None:
+def adam_epochs(known: Sequence[TrainingExample], count: int, *, attention: bool) -> None:
     """The same by gradients, batch after batch."""
     rng = np.random.default_rng(3)
     model = Attention.fresh(VECTOR_WIDTH, rng) if attention else ranker.Ranker.untrained()

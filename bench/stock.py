@@ -14,7 +14,7 @@ from meritory.engine.memories.validate import make_draft
 from meritory.engine.memories.write import Prepared, prepare_batch
 from meritory.engine.services import Services
 from meritory.settings import Settings, load_settings
-from meritory.store.contract.store import Change, Transaction
+from meritory.store.contract.store import MemoryChange, Transaction
 
 PROJECT = "shop"
 # One in ten memories is of a project that the sessions measured here cannot see.
@@ -77,7 +77,7 @@ def _pour(services: Services, scope: Scope, items: Sequence[dict[str, Any]]) -> 
     def work(transaction: Transaction) -> None:
         for item in prepared.items:
             assert isinstance(item, Prepared), item
-            change = Change(services.world.new_id(), prepared.now, "bench", "create")
+            change = MemoryChange(services.world.new_id(), prepared.now, "bench", "create")
             transaction.insert(item.memory, change)
 
     services.store.write(work)

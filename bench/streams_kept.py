@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bench.streams_rows import table
 from meritory.domain.session import Candidate
 from meritory.model import ranker
-from meritory.model.base import Lesson, Query
+from meritory.model.base import RankingQuery, TrainingExample
 
 DEPTH = 10
 # The newest sessions that a model is trained on.
@@ -52,11 +52,11 @@ def keep(
     )
 
 
-def lesson(kept: Kept, features: Floats | None = None) -> Lesson:
+def lesson(kept: Kept, features: Floats | None = None) -> TrainingExample:
     """Return a session as a lesson; candidates without a label do not count."""
     is_known = np.isfinite(kept.labels)
-    return Lesson(
-        query=Query(features=kept.features if features is None else features),
+    return TrainingExample(
+        query=RankingQuery(features=kept.features if features is None else features),
         labels=np.where(is_known, kept.labels, 0.0),
         weights=is_known.astype(np.float64),
     )
@@ -73,12 +73,12 @@ def learned(
     columns = list(hidden)
     prior = ranker.baseline_weights()
     prior[columns] = 0.0
-    model, lessons = ranker.Ranker.untrained(prior), list[Lesson]()
+    model, lessons = ranker.Ranker.untrained(prior), list[TrainingExample]()
     found: list[float] = []
     for number, session in enumerate(kept, start=1):
         features = session.features.copy()
         features[:, columns] = 0.0
-        found.append(_ndcg(session, model.score(Query(features=features))))
+        found.append(_ndcg(session, model.score(RankingQuery(features=features))))
         one = lesson(session, features)
         if (one.labels > 0.0).any():
             lessons.append(one)

@@ -20,7 +20,7 @@ from meritory.engine.memories.validate import make_draft
 from meritory.engine.memories.write import Prepared, prepare_batch
 from meritory.engine.services import Services
 from meritory.settings import Settings, load_settings
-from meritory.store.contract.store import Change
+from meritory.store.contract.store import MemoryChange
 from meritory.store.postgres.bulk import CHUNK_ROWS, Arrival, load
 
 # What a small server of a team is given; everything else is as PostgreSQL comes.
@@ -67,7 +67,7 @@ def arrivals(services: Services, scope: Scope, texts: Sequence[str]) -> Iterator
     for start in range(0, len(items), CHUNK_ROWS):
         made = [_draft(item, scope) for item in items[start : start + CHUNK_ROWS]]
         prepared = prepare_batch(services, made)
-        change = Change(services.world.new_id(), prepared.now, "bench", "create")
+        change = MemoryChange(services.world.new_id(), prepared.now, "bench", "create")
         for item in prepared.items:
             assert isinstance(item, Prepared), item
             yield item.memory, change

@@ -25,7 +25,7 @@ from bench.postgres import ALONE, throw_away_server
 from bench.texts import memories
 from meritory.domain.memory import EmbedderInfo, MemoryRecord
 from meritory.engine.memories.write import indexed
-from meritory.store.contract.store import Change, Indexed, Store, Transaction
+from meritory.store.contract.store import Indexed, MemoryChange, Store, Transaction
 from meritory.store.postgres import notify
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.sqlite.store import SqliteStore
@@ -34,7 +34,7 @@ BATCH, BATCHES, SINGLES = 500, 4, 300
 WRITERS, WRITING_S = 16, 3.0
 EMBEDDER = EmbedderInfo("bench", 256, "{}")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CREATED = Change("bench", NOW, "bench", "create")
+CREATED = MemoryChange("bench", NOW, "bench", "create")
 
 
 def items(count: int) -> list[Indexed]:

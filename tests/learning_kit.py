@@ -11,7 +11,7 @@ import numpy as np
 
 from meritory.api.memory import Memory
 from meritory.engine.predictor.state import PredictorState, known_state
-from meritory.model.checkpoint import Checkpoint, Flags
+from meritory.model.checkpoint import Checkpoint, CheckpointFlags
 from meritory.model.ranker import baseline_weights
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
@@ -98,7 +98,7 @@ def shelved(memory: Memory, version: int, weight: float = 0.5, session_count: in
             embedder="",
             features=FEATURES,
             feature_version=FEATURE_VERSION,
-            flags=Flags.FINE_TUNED,
+            flags=CheckpointFlags.FINE_TUNED,
             trained_at=memory.services.world.now(),
             session_count=session_count,
         )

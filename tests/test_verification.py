@@ -21,13 +21,13 @@ from meritory.domain.world import SeededWorld
 from meritory.engine.observe.timeline import timeline
 from meritory.engine.predictor.admin import run_training, train_now
 from meritory.model.attention import Attention
-from meritory.model.base import Lesson, Query
-from meritory.model.fit import Plan, fit
+from meritory.model.base import RankingQuery, TrainingExample
+from meritory.model.fit import FitPlan, fit
 from meritory.model.ranker import Ranker
 from meritory.ports.score_call import score_line
 from meritory.ports.scorer import BASE_VERSION, ScoreRequest
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.server.memories import Engine
+from meritory.server.memories import ServerState
 from meritory.server.permissions import OWNER
 from meritory.server.routes.observe import pipeline
 from meritory.server.schemas.sessions import UserQuery
@@ -136,23 +136,23 @@ def test_other_base_weights_are_what_ranks_before_any_training(
 class Watched(Ranker):
     """The linear scorer, which says which sessions it was trained on."""
 
-    seen: list[Lesson]
+    seen: list[TrainingExample]
 
     def with_params(self, params: Any) -> Watched:
         made = Watched(params)
         made.seen = self.seen
         return made
 
-    def loss_and_grads(self, lesson: Lesson) -> Any:
+    def loss_and_grads(self, lesson: TrainingExample) -> Any:
         self.seen.append(lesson)
         return super().loss_and_grads(lesson)
 
 
-def _lessons(gains: list[float]) -> list[Lesson]:
+def _lessons(gains: list[float]) -> list[TrainingExample]:
     rng = np.random.default_rng(1)
     return [
-        Lesson(
-            query=Query(features=rng.random((4, len(FEATURES)))),
+        TrainingExample(
+            query=RankingQuery(features=rng.random((4, len(FEATURES)))),
             labels=np.array([gain, 0.0, 0.0, 0.0]),
             weights=np.ones(4),
         )
@@ -162,10 +162,10 @@ def _lessons(gains: list[float]) -> list[Lesson]:
 
 def test_a_better_session_takes_the_place_of_a_worse_one_in_the_replay() -> None:
     # Old sessions come back as replay only: two places for the best of them.
-    plan = Plan(epochs=30, batch_count=10, recent_count=8, replay_count=2)
+    plan = FitPlan(epochs=30, batch_count=10, recent_count=8, replay_count=2)
     old, recent = _lessons([0.5, 0.6, 0.7]), _lessons([0.1] * 8)
 
-    def replayed(lessons: list[Lesson]) -> set[float]:
+    def replayed(lessons: list[TrainingExample]) -> set[float]:
         model = Watched(Ranker.untrained().params)
         model.seen = []
         fit(model, lessons, plan, np.random.default_rng(2), lambda: False)
@@ -180,12 +180,12 @@ def test_two_projects_rank_the_same_candidates_differently() -> None:
     rng = np.random.default_rng(3)
     kinds = rng.standard_normal((2, 8)).astype(np.float32)
 
-    def query(slot: int) -> Query:
+    def query(slot: int) -> RankingQuery:
         vectors = np.repeat(kinds, 3, axis=0) + 0.1 * rng.standard_normal((6, 8))
         features = np.zeros((6, len(FEATURES)))
         features[:, FEATURES.index("composite")] = 0.001 * rng.random(6)
         context = np.ones(8, np.float32)
-        return Query(
+        return RankingQuery(
             features=features,
             context=context,
             vectors=vectors.astype(np.float32),
@@ -195,9 +195,10 @@ def test_two_projects_rank_the_same_candidates_differently() -> None:
     # In project 1 the first kind of memory helps, in project 2 the second.
     helps = {1: np.repeat([1.0, 0.0], 3), 2: np.repeat([0.0, 1.0], 3)}
     lessons = [
-        Lesson(query=query(slot), labels=helps[slot], weights=np.ones(6)) for slot in (1, 2) * 60
+        TrainingExample(query=query(slot), labels=helps[slot], weights=np.ones(6))
+        for slot in (1, 2) * 60
     ]
-    plan = Plan(epochs=20, pull=0.0)
+    plan = FitPlan(epochs=20, pull=0.0)
     model = fit(Attention.fresh(8, rng), lessons, plan, rng, lambda: False).model
     asked = query(1)
     for slot, label in helps.items():
@@ -313,7 +314,9 @@ def test_scoring_and_training_are_among_the_latencies(opened: Open, clock: Clock
 def test_the_worker_that_scores_is_in_the_pipelines_status(tmp_path: Path) -> None:
     # Its process is waited for, however busy the machine is.
     patient = {"MERITORY_PREDICTOR_SCORE_TIMEOUT_MS": "60000"}
-    with closing(Engine(load_settings(tmp_path / "home", patient), "http://127.0.0.1:1")) as engine:
+    with closing(
+        ServerState(load_settings(tmp_path / "home", patient), "http://127.0.0.1:1")
+    ) as engine:
         memory = engine.view(OWNER, Scoped())
         noted(memory)
         memory.session("run", context="fix the alpha service")

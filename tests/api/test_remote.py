@@ -26,7 +26,7 @@ from meritory.api import memory as memory_module
 from meritory.api import remote_link as linking
 from meritory.api.backend import Address, chosen_daemon, read_url
 from meritory.api.remote import PAGE_LIMIT, RemoteSession, RemoteVerbs
-from meritory.api.remote_link import Link
+from meritory.api.remote_link import DaemonLink
 from meritory.api.remote_values import plain
 from meritory.api.session import Session
 from meritory.domain import errors
@@ -599,7 +599,7 @@ def answer(content: bytes, status: str = "200 OK", more: str = "") -> bytes:
 
 
 def asked(wire: Wire, *, is_repeatable: bool, times: int = 1, timeout_ms: int = 5_000) -> bytes:
-    link = Link(read_url(wire.url))
+    link = DaemonLink(read_url(wire.url))
     try:
         for _ in range(times):
             raw = link.ask("/x", {}, is_repeatable=is_repeatable, timeout_ms=timeout_ms)
@@ -616,7 +616,7 @@ def test_a_connection_is_used_again(tmp_path: Path) -> None:
 
 def test_a_connection_that_was_closed_meanwhile_is_noticed(tmp_path: Path) -> None:
     wire = Wire(tmp_path / "s", [[answer(b"1")], [answer(b"2")]])
-    link = Link(read_url(wire.url))
+    link = DaemonLink(read_url(wire.url))
     assert link.ask("/x", {}, is_repeatable=False) == b"1"
     # Long enough for the other side to have closed; then even a write goes through.
     while not linking._is_stale(link._idle[0][0]):
@@ -663,7 +663,7 @@ def test_whoever_does_not_answer_is_given_up(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
         silent.bind(str(path))
         silent.listen()
-        link = Link(read_url(f"unix://{path}"))
+        link = DaemonLink(read_url(f"unix://{path}"))
         with pytest.raises(PortTimeout, match="in time"):
             link.ask("/x", {}, is_repeatable=True, timeout_ms=50)
 

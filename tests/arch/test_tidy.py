@@ -11,7 +11,7 @@ import ast
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -224,6 +224,29 @@ def test_all_text_keeps_the_house_rules(rule: Callable[[str, str], list[str]]) -
     files = text_files()
     assert len(files) > 10
     assert [finding for name, text in files for finding in rule(text, name)] == []
+
+
+def repeated_classes(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the class names that are defined more than once, with the modules that define them."""
+    homes: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(name)
+    return {name: found for name, found in homes.items() if len(found) > 1}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    sources = {
+        path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8")
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert repeated_classes(sources) == {}
+
+
+def test_a_repeated_class_name_is_caught() -> None:
+    sources = {"a.py": "class Plan: ...", "b.py": "class Other:\n    class Plan: ..."}
+    assert repeated_classes(sources) == {"Plan": ["a.py", "b.py"]}
 
 
 def uses_former_name(name: str, content: bytes) -> bool:

@@ -21,7 +21,7 @@ from bench.extraction import (
 )
 
 from meritory.domain.session import Turn
-from meritory.text.extract.cues import Found
+from meritory.text.extract.cues import FoundClaim
 from meritory.text.extract.rules import extract
 
 SAID = (
@@ -41,13 +41,13 @@ def made_up() -> list[tuple[Label, str]]:
     ]
 
 
-def deaf(turns: Sequence[Turn]) -> list[Found]:
+def deaf(turns: Sequence[Turn]) -> list[FoundClaim]:
     return []
 
 
-def greedy(turns: Sequence[Turn]) -> list[Found]:
+def greedy(turns: Sequence[Turn]) -> list[FoundClaim]:
     said = turns[-1].text
-    return [Found(said, "fact", "user_stated", "user", 0.9, 1, said)]
+    return [FoundClaim(said, "fact", "user_stated", "user", 0.9, 1, said)]
 
 
 def test_the_right_extractor_passes_and_broken_ones_do_not() -> None:

@@ -20,7 +20,7 @@ from bench.judge_stuffed import HONEST, HONEST_KINDS, HONEST_LINE, gains, recipe
 from bench.streams_types import Message
 
 from bench import judge, judge_stuffed, report
-from meritory.domain.session import Exhibit
+from meritory.domain.session import JudgedMemory
 
 TEXTS = (
     "Pluto the cat hates the vacuum cleaner in the hall.",
@@ -97,15 +97,15 @@ def said(reply: str) -> Callable[[], list[Message]]:
 
 
 def a_case(number: int, stream: str = "s") -> Case:
-    exhibits = tuple(Exhibit(text, was_shown=place < 2) for place, text in enumerate(TEXTS))
+    exhibits = tuple(JudgedMemory(text, was_shown=place < 2) for place, text in enumerate(TEXTS))
     helped = np.array([True, False, False, False])
     return Case(stream, f"k{number}", exhibits, helped, said(REPLY))
 
 
 def test_stuffed_memories_take_the_place_of_a_shown_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[Exhibit, ...]] = []
+    seen: list[tuple[JudgedMemory, ...]] = []
 
-    def verdict(reading: object, exhibits: tuple[Exhibit, ...]) -> tuple[np.ndarray, float]:
+    def verdict(reading: object, exhibits: tuple[JudgedMemory, ...]) -> tuple[np.ndarray, float]:
         seen.append(exhibits)
         return np.array(
             [len(one.text) if one.text == "stuffed" else np.nan for one in exhibits]
@@ -116,7 +116,7 @@ def test_stuffed_memories_take_the_place_of_a_shown_one(monkeypatch: pytest.Monk
     means = stuffed([a_case(1), a_case(2)])
     assert means == {"recipe": 7.0, **dict.fromkeys(HONEST_KINDS, 0.0)}
     assert len(seen) == 8
-    assert seen[0][1] == Exhibit("stuffed", was_shown=True)
+    assert seen[0][1] == JudgedMemory("stuffed", was_shown=True)
     assert [one.text for one in seen[0]][::2] == list(TEXTS[::2])
     # An honest memory is one that did not help in the session.
     assert all(exhibits[1].text in ("stuffed", *TEXTS[1:]) for exhibits in seen)

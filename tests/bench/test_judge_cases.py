@@ -24,7 +24,7 @@ from bench.streams_types import Message, Stream, StreamMemory, StreamSession, Ve
 
 from bench import judge_cases, realmem, streams_data, streams_replay
 from meritory import Memory
-from meritory.domain.session import Candidate, Exhibit
+from meritory.domain.session import Candidate, JudgedMemory
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -215,7 +215,7 @@ def test_a_reading_keeps_terms_of_extra_texts() -> None:
         return lambda: [{"role": "assistant", "text": text}]
 
     case = Case(
-        "s", "k", (Exhibit("The otter swims.", True),), np.array([True]), said("zebra otter")
+        "s", "k", (JudgedMemory("The otter swims.", True),), np.array([True]), said("zebra otter")
     )
     assert case.read().digest.turns[0].pieces == (("assistant", ("otter",)),)
     assert case.read(["a zebra"]).digest.turns[0].pieces == (("assistant", ("zebra", "otter")),)

@@ -19,7 +19,7 @@ from bench.judge_fit import (
     log_loss,
 )
 
-from meritory.domain.session import Exhibit, Turn
+from meritory.domain.session import JudgedMemory, Turn
 from meritory.text.judge.digest import read_digest, vocabulary_of
 from meritory.text.judge.evidence import (
     SIGNALS,
@@ -111,7 +111,7 @@ def test_each_fold_is_judged_by_the_others_only() -> None:
 
 def test_the_weights_of_each_memory_are_those_of_the_judge() -> None:
     texts = ["src/a.py\nthe otter swims", "the heron waits\nby the river", "Otters are fast."]
-    exhibits = [Exhibit(text, was_shown=True) for text in texts]
+    exhibits = [JudgedMemory(text, was_shown=True) for text in texts]
     turns = [
         Turn("user", "go on"),
         Turn("edit", "otter = heron", ("/x/src/a.py",)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from meritory.connect import Plan, place_for, prepare_connect, prepare_disconnect
+from meritory.connect import ConnectPlan, place_for, prepare_connect, prepare_disconnect
 from meritory.connect import _harness as harness_module
 from meritory.connect.desired import Document
 
@@ -31,12 +31,12 @@ class Desk:
     def documents(self, name: str) -> tuple[Document, ...]:
         return harness_module(name).setup(place_for(name, self.home, self.env)).documents
 
-    def connect(self, name: str) -> Plan:
+    def connect(self, name: str) -> ConnectPlan:
         plan = prepare_connect(name, self.home, self.env)
         plan.apply(NOW)
         return plan
 
-    def disconnect(self, name: str) -> Plan:
+    def disconnect(self, name: str) -> ConnectPlan:
         plan = prepare_disconnect(name, self.home, self.env)
         plan.apply(NOW)
         return plan

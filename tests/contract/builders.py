@@ -11,9 +11,9 @@ import numpy as np
 from meritory.domain.memory import Action, EmbedderInfo, MemoryRecord, Scope
 from meritory.store.contract.store import (
     Attribute,
-    Change,
     FloatArray,
     Indexed,
+    MemoryChange,
     Search,
     Store,
     Transaction,
@@ -53,9 +53,9 @@ def indexed(memory: MemoryRecord, **derived: Any) -> Indexed:
     )
 
 
-def change(action: Action = "create", operation: str = "op", **fields: Any) -> Change:
+def change(action: Action = "create", operation: str = "op", **fields: Any) -> MemoryChange:
     """The note for a history entry."""
-    return Change(operation, NOW, "tester", action, **fields)
+    return MemoryChange(operation, NOW, "tester", action, **fields)
 
 
 def unit(*numbers: float) -> FloatArray:

@@ -24,7 +24,7 @@ from contract.builders import (
 from contract.shelf import Shelf
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import EmbedderInfo, EmbeddingState, Scope
-from meritory.store.contract.store import Probe, Search, Store
+from meritory.store.contract.store import NeighbourProbe, Search, Store
 
 DEFAULT = Scope()
 
@@ -232,6 +232,6 @@ class Embedders:
         asked = np.stack([unit(1, 0, 0, 0), unit(0, 1, 0, 0), unit(0, 0, 1, 0)])
         for count in (1, 2, 3):
             for embedder, near in ((EMBEDDER.name, [1, 0, 0]), (other.name, [0, 1, 0])):
-                probe = Probe(Scope(), embedder, asked[:count], 9, 0.5)
+                probe = NeighbourProbe(Scope(), embedder, asked[:count], 9, 0.5)
                 found = store.write(lambda t, probe=probe: t.nearest(probe))
                 assert [len(one) for one in found] == near[:count]

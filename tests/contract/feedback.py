@@ -13,7 +13,7 @@ from contract.shelf import Shelf
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.feedback import Belief, FeedbackEvent, FeedbackQuery, Issue, Testimony
 from meritory.domain.memory import Scope
-from meritory.rank.risk import Tally
+from meritory.rank.risk import RiskTally
 from meritory.store.contract.store import Store
 
 LESSON = memory_id(7)
@@ -117,10 +117,10 @@ class Feedback:
         assert store.approvals("default", since=NOW + timedelta(minutes=5)) == (0, 2)
         assert store.approvals("nobody") == (0, 0)
         assert set(store.feedback_tallies("default", None)) == {
-            Tally("tag", "a", 3, 4),
-            Tally("tag", "b", 0, 4),
-            Tally("tool", "Bash", 0, 4),
-            Tally("domain", "general", 3, 4),
+            RiskTally("tag", "a", 3, 4),
+            RiskTally("tag", "b", 0, 4),
+            RiskTally("tool", "Bash", 0, 4),
+            RiskTally("domain", "general", 3, 4),
         }
 
     def test_a_wording_stands_for_a_lesson_in_its_scope(self, store: Store) -> None:

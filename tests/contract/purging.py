@@ -28,7 +28,7 @@ from contract.shelf import Shelf
 from meritory.domain.errors import NotFound
 from meritory.domain.job import Lease
 from meritory.domain.memory import Scope
-from meritory.store.contract.store import Change, Probe, Store
+from meritory.store.contract.store import MemoryChange, NeighbourProbe, Store
 
 DEFAULT = Scope()
 # No word of any other test starts alike: FTS5 would store only the end of it.
@@ -82,7 +82,7 @@ class Purging:
         store.register_embedder(EMBEDDER)
         vectors = {EMBEDDER.name: unit(1, 0, 0, 0)}
         insert(store, *(indexed(record(n), vectors=vectors) for n in range(1, 9)))
-        probe = Probe(DEFAULT, EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 2, 0.5)
+        probe = NeighbourProbe(DEFAULT, EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 2, 0.5)
         store.write(lambda t: t.nearest(probe))
         for n in range(1, 8):
             purge(store, n)
@@ -144,7 +144,7 @@ class Purging:
         store = shelf.store
         survivor, other = record(1, "plain survivor"), record(2, f"merged {WORD}")
         insert(store, survivor)
-        note = Change("m", NOW, "gate", "merge", "", survivor, other, other.id)
+        note = MemoryChange("m", NOW, "gate", "merge", "", survivor, other, other.id)
         store.write(lambda t: t.update(indexed(survivor), note))
         assert shelf.files_with(WORD)
         purge(store, 1)
@@ -156,7 +156,7 @@ class Purging:
         survivor, other = record(1, "plain survivor"), record(2, f"telling {WORD}")
         worn = replace(survivor, content=other.content)
         insert(store, survivor)
-        note = Change("m", NOW, "gate", "merge", f"{WORD} too", survivor, other, other.id)
+        note = MemoryChange("m", NOW, "gate", "merge", f"{WORD} too", survivor, other, other.id)
         store.write(lambda t: t.update(indexed(worn), note))
         update(store, worn, survivor, "undo")
         store.write(lambda t: t.insert(indexed(other), change("split", other_id=survivor.id)))
@@ -174,7 +174,7 @@ class Purging:
         survivor, other = record(1, "plain survivor"), record(2, f"telling {WORD}")
         worn, later = replace(survivor, content=other.content), replace(survivor, content="later")
         insert(store, survivor)
-        note = Change("m", NOW, "gate", "merge", "", survivor, other, other.id)
+        note = MemoryChange("m", NOW, "gate", "merge", "", survivor, other, other.id)
         store.write(lambda t: t.update(indexed(worn), note))
         update(store, worn, later)
         store.write(lambda t: t.mark_undone("default", [store.merges(DEFAULT, 1)[0].entry]))

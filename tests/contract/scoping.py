@@ -28,7 +28,7 @@ from contract.builders import (
 )
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import Listing, MemoryRecord, Scope, Source
-from meritory.store.contract.store import Near, Probe, Search, Store, Transaction
+from meritory.store.contract.store import Near, NeighbourProbe, Search, Store, Transaction
 from meritory.text.normalize import content_hash
 
 TEXT = "shared claim"
@@ -132,7 +132,7 @@ def by_hash(store: Store, scope: Scope) -> list[str]:
 
 
 def by_nearness(store: Store, scope: Scope) -> list[str]:
-    probe = Probe(scope, EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 1_000, 0.5)
+    probe = NeighbourProbe(scope, EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 1_000, 0.5)
     (near,) = store.write(lambda t: t.nearest(probe))
     return ids(n.memory for n in near)
 
@@ -202,7 +202,9 @@ class Scoping:
     def test_a_move_is_seen_within_its_own_transaction(self, store: Store) -> None:
         (memory,) = fill(store, [Scope("u", None, "a")])
         moved = indexed(record(0, TEXT, user="u", project="b", kind="constraint", pinned=True))
-        probe = Probe(Scope("u", None, "a"), EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 5, 0.5)
+        probe = NeighbourProbe(
+            Scope("u", None, "a"), EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 5, 0.5
+        )
         by_nearness(store, Scope("u", None, "a"))
 
         def work(transaction: Transaction) -> list[list[Near]]:

@@ -17,7 +17,7 @@ from meritory.domain.errors import NotFound
 from meritory.domain.memory import HistoryEntry, Scope, Source
 from meritory.domain.quality import Keepsake, Refusal, Retrieval
 from meritory.domain.session import Event, Labelled, Turn
-from meritory.store.contract.store import Probe, Store, Transaction
+from meritory.store.contract.store import NeighbourProbe, Store, Transaction
 
 DAY = timedelta(days=1)
 LATER = NOW + DAY
@@ -135,7 +135,7 @@ class Upkeep:
             memory = record(number, project=project)
             insert(store, indexed(memory, vectors={EMBEDDER.name: unit(*vector)}))
         before = store.counters("default")
-        asked = Probe(Scope(), EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 8, 0.5)
+        asked = NeighbourProbe(Scope(), EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 8, 0.5)
         (near,) = store.neighbours(asked)
         assert [one.memory.id for one in near] == [memory_id(1), memory_id(2)]
         assert all(one.cosine >= other.cosine for one, other in pairwise(near))

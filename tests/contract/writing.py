@@ -28,7 +28,7 @@ from contract.builders import (
 from contract.shelf import Shelf
 from meritory.domain.errors import MeritoryError, NotFound
 from meritory.domain.memory import HistoryEntry, Scope
-from meritory.store.contract.store import Change, Probe, Store, Transaction
+from meritory.store.contract.store import MemoryChange, NeighbourProbe, Store, Transaction
 from meritory.text.normalize import content_hash
 
 DEFAULT = Scope()
@@ -113,7 +113,7 @@ class Writing:
         wanted = unit(1, 0.1, 0, 0)
 
         def nearest(limit: int, floor: float) -> list[int]:
-            probe = Probe(DEFAULT, EMBEDDER.name, wanted[None, :], limit, floor)
+            probe = NeighbourProbe(DEFAULT, EMBEDDER.name, wanted[None, :], limit, floor)
             (near,) = store.write(lambda t: t.nearest(probe))
             for one in near:
                 expected = float(vectors[int(one.memory.id)] @ wanted)
@@ -218,7 +218,7 @@ class Writing:
     def test_history_keeps_the_other_text_of_a_merge(self, store: Store) -> None:
         first, other = record(1, "first"), record(2, "other", tags=("t",))
         insert(store, first)
-        note = Change(
+        note = MemoryChange(
             "merge-op", NOW, "gate", "merge", "alike", before=first, other=other, other_id=other.id
         )
         store.write(lambda t: t.update(indexed(first), note))

@@ -31,7 +31,7 @@ from contract.builders import (
 )
 from meritory.domain.errors import Corrupt, MeritoryError, StorageError
 from meritory.domain.memory import Listing, Scope
-from meritory.store.contract.store import Probe
+from meritory.store.contract.store import NeighbourProbe
 from meritory.store.sqlite.store import SqliteStore
 from meritory.text.normalize import content_hash
 
@@ -253,7 +253,7 @@ def test_one_damaged_memory_takes_no_other_from_anybody(tmp_path: Path, statemen
     path, damaged, spoilt = tmp_path / "meritory.db", 2, memory_id(1)
     fill(path)
     with closing(SqliteStore(path)) as store:
-        probe = Probe(DEFAULT, EMBEDDER.name, unit(1, 1, 1, 1)[None, :], MEMORY_COUNT, 0.0)
+        probe = NeighbourProbe(DEFAULT, EMBEDDER.name, unit(1, 1, 1, 1)[None, :], MEMORY_COUNT, 0.0)
         hashes = {m.id: content_hash(m.content) for m in store.walk("default")}
         (near,) = store.write(lambda t: t.nearest(probe))
         assert spoilt in {n.memory.id for n in near}

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from meritory.model import gates
-from meritory.model.base import Lesson, Query
+from meritory.model.base import RankingQuery, TrainingExample
 from meritory.model.ranker import Ranker
 from meritory.rank.features import EXPOSURE, FEATURE_VERSION, FEATURES
 from meritory.settings import SETTINGS
 from meritory.store.sqlite.engine import connect
 from meritory.store.sqlite.store import SqliteStore
-from meritory.text.render import Standing, status_line
+from meritory.text.render import StatusFacts, status_line
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "concepts"
 GUIDE = (FOLDER / "predictor.md").read_text("utf-8")
@@ -47,8 +47,8 @@ def test_every_feature_is_there_in_its_order_with_a_meaning() -> None:
 def test_every_gate_is_there_with_its_limit() -> None:
     rng = np.random.default_rng(0)
     lessons = [
-        Lesson(
-            query=Query(features=rng.random((8, len(FEATURES)))),
+        TrainingExample(
+            query=RankingQuery(features=rng.random((8, len(FEATURES)))),
             labels=np.eye(8)[0],
             weights=np.ones(8),
         )
@@ -93,14 +93,14 @@ def test_the_status_lines_are_those_that_the_code_makes() -> None:
     lines = {
         status_line(standing)
         for standing in (
-            Standing(state="collecting", session_count=4, needed=10),
-            Standing(state="warming", success_rate=0.62, model_version=0),
-            Standing(
+            StatusFacts(state="collecting", session_count=4, needed=10),
+            StatusFacts(state="warming", success_rate=0.62, model_version=0),
+            StatusFacts(
                 state="active", success_rate=0.68, alpha=0.6, model_version=3, session_count=34
             ),
-            Standing(state="disabled", reason="switched off"),
-            Standing(state="disabled", crashes=3),
-            Standing(state="retraining", reason="drift"),
+            StatusFacts(state="disabled", reason="switched off"),
+            StatusFacts(state="disabled", crashes=3),
+            StatusFacts(state="retraining", reason="drift"),
         )
     }
     phases = section(GUIDE, "Its phases, and the status line")

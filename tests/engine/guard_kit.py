@@ -10,7 +10,7 @@ from meritory.api.memory import Memory
 from meritory.domain.memory import Scope
 from meritory.domain.rule import Rule
 from meritory.engine.rules.actions import ToolCall
-from meritory.engine.rules.guard import Verdict, check
+from meritory.engine.rules.guard import GuardVerdict, check
 
 FORCE = "git push --force origin main"
 OVERWRITTEN = "You force-pushed to main and overwrote other people's commits"
@@ -37,7 +37,7 @@ class Bench:
     def __init__(self, memory: Memory, clock: Clock) -> None:
         self.memory, self.clock = memory, clock
 
-    def call(self, given: str, key: str = "s1", tool: str = "Bash", **more: Any) -> Verdict:
+    def call(self, given: str, key: str = "s1", tool: str = "Bash", **more: Any) -> GuardVerdict:
         """A tool is about to be called."""
         name = "command" if tool == "Bash" else "file_path"
         scope = more.pop("scope", self.memory.scope)

@@ -20,7 +20,7 @@ from meritory.engine.sessions.ratings import LEARN_JOB
 from meritory.ports.scorer import ScoreRequest
 from meritory.ports.trainer_process import TrainOrder, TrainReport
 from meritory.rank.history_proof import HistoryProof
-from meritory.rank.influence import Standing
+from meritory.rank.influence import InfluenceState
 
 USER = "default"
 # Labels agree with relevance, and nothing is known about history.
@@ -126,10 +126,10 @@ def events(desk: Desk, name: str, key: str) -> list[Mapping[str, object]]:
     return [one.details for one in found]
 
 
-def earned(**values: Any) -> Standing:
+def earned(**values: Any) -> InfluenceState:
     """A standing that opened long ago."""
     usual = {"judged": 99, "non_ties": 60, "wins": 50, "active_since": 0, "earned_alpha": 0.2}
-    return Standing(**{**usual, **values})
+    return InfluenceState(**{**usual, **values})
 
 
 Desks = Callable[..., Desk]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meritory.server.dedupe import WINDOW_MS, Echoes
+from meritory.server.dedupe import WINDOW_MS, DuplicateFilter
 from meritory.server.messages import read_messages, without_context
 from meritory.text.transcript import read_transcript
 
@@ -194,7 +194,7 @@ def test_context_is_taken_out_of_a_prompt_and_half_of_one_is_left() -> None:
 
 def test_an_echo_is_the_same_within_two_seconds() -> None:
     now = [0.0]
-    echoes = Echoes(lambda: now[0])
+    echoes = DuplicateFilter(lambda: now[0])
     assert not echoes.is_echo("s", "prompt", "hello")
     assert not echoes.is_echo("s", "prompt", "hello", "")
     assert not echoes.is_echo("s", "promp", "thello")

@@ -12,7 +12,7 @@ CODE = "k7f3q2xd00"
 
 
 def block(content: str, *, plain: bool) -> render.Block:
-    shown = (render.Shown("m1", content),)
+    shown = (render.RenderedMemory("m1", content),)
     return render.Block(code=CODE, nonce="0" * 32, memories=shown, ask=True, plain=plain)
 
 
@@ -45,7 +45,7 @@ def test_other_braces_are_left_alone(text: str) -> None:
 
 def test_what_counts_twice_for_a_client_counts_twice() -> None:
     assert [render.units(text) for text in ("", "abc", "é", "😀", "\ud800")] == [0, 3, 1, 2, 1]
-    plain, wide = render.Shown("m1", "x" * 100), render.Shown("m1", "😀" * 100)
+    plain, wide = render.RenderedMemory("m1", "x" * 100), render.RenderedMemory("m1", "😀" * 100)
     assert render.cost(wide).chars == render.cost(plain).chars + 100
     with pytest.raises(TooLarge):
         render.render_start(block("😀" * 4_800, plain=False))

@@ -15,7 +15,7 @@ from mcp_kit import PROJECT, WAIT_S, Piped, called, injected, request
 
 from meritory.api.client import Daemon
 from meritory.mcp.bridge import Bridge
-from meritory.mcp.protocol import Request
+from meritory.mcp.protocol import McpRequest
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 15\r\n\r\n"
 HEALTHY = HEAD + b'{"status":"ok"}'
@@ -78,7 +78,7 @@ def deaf(tmp_path: Path) -> Iterator[Deaf]:
     ],
 )
 def test_only_what_may_be_done_twice_is_asked_again(deaf: Deaf, tool: str, count: int) -> None:
-    asked = Request(1, "tools/call", {"name": tool, "arguments": {}}, False)
+    asked = McpRequest(1, "tools/call", {"name": tool, "arguments": {}}, False)
     told = Bridge(str(deaf.home), {}).ask(asked)
     assert told["isError"] and "Go on without it" in told["content"][0]["text"]
     assert [one.split(b" ")[1] for one in deaf.heard] == [b"/mcp"] * count

@@ -16,7 +16,7 @@ from meritory.api.memory import Memory
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import KINDS as KNOWN_KINDS
 from meritory.mcp import protocol
-from meritory.mcp.protocol import Fault, Json, Request
+from meritory.mcp.protocol import Json, McpFault, McpRequest
 from meritory.mcp.schema import framed, lines, problem
 from meritory.mcp.stdio import caller
 from meritory.mcp.table import BY_NAME, KINDS, TOOLS
@@ -88,10 +88,10 @@ def test_a_message_is_one_plain_line() -> None:
 # -- the protocol -----------------------------------------------------------------------------
 
 
-def live(request: Request) -> Json:
+def live(request: McpRequest) -> Json:
     if request.method == "tools/call":
         return {"content": []}
-    raise Fault(protocol.NO_RESOURCE, "Resource not found")
+    raise McpFault(protocol.NO_RESOURCE, "Resource not found")
 
 
 @settings(max_examples=100)
@@ -115,7 +115,7 @@ def test_every_message_has_the_answer_it_is_owed(message: Any, version: str | No
 def test_bytes_are_a_message_or_a_fault(raw: bytes) -> None:
     try:
         protocol.parse(raw)
-    except Fault as fault:
+    except McpFault as fault:
         assert fault.code == protocol.PARSE_ERROR
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from meritory.domain.errors import InputError
 from meritory.model.attention import INNER, LOSSES, PROJECTS, VALUES, Attention, shapes
-from meritory.model.base import Floats, Gradient, Lesson, Query, SparseRows
+from meritory.model.base import Floats, Gradient, RankingQuery, SparseRows, TrainingExample
 from meritory.model.ranker import COMPOSITE
 from meritory.model.tokens import BUCKETS
 from meritory.rank.features import EXPOSURE, FEATURES
@@ -39,7 +39,7 @@ def grown(loss: str = "cross_entropy", seed: int = 4) -> Attention:
     return Attention(params, loss, np.float64)
 
 
-def a_query(seed: int = 0, count: int = COUNT, slot: int = 5) -> Query:
+def a_query(seed: int = 0, count: int = COUNT, slot: int = 5) -> RankingQuery:
     """Candidates of which some have a vector and words, some one of both, some neither."""
     rng = np.random.default_rng(seed)
     vectors = rng.standard_normal((count, WIDTH)).astype(np.float32)
@@ -48,7 +48,7 @@ def a_query(seed: int = 0, count: int = COUNT, slot: int = 5) -> Query:
     words[0] = words[-1][:0]
     if count > 4:
         words[4] = words[4][:0]
-    return Query(
+    return RankingQuery(
         features=rng.random((count, len(FEATURES))),
         context=rng.standard_normal(WIDTH).astype(np.float32),
         vectors=vectors,
@@ -58,9 +58,9 @@ def a_query(seed: int = 0, count: int = COUNT, slot: int = 5) -> Query:
     )
 
 
-def a_lesson(query: Query, seed: int = 0) -> Lesson:
+def a_lesson(query: RankingQuery, seed: int = 0) -> TrainingExample:
     rng = np.random.default_rng(seed)
-    return Lesson(
+    return TrainingExample(
         query=query,
         labels=rng.choice([1.0, 0.5, 0.0, -0.3], query.count),
         weights=rng.choice([1.0, 0.25, 0.0], query.count, p=[0.6, 0.3, 0.1]),
@@ -68,7 +68,7 @@ def a_lesson(query: Query, seed: int = 0) -> Lesson:
     )
 
 
-def mixed_lessons() -> list[Lesson]:
+def mixed_lessons() -> list[TrainingExample]:
     """Every way in which vectors and words can be there or not."""
     query = a_query()
     return [
@@ -91,7 +91,7 @@ def dense(name: str, gradient: Gradient) -> Floats:
 # --- the second writing -----------------------------------------------------------------------
 
 
-def slow_scores(params: Mapping[str, Any], query: Query) -> Any:
+def slow_scores(params: Mapping[str, Any], query: RankingQuery) -> Any:
     def encoded(vector: Any, words: Any) -> Any:
         if vector is not None and anp.any(vector != 0.0):
             path, inner = "vector", anp.dot(vector.astype(np.float64), params["down"])
@@ -131,7 +131,7 @@ def slow_standard(features: Floats) -> Floats:
     return found
 
 
-def slow_loss(params: Mapping[str, Any], lessons: list[Lesson], loss: str) -> Any:
+def slow_loss(params: Mapping[str, Any], lessons: list[TrainingExample], loss: str) -> Any:
     total = 0.0
     for lesson in lessons:
         used = lesson.weights > 0.0
@@ -299,7 +299,7 @@ def test_the_same_text_scores_alike_beside_embedded_ones_and_with_a_stray_vector
 def test_both_paths_reach_scores_of_the_same_spread() -> None:
     rng = np.random.default_rng(0)
     width = 256
-    query = Query(
+    query = RankingQuery(
         features=np.ones((300, len(FEATURES))),
         context=rng.standard_normal(width).astype(np.float32) * 9.0,
         vectors=rng.standard_normal((300, width)).astype(np.float32) * 9.0,

@@ -33,9 +33,9 @@ from meritory.domain.errors import (
 )
 from meritory.model import checkpoint as cp
 from meritory.model.attention import Attention
-from meritory.model.base import Floats, Gradient, Lesson, Model, Query
-from meritory.model.checkpoint import Checkpoint, Flags, fits, read, restored, write
-from meritory.model.model_files import Shelf
+from meritory.model.base import Floats, Gradient, Model, RankingQuery, TrainingExample
+from meritory.model.checkpoint import Checkpoint, CheckpointFlags, fits, read, restored, write
+from meritory.model.model_files import ModelFolder
 from meritory.model.ranker import Ranker
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
@@ -61,10 +61,10 @@ class Tiny:
     def with_params(self, params: Mapping[str, Floats]) -> Tiny:
         return Tiny(params)
 
-    def score(self, query: Query) -> Floats:
+    def score(self, query: RankingQuery) -> Floats:
         return np.asarray(query.features[:, :2] @ self.params["slope"])
 
-    def loss_and_grads(self, lesson: Lesson) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads(self, lesson: TrainingExample) -> tuple[float, dict[str, Gradient]]:
         raise NotImplementedError
 
 
@@ -87,7 +87,7 @@ def made(**changes: Any) -> Checkpoint:
         feature_version=1,
         trained_at=AT,
         session_count=31,
-        flags=Flags.PRETRAINED | Flags.FINE_TUNED,
+        flags=CheckpointFlags.PRETRAINED | CheckpointFlags.FINE_TUNED,
         dims={"inner": 64},
         buckets=16_384,
     )
@@ -448,7 +448,7 @@ def test_a_writer_that_dies_leaves_the_former_model(path: Path, call: str) -> No
     done = subprocess.run([sys.executable, "-c", KILLED.format(call=call), path], check=False)
     assert done.returncode == -9
     assert path.read_bytes() == before
-    shelf = Shelf(path.parent)
+    shelf = ModelFolder(path.parent)
     assert shelf.versions() == [7]
     assert len(os.listdir(path.parent)) == 2
     shelf.prune(active=7)
@@ -548,7 +548,7 @@ def test_a_scorer_of_features_alone_fits_any_embedder() -> None:
 def test_a_checkpoint_makes_its_scorer_again(path: Path) -> None:
     write(path, made(params={"slope": np.array([2.0, 3.0])}))
     model = restored(read(path), TINY)
-    assert model.score(Query(features=np.array([[1.0, 10.0]]))).tolist() == [32.0]
+    assert model.score(RankingQuery(features=np.array([[1.0, 10.0]]))).tolist() == [32.0]
 
 
 def test_an_unknown_scorer_is_refused() -> None:
@@ -575,9 +575,9 @@ def scorers() -> list[Model]:
 @pytest.mark.parametrize("model", scorers(), ids=lambda model: model.kind)
 def test_every_scorer_scores_alike_after_a_round_trip(tmp_path: Path, model: Model) -> None:
     rng = np.random.default_rng(4)
-    path = Shelf(tmp_path).put(made(kind=model.kind, params=model.params))
+    path = ModelFolder(tmp_path).put(made(kind=model.kind, params=model.params))
     again = restored(read(path))
-    query = Query(
+    query = RankingQuery(
         features=rng.standard_normal((4, len(FEATURES))),
         context=rng.standard_normal(8).astype(np.float32),
         vectors=rng.standard_normal((4, 8)).astype(np.float32),
@@ -596,16 +596,16 @@ def test_no_scorer_is_made_of_foreign_parameters(kind: str, name: str) -> None:
 # --- the folder ------------------------------------------------------------------------------
 
 
-def shelf_with(folder: Path, versions: range) -> Shelf:
+def shelf_with(folder: Path, versions: range) -> ModelFolder:
     """A folder with these models."""
-    shelf = Shelf(folder)
+    shelf = ModelFolder(folder)
     for version in versions:
         shelf.put(made(model_version=version))
     return shelf
 
 
 def test_the_folder_is_made_for_the_owner_alone(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "models")
+    shelf = ModelFolder(tmp_path / "models")
     assert shelf.versions() == []
     assert shelf.prune(active=3) == []
     path = shelf.put(made())
@@ -654,7 +654,7 @@ def test_a_model_under_the_name_of_another_is_refused(tmp_path: Path) -> None:
 def test_a_writer_keeps_its_unfinished_file_while_others_tidy_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(tmp_path)
+    shelf = ModelFolder(tmp_path)
     move = os.replace
 
     def tidied_move(old: str, new: Path) -> None:

@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from meritory.model.attention import Attention
-from meritory.model.base import Floats, Gradient, Lesson, Query, SparseRows, cross_entropy
-from meritory.model.fit import Adam, Batched, Fitted, Plan, fit
+from meritory.model.base import (
+    Floats,
+    Gradient,
+    RankingQuery,
+    SparseRows,
+    TrainingExample,
+    cross_entropy,
+)
+from meritory.model.fit import Adam, Batched, FitPlan, Fitted, fit
 from meritory.model.ranker import standardised
 from meritory.rank.features import FEATURES
 
@@ -31,11 +38,11 @@ class Plain:
     def with_params(self, params: Mapping[str, Floats]) -> Plain:
         return Plain(params)
 
-    def score(self, query: Query) -> Floats:
+    def score(self, query: RankingQuery) -> Floats:
         words = [self.params["table"][found].sum() for found in query.words] or 0.0
         return standardised(query.features) @ self.params["weights"] + words
 
-    def loss_and_grads(self, lesson: Lesson) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads(self, lesson: TrainingExample) -> tuple[float, dict[str, Gradient]]:
         query = lesson.query
         loss, slope = cross_entropy(self.score(query), lesson.labels, lesson.weights)
         table = np.zeros(len(self.params["table"]))
@@ -50,13 +57,13 @@ def plain() -> Plain:
     return Plain({"weights": np.zeros(len(FEATURES)), "table": np.zeros(50)})
 
 
-def a_lesson(rng: np.random.Generator, *, by_chance: bool = False) -> Lesson:
+def a_lesson(rng: np.random.Generator, *, by_chance: bool = False) -> TrainingExample:
     """A session in which what was associated helped, whatever the composite says."""
     features = rng.random((COUNT, len(FEATURES)))
     order = rng.permutation(COUNT) if by_chance else np.argsort(-features[:, SIGNAL])
     labels = np.zeros(COUNT)
     labels[order[:3]] = 1.0
-    query = Query(
+    query = RankingQuery(
         features=features,
         context=rng.standard_normal(WIDTH).astype(np.float32),
         vectors=rng.standard_normal((COUNT, WIDTH)).astype(np.float32),
@@ -64,22 +71,22 @@ def a_lesson(rng: np.random.Generator, *, by_chance: bool = False) -> Lesson:
         words=tuple(rng.integers(0, 50, 4) for _ in range(COUNT)),
         project_slot=1,
     )
-    return Lesson(query=query, labels=labels, weights=np.ones(COUNT))
+    return TrainingExample(query=query, labels=labels, weights=np.ones(COUNT))
 
 
-def lessons_of(count: int, seed: int = 1, *, by_chance: bool = False) -> list[Lesson]:
+def lessons_of(count: int, seed: int = 1, *, by_chance: bool = False) -> list[TrainingExample]:
     rng = np.random.default_rng(seed)
     return [a_lesson(rng, by_chance=by_chance) for _ in range(count)]
 
 
 def trained(
-    model: Attention | Plain, lessons: list[Lesson], seed: int = 0, **plan: float | int
+    model: Attention | Plain, lessons: list[TrainingExample], seed: int = 0, **plan: float | int
 ) -> Fitted:
-    made = Plan(**plan)  # type: ignore[arg-type]
+    made = FitPlan(**plan)  # type: ignore[arg-type]
     return fit(model, lessons, made, np.random.default_rng(seed), lambda: False)
 
 
-def ndcg_of(model: Attention | Plain, lessons: list[Lesson]) -> float:
+def ndcg_of(model: Attention | Plain, lessons: list[TrainingExample]) -> float:
     orders = [np.argsort(-model.score(lesson.query), kind="stable") for lesson in lessons]
     gains = [lesson.labels[order] for lesson, order in zip(lessons, orders, strict=True)]
     return float(np.mean([ndcg(gain) for gain in gains]))
@@ -156,7 +163,9 @@ class Watching(Plain):
     def with_params(self, params: Mapping[str, Floats]) -> Watching:
         return Watching(params, seen=self.seen)
 
-    def loss_and_grads_of(self, lessons: list[Lesson]) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads_of(
+        self, lessons: list[TrainingExample]
+    ) -> tuple[float, dict[str, Gradient]]:
         self.seen[0].append([float(lesson.query.features[0, 0]) for lesson in lessons])
         return self.loss_and_grads(lessons[0])
 
@@ -167,7 +176,7 @@ def test_each_batch_is_four_fifths_recent_and_one_fifth_best() -> None:
     best = [replace(lesson, labels=lesson.labels + (lesson.labels > 0)) for lesson in best]
     lessons[:20] = best
     model = Watching(plain().params, seen=([],))
-    fit(model, lessons, Plan(epochs=2, recent_count=80), np.random.default_rng(0), lambda: False)
+    fit(model, lessons, FitPlan(epochs=2, recent_count=80), np.random.default_rng(0), lambda: False)
     names = [float(lesson.query.features[0, 0]) for lesson in lessons]
     batches = model.seen[0]
     assert [len(batch) for batch in batches] == [20] * 10
@@ -196,12 +205,12 @@ def test_sessions_that_say_nothing_are_skipped_and_counted() -> None:
 
 def test_it_stops_when_told_with_what_it_has() -> None:
     answers = iter([False] * 3 + [True])
-    done = fit(plain(), lessons_of(32), Plan(), np.random.default_rng(0), lambda: next(answers))
+    done = fit(plain(), lessons_of(32), FitPlan(), np.random.default_rng(0), lambda: next(answers))
     assert done.stopped_early
     # Two batches are an epoch here.
     assert (done.epochs, len(done.losses)) == (1, 2)
     assert done.model.params["weights"].any()
-    at_once = fit(plain(), lessons_of(4), Plan(), np.random.default_rng(0), lambda: True)
+    at_once = fit(plain(), lessons_of(4), FitPlan(), np.random.default_rng(0), lambda: True)
     assert at_once.stopped_early
     assert not at_once.model.params["weights"].any()
 
@@ -223,7 +232,7 @@ def test_what_is_not_finite_leaves_the_old_model(bad: float) -> None:
 
 
 def test_adams_first_steps_are_those_of_the_paper() -> None:
-    plan = Plan(learning_rate=0.1, pull=0.0)
+    plan = FitPlan(learning_rate=0.1, pull=0.0)
     adam = Adam({"weights": np.array([1.0, -1.0])}, plan)
     adam.step({"weights": np.array([8.0, -0.004])}, 2)
     np.testing.assert_allclose(adam.params["weights"], [0.9, -0.9], atol=1e-6)
@@ -237,14 +246,14 @@ def test_adams_first_steps_are_those_of_the_paper() -> None:
 def test_only_the_named_rows_of_a_table_move_with_their_moments() -> None:
     rng = np.random.default_rng(0)
     start = rng.standard_normal((6, 3))
-    adam = Adam({"table": start}, Plan())
+    adam = Adam({"table": start}, FitPlan())
     rows, other = np.array([1, 4]), np.array([0, 2, 3, 5])
     adam.step({"table": SparseRows(rows, rng.standard_normal((2, 3)))}, 1)
     assert (adam.params["table"][rows] != start[rows]).all()
     np.testing.assert_array_equal(adam.params["table"][other], start[other])
     # A row that is touched late starts as if it were the first step.
     values = rng.standard_normal((1, 3))
-    late, first = adam, Adam({"table": start}, Plan())
+    late, first = adam, Adam({"table": start}, FitPlan())
     for one in (late, first):
         one.step({"table": SparseRows(np.array([5]), values)}, 1)
     np.testing.assert_array_equal(late.params["table"][5], first.params["table"][5])
@@ -253,7 +262,7 @@ def test_only_the_named_rows_of_a_table_move_with_their_moments() -> None:
 def test_a_table_with_all_rows_named_moves_as_a_dense_one() -> None:
     rng = np.random.default_rng(0)
     start = {"table": rng.standard_normal((6, 3))}
-    sparse, whole = Adam(start, Plan()), Adam(start, Plan())
+    sparse, whole = Adam(start, FitPlan()), Adam(start, FitPlan())
     for _ in range(5):
         values = rng.standard_normal((6, 3))
         sparse.step({"table": SparseRows(np.arange(6), values)}, 4)

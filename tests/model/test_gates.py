@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pytest
 
-from meritory.model.base import Floats, Gradient, Lesson, Query
+from meritory.model.base import Floats, Gradient, RankingQuery, TrainingExample
 from meritory.model.gates import (
     BASELINE_TOLERANCE,
     LEAST_SESSIONS,
@@ -44,10 +44,10 @@ class Linear:
     def with_params(self, params: Mapping[str, Floats]) -> Linear:
         return replace(self, weights=params["weights"])
 
-    def score(self, query: Query) -> Floats:
+    def score(self, query: RankingQuery) -> Floats:
         return np.asarray(query.features @ self.weights)
 
-    def loss_and_grads(self, lesson: Lesson) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads(self, lesson: TrainingExample) -> tuple[float, dict[str, Gradient]]:
         raise NotImplementedError
 
 
@@ -64,7 +64,7 @@ GOOD = linear(composite=1.0, co_use=1.0)
 REVERSED = linear(composite=-1.0)
 
 
-def sessions(count: int, seed: int = 0, candidate_count: int = 40) -> list[Lesson]:
+def sessions(count: int, seed: int = 0, candidate_count: int = 40) -> list[TrainingExample]:
     """Sessions in which composite and co_use each tell something of what helped."""
     rng = np.random.default_rng(seed)
     found = []
@@ -78,13 +78,13 @@ def sessions(count: int, seed: int = 0, candidate_count: int = 40) -> list[Lesso
     return found
 
 
-def lesson_of(features: Floats, labels: Floats, weights: Floats | None = None) -> Lesson:
+def lesson_of(features: Floats, labels: Floats, weights: Floats | None = None) -> TrainingExample:
     """A session all of whose candidates were judged, unless said otherwise."""
     counted = np.ones(len(labels)) if weights is None else weights
-    return Lesson(query=Query(features=features), labels=labels, weights=counted)
+    return TrainingExample(query=RankingQuery(features=features), labels=labels, weights=counted)
 
 
-def pairs(flipped_count: int, count: int) -> list[Lesson]:
+def pairs(flipped_count: int, count: int) -> list[TrainingExample]:
     """Sessions of two candidates; composite orders all rightly, co_use some of them wrongly."""
     found = []
     for place in range(count):
@@ -95,13 +95,15 @@ def pairs(flipped_count: int, count: int) -> list[Lesson]:
     return found
 
 
-def scored(model: Linear, lessons: Sequence[Lesson]) -> list[tuple[Lesson, Floats]]:
+def scored(
+    model: Linear, lessons: Sequence[TrainingExample]
+) -> list[tuple[TrainingExample, Floats]]:
     """Return cross-fitted sessions: each with the scores of a model that never saw it."""
     return [(lesson, model.score(lesson.query)) for lesson in lessons]
 
 
 def tried(
-    challenger: Linear, canary: Sequence[Lesson], terms: Terms = TERMS, seed: int = 1
+    challenger: Linear, canary: Sequence[TrainingExample], terms: Terms = TERMS, seed: int = 1
 ) -> GateReport:
     """The report, which can always be written down."""
     report = examine(challenger, canary, terms, np.random.default_rng(seed))
@@ -307,7 +309,7 @@ def test_level_candidates_stay_as_they_stand() -> None:
 # --- the first places ------------------------------------------------------------------------
 
 
-def unjudged_top(overlap: int) -> list[Lesson]:
+def unjudged_top(overlap: int) -> list[TrainingExample]:
     """Sessions in which composite and co_use share so many of their first five candidates."""
     found = []
     for lesson in sessions(6):

@@ -9,7 +9,7 @@ import pytest
 
 from meritory.domain.predictor import TaughtSession
 from meritory.engine.predictor.train import lesson_of
-from meritory.model.base import Query
+from meritory.model.base import RankingQuery
 from meritory.model.ranker import Ranker, baseline_weights, fitted
 from meritory.rank.features import FEATURES
 from meritory.rank.labels import HARM_WEIGHT
@@ -55,14 +55,14 @@ def taught(seed: int, label: float) -> TaughtSession:
 def learned(label: float, count: int = 40) -> Ranker:
     """Return the model that was fitted on sessions in which the second memory got this label."""
     sessions = (taught(seed, label) for seed in range(count))
-    lessons = [lesson_of(session, Query(features=session.features)) for session in sessions]
+    lessons = [lesson_of(session, RankingQuery(features=session.features)) for session in sessions]
     return fitted(lessons, baseline_weights())[0]
 
 
 def lead_of_unused(model: Ranker) -> float:
     """Return how far the unused memories of new sessions are above the second one, on average."""
     tables = (taught(seed, 0.0).features for seed in range(1_000, 1_060))
-    scores = np.array([model.score(Query(features=table)) for table in tables])
+    scores = np.array([model.score(RankingQuery(features=table)) for table in tables])
     return float((scores[:, UNUSED].mean(axis=1) - scores[:, HARMED]).mean())
 
 
@@ -90,7 +90,7 @@ def test_harm_is_learned_from_a_few_sessions_already() -> None:
 )
 def test_a_harmful_memory_counts_several_times_in_its_list(label: float, weight: float) -> None:
     session = taught(0, label)
-    lesson = lesson_of(session, Query(features=session.features))
+    lesson = lesson_of(session, RankingQuery(features=session.features))
     assert lesson.weights[HARMED] == pytest.approx(weight)
     assert lesson.weights[UNUSED].tolist() == [1.0] * (CANDIDATES - 2)
     assert lesson.labels.tolist() == session.labels.tolist()
@@ -98,6 +98,6 @@ def test_a_harmful_memory_counts_several_times_in_its_list(label: float, weight:
 
 def test_a_memory_without_a_label_does_no_harm() -> None:
     session = taught(0, np.nan)
-    lesson = lesson_of(session, Query(features=session.features))
+    lesson = lesson_of(session, RankingQuery(features=session.features))
     assert lesson.weights[HARMED] == 0.0
     assert np.isfinite(lesson.labels).all()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from meritory.domain.errors import InputError
-from meritory.model.base import Floats, Lesson, Query
+from meritory.model.base import Floats, RankingQuery, TrainingExample
 from meritory.model.ranker import (
     COMPOSITE,
     PRIOR_STRENGTH,
@@ -35,7 +35,7 @@ HIDDEN_FROM_IT = sorted(FEATURES.index(name) for name in EXPOSURE)
 PRIOR = baseline_weights()
 
 
-def a_lesson(seed: int, count: int = 12, weight: float = 1.0) -> Lesson:
+def a_lesson(seed: int, count: int = 12, weight: float = 1.0) -> TrainingExample:
     """A session in which one feature besides the composite tells something."""
     rng = np.random.default_rng(seed)
     labels = np.where(rng.random(count) < 0.3, rng.uniform(0.2, 1.0, count), 0.0)
@@ -46,13 +46,15 @@ def a_lesson(seed: int, count: int = 12, weight: float = 1.0) -> Lesson:
     table[:, FEATURES.index("co_use")] += 2.0 * labels
     weights = np.where(rng.random(count) < 0.2, 0.25, 1.0)
     weights[2] = 0.0
-    return Lesson(query=Query(features=table), labels=labels, weights=weights, weight=weight)
+    return TrainingExample(
+        query=RankingQuery(features=table), labels=labels, weights=weights, weight=weight
+    )
 
 
 LESSONS = [a_lesson(seed, 8 + seed, 0.5 + seed / 10) for seed in range(12)]
 
 
-def plain_loss(weights: Any, lesson: Lesson, hidden: tuple[Any, Any] | None = None) -> Any:
+def plain_loss(weights: Any, lesson: TrainingExample, hidden: tuple[Any, Any] | None = None) -> Any:
     """The loss once more: every candidate stands in the list as often as its weight says."""
     table = lesson.query.features
     away = table - table.mean(axis=0)
@@ -69,7 +71,7 @@ def plain_loss(weights: Any, lesson: Lesson, hidden: tuple[Any, Any] | None = No
     return lesson.weight * (total - anp.sum(gain / gain.sum() * scores))
 
 
-def objective(weights: Any, lessons: list[Lesson], prior: Floats, strength: float) -> Any:
+def objective(weights: Any, lessons: list[TrainingExample], prior: Floats, strength: float) -> Any:
     """What the exact fit minimises."""
     pull = 0.5 * strength * anp.sum((weights - prior) ** 2)
     return sum(plain_loss(weights, one) for one in lessons) + pull
@@ -89,7 +91,7 @@ def test_untrained_it_ranks_exactly_as_the_baseline(composites: list[float], see
     rng = np.random.default_rng(seed)
     table = rng.standard_normal((len(composites), WIDTH)) * 10.0 ** rng.integers(-9, 6)
     table[:, COMPOSITE] = composites
-    scores = Ranker.untrained().score(Query(features=table))
+    scores = Ranker.untrained().score(RankingQuery(features=table))
     names = [f"m{n:03d}" for n in rng.permutation(len(composites))]
     baseline = ranks(composites, names)
     # As the fusion does it: where the scores are level the baseline decides.
@@ -114,7 +116,7 @@ def test_without_any_session_the_prior_is_the_answer() -> None:
 
 
 def test_no_candidates_have_no_scores() -> None:
-    assert Ranker.untrained().score(Query(features=np.empty((0, WIDTH)))).shape == (0,)
+    assert Ranker.untrained().score(RankingQuery(features=np.empty((0, WIDTH)))).shape == (0,)
 
 
 # -- the exact fit ------------------------------------------------------------------------------
@@ -177,7 +179,7 @@ def test_exposure_never_moves_a_score() -> None:
         0, 1e6, other[:, HIDDEN_FROM_IT].shape
     )
     model = Ranker({"weights": weights, "prior": weights})
-    assert model.score(query).tolist() == model.score(Query(features=other)).tolist()
+    assert model.score(query).tolist() == model.score(RankingQuery(features=other)).tolist()
     assert model.explained(other)[:, HIDDEN_FROM_IT].any() == np.False_
 
 
@@ -209,7 +211,7 @@ def test_what_is_left_out_has_no_say_but_stands_beside_the_others() -> None:
     # Its features still set what is usual within the session, as when it is scored.
     table = lesson.query.features.copy()
     table[5] += 4.0
-    moved = replace(left_out, query=Query(features=table))
+    moved = replace(left_out, query=RankingQuery(features=table))
     assert (
         np.abs(fitted([moved], PRIOR)[0].weights - fitted([left_out], PRIOR)[0].weights).max()
         > 1e-4
@@ -329,12 +331,14 @@ def test_the_linear_gradient_is_that_of_the_exact_fit() -> None:
 @settings(max_examples=60)
 def test_scores_are_finite_whatever_the_features(table: Floats) -> None:
     for model in (Ranker.untrained(), grown()):
-        scores = model.score(Query(features=table))
+        scores = model.score(RankingQuery(features=table))
         assert scores.shape == (len(table),)
         assert np.isfinite(scores).all()
     labels = np.zeros(len(table))
     labels[0] = 1.0
-    lesson = Lesson(query=Query(features=table), labels=labels, weights=np.ones(len(table)))
+    lesson = TrainingExample(
+        query=RankingQuery(features=table), labels=labels, weights=np.ones(len(table))
+    )
     assert np.isfinite(fitted([lesson], PRIOR)[0].weights).all()
 
 
@@ -346,7 +350,7 @@ def test_what_looks_alike_scores_alike_wherever_it_stands(count: int) -> None:
     kinds = rng.standard_normal((2, WIDTH))
     table = kinds[np.arange(count) % 2]
     scores = Ranker({"weights": rng.standard_normal(WIDTH), "prior": PRIOR}).score(
-        Query(features=table)
+        RankingQuery(features=table)
     )
     assert len(set(scores.tolist())) == 2
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meritory.model import ranker
-from meritory.model.base import Floats, Gradient, Lesson, Query
+from meritory.model.base import Floats, Gradient, RankingQuery, TrainingExample
 from meritory.model.fit import FOLDS, crossed
 from meritory.model.ranker import COMPOSITE
 from meritory.rank.features import FEATURES
@@ -31,18 +31,18 @@ class Memorised:
     def with_params(self, params: Mapping[str, Floats]) -> Memorised:
         return self
 
-    def score(self, query: Query) -> Floats:
+    def score(self, query: RankingQuery) -> Floats:
         return self.known.get(query.features.tobytes(), np.zeros(query.count))
 
-    def loss_and_grads(self, lesson: Lesson) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads(self, lesson: TrainingExample) -> tuple[float, dict[str, Gradient]]:
         raise NotImplementedError
 
 
-def by_heart(lessons: Sequence[Lesson]) -> Memorised:
+def by_heart(lessons: Sequence[TrainingExample]) -> Memorised:
     return Memorised({one.query.features.tobytes(): one.labels for one in lessons})
 
 
-def sessions(count: int, seed: int = 0) -> tuple[list[str], list[Lesson]]:
+def sessions(count: int, seed: int = 0) -> tuple[list[str], list[TrainingExample]]:
     """Return sessions whose labels the composite says something about."""
     rng = np.random.default_rng(seed)
     lessons = []
@@ -51,7 +51,11 @@ def sessions(count: int, seed: int = 0) -> tuple[list[str], list[Lesson]]:
         labels[rng.permutation(COUNT)[:2]] = rng.uniform(0.4, 1.0, 2)
         table = rng.standard_normal((COUNT, len(FEATURES)))
         table[:, COMPOSITE] += labels
-        lessons.append(Lesson(query=Query(features=table), labels=labels, weights=np.ones(COUNT)))
+        lessons.append(
+            TrainingExample(
+                query=RankingQuery(features=table), labels=labels, weights=np.ones(COUNT)
+            )
+        )
     return [f"session {n}" for n in range(count)], lessons
 
 
@@ -70,7 +74,7 @@ def test_each_model_learns_from_all_other_parts() -> None:
     places = {id(lesson): place for place, lesson in enumerate(lessons)}
     learned: list[set[int]] = []
 
-    def learn(some: Sequence[Lesson]) -> Memorised:
+    def learn(some: Sequence[TrainingExample]) -> Memorised:
         learned.append({places[id(one)] for one in some})
         return by_heart(some)
 
@@ -81,7 +85,7 @@ def test_each_model_learns_from_all_other_parts() -> None:
     assert all(left_out)
 
 
-def learn_weights(lessons: Sequence[Lesson]) -> ranker.Ranker:
+def learn_weights(lessons: Sequence[TrainingExample]) -> ranker.Ranker:
     return ranker.fitted(lessons, ranker.baseline_weights())[0]
 
 
@@ -102,7 +106,7 @@ def test_a_session_stays_in_its_part_when_others_are_added() -> None:
     places = {id(lesson): place for place, lesson in enumerate(lessons)}
 
     def left_out(name: str, count: int) -> None:
-        def learn(some: Sequence[Lesson]) -> Memorised:
+        def learn(some: Sequence[TrainingExample]) -> Memorised:
             parts[name].append(frozenset(range(count)) - {places[id(one)] for one in some})
             return by_heart(some)
 
@@ -127,7 +131,7 @@ def test_a_single_session_is_scored_by_a_model_that_learned_nothing() -> None:
     keys, lessons = sessions(1)
     counts: list[int] = []
 
-    def learn(some: Sequence[Lesson]) -> ranker.Ranker:
+    def learn(some: Sequence[TrainingExample]) -> ranker.Ranker:
         counts.append(len(some))
         return learn_weights(some)
 

@@ -27,7 +27,7 @@ from meritory.ports.extractor import (
     read_prompt,
     shipped_prompt,
 )
-from meritory.ports.llm import Prompt, Reply, check_shape, read_answer
+from meritory.ports.llm import LlmReply, Prompt, check_shape, read_answer
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 TURNS = (
@@ -59,13 +59,13 @@ class Spoken:
         self.case = case
         self.prompts: list[Prompt] = []
 
-    def ask(self, prompt: Prompt, schema: Mapping[str, Any]) -> Reply:
+    def ask(self, prompt: Prompt, schema: Mapping[str, Any]) -> LlmReply:
         self.prompts.append(prompt)
         case = self.case or prompt.user.split()[1]
         text = json.dumps({"case": case, "candidates": list(self.candidates)})
         data = read_answer(text, self.name)
         check_shape(data, schema)
-        return Reply(data=data, input_tokens=1, output_tokens=1, raw=text)
+        return LlmReply(data=data, input_tokens=1, output_tokens=1, raw=text)
 
 
 def row(**fields: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meritory.domain.session import Exhibit, Turn
+from meritory.domain.session import JudgedMemory, Turn
 from meritory.ports.judge import Judge, RulesJudge
 from meritory.text.judge.digest import Digest, TurnDigest
 from meritory.text.judge.verdict import judge_session
@@ -12,9 +12,9 @@ TRANSCRIPT = [
     Turn("edit", "src/upload/limits.py\nRETRY_LIMIT = 7"),
 ]
 EXHIBITS = [
-    Exhibit("Retry uploads at most 7 times; see src/upload/limits.py.", was_shown=True),
-    Exhibit("Anna reviews every migration.", was_shown=True),
-    Exhibit("Staging runs in Frankfurt.", was_shown=False),
+    JudgedMemory("Retry uploads at most 7 times; see src/upload/limits.py.", was_shown=True),
+    JudgedMemory("Anna reviews every migration.", was_shown=True),
+    JudgedMemory("Staging runs in Frankfurt.", was_shown=False),
 ]
 
 

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from meritory.domain.errors import InputError
 from meritory.domain.feedback import Witness
 from meritory.rank.belief import SESSION_CAPS, BeliefEvent, believe
-from meritory.rank.feedback import WEIGHTS, QualityFacts, Told, approval, pairs, quality, trend
-from meritory.rank.risk import Tally, interval, risks
+from meritory.rank.feedback import (
+    WEIGHTS,
+    FeedbackText,
+    QualityFacts,
+    approval,
+    pairs,
+    quality,
+    trend,
+)
+from meritory.rank.risk import RiskTally, interval, risks
 from meritory.rank.rubric import CRITERIA, RubricVerdict, evaluate, read_guardrails, read_scores
 
 
@@ -126,10 +134,10 @@ def test_an_interval_holds_its_rate(total: int, data: st.DataObject) -> None:
 
 def test_only_what_surely_fails_more_often_is_called_so() -> None:
     tallies = [
-        Tally("tool", "Bash", 2, 18),
-        Tally("tool", "Read", 60, 2),
-        Tally("tag", "git", 1, 2),
-        Tally("tag", "once", 0, 2),
+        RiskTally("tool", "Bash", 2, 18),
+        RiskTally("tool", "Read", 60, 2),
+        RiskTally("tag", "git", 1, 2),
+        RiskTally("tag", "once", 0, 2),
     ]
     found = {one.name: one for one in risks(tallies, 70, 30)}
     assert found["Bash"].level == "higher"
@@ -153,8 +161,8 @@ def test_the_trend_needs_a_difference_and_enough_reports() -> None:
 # -- pairs ------------------------------------------------------------------------------------
 
 
-def told(name: str, words: str, better: str = "", tags: str = "") -> Told:
-    return Told(name, "p", words, better, frozenset(words.split()), frozenset(tags.split()))
+def told(name: str, words: str, better: str = "", tags: str = "") -> FeedbackText:
+    return FeedbackText(name, "p", words, better, frozenset(words.split()), frozenset(tags.split()))
 
 
 def test_a_mistake_with_its_correction_is_a_pair_by_itself() -> None:

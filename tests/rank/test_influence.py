@@ -26,9 +26,9 @@ from meritory.rank.influence import (
     MIN_RECORD,
     RECORD_SESSIONS,
     TRUST_RATE,
+    ComparisonOutcome,
+    InfluenceState,
     Margins,
-    Outcome,
-    Standing,
     Weighing,
     compare,
     earned,
@@ -52,7 +52,9 @@ def dcg(gains: Sequence[float]) -> float:
     return sum(gain / math.log2(place + 2) for place, gain in enumerate(gains[:10]))
 
 
-def plain(baseline: list[int], predictor: list[int], labels: list[float], k: int) -> Outcome:
+def plain(
+    baseline: list[int], predictor: list[int], labels: list[float], k: int
+) -> ComparisonOutcome:
     """The same once more, with lists and loops."""
     gains = [max(0.0, label) for label in labels]
     ideal = dcg(sorted(gains, reverse=True))
@@ -71,7 +73,7 @@ def plain(baseline: list[int], predictor: list[int], labels: list[float], k: int
     for alpha in ALPHAS:
         score = {one: alpha / (k + place[one]) + (1 - alpha) / (k + other[one]) for one in count}
         fused.append(quality(sorted(count, key=lambda one: (-score[one], place[one]))))
-    return Outcome(
+    return ComparisonOutcome(
         quality(by_predictor)[0],
         base[0],
         tuple(one[0] - base[0] for one in fused),
@@ -115,7 +117,7 @@ def test_a_session_is_as_its_plain_twin_says(
         return
     assert found is not None
     twin = plain(baseline, predictor, labels, k)
-    for item in fields(Outcome):
+    for item in fields(ComparisonOutcome):
         assert getattr(found, item.name) == pytest.approx(getattr(twin, item.name), abs=1e-9)
 
 
@@ -154,7 +156,7 @@ def test_places_beyond_the_tenth_count_in_the_log_rank_alone() -> None:
     ("margin", "won"), [(0.0, 0.5), (9e-7, 0.5), (-9e-7, 0.5), (2e-6, 1.0), (-2e-6, 0.0)]
 )
 def test_a_difference_that_small_is_a_tie(margin: float, won: float) -> None:
-    assert Outcome(0.5 + margin, 0.5, (), ()).won == won
+    assert ComparisonOutcome(0.5 + margin, 0.5, (), ()).won == won
 
 
 # -- what many sessions say -------------------------------------------------------------------
@@ -285,10 +287,10 @@ SHUT = [weighing(0.2, 0.0)]
 
 
 def after(
-    outcomes: Sequence[float | None], standing: Standing | None = None, window: int = WINDOW
-) -> Standing:
+    outcomes: Sequence[float | None], standing: InfluenceState | None = None, window: int = WINDOW
+) -> InfluenceState:
     """Return the standing after these comparisons, with evidence for an alpha of 0.2 all along."""
-    standing = standing or Standing()
+    standing = standing or InfluenceState()
     for won in outcomes:
         standing, _ = judged(standing, won, window)
         standing = weighed(standing, OPEN, "replay")
@@ -330,7 +332,7 @@ def test_a_caller_may_ask_for_fewer_sessions() -> None:
 
 
 def test_wins_alone_do_not_end_cold_start() -> None:
-    standing = Standing()
+    standing = InfluenceState()
     for _ in range(40):
         standing, _ = judged(standing, 1.0, WINDOW)
         standing = weighed(standing, SHUT, "replay")
@@ -350,7 +352,7 @@ def test_the_earned_weight_is_served_at_once_and_lost_at_once() -> None:
 
 
 def test_the_seeds_rule_is_the_success_rate() -> None:
-    standing = Standing()
+    standing = InfluenceState()
     rate = 0.5
     for n, won in enumerate([1.0] * 12 + [0.0, 0.5] * 15):
         standing, _ = judged(standing, won, 99)
@@ -395,7 +397,7 @@ def test_a_drift_takes_everything_away_once_an_episode() -> None:
 
 
 def test_no_second_reset_before_the_cool_down_is_over() -> None:
-    low = Standing(success_rate=0.1, judged=50, calm_until=60, low_streak=30)
+    low = InfluenceState(success_rate=0.1, judged=50, calm_until=60, low_streak=30)
     resets = []
     for n in range(51, 62):
         low, has_drifted = judged(low, 0.0, WINDOW)
@@ -405,7 +407,7 @@ def test_no_second_reset_before_the_cool_down_is_over() -> None:
 
 
 def test_a_streak_that_is_broken_is_no_drift() -> None:
-    standing = Standing(success_rate=0.29)
+    standing = InfluenceState(success_rate=0.29)
     for _ in range(20):
         for won in [0.0] * 5 + [1.0] * 3:
             standing, has_drifted = judged(standing, won, WINDOW)
@@ -449,7 +451,7 @@ def test_after_a_drift_it_has_to_win_again() -> None:
 def test_alpha_is_always_a_weight_and_cold_is_silent(
     steps: list[tuple[float | None, list[Weighing]]], rule: influence.Rule, window: int
 ) -> None:
-    standing = Standing()
+    standing = InfluenceState()
     for won, weighings in steps:
         standing, has_drifted = judged(standing, won, window)
         standing = weighed(standing, weighings, rule)
@@ -512,7 +514,7 @@ def openings(draw: Draw, labels: HistoryProof, streams: int = STREAMS) -> Openin
     gained = np.zeros((streams, SESSIONS))
     for stream in range(streams):
         seen, skill = draw(np.random.default_rng([1, stream]), SESSIONS)
-        ours = theirs = Standing()
+        ours = theirs = InfluenceState()
         for n in range(SESSIONS):
             gained[stream, n] = np.interp(1.0 - ours.alpha, [0.0, *_SHARES], [0.0, *seen.ndcg[n]])
             won = 0.5 if abs(skill[n]) < 1e-6 else float(skill[n] > 0.0)

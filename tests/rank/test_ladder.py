@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from meritory.domain import rule
 from meritory.rank import ladder
 from meritory.rank.attribution import WINDOW_S, Seen, attribute
-from meritory.rank.ladder import Standing
+from meritory.rank.ladder import RuleStatus
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-FRESH = Standing("proposed", 1.0, "blocks", True, False, False, NOW + ladder.LIFE)
+FRESH = RuleStatus("proposed", 1.0, "blocks", True, False, False, NOW + ladder.LIFE)
 
 
 def up(**changes: object) -> str:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.rank.probes import Hit, by_tag, figures, front, latency_ms, values
+from meritory.rank.probes import ProbeHit, by_tag, figures, front, latency_ms, values
 
 HITS = [
-    Hit(1, True, 4.0, ("a",)),
-    Hit(3, True, 6.0, ("a", "b")),
-    Hit(5, False, 8.0, ("b",)),
-    Hit(None, False, 100.0),
+    ProbeHit(1, True, 4.0, ("a",)),
+    ProbeHit(3, True, 6.0, ("a", "b")),
+    ProbeHit(5, False, 8.0, ("b",)),
+    ProbeHit(None, False, 100.0),
 ]
 
 
@@ -29,8 +29,8 @@ def test_every_depth_counts_what_it_holds() -> None:
 
 
 def test_what_nobody_looked_at_has_no_figure() -> None:
-    assert "in_prompt" not in figures([Hit(1), Hit(2)])
-    assert np.isnan(values([Hit(1)], "in_prompt")).all()
+    assert "in_prompt" not in figures([ProbeHit(1), ProbeHit(2)])
+    assert np.isnan(values([ProbeHit(1)], "in_prompt")).all()
     assert figures([]) == {}
     assert latency_ms([]) == {}
 

@@ -12,7 +12,7 @@ from web_types import WAIT_S, Processes, Serve, Served, read_served, wait_for
 
 from meritory.server import serve as serving
 from meritory.server.app import TABLE
-from meritory.server.listeners import Doors
+from meritory.server.listeners import Listeners
 from meritory.server.table import Route
 from meritory.settings import load_settings
 
@@ -46,9 +46,9 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         flags = {f"daemon.{name}": value for name, value in {"port": 0, **chosen}.items()}
         # The model's scores are waited for, however busy the machine is.
         flags["predictor.score_timeout_ms"] = 60_000
-        ready: list[tuple[Doors, Callable[[], None]]] = []
+        ready: list[tuple[Listeners, Callable[[], None]]] = []
         finished: list[bool] = []
-        plan = serving.Plan(
+        plan = serving.ServeOptions(
             load_settings(home, {}, flags),
             ready=lambda doors, stop: ready.append((doors, stop)),
             table=(*routes, *TABLE),

@@ -31,7 +31,7 @@ from meritory.domain.predictor import ComparisonQuery
 from meritory.domain.session import SessionQuery
 from meritory.rank.features import FEATURE_VERSION
 from meritory.server import serve as serving
-from meritory.server.listeners import Doors
+from meritory.server.listeners import Listeners
 from meritory.server.permissions import Grant
 from meritory.settings import load_settings
 from meritory.store.contract.store import Store
@@ -321,9 +321,9 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
 def running(address: str, tmp_path: Path) -> Iterator[Served]:
     """A daemon on a thread of the test, whose parts the test can reach."""
     flags = {"daemon.port": 0, "daemon.rate_limit_per_s": 0, "database.url": address or None}
-    ready: list[tuple[Doors, Callable[[], None]]] = []
+    ready: list[tuple[Listeners, Callable[[], None]]] = []
     home = tmp_path / "home"
-    plan = serving.Plan(
+    plan = serving.ServeOptions(
         load_settings(home, {}, flags), ready=lambda doors, stop: ready.append((doors, stop))
     )
     thread = threading.Thread(target=lambda: serving.serve(plan))

@@ -26,7 +26,7 @@ from meritory.server import limits
 from meritory.server import token_cache as door
 from meritory.server.limits import RateLimit, Workers
 from meritory.server.problems import Overloaded, TooMany
-from meritory.server.table import Call, Route, Text
+from meritory.server.table import Call, Route, TextReply
 from meritory.server.token_cache import Tokens
 
 HOUR = timedelta(hours=1)
@@ -164,10 +164,10 @@ def test_one_tenant_holds_half_of_the_places_and_no_more() -> None:
 def test_whoever_keeps_a_daemon_busy_keeps_no_other_tenant_out(serve: Serve) -> None:
     entered, release = threading.Event(), threading.Event()
 
-    def slow(call: Call) -> Text:
+    def slow(call: Call) -> TextReply:
         entered.set()
         assert release.wait(30)
-        return Text("done")
+        return TextReply("done")
 
     route = Route(
         method="GET",
@@ -176,7 +176,7 @@ def test_whoever_keeps_a_daemon_busy_keeps_no_other_tenant_out(serve: Serve) -> 
         access="read",
         reach="scope",
         summary="",
-        reply=Text,
+        reply=TextReply,
     )
     daemon = serve([route], in_flight_limit=2)
     ada, bob = (holder(daemon, "read", user=name) for name in ("ada", "bob"))
@@ -197,7 +197,7 @@ def test_who_was_let_in_is_looked_up_again_while_others_guess(
     made = access.create(memory.services, wanted())
     claim = access.read_claim(made.text.encode())
     assert claim is not None
-    guess = access.Claim("ada", "aaaaaaaa", bytes(32))
+    guess = access.TokenClaim("ada", "aaaaaaaa", bytes(32))
     tokens = Tokens(memory.services)
 
     async def scenario() -> None:

@@ -8,12 +8,12 @@ from web_types import WAIT_S, Serve
 
 from meritory import Memory
 from meritory.server.limits import WORKER_COUNT
-from meritory.server.memories import Engine
+from meritory.server.memories import ServerState
 from meritory.server.table import Call, Route
 
 
 def test_who_drains_while_a_job_runs_keeps_no_agent_waiting(serve: Serve) -> None:
-    engines: list[Engine] = []
+    engines: list[ServerState] = []
 
     def look(call: Call) -> str:
         engines.append(call.engine)

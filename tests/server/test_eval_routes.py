@@ -11,7 +11,7 @@ from web_types import Serve
 from eval_kit import fingerprint, opened, probes, sandboxed
 from meritory.cli.app import APP
 from meritory.engine.quality import saved_runs
-from meritory.lab.measure import Plan, anchored, measure
+from meritory.lab.measure import MeasurePlan, anchored, measure
 from meritory.lab.probes import probe_line
 from meritory.lab.results import result
 
@@ -26,7 +26,7 @@ def test_saved_runs_are_listed_without_their_questions(serve: Serve, tmp_path: P
         memory.remember_many([{"content": one.expected[0]} for one in probes()])
     with sandboxed(tmp_path / "other.db") as sandbox:
         asked = probes()
-        outcomes = measure(sandbox, asked, anchored(sandbox, asked), Plan())
+        outcomes = measure(sandbox, asked, anchored(sandbox, asked), MeasurePlan())
     for number, name in enumerate(("first", "second"), start=1):
         at = f"2026-01-0{number}T00:00:00.000000+00:00"
         saved_runs.save(home, name, result(outcomes, at=at, settings={"gate.threshold": "auto"}))

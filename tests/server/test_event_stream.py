@@ -17,7 +17,7 @@ from meritory.api.memory import Memory
 from meritory.domain.errors import Busy
 from meritory.server import event_stream as streaming
 from meritory.server.connection import HANG_UP_KEY
-from meritory.server.event_stream import CLIENT_LIMIT, EventStream, Live, file_number
+from meritory.server.event_stream import CLIENT_LIMIT, EventStream, LiveEvents, file_number
 from meritory.server.problems import Overloaded
 
 
@@ -222,7 +222,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stream_beats_while_nothing_happens_and_ends_with_the_page() -> None:
     async def run() -> None:
         numbers = Numbers()
-        live, page = Live(numbers), Page()
+        live, page = LiveEvents(numbers), Page()
         stream = asyncio.create_task(EventStream(live, {})(page.scope, page.receive, page.send))
         await page.until(b": still here\n\n")
         assert b"event:" not in page.text
@@ -259,7 +259,7 @@ def test_where_the_store_tells_nobody_looks_by_the_clock() -> None:
 
     async def run() -> None:
         numbers, teller = Numbers(), Teller()
-        live, page = Live(numbers, teller.follow), Page()
+        live, page = LiveEvents(numbers, teller.follow), Page()
         stream = asyncio.create_task(EventStream(live, {})(page.scope, page.receive, page.send))
         await page.until(b": still here\n\n")
         numbers.found["memory"] += 1
@@ -285,7 +285,7 @@ async def wait_until(is_so: Callable[[], bool]) -> None:
 @pytest.mark.usefixtures("quick")
 def test_much_that_happens_is_told_once_to_who_reads_slowly() -> None:
     async def run() -> None:
-        live = Live(Numbers())
+        live = LiveEvents(Numbers())
         reader = live.join()
         for _ in range(10_000):
             reader.tell(["memory", "log"])
@@ -301,7 +301,7 @@ def test_who_takes_nothing_in_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(streaming, "STALL_LIMIT_S", 0.05)
 
     async def run() -> None:
-        live, page = Live(Numbers()), Page()
+        live, page = LiveEvents(Numbers()), Page()
         page.is_stuck = True
         await asyncio.wait_for(EventStream(live, {})(page.scope, page.receive, page.send), WAIT_S)
         assert page.hung_up == 1
@@ -316,7 +316,7 @@ def test_no_stream_goes_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "STREAM_LIFE_S", 0.1)
 
     async def run() -> None:
-        live, page = Live(Numbers()), Page()
+        live, page = LiveEvents(Numbers()), Page()
         await asyncio.wait_for(EventStream(live, {})(page.scope, page.receive, page.send), WAIT_S)
         assert page.sent[-1] == {"type": "http.response.body", "body": b""}
 
@@ -325,7 +325,7 @@ def test_no_stream_goes_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_than_a_few_are_refused() -> None:
     async def run() -> None:
-        live = Live(Numbers())
+        live = LiveEvents(Numbers())
         readers = [live.join() for _ in range(CLIENT_LIMIT)]
         with pytest.raises(Overloaded):
             live.join()

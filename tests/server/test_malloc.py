@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meritory.server.malloc import Heap
+from meritory.server.malloc import MallocTrimmer
 
 
 def is_glibc() -> bool:
@@ -22,7 +22,7 @@ def resident_bytes() -> int:
 
 @pytest.mark.skipif(not is_glibc(), reason="another C library")
 def test_free_pages_between_others_are_given_back() -> None:
-    heap = Heap()
+    heap = MallocTrimmer()
     assert heap.keep_together()
     # Small enough not to be pages of their own; the last one keeps the others in the heap.
     made = [bytearray(b"x" * 60_000) for _ in range(1_000)]
@@ -34,6 +34,6 @@ def test_free_pages_between_others_are_given_back() -> None:
 
 def test_a_system_without_such_a_heap_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meritory.server.malloc._c_library", lambda: None)
-    heap = Heap()
+    heap = MallocTrimmer()
     assert not heap.keep_together()
     assert not heap.give_back()

@@ -17,7 +17,7 @@ import numpy as np
 
 from meritory.domain.place import Place
 from meritory.domain.world import World
-from meritory.ports.scorer import ScoreRequest, Shelves, base_weights
+from meritory.ports.scorer import ModelFolders, ScoreRequest, base_weights
 from meritory.ports.sidecar import SidecarScorer, SidecarSpec
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
@@ -81,8 +81,8 @@ def fake(folder: Path, body: str) -> tuple[str, ...]:
     return sys.executable, "-S", "-E", str(script)
 
 
-def shelves(folder: Path) -> Shelves:
-    return Shelves(folder / "models", base_weights())
+def shelves(folder: Path) -> ModelFolders:
+    return ModelFolders(folder / "models", base_weights())
 
 
 @contextmanager

@@ -28,9 +28,9 @@ from meritory.api.memory import Memory
 from meritory.domain.errors import PortError, StorageError
 from meritory.domain.place import Place
 from meritory.model.attention import Attention
-from meritory.model.checkpoint import Checkpoint, Flags, read
+from meritory.model.checkpoint import Checkpoint, CheckpointFlags, read
 from meritory.model.ranker import Ranker
-from meritory.ports.scorer import LocalScorer, ScoreRequest, Shelves, base_weights
+from meritory.ports.scorer import LocalScorer, ModelFolders, ScoreRequest, base_weights
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.settings import load_settings
 from meritory.sidecar import models
@@ -85,7 +85,7 @@ def kept(model: Any, version: int, embedder: str = "") -> Checkpoint:
         embedder=embedder,
         features=FEATURES,
         feature_version=FEATURE_VERSION,
-        flags=Flags.FINE_TUNED,
+        flags=CheckpointFlags.FINE_TUNED,
         trained_at=datetime(2026, 1, 1, tzinfo=UTC),
         session_count=40,
     )
@@ -233,7 +233,7 @@ def test_the_default_scorer_never_opens_the_store(tmp_path: Path) -> None:
         found = talk.ask("score", **listed(one))
         assert found["model_ready"]
         assert found["model_version"] == 0
-        here = LocalScorer(Shelves(tmp_path, base_weights()), "features").score(one)
+        here = LocalScorer(ModelFolders(tmp_path, base_weights()), "features").score(one)
         assert [row["score"] for row in found["scores"]] == here.tolist()
         assert [row["id"] for row in found["scores"]] == list(one.memory_ids)
         packed = base64.b64encode(one.features.tobytes()).decode()

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from meritory.domain.errors import InputError
 from meritory.domain.session import ROLES, Turn
-from meritory.text.render import Block, Shown, codes, render_prompt
+from meritory.text.render import Block, RenderedMemory, codes, render_prompt
 from meritory.text.transcript import as_text, read_transcript, redacted, shorten
 
 CODE, NONCE = codes(b"secret", "session", 1)
-BLOCK = render_prompt(Block(code=CODE, nonce=NONCE, memories=(Shown("m1", "a\nb"),), ask=True))
+BLOCK = render_prompt(
+    Block(code=CODE, nonce=NONCE, memories=(RenderedMemory("m1", "a\nb"),), ask=True)
+)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from meritory.domain.world import Clock, World
 from meritory.engine.feedback import capture as capturing
 from meritory.engine.feedback import summary
 from meritory.engine.feedback.capture import Captured
-from meritory.engine.feedback.reading import Report
+from meritory.engine.feedback.reading import FeedbackReport
 from meritory.engine.feedback.summary import Summary
 from meritory.engine.jobs.worker import Background
 from meritory.engine.memories import change, entities
@@ -54,7 +54,7 @@ from meritory.text.feedback.topics import polarity
 PAGE_LIMIT_MAX = 1_000
 
 
-class FeedbackVerbs:
+class FeedbackMethods:
     """What a person or an agent says about the work, and what all of it together says."""
 
     scope: Scope
@@ -66,7 +66,7 @@ class FeedbackVerbs:
         Fields: what_went_wrong, what_to_change, what_worked, tags, rubric_scores, guardrails,
         last_action, reasoning, visual_evidence, skill, memory_ids, session_key, origin.
         """
-        report = Report(signal, {"context": context, **fields})
+        report = FeedbackReport(signal, {"context": context, **fields})
         return capturing.capture(self._services, self.scope, report)
 
     # The short name, for programs.
@@ -77,7 +77,7 @@ class FeedbackVerbs:
     ) -> Captured:
         """Adds to a report what it lacked; it is decided about anew."""
         named = _checked_id(event_id)
-        return capturing.complete(self._services, self.scope, named, Report(signal, fields))
+        return capturing.complete(self._services, self.scope, named, FeedbackReport(signal, fields))
 
     def feedback_events(
         self,
@@ -147,7 +147,7 @@ def _checked_id(event_id: object) -> str:
 LISTING_LIMIT_MAX = 10_000
 
 
-class Memory(FeedbackVerbs):
+class Memory(FeedbackMethods):
     """Memories of one user, in a file of its own or a daemon's; safe to share between threads."""
 
     def __new__(cls, *args: Any, **fields: Any) -> Self:

@@ -22,7 +22,7 @@ from meritory.ports.embedder import EmbedderSpec
 from meritory.ports.extractor import Extractor, open_extractor
 from meritory.ports.judge import Judge, LlmJudge, RulesJudge
 from meritory.ports.llm import Llm, LlmSpec, open_llm
-from meritory.ports.scorer import LocalScorer, RandomScorer, Scorer, Shelves, base_weights
+from meritory.ports.scorer import LocalScorer, ModelFolders, RandomScorer, Scorer, base_weights
 from meritory.ports.sidecar import SidecarScorer, SidecarSpec
 from meritory.ports.trainer_process import SpawnedTrainer, Trainer
 from meritory.rank.composite import SourceWeights
@@ -69,10 +69,10 @@ def _services(
     )
 
 
-def shelves(store: Store, settings: Settings) -> Shelves:
+def shelves(store: Store, settings: Settings) -> ModelFolders:
     """Where the models of a store are kept, and what they start from."""
     base = base_weights(settings.predictor.base_weights)
-    return Shelves(models_folder(store.place, settings), base, store.models)
+    return ModelFolders(models_folder(store.place, settings), base, store.models)
 
 
 def models_folder(place: Place, settings: Settings) -> Path:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, NoReturn, Self
 import msgspec
 
 from meritory.api.backend import Address
-from meritory.api.remote_link import LONG_TIMEOUT_MS, REQUEST_TIMEOUT_MS, Link
+from meritory.api.remote_link import LONG_TIMEOUT_MS, REQUEST_TIMEOUT_MS, DaemonLink
 from meritory.api.remote_values import plain, read, result_of, scores
 from meritory.api.session import Session
-from meritory.domain.codec import Greeting, Written
+from meritory.domain.codec import Greeting, WrittenReply
 from meritory.domain.errors import InputError, MeritoryError, TooLarge
 from meritory.domain.feedback import Contested, FeedbackEvent
 from meritory.domain.memory import (
@@ -225,7 +225,7 @@ class RemoteVerbs(RemoteFeedback):
     ) -> None:
         """Greets the daemon, which checks the names; all else is done there."""
         loaded = settings or load_settings(home_folder(os.environ), os.environ)
-        self._link = Link(self._daemon)
+        self._link = DaemonLink(self._daemon)
         self._everywhere = everywhere
         named = _Names(*(plain(name) for name in (user, agent, project)))
         met: Greeting = read(self._ask("scope", named, {}), Greeting)
@@ -298,10 +298,10 @@ class RemoteVerbs(RemoteFeedback):
     def _remembered(
         self, batch: Sequence[Any], refused: Mapping[int, MeritoryError]
     ) -> list[WriteResult]:
-        found: list[Written] = []
+        found: list[WrittenReply] = []
         if batch:
             raw = self._ask("remember-many", self.scope, {"items": batch})
-            found = read(raw, list[Written])
+            found = read(raw, list[WrittenReply])
         results = [result_of(one) for one in found]
         for place, error in sorted(refused.items()):
             results.insert(place, WriteResult("refused", None, error.message, error=error))

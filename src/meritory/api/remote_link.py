@@ -40,7 +40,7 @@ class _Lost(Exception):
         self.is_sent = is_sent
 
 
-class Link:
+class DaemonLink:
     """Asks one daemon, from any thread; there are as many connections as threads ask at once."""
 
     def __init__(self, address: Address) -> None:

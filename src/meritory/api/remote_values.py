@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from meritory.api.client import refusal
-from meritory.domain.codec import Written, source_to_dict
+from meritory.domain.codec import WrittenReply, source_to_dict
 from meritory.domain.errors import BadReply, InputError
 from meritory.domain.memory import Source, WriteResult
 from meritory.domain.session import Turn
@@ -19,7 +19,7 @@ from meritory.domain.session import Turn
 _WHOLE_LIMIT = 2**63
 
 
-def result_of(written: Written) -> WriteResult:
+def result_of(written: WrittenReply) -> WriteResult:
     """The result as the library has it, with an error that can be raised."""
     fault, error = written.error, None
     if fault is not None:

@@ -18,7 +18,7 @@ from meritory.domain.errors import InputError
 BROKEN_PIPE_CODE = 141
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command in the table: what it is called, where it lives and what it does."""
 
     name: str
@@ -27,64 +27,70 @@ class Entry(NamedTuple):
 
 
 # A new command is one function in the right file and one line here.
-SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
+SECTIONS: tuple[tuple[str, tuple[CommandEntry, ...]], ...] = (
     (
         "Memories",
         (
-            Entry("remember", "write:remember", "Store a text as a memory."),
-            Entry("recall", "search:recall", "Find the memories that answer a query best."),
-            Entry("list", "search:list_memories", "List memories, newest first."),
-            Entry("show", "search:show", "Show one memory with all its fields."),
-            Entry("edit", "write:edit", "Change fields of a memory."),
-            Entry("confirm", "write:confirm", "Vouch for a memory that was only proposed."),
-            Entry("forget", "write:forget", "Hide memories, or erase them for good."),
+            CommandEntry("remember", "write:remember", "Store a text as a memory."),
+            CommandEntry("recall", "search:recall", "Find the memories that answer a query best."),
+            CommandEntry("list", "search:list_memories", "List memories, newest first."),
+            CommandEntry("show", "search:show", "Show one memory with all its fields."),
+            CommandEntry("edit", "write:edit", "Change fields of a memory."),
+            CommandEntry("confirm", "write:confirm", "Vouch for a memory that was only proposed."),
+            CommandEntry("forget", "write:forget", "Hide memories, or erase them for good."),
         ),
     ),
     (
         "Changes",
         (
-            Entry("history", "history:history", "Show every change of a memory."),
-            Entry("undo", "history:undo", "Take back the last change of a memory."),
-            Entry("merges", "history:merges", "List the latest merges."),
-            Entry("split", "history:split", "Take a merge apart again."),
+            CommandEntry("history", "history:history", "Show every change of a memory."),
+            CommandEntry("undo", "history:undo", "Take back the last change of a memory."),
+            CommandEntry("merges", "history:merges", "List the latest merges."),
+            CommandEntry("split", "history:split", "Take a merge apart again."),
         ),
     ),
     (
         "Structure and figures",
         (
-            Entry("entities", "entities:entities", "List what memories are about."),
-            Entry("describe", "entities:describe", "Show all that is known about an entity."),
-            Entry("stats", "entities:stats", "Count memories, writes, sessions and fallbacks."),
+            CommandEntry("entities", "entities:entities", "List what memories are about."),
+            CommandEntry(
+                "describe", "entities:describe", "Show all that is known about an entity."
+            ),
+            CommandEntry(
+                "stats", "entities:stats", "Count memories, writes, sessions and fallbacks."
+            ),
         ),
     ),
     (
         "Sessions",
         (
-            Entry(
+            CommandEntry(
                 "demo",
                 "demo:demo",
                 "Play a recorded week, then go on until the predictor is heard.",
             ),
-            Entry("sessions", "sessions:sessions", "List sessions and what came of them."),
-            Entry("pipeline", "sessions:pipeline", "Show every stage of a session."),
+            CommandEntry("sessions", "sessions:sessions", "List sessions and what came of them."),
+            CommandEntry("pipeline", "sessions:pipeline", "Show every stage of a session."),
         ),
     ),
     (
         "Learning",
         (
-            Entry(
+            CommandEntry(
                 "feedback", "feedback:feedback", "Say what was good or bad about an agent's work."
             ),
-            Entry("predictor", "predictor:predictor", "Show and steer the model that learns."),
-            Entry("rules", "rules:rules", "List the rules that came of reports."),
-            Entry(
+            CommandEntry(
+                "predictor", "predictor:predictor", "Show and steer the model that learns."
+            ),
+            CommandEntry("rules", "rules:rules", "List the rules that came of reports."),
+            CommandEntry(
                 "extraction",
                 "extraction:extraction",
                 "List what was not kept of finished sessions.",
             ),
-            Entry("why", "why:why", "Show every number that put a memory into a session."),
-            Entry("backtest", "why:backtest", "Rank your own past sessions again."),
-            Entry(
+            CommandEntry("why", "why:why", "Show every number that put a memory into a session."),
+            CommandEntry("backtest", "why:backtest", "Rank your own past sessions again."),
+            CommandEntry(
                 "eval",
                 "meritory.lab.cli:evaluate",
                 "Measure how well memories are found, on a copy.",
@@ -94,57 +100,63 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Quality",
         (
-            Entry("gate", "gate:gate", "Show what the similarity gate does."),
-            Entry("janitor", "janitor:janitor", "Show the upkeep."),
+            CommandEntry("gate", "gate:gate", "Show what the similarity gate does."),
+            CommandEntry("janitor", "janitor:janitor", "Show the upkeep."),
         ),
     ),
     (
         "Agents",
         (
-            Entry("connect", "connect:connect", "Put Meritory into an agent's own settings."),
-            Entry(
+            CommandEntry(
+                "connect", "connect:connect", "Put Meritory into an agent's own settings."
+            ),
+            CommandEntry(
                 "disconnect",
                 "connect:disconnect",
                 "Take Meritory out of an agent's settings again.",
             ),
-            Entry("hook", "agents:hook", "Answer one event of an agent's client."),
-            Entry("mcp", "agents:mcp", "Serve the memory tools to an agent over stdio."),
+            CommandEntry("hook", "agents:hook", "Answer one event of an agent's client."),
+            CommandEntry("mcp", "agents:mcp", "Serve the memory tools to an agent over stdio."),
         ),
     ),
     (
         "Daemon",
         (
-            Entry("up", "daemon:up", "Start the daemon."),
-            Entry("down", "daemon:down", "Stop the daemon."),
-            Entry(
+            CommandEntry("up", "daemon:up", "Start the daemon."),
+            CommandEntry("down", "daemon:down", "Stop the daemon."),
+            CommandEntry(
                 "status",
                 "daemon:status",
                 "Show whether the daemon runs, and how it is.",
             ),
-            Entry("dashboard", "dashboard:dashboard", "Open the dashboard in a browser."),
-            Entry("top", "top:top", "Watch the daemon at a glance."),
-            Entry("api", "daemon:api", "Ask the daemon, starting it when it is down."),
-            Entry("token", "token:token", "List the tokens with which others may come in."),
-            Entry("jobs", "jobs:jobs", "List the work that is done after sessions."),
+            CommandEntry("dashboard", "dashboard:dashboard", "Open the dashboard in a browser."),
+            CommandEntry("top", "top:top", "Watch the daemon at a glance."),
+            CommandEntry("api", "daemon:api", "Ask the daemon, starting it when it is down."),
+            CommandEntry("token", "token:token", "List the tokens with which others may come in."),
+            CommandEntry("jobs", "jobs:jobs", "List the work that is done after sessions."),
         ),
     ),
     (
         "Moving and care",
         (
-            Entry("export", "transfer:export", "Write everything as JSON lines."),
-            Entry("import", "transfer:import_lines", "Take in what was kept elsewhere."),
-            Entry("backup", "doctor:backup", "Copy the store while it stays in use."),
-            Entry("restore", "doctor:restore", "Put a backup in the store's place."),
-            Entry("migrate", "migrate:migrate", "Move a store into a team's database, or back."),
-            Entry("reembed", "doctor:reembed", "Make the vectors that are missing."),
-            Entry("doctor", "doctor:doctor", "Check that everything is in order."),
-            Entry(
+            CommandEntry("export", "transfer:export", "Write everything as JSON lines."),
+            CommandEntry("import", "transfer:import_lines", "Take in what was kept elsewhere."),
+            CommandEntry("backup", "doctor:backup", "Copy the store while it stays in use."),
+            CommandEntry("restore", "doctor:restore", "Put a backup in the store's place."),
+            CommandEntry(
+                "migrate", "migrate:migrate", "Move a store into a team's database, or back."
+            ),
+            CommandEntry("reembed", "doctor:reembed", "Make the vectors that are missing."),
+            CommandEntry("doctor", "doctor:doctor", "Check that everything is in order."),
+            CommandEntry(
                 "telemetry",
                 "telemetry:telemetry",
                 "Show or change whether numbers about sessions are kept.",
             ),
-            Entry("config", "config:config", "Show the settings and where they come from."),
-            Entry("completion", "config:completion", "Print the completion script of a shell."),
+            CommandEntry("config", "config:config", "Show the settings and where they come from."),
+            CommandEntry(
+                "completion", "config:completion", "Print the completion script of a shell."
+            ),
         ),
     ),
 )
@@ -160,7 +172,7 @@ With --json there is exactly one object on stdout, {"error": ...} when it failed
 """
 
 
-def entries() -> Iterator[Entry]:
+def entries() -> Iterator[CommandEntry]:
     """Every command of the table."""
     for _, section in SECTIONS:
         yield from section

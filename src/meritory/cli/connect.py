@@ -17,9 +17,9 @@ from meritory.domain.errors import InputError, MeritoryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from meritory.connect import Plan
+    from meritory.connect import ConnectPlan
 
-    Prepare = Callable[[str, Path, Mapping[str, str]], Plan]
+    Prepare = Callable[[str, Path, Mapping[str, str]], ConnectPlan]
 
 
 # As in meritory.connect, which is only loaded when it is needed; a test compares them.
@@ -106,7 +106,7 @@ def _refuse_elsewhere(harness: str | None, own: Mapping[str, bool]) -> None:
 def _writable(prepare: Prepare, dry_run: bool) -> Prepare:
     """The same, but what could not be written is refused, unless it is only to be shown."""
 
-    def checked(name: str, home: Path, env: Mapping[str, str]) -> Plan:
+    def checked(name: str, home: Path, env: Mapping[str, str]) -> ConnectPlan:
         plan = prepare(name, home, env)
         if not dry_run:
             plan.check_writable()
@@ -130,9 +130,9 @@ def _prepared(
     prepare: Prepare,
     home: Path,
     env: Mapping[str, str],
-) -> tuple[list[Plan], list[tuple[str, MeritoryError]]]:
+) -> tuple[list[ConnectPlan], list[tuple[str, MeritoryError]]]:
     """The plans, and what was refused; one alone that is refused ends the command."""
-    plans: list[Plan] = []
+    plans: list[ConnectPlan] = []
     refused: list[tuple[str, MeritoryError]] = []
     for name in names:
         try:
@@ -145,7 +145,7 @@ def _prepared(
 
 
 def _carry_out(
-    plans: list[Plan], refused: list[tuple[str, MeritoryError]], *, dry_run: bool, yes: bool
+    plans: list[ConnectPlan], refused: list[tuple[str, MeritoryError]], *, dry_run: bool, yes: bool
 ) -> Answer:
     from meritory.domain.world import World
 
@@ -178,7 +178,7 @@ def _show(lines: list[str]) -> None:
     show_answer(Answer({}, [Lines(lines)]), current_flags(), ())
 
 
-def _result(plan: Plan, copies: dict[Path, Path], *, dry_run: bool) -> dict[str, Any]:
+def _result(plan: ConnectPlan, copies: dict[Path, Path], *, dry_run: bool) -> dict[str, Any]:
     state = "disconnected" if plan.disconnects else "connected"
     files = [
         {

@@ -30,7 +30,7 @@ SHORT_ID_CHARS = 12
 _NOTES = META + "notes"
 
 
-class Declined(MeritoryError):
+class ConfirmationDeclined(MeritoryError):
     """The person said no."""
 
     code = "declined"
@@ -45,7 +45,7 @@ class Interrupted(MeritoryError):
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class GlobalFlags:
     """The global options as they were given."""
 
     as_json: bool = False
@@ -55,11 +55,11 @@ class Flags:
     no_color: bool = False
 
 
-def current_flags() -> Flags:
+def current_flags() -> GlobalFlags:
     """The global options of the command that runs."""
     meta = click.get_current_context().meta
-    given = {item.name: meta.get(META + item.name) for item in fields(Flags)}
-    return Flags(**{name: value for name, value in given.items() if value is not None})
+    given = {item.name: meta.get(META + item.name) for item in fields(GlobalFlags)}
+    return GlobalFlags(**{name: value for name, value in given.items() if value is not None})
 
 
 def note(text: str) -> None:
@@ -259,4 +259,4 @@ def demand_yes(question: str, *, yes: bool) -> None:
         click.echo(err=True)
         raise InputError("this needs a yes, and nobody is there to ask", hint="add --yes") from None
     if not agreed:
-        raise Declined("nothing was done", hint="answer y, or add --yes, to go on")
+        raise ConfirmationDeclined("nothing was done", hint="answer y, or add --yes, to go on")

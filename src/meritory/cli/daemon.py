@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meritory.api.client import Daemon
-    from meritory.server.listeners import Doors
+    from meritory.server.listeners import Listeners
 
 # Whoever asks how it is waits no longer: one whose store hangs is not well.
 HEALTH_WAIT_MS = 5_000
@@ -74,14 +74,14 @@ def up(
             note(told)
         word = "the daemon runs already" if running else "the daemon is up"
         return Answer(_plain(daemon), [Lines([f"{word}: {daemon.url} (process {daemon.pid})"])])
-    from meritory.server.serve import Plan, serve
+    from meritory.server.serve import ServeOptions, serve
 
     if detached:
         # Not where it happened to be started: that place may be wanted for something else.
         os.chdir(settings.home if settings.home.is_dir() else "/")
-        plan = Plan(settings, allow_hosts)
+        plan = ServeOptions(settings, allow_hosts)
     else:
-        plan = Plan(settings, allow_hosts, sys.stderr, _ready)
+        plan = ServeOptions(settings, allow_hosts, sys.stderr, _ready)
     if not serve(plan):
         # What hangs would keep the process from ending.
         sys.stdout.flush()
@@ -89,7 +89,7 @@ def up(
     return None
 
 
-def _ready(doors: Doors, stop: Callable[[], None]) -> None:
+def _ready(doors: Listeners, stop: Callable[[], None]) -> None:
     from meritory.cli.render import json_text
 
     for told in doors.notes:

@@ -32,7 +32,7 @@ _TRAININGS = (Column("after", "cyan"), Column("training", wraps=True))
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DemoStory:
     """What is told of the weeks after the first."""
 
     title: str
@@ -47,7 +47,7 @@ class Told:
         return bool(self.status["alpha"] < 1.0)
 
 
-def played(week: Week) -> Told:
+def played(week: Week) -> DemoStory:
     """Plays on until the predictor is heard, with a bar where somebody looks."""
     from meritory.demo.later import SESSIONS_MAX, Later
 
@@ -58,10 +58,10 @@ def played(week: Week) -> Told:
             report(step.number, SESSIONS_MAX)
     found = later.telling()
     why = None if found is None else week.memory.why(found[1], found[0])
-    return Told(later.title, steps, week.memory.predictor_status(), why)
+    return DemoStory(later.title, steps, week.memory.predictor_status(), why)
 
 
-def plain(told: Told) -> dict[str, Any]:
+def plain(told: DemoStory) -> dict[str, Any]:
     """As JSON values."""
     return {
         "title": told.title,
@@ -76,7 +76,7 @@ def plain(told: Told) -> dict[str, Any]:
     }
 
 
-def blocks(told: Told) -> list[Block]:
+def blocks(told: DemoStory) -> list[Block]:
     """For people: the lines that changed, what moved alpha, the trainings, and one memory."""
     changed = [
         one

@@ -27,7 +27,7 @@ from meritory.cli.render import bar
 from meritory.domain.errors import InputError
 
 if TYPE_CHECKING:
-    from meritory.engine.observe.health import Check
+    from meritory.engine.observe.health import HealthCheck
     from meritory.settings import Settings
 
 
@@ -123,11 +123,11 @@ def doctor(deep: bool) -> Answer:
     It mends nothing and says what to do. Ends with 1 when a check fails; a warning is no failure.
     """
     from meritory.domain.world import World
-    from meritory.engine.observe.health import Patient, examine, worst
+    from meritory.engine.observe.health import HealthFacts, examine, worst
     from meritory.settings.home import COPIED_MODELS_NAME
 
     settings, checks = _settings_check()
-    patient = Patient(
+    patient = HealthFacts(
         home=settings.home,
         place=named_place(settings),
         backups=settings.home / BACKUPS_NAME,
@@ -149,10 +149,10 @@ def doctor(deep: bool) -> Answer:
     return Answer(plain, [Table(columns, rows)], 1 if status == "fail" else 0)
 
 
-def _settings_check() -> tuple[Settings, list[Check]]:
+def _settings_check() -> tuple[Settings, list[HealthCheck]]:
     """The settings, or their defaults and what is wrong with them."""
     from meritory.domain.errors import SettingsError
-    from meritory.engine.observe.health import Check
+    from meritory.engine.observe.health import HealthCheck
     from meritory.settings import Settings
 
     try:
@@ -160,20 +160,20 @@ def _settings_check() -> tuple[Settings, list[Check]]:
         named_place(settings)
     except (SettingsError, InputError) as error:
         fallback = Settings(home=current_home(), origins={})
-        return fallback, [Check("settings", "fail", error.message, error.hint or "")]
-    checks = [Check("settings", "ok", f"data folder {settings.home}")]
+        return fallback, [HealthCheck("settings", "fail", error.message, error.hint or "")]
+    checks = [HealthCheck("settings", "ok", f"data folder {settings.home}")]
     if settings.database.url and settings.origins.get("user", "default") == "default":
         told = f"the memories of {settings.user!r}, which everybody without a name shares"
-        checks.append(Check("user", "warn", told, "set MERITORY_USER to a name of your own"))
+        checks.append(HealthCheck("user", "warn", told, "set MERITORY_USER to a name of your own"))
     return settings, checks
 
 
-def _elsewhere_checks() -> list[Check]:
+def _elsewhere_checks() -> list[HealthCheck]:
     """The daemon that agents and programs are told to use instead of this machine's own store."""
     from meritory.api import client
     from meritory.api.memory import Memory
     from meritory.domain.errors import MeritoryError
-    from meritory.engine.observe.health import Check
+    from meritory.engine.observe.health import HealthCheck
     from meritory.settings.home import TOKEN_VARIABLE, URL_VARIABLE
 
     env = environment()
@@ -183,30 +183,36 @@ def _elsewhere_checks() -> list[Check]:
     token = env.get(TOKEN_VARIABLE, "").strip() or None
     if token and client.is_exposed(url):
         told = f"{URL_VARIABLE} has no TLS: token and memories can be read on the way"
-        return [Check("elsewhere", "warn", told, "use https://, by a proxy in front of the daemon")]
+        return [
+            HealthCheck(
+                "elsewhere", "warn", told, "use https://, by a proxy in front of the daemon"
+            )
+        ]
     try:
         # Hooks and `meritory mcp` read it more strictly than programs do.
         client.elsewhere(env, current_home())
         with Memory(url=url, token=token) as memory:
             user = memory.scope.user
     except MeritoryError as error:
-        return [Check("elsewhere", "fail", f"{URL_VARIABLE}: {error.message}", error.hint or "")]
+        return [
+            HealthCheck("elsewhere", "fail", f"{URL_VARIABLE}: {error.message}", error.hint or "")
+        ]
     told = f"agents and programs use {url}, with the memories of {user!r}; commands the store above"
-    return [Check("elsewhere", "ok", told)]
+    return [HealthCheck("elsewhere", "ok", told)]
 
 
-def _harness_checks() -> list[Check]:
+def _harness_checks() -> list[HealthCheck]:
     """The agents on this machine, and whether Meritory is in them."""
     from meritory.connect import harness_checks
-    from meritory.engine.observe.health import Check
+    from meritory.engine.observe.health import HealthCheck
 
     found = harness_checks(current_home(), environment())
-    return [Check(one.name, one.status, one.detail, one.hint) for one in found]
+    return [HealthCheck(one.name, one.status, one.detail, one.hint) for one in found]
 
 
-def _told(check: Check) -> str:
+def _told(check: HealthCheck) -> str:
     return f"{check.detail}; {check.hint}" if check.hint else check.detail
 
 
-def _without_name(check: Check) -> dict[str, str]:
+def _without_name(check: HealthCheck) -> dict[str, str]:
     return {name: value for name, value in asdict(check).items() if name != "name"}

@@ -39,7 +39,7 @@ class ReaderGone(Exception):
     """Whoever read our output has seen enough."""
 
 
-class Failure(NamedTuple):
+class CommandFailure(NamedTuple):
     """What is told about an error."""
 
     code: str
@@ -78,25 +78,27 @@ def failed(error: Exception, *, as_json: bool) -> int:
     return failure.exit_code
 
 
-def describe(error: Exception) -> Failure:
+def describe(error: Exception) -> CommandFailure:
     """What to say about an error, and the exit code it leads to."""
     if isinstance(error, MeritoryError):
         hint = error.hint or _HINTS.get(error.code)
-        return Failure(error.code, error.message, hint, _exit_code(error))
+        return CommandFailure(error.code, error.message, hint, _exit_code(error))
     if isinstance(error, click.Abort):
-        return Failure("interrupted", "interrupted", None, INTERRUPTED)
+        return CommandFailure("interrupted", "interrupted", None, INTERRUPTED)
     if isinstance(error, click.UsageError):
-        return Failure("usage", _one_line(error), _usage_hint(error), WRONG_USE)
+        return CommandFailure("usage", _one_line(error), _usage_hint(error), WRONG_USE)
     if isinstance(error, click.ClickException):
-        return Failure("failed", _one_line(error), None, FAILED)
+        return CommandFailure("failed", _one_line(error), None, FAILED)
     if isinstance(error, OSError):
         place = f": {error.filename}" if error.filename is not None else ""
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         hint = "free some space and try again" if is_full else "check the path and its rights"
-        return Failure("system", f"{error.strerror or error}{place}", hint, FAILED)
+        return CommandFailure("system", f"{error.strerror or error}{place}", hint, FAILED)
     if isinstance(error, MemoryError):
-        return Failure("no_memory", "this machine has not enough memory for that", None, FAILED)
-    return Failure(
+        return CommandFailure(
+            "no_memory", "this machine has not enough memory for that", None, FAILED
+        )
+    return CommandFailure(
         "bug",
         f"this is a bug in Meritory: {type(error).__name__}: {error}",
         f"please report it; with {DEBUG_VARIABLE}=1 the same command shows where it happened",

@@ -15,7 +15,7 @@ from meritory.cli.render import show_answer
 from meritory.domain.codec import moment_text
 
 if TYPE_CHECKING:
-    from meritory.engine.quality.janitor import Plan
+    from meritory.engine.quality.janitor import SweepPlan
     from meritory.engine.quality.maintenance import JobLook
 
 LIST_LIMIT, LIST_LIMIT_MAX = 100, 5_000
@@ -81,7 +81,7 @@ def _dry_run(limit: int) -> Answer:
     return Answer({"results": _due_plain(found, limit), **_cut(found), "erase": erased}, blocks)
 
 
-def _due_plain(found: Plan, limit: int) -> list[dict[str, Any]]:
+def _due_plain(found: SweepPlan, limit: int) -> list[dict[str, Any]]:
     return [
         {
             "id": one.memory.id,
@@ -98,7 +98,7 @@ def _due_plain(found: Plan, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-def _cut(found: Plan) -> dict[str, Any]:
+def _cut(found: SweepPlan) -> dict[str, Any]:
     return {"due": len(found.due), "looked_at": found.looked_at, "is_cut": found.is_cut}
 
 

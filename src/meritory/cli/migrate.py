@@ -18,8 +18,8 @@ from meritory.domain.errors import InputError
 
 if TYPE_CHECKING:
     from meritory.domain.place import Place
-    from meritory.engine.transfer.migrate import Wish
-    from meritory.engine.transfer.migrate_run import Report, Tally
+    from meritory.engine.transfer.migrate import MigrationRequest
+    from meritory.engine.transfer.migrate_run import MigrationReport, UserTally
     from meritory.settings import Settings
 
 URL_VARIABLE = "MERITORY_DATABASE_URL"
@@ -54,7 +54,7 @@ def migrate(source: str | None, target: str | None, new_name: str | None, **how:
     from meritory.engine.transfer import migrate as moving
 
     from_place, to_place = _places(current_settings({"database.url": None}), source, target)
-    wish = moving.Wish(
+    wish = moving.MigrationRequest(
         user=current_flags().user, new_name=_checked(new_name), restart=how["restart"]
     )
     if how["dry_run"]:
@@ -132,7 +132,7 @@ def _database(settings: Settings) -> Place:
 # -- what is said -----------------------------------------------------------------------------
 
 
-def _counted(source: Place, target: Place, wish: Wish) -> Answer:
+def _counted(source: Place, target: Place, wish: MigrationRequest) -> Answer:
     from meritory.engine.transfer import migrate as moving
 
     with contextlib.ExitStack() as stack:
@@ -161,7 +161,7 @@ def _counted(source: Place, target: Place, wish: Wish) -> Answer:
     return Answer(plain, [*blocks, Lines(lines)])
 
 
-def _answer(report: Report, target: Place) -> Answer:
+def _answer(report: MigrationReport, target: Place) -> Answer:
     copied, compared, differing = (
         report.total(what) for what in ("copied", "compared", "differing")
     )
@@ -196,7 +196,7 @@ def _answer(report: Report, target: Place) -> Answer:
     return Answer(plain, [*blocks, Lines(lines)], 0 if report.is_equal else 1)
 
 
-def _digest(report: Report, table: str) -> str:
+def _digest(report: MigrationReport, table: str) -> str:
     """One short digest over those of all users and parts."""
     import hashlib
 
@@ -204,7 +204,7 @@ def _digest(report: Report, table: str) -> str:
     return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest() if whole else ""
 
 
-def _plain_user(tally: Tally) -> dict[str, Any]:
+def _plain_user(tally: UserTally) -> dict[str, Any]:
     return {
         "user": tally.user,
         "new_user": tally.new_user,
@@ -215,19 +215,19 @@ def _plain_user(tally: Tally) -> dict[str, Any]:
     }
 
 
-def _name(tally: Tally) -> str:
+def _name(tally: UserTally) -> str:
     same = tally.user == tally.new_user
     return tally.user if same else f"{tally.user} (as {tally.new_user})"
 
 
-def _told_differences(report: Report) -> Iterator[str]:
+def _told_differences(report: MigrationReport) -> Iterator[str]:
     for one in report.differences:
         key = ", ".join(f"{name} {value}" for name, value in one.key.items())
         what = one.what if one.what in ("missing", "extra") else f"differs in {one.what}"
         yield f"{one.table} of {one.user}: {key or 'its only row'}: {what}"
 
 
-def _told_end(report: Report, target: Place) -> Iterator[str]:
+def _told_end(report: MigrationReport, target: Place) -> Iterator[str]:
     if not report.is_equal:
         yield from _told_unequal(report)
         return
@@ -247,7 +247,7 @@ def _told_end(report: Report, target: Place) -> Iterator[str]:
         yield f"unset {URL_VARIABLE} to use it; the database is left as it was"
 
 
-def _told_unequal(report: Report) -> Iterator[str]:
+def _told_unequal(report: MigrationReport) -> Iterator[str]:
     count = sum(report.total("differing").values())
     yield f"{count:,} rows of {report.source} and {report.target} differ"
     for tally in report.users:
@@ -263,7 +263,7 @@ def _told_unequal(report: Report) -> Iterator[str]:
             )
 
 
-def _remark(report: Report) -> None:
+def _remark(report: MigrationReport) -> None:
     for tally in report.users:
         if tally.was_begun_anew:
             note(f"{_name(tally)} had changed since the move was begun, and was copied anew")

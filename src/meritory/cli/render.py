@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.context import Flags, current_flags, is_terminal
+from meritory.cli.context import GlobalFlags, current_flags, is_terminal
 from meritory.cli.output import Answer, Block, Fields, Lines, Table
 from meritory.text.normalize import shown
 
@@ -35,7 +35,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return text.replace("\x7f", "\\u007f")
 
 
-def show_answer(answer: Answer, flags: Flags, notes: Sequence[str]) -> None:
+def show_answer(answer: Answer, flags: GlobalFlags, notes: Sequence[str]) -> None:
     """Prints an answer; notes go beside it for people and into the object for programs."""
     if flags.as_json:
         plain = {**answer.plain, "notes": list(notes)} if notes else answer.plain
@@ -48,7 +48,7 @@ def show_answer(answer: Answer, flags: Flags, notes: Sequence[str]) -> None:
         click.secho(shown(note, one_line=True), dim=True, err=True, color=wants_colour(flags))
 
 
-def wants_colour(flags: Flags) -> bool | None:
+def wants_colour(flags: GlobalFlags) -> bool | None:
     """False when colours are unwanted; None leaves the choice to the stream."""
     if flags.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
@@ -90,7 +90,7 @@ class _Plain:
 class _Terminal(_Plain):
     """Tables that fit the window, in colour when that is wanted."""
 
-    def __init__(self, flags: Flags) -> None:
+    def __init__(self, flags: GlobalFlags) -> None:
         from rich.console import Console
 
         plain = wants_colour(flags) is False

@@ -20,7 +20,7 @@ from meritory.text.normalize import shown
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
-    from meritory.engine.transfer.entries import Found
+    from meritory.engine.transfer.entries import FoundFiles
     from meritory.engine.transfer.report import How, ImportReport
 
 PROBLEMS_SHOWN = 10
@@ -169,7 +169,7 @@ def import_lines(
     return Answer(plain, _report_blocks(report, found), 1 if report.outcomes["refused"] else 0)
 
 
-def _project_of(found: Found) -> str | None:
+def _project_of(found: FoundFiles) -> str | None:
     """The project whose instructions these are: that of their folder, as for an agent's session."""
     from meritory.server.project import project_of
 
@@ -185,7 +185,7 @@ def _project_of(found: Found) -> str | None:
     return name
 
 
-def _report_plain(report: ImportReport, found: Found, how: How) -> dict[str, Any]:
+def _report_plain(report: ImportReport, found: FoundFiles, how: How) -> dict[str, Any]:
     plain = {
         "file": str(found.path.absolute()),
         "format": found.form,
@@ -205,7 +205,7 @@ def _report_plain(report: ImportReport, found: Found, how: How) -> dict[str, Any
     return plain
 
 
-def _report_blocks(report: ImportReport, found: Found) -> list[Block]:
+def _report_blocks(report: ImportReport, found: FoundFiles) -> list[Block]:
     has_lines = found.form in ("meritory", "jsonl")
     what = "lines" if has_lines else "entries"
     lines = []

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import cast
 
 from meritory.connect.checks import connection_of, harness_findings
-from meritory.connect.desired import Finding, Harness, Place
+from meritory.connect.desired import Finding, HarnessModule, InstallTarget
 from meritory.connect.files import check_writable, read_file
-from meritory.connect.install_record import Ledger
+from meritory.connect.install_record import InstallRecord
 from meritory.connect.managed import Commands
 from meritory.connect.plan import (
-    Change,
+    FileChange,
     apply_connect,
     apply_disconnect,
     plan_connect,
@@ -40,12 +40,12 @@ PACKAGE = Path(__file__).absolute().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ConnectPlan:
     """What would be done for one harness, and what to tell when it is."""
 
     harness: str
     title: str
-    changes: tuple[Change, ...]
+    changes: tuple[FileChange, ...]
     notes: tuple[str, ...]
     home: Path
     disconnects: bool = False
@@ -64,7 +64,7 @@ class Plan:
     def apply(self, now: datetime) -> dict[Path, Path]:
         """Changes the files; returns where the copies from before are."""
         self.check_writable()
-        ledger = Ledger(self.home)
+        ledger = InstallRecord(self.home)
         if self.disconnects:
             apply_disconnect(self.harness, self.changes, ledger)
             return {}
@@ -76,7 +76,7 @@ class Plan:
 
 def prepare_connect(
     name: str, home: Path, env: Mapping[str, str], *, hides_ratings: bool = False
-) -> Plan:
+) -> ConnectPlan:
     """What connecting a harness would change; refuses what cannot be done."""
     if not sys.executable:
         raise InputError(
@@ -87,17 +87,17 @@ def prepare_connect(
     setup = harness.setup(replace(place, hides_ratings=hides_ratings))
     for obstacle in setup.obstacles:
         raise Conflict(obstacle.detail, hint=obstacle.hint)
-    changes = plan_connect(name, setup.documents, Ledger(home))
+    changes = plan_connect(name, setup.documents, InstallRecord(home))
     left = tuple(f"{change.path}: {told}" for change in changes for told in change.conflicts)
     absent = () if is_found(name, home, env) else (f"{harness.TITLE} was not found here",)
-    return Plan(name, harness.TITLE, tuple(changes), (*absent, *left, *setup.notes), home)
+    return ConnectPlan(name, harness.TITLE, tuple(changes), (*absent, *left, *setup.notes), home)
 
 
-def prepare_disconnect(name: str, home: Path, env: Mapping[str, str]) -> Plan:
+def prepare_disconnect(name: str, home: Path, env: Mapping[str, str]) -> ConnectPlan:
     """What disconnecting a harness would change."""
     harness, place = _harness(name), place_for(name, home, env)
-    changes = plan_disconnect(name, harness.setup(place).documents, Ledger(home))
-    return Plan(name, harness.TITLE, tuple(changes), (), home, disconnects=True)
+    changes = plan_disconnect(name, harness.setup(place).documents, InstallRecord(home))
+    return ConnectPlan(name, harness.TITLE, tuple(changes), (), home, disconnects=True)
 
 
 def is_found(name: str, home: Path, env: Mapping[str, str]) -> bool:
@@ -112,7 +112,7 @@ def is_connected(name: str, home: Path, env: Mapping[str, str]) -> bool:
     """Whether anything of ours is in a harness's files."""
     harness, place = _harness(name), place_for(name, home, env)
     documents = harness.setup(place).documents
-    has_records = any(read_file(one.path) is not None for one in Ledger(home).records(name))
+    has_records = any(read_file(one.path) is not None for one in InstallRecord(home).records(name))
     return has_records or connection_of(harness, documents).is_any
 
 
@@ -125,12 +125,12 @@ def harness_checks(home: Path, env: Mapping[str, str]) -> list[Finding]:
     return found
 
 
-def place_for(name: str, home: Path, env: Mapping[str, str]) -> Place:
+def place_for(name: str, home: Path, env: Mapping[str, str]) -> InstallTarget:
     """Where things are for one harness."""
     user_home = Path(env["HOME"]).absolute() if env.get("HOME") else Path.home()
     own = None if home == user_home / HOME_NAME else home
     commands = Commands(name, sys.executable, PACKAGE, own)
-    return Place(env, user_home, commands)
+    return InstallTarget(env, user_home, commands)
 
 
 def plugin_folder(*parts: str) -> Path:
@@ -138,8 +138,8 @@ def plugin_folder(*parts: str) -> Path:
     return PACKAGE.joinpath("data", "plugins", *parts)
 
 
-def _harness(name: str) -> Harness:
+def _harness(name: str) -> HarnessModule:
     if name not in HARNESS_NAMES:
         raise InputError(f"there is no harness {name!r}", hint=f"one of {', '.join(HARNESS_NAMES)}")
     module = import_module(f"meritory.connect.{name.replace('-', '_')}")
-    return cast(Harness, module)
+    return cast(HarnessModule, module)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meritory.connect.desired import Document, Finding, Harness, Place
+from meritory.connect.desired import Document, Finding, HarnessModule, InstallTarget
 from meritory.connect.files import read_file, text_of
 from meritory.connect.managed import missing_python
 from meritory.connect.merge import is_merged, is_our_text, our_commands
@@ -13,7 +13,7 @@ from meritory.domain.errors import MeritoryError
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class HarnessConnection:
     """How much of what is wished for is in a harness's files."""
 
     commands: tuple[list[str], ...] = ()
@@ -28,7 +28,7 @@ class Connection:
         return bool(self.commands) or self.has_file
 
 
-def connection_of(harness: Harness, documents: Sequence[Document]) -> Connection:
+def connection_of(harness: HarnessModule, documents: Sequence[Document]) -> HarnessConnection:
     """What the files of a harness hold of ours."""
     commands: list[list[str]] = []
     lacking: list[Document] = []
@@ -47,10 +47,12 @@ def connection_of(harness: Harness, documents: Sequence[Document]) -> Connection
         except MeritoryError as error:
             where = "" if str(document.path) in error.message else f"{document.path}: "
             trouble = trouble or where + error.message
-    return Connection(tuple(commands), tuple(lacking), has_file, trouble)
+    return HarnessConnection(tuple(commands), tuple(lacking), has_file, trouble)
 
 
-def harness_findings(harness: Harness, place: Place, *, is_found: bool) -> list[Finding]:
+def harness_findings(
+    harness: HarnessModule, place: InstallTarget, *, is_found: bool
+) -> list[Finding]:
     """What there is to say about a harness; nothing when it is neither found nor connected."""
     setup = harness.setup(place)
     connection = connection_of(harness, setup.documents)

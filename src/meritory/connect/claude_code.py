@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, Place, Setup, Word
+from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Word
 from meritory.connect.hook_groups import (
     HARMLESS_TOOLS,
     TIMEOUT_S,
@@ -31,12 +31,12 @@ _MANAGED = (
 )
 
 
-def root(place: Place) -> Path:
+def root(place: InstallTarget) -> Path:
     """The folder of Claude Code's own settings."""
     return place.folder("CLAUDE_CONFIG_DIR", ".claude")
 
 
-def setup(place: Place) -> Setup:
+def setup(place: InstallTarget) -> HarnessSetup:
     """Hooks, permissions for harmless tools, and the server."""
     folder = root(place)
     is_moved = bool(place.env.get("CLAUDE_CONFIG_DIR"))
@@ -55,10 +55,10 @@ def setup(place: Place) -> Setup:
         ),
     )
     notes = ("sessions that are open now go on without; new ones have it",)
-    return Setup(documents, notes, _plugin(place))
+    return HarnessSetup(documents, notes, _plugin(place))
 
 
-def _is_hiding(place: Place) -> bool:
+def _is_hiding(place: InstallTarget) -> bool:
     """Whether the user chose so before: it stays until they disconnect."""
     groups = at(settings_at(root(place) / "settings.json"), "hooks", DISPLAY)
     handlers = [at(group, "hooks") for group in groups] if isinstance(groups, list) else []
@@ -66,7 +66,7 @@ def _is_hiding(place: Place) -> bool:
     return any(our_argv(handler, NAME) for handler in inside)
 
 
-def _plugin(place: Place) -> tuple[Finding, ...]:
+def _plugin(place: InstallTarget) -> tuple[Finding, ...]:
     enabled = at(settings_at(root(place) / "settings.json"), "enabledPlugins", PLUGIN_ID)
     if enabled is not True:
         return ()
@@ -75,7 +75,7 @@ def _plugin(place: Place) -> tuple[Finding, ...]:
     return (Finding(NAME, "fail", told, hint),)
 
 
-def checks(place: Place) -> list[Finding]:
+def checks(place: InstallTarget) -> list[Finding]:
     """Settings, the user's or an administrator's, that forbid hooks."""
     files = [root(place) / "settings.json"]
     for parts in _MANAGED:

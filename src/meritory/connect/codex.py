@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from meritory.connect.desired import Document, Finding, Member, Place, Setup
+from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Member
 from meritory.connect.hook_groups import TIMEOUT_S, at, forbidding, grouped, settings_at
 from meritory.connect.managed import our_argv
 
@@ -21,12 +21,12 @@ TRUST_HINT = "start `codex`, type /hooks and approve Meritory's hooks; until the
 _SWITCHES = ((("features", "hooks"), False), (("allow_managed_hooks_only",), True))
 
 
-def root(place: Place) -> Path:
+def root(place: InstallTarget) -> Path:
     """Codex's own folder."""
     return place.folder("CODEX_HOME", ".codex")
 
 
-def setup(place: Place) -> Setup:
+def setup(place: InstallTarget) -> HarnessSetup:
     """Hooks and the server."""
     folder = root(place)
     handler = {"type": "command", "command": place.commands.hook_line, "timeout": TIMEOUT_S}
@@ -40,10 +40,10 @@ def setup(place: Place) -> Setup:
             wishes=(Member(("mcp_servers", "meritory"), table),),
         ),
     )
-    return Setup(documents, (f"one step is left: {TRUST_HINT}",))
+    return HarnessSetup(documents, (f"one step is left: {TRUST_HINT}",))
 
 
-def checks(place: Place) -> list[Finding]:
+def checks(place: InstallTarget) -> list[Finding]:
     """Hooks that are switched off, and hooks that nobody approved yet."""
     config = root(place) / "config.toml"
     managed = place.system_root / "etc" / "codex"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, Mark, Place, Setup
+from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Mark
 from meritory.connect.hook_groups import TIMEOUT_S, flat, forbidding, server
 
 NAME = "copilot-cli"
@@ -17,12 +17,12 @@ EVENTS = (
 _SWITCHES = ((("disableAllHooks",), True),)
 
 
-def root(place: Place) -> Path:
+def root(place: InstallTarget) -> Path:
     """Copilot CLI's own folder."""
     return place.folder("COPILOT_HOME", ".copilot")
 
 
-def setup(place: Place) -> Setup:
+def setup(place: InstallTarget) -> HarnessSetup:
     """Hooks and the server."""
     handler = {"type": "command", "bash": place.commands.hook_line, "timeoutSec": TIMEOUT_S}
     wish = server(place.commands.mcp, "mcpServers", "meritory", type="local", tools=["*"])
@@ -33,10 +33,10 @@ def setup(place: Place) -> Setup:
         ),
         Document(root(place) / "mcp-config.json", wishes=(wish,)),
     )
-    return Setup(documents, ("VS Code reads these hooks too",))
+    return HarnessSetup(documents, ("VS Code reads these hooks too",))
 
 
-def checks(place: Place) -> list[Finding]:
+def checks(place: InstallTarget) -> list[Finding]:
     """Settings that forbid hooks."""
     files = [root(place) / name for name in ("config.json", "settings.json")]
     return forbidding(NAME, files, _SWITCHES)

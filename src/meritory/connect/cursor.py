@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, Mark, Place, Setup
+from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Mark
 from meritory.connect.hook_groups import TIMEOUT_S, flat, server
 
 NAME = "cursor"
@@ -20,12 +20,12 @@ EVENTS = (
 )
 
 
-def root(place: Place) -> Path:
+def root(place: InstallTarget) -> Path:
     """Cursor's own folder."""
     return place.user_home / ".cursor"
 
 
-def setup(place: Place) -> Setup:
+def setup(place: InstallTarget) -> HarnessSetup:
     """Hooks and the server."""
     handler = {"command": place.commands.hook_line, "timeout": TIMEOUT_S}
     documents = (
@@ -38,11 +38,11 @@ def setup(place: Place) -> Setup:
             wishes=(server(place.commands.mcp, "mcpServers", "meritory"),),
         ),
     )
-    return Setup(
+    return HarnessSetup(
         documents, ("restart Cursor, and switch the server `meritory` on in its settings",)
     )
 
 
-def checks(place: Place) -> list[Finding]:
+def checks(place: InstallTarget) -> list[Finding]:
     """Nothing more: what an administrator of Cursor forbids is not kept in files."""
     return []

@@ -65,7 +65,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InstallTarget:
     """Where a harness is looked for: the environment, the user's home, and our commands."""
 
     env: Mapping[str, str]
@@ -97,7 +97,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class HarnessSetup:
     """What connecting a harness means: files, what to tell afterwards, what stands against it."""
 
     documents: tuple[Document, ...]
@@ -105,18 +105,18 @@ class Setup:
     obstacles: tuple[Finding, ...] = field(default=())
 
 
-class Harness(Protocol):
+class HarnessModule(Protocol):
     """What each module of a harness offers."""
 
     NAME: str
     TITLE: str
     PROGRAMS: tuple[str, ...]
 
-    def root(self, place: Place) -> Path:
+    def root(self, place: InstallTarget) -> Path:
         """The folder whose presence means that the harness is used here."""
 
-    def setup(self, place: Place) -> Setup:
+    def setup(self, place: InstallTarget) -> HarnessSetup:
         """The files and what should be in them."""
 
-    def checks(self, place: Place) -> list[Finding]:
+    def checks(self, place: InstallTarget) -> list[Finding]:
         """What the doctor should say about a harness that is connected."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, Place, Setup, Wish, Word
+from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Wish, Word
 from meritory.connect.hook_groups import TIMEOUT_S, at, forbidding, grouped, server, settings_at
 
 NAME = "gemini-cli"
@@ -16,12 +16,12 @@ GUARDED = {"BeforeTool": "run_shell_command|replace|write_file|web_fetch"}
 _SWITCHES = ((("hooksConfig", "enabled"), False), (("admin", "hooks", "enabled"), False))
 
 
-def root(place: Place) -> Path:
+def root(place: InstallTarget) -> Path:
     """Gemini CLI's own folder."""
     return place.folder("GEMINI_CLI_HOME") / ".gemini"
 
 
-def setup(place: Place) -> Setup:
+def setup(place: InstallTarget) -> HarnessSetup:
     """Hooks and the server."""
     handler = {
         "type": "command",
@@ -35,10 +35,10 @@ def setup(place: Place) -> Setup:
         # Where servers have to be listed to be let in.
         Word(("mcp", "allowed"), "meritory", if_present=True),
     )
-    return Setup((Document(root(place) / "settings.json", wishes=wishes),))
+    return HarnessSetup((Document(root(place) / "settings.json", wishes=wishes),))
 
 
-def checks(place: Place) -> list[Finding]:
+def checks(place: InstallTarget) -> list[Finding]:
     """Settings, the user's or an administrator's, that forbid hooks or this one."""
     own = root(place) / "settings.json"
     named = place.env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")

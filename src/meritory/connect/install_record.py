@@ -38,7 +38,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-class Ledger:
+class InstallRecord:
     """The records in the data folder; each is written before the file it is about."""
 
     def __init__(self, home: Path) -> None:

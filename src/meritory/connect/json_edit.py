@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from meritory.connect.desired import Document, Item, Mark, Wish, Word
-from meritory.connect.json_syntax import Dialect, Node, Part, Unreadable, gaps, plain, read
+from meritory.connect.json_syntax import Dialect, JsonPart, JsonSyntaxError, Node, gaps, plain, read
 from meritory.connect.managed import our_argv
 from meritory.domain.errors import InputError
 
@@ -83,7 +83,7 @@ def _first(text: str, container: Node, name: str | None, value: Any) -> list[Cut
     return [Cut(at, container.end - 1, written)]
 
 
-def removal(text: str, container: Node, part: Part) -> list[Cut]:
+def removal(text: str, container: Node, part: JsonPart) -> list[Cut]:
     """Takes a part out, with the comma that it no longer needs and the line it stood on."""
     place = container.parts.index(part)
     if part.comma is not None:
@@ -183,7 +183,7 @@ def root_of(text: str, document: Document) -> Node:
     kind = "JSON5" if document.syntax == "json5" else "JSON"
     try:
         root = read(text, dialect_of(document), {wish.path[0] for wish in document.wishes})
-    except Unreadable as error:
+    except JsonSyntaxError as error:
         raise InputError(
             f"{document.path} is not valid {kind}: {error}",
             hint="mend that line, or move the file away, and try again; nothing was changed",
@@ -213,7 +213,9 @@ def walk(root: Node, path: Keys) -> Node | None:
     return node
 
 
-def our_items(root: Node, document: Document, harness: str) -> Iterator[tuple[Keys, Node, Part]]:
+def our_items(
+    root: Node, document: Document, harness: str
+) -> Iterator[tuple[Keys, Node, JsonPart]]:
     """Every hook of ours under any event: its path, the list it is in, and itself."""
     parents = {wish.path[:-1] for wish in document.wishes if isinstance(wish, Item)}
     for parent in sorted(parents):

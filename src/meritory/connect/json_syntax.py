@@ -41,7 +41,7 @@ _ESCAPES: Final = {
 }  # fmt: skip
 
 
-class Unreadable(ValueError):
+class JsonSyntaxError(ValueError):
     """The text is not what it should be; says where."""
 
     def __init__(self, text: str, at: int, what: str) -> None:
@@ -59,15 +59,15 @@ class Node:
     start: int
     end: int
     value: Any = None
-    parts: tuple[Part, ...] = field(default=())
+    parts: tuple[JsonPart, ...] = field(default=())
 
-    def member(self, name: str) -> Part | None:
+    def member(self, name: str) -> JsonPart | None:
         """The part of this name; the last one counts, as clients read it."""
         return next((part for part in reversed(self.parts) if part.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JsonPart:
     """A member of an object or an item of an array, from its name to the end of its value."""
 
     start: int
@@ -95,11 +95,11 @@ def read(text: str, dialect: Dialect = "json", opened: Container[str] | None = N
 
     Of an object only the members in `opened` are taken apart, all of them when it is None.
     """
-    reader = _Reader(text, dialect, opened)
+    reader = _JsonReader(text, dialect, opened)
     node = reader.value(reader.skip(0), 0)
     rest = reader.skip(node.end)
     if rest != len(text):
-        raise Unreadable(text, rest, "something follows the end")
+        raise JsonSyntaxError(text, rest, "something follows the end")
     return node
 
 
@@ -119,7 +119,7 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     return found.end() if found else at
 
 
-class _Reader:
+class _JsonReader:
     """Goes through a text once, from its beginning to its end."""
 
     def __init__(self, text: str, dialect: Dialect, opened: Container[str] | None) -> None:
@@ -133,13 +133,13 @@ class _Reader:
             return at
         at = _end(_SKIPPED, self._text, at)
         if self._text.startswith("/*", at):
-            raise Unreadable(self._text, at, "a comment that is never closed")
+            raise JsonSyntaxError(self._text, at, "a comment that is never closed")
         return at
 
     def value(self, at: int, depth: int) -> Node:
         """The value that begins here."""
         if depth > DEPTH_LIMIT:
-            raise Unreadable(self._text, at, "nested too deeply")
+            raise JsonSyntaxError(self._text, at, "nested too deeply")
         first = self._text[at : at + 1]
         if first == "{":
             return self._container("object", "}", at, depth)
@@ -149,7 +149,7 @@ class _Reader:
         return Node("scalar", at, end, value)
 
     def _container(self, kind: Kind, closing: str, at: int, depth: int) -> Node:
-        parts: list[Part] = []
+        parts: list[JsonPart] = []
         here = self.skip(at + 1)
         while self._text[here : here + 1] != closing:
             start, name = here, None
@@ -157,17 +157,17 @@ class _Reader:
                 here, name = self._name(here)
                 here = self.skip(here)
                 if self._text[here : here + 1] != ":":
-                    raise Unreadable(self._text, here, "a colon is missing")
+                    raise JsonSyntaxError(self._text, here, "a colon is missing")
                 here = self.skip(here + 1)
             node = (None if depth else self._closed(name, here)) or self.value(here, depth + 1)
             here = self.skip(node.end)
             comma = here if self._text[here : here + 1] == "," else None
-            parts.append(Part(start, node, name, comma))
+            parts.append(JsonPart(start, node, name, comma))
             if comma is None:
                 break
             here = self.skip(here + 1)
         if self._text[here : here + 1] != closing:
-            raise Unreadable(self._text, here, f"{closing} or a comma is missing")
+            raise JsonSyntaxError(self._text, here, f"{closing} or a comma is missing")
         return Node(kind, at, here + 1, parts=tuple(parts))
 
     def _closed(self, name: str | None, at: int) -> Node | None:
@@ -189,7 +189,7 @@ class _Reader:
             return found
         bare = _NAME5.match(self._text, at) if self._loose else None
         if bare is None:
-            raise Unreadable(self._text, at, "a name in double quotes is missing")
+            raise JsonSyntaxError(self._text, at, "a name in double quotes is missing")
         return bare.end(), bare[0]
 
     def _scalar(self, at: int) -> tuple[int, Any]:
@@ -201,7 +201,7 @@ class _Reader:
             return word.end(), _WORDS[word[0]]
         number = (_NUMBER5 if self._loose else _NUMBER).match(self._text, at)
         if number is None:
-            raise Unreadable(self._text, at, "a value is missing or malformed")
+            raise JsonSyntaxError(self._text, at, "a value is missing or malformed")
         return number.end(), _number(number[0])
 
     def _string(self, at: int) -> tuple[int, str] | None:
@@ -215,7 +215,7 @@ class _Reader:
         try:
             return found.end(), json.loads(found[0])
         except ValueError as error:
-            raise Unreadable(self._text, at, "a text with a malformed escape") from error
+            raise JsonSyntaxError(self._text, at, "a text with a malformed escape") from error
 
 
 def _unescaped(found: re.Match[str]) -> str:

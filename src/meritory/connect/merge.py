@@ -25,7 +25,7 @@ from meritory.connect.json_edit import (
     walk,
     wrong_kind,
 )
-from meritory.connect.json_syntax import Node, Part, plain, read
+from meritory.connect.json_syntax import JsonPart, Node, plain, read
 from meritory.connect.managed import our_argv
 from meritory.domain.errors import InputError
 
@@ -270,7 +270,7 @@ class Remover:
                 return removal(self._text, *found)
         return []
 
-    def _group_of(self, root: Node, path: Keys, container: Node) -> tuple[Node, Part] | None:
+    def _group_of(self, root: Node, path: Keys, container: Node) -> tuple[Node, JsonPart] | None:
         """The group in an event's list that holds this list of hooks."""
         events = walk(root, path)
         if events is None or events is container:
@@ -278,7 +278,7 @@ class Remover:
         inside = (part for part in events.parts if part.start <= container.start < part.end)
         return next(((events, part) for part in inside), None)
 
-    def _find(self, root: Node, wish: Wish) -> tuple[Node, Part] | None:
+    def _find(self, root: Node, wish: Wish) -> tuple[Node, JsonPart] | None:
         if isinstance(wish, Word):
             node = walk(root, wish.path)
             if node is None or node.kind != "array":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from meritory.connect.desired import Document, Finding, Member, Place, Setup, Word
+from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Member, Word
 from meritory.connect.hook_groups import at, server, settings_at
 
 NAME = "openclaw"
@@ -15,14 +15,14 @@ _ENDING = "/meritory/data/plugins/openclaw"
 _ACCESS = ("plugins", "entries", "meritory", "hooks", "allowConversationAccess")
 
 
-def root(place: Place) -> Path:
+def root(place: InstallTarget) -> Path:
     """OpenClaw's own folder."""
     if place.env.get("OPENCLAW_STATE_DIR"):
         return place.folder("OPENCLAW_STATE_DIR")
     return place.folder("OPENCLAW_HOME") / ".openclaw"
 
 
-def setup(place: Place) -> Setup:
+def setup(place: InstallTarget) -> HarnessSetup:
     """The plugin, its access to conversations, and the server."""
     config: dict[str, Any] = {"daemon": place.commands.daemon}
     if place.commands.home is not None:
@@ -39,16 +39,16 @@ def setup(place: Place) -> Setup:
         "allowConversationAccess lets the plugin see prompts and replies, which it needs",
         "OpenClaw's own memory stays as it is",
     )
-    return Setup((Document(_config(place), "json5", wishes=wishes),), notes)
+    return HarnessSetup((Document(_config(place), "json5", wishes=wishes),), notes)
 
 
-def _config(place: Place) -> Path:
+def _config(place: InstallTarget) -> Path:
     if place.env.get("OPENCLAW_CONFIG_PATH"):
         return place.folder("OPENCLAW_CONFIG_PATH")
     return root(place) / "openclaw.json"
 
 
-def checks(place: Place) -> list[Finding]:
+def checks(place: InstallTarget) -> list[Finding]:
     """What keeps the plugin from being loaded, or from seeing conversations."""
     values = settings_at(_config(place))
     entry = at(values, "plugins", "entries", "meritory")

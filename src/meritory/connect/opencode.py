@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, Member, Place, Setup
+from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Member
 
 NAME = "opencode"
 TITLE = "OpenCode"
@@ -25,31 +25,31 @@ export const Meritory = async (input) => {{
 """
 
 
-def root(place: Place) -> Path:
+def root(place: InstallTarget) -> Path:
     """OpenCode's own folder."""
     if place.env.get("OPENCODE_CONFIG_DIR"):
         return place.folder("OPENCODE_CONFIG_DIR")
     return place.folder("XDG_CONFIG_HOME", ".config") / "opencode"
 
 
-def setup(place: Place) -> Setup:
+def setup(place: InstallTarget) -> HarnessSetup:
     """The plugin and the server."""
     server = {"type": "local", "command": place.commands.mcp, "enabled": True}
     documents = (
         Document(root(place) / "plugins" / "meritory.js", "text", text=_stub(place)),
         Document(_config(place), wishes=(Member(("mcp", "meritory"), server),)),
     )
-    return Setup(documents)
+    return HarnessSetup(documents)
 
 
-def _config(place: Place) -> Path:
+def _config(place: InstallTarget) -> Path:
     if place.env.get("OPENCODE_CONFIG"):
         return place.folder("OPENCODE_CONFIG")
     with_comments = root(place) / "opencode.jsonc"
     return with_comments if with_comments.exists() else root(place) / "opencode.json"
 
 
-def _stub(place: Place) -> str:
+def _stub(place: InstallTarget) -> str:
     commands = place.commands
     options: dict[str, object] = {"daemon": commands.daemon}
     if commands.home is not None:
@@ -58,7 +58,7 @@ def _stub(place: Place) -> str:
     return _STUB.format(options=json.dumps(options), module=json.dumps(module))
 
 
-def checks(place: Place) -> list[Finding]:
+def checks(place: InstallTarget) -> list[Finding]:
     """Whether the plugin's own file is still there."""
     module = place.commands.plugin("opencode", "meritory.js")
     if module.is_file():

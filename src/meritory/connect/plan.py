@@ -11,7 +11,7 @@ from pathlib import Path
 
 from meritory.connect.desired import Document
 from meritory.connect.files import make_folders, read_file, replace_file, text_of
-from meritory.connect.install_record import Ledger, Record, digest
+from meritory.connect.install_record import InstallRecord, Record, digest
 from meritory.connect.json_edit import NOTHING_MADE, Made
 from meritory.connect.merge import is_empty, is_merged, merged, says_the_same, unmerged
 from meritory.domain.errors import InputError, MeritoryError
@@ -21,7 +21,7 @@ _NOWHERE = "/dev/null"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """One file: what it holds, what it would hold, and what to keep in mind about it."""
 
     path: Path
@@ -50,18 +50,20 @@ def _lines(content: bytes | None) -> list[str]:
     return (content or b"").decode("utf-8", "replace").splitlines()
 
 
-def plan_connect(harness: str, documents: Sequence[Document], ledger: Ledger) -> list[Change]:
+def plan_connect(
+    harness: str, documents: Sequence[Document], ledger: InstallRecord
+) -> list[FileChange]:
     """The changes that put Meritory's part into every file; refuses what cannot be read."""
     return [_connecting(harness, document, ledger) for document in documents]
 
 
-def _connecting(harness: str, document: Document, ledger: Ledger) -> Change:
+def _connecting(harness: str, document: Document, ledger: InstallRecord) -> FileChange:
     content = read_file(document.path)
     with _named(document.path):
         text = text_of(document.path, content)
         if content is not None and is_merged(text, document, harness):
             conflicts = merged(text, document, harness).conflicts
-            return Change(document.path, content, content, conflicts=conflicts)
+            return FileChange(document.path, content, content, conflicts=conflicts)
         base = _base(harness, document, ledger, content)
         plain = text_of(document.path, base)
         new = merged(plain, document, harness)
@@ -72,7 +74,7 @@ def _connecting(harness: str, document: Document, ledger: Ledger) -> Change:
                 hint="put the hooks there by hand; nothing was changed",
             )
     after = _encoded(new.text)
-    return Change(document.path, content, after, base, new.made, new.conflicts)
+    return FileChange(document.path, content, after, base, new.made, new.conflicts)
 
 
 def _encoded(text: str) -> bytes:
@@ -85,14 +87,18 @@ def _encoded(text: str) -> bytes:
         ) from error
 
 
-def _base(harness: str, document: Document, ledger: Ledger, content: bytes | None) -> bytes | None:
+def _base(
+    harness: str, document: Document, ledger: InstallRecord, content: bytes | None
+) -> bytes | None:
     """The file as it would be without us; what is not on record as ours counts as the user's."""
     if content is None:
         return None
     return _disconnecting(harness, document, ledger, content, NOTHING_MADE).after
 
 
-def plan_disconnect(harness: str, documents: Sequence[Document], ledger: Ledger) -> list[Change]:
+def plan_disconnect(
+    harness: str, documents: Sequence[Document], ledger: InstallRecord
+) -> list[FileChange]:
     """The changes that take Meritory's part out of every file, wherever it was put."""
     known = {document.path: document for document in documents}
     for record in ledger.records(harness):
@@ -111,23 +117,23 @@ def plan_disconnect(harness: str, documents: Sequence[Document], ledger: Ledger)
 def _disconnecting(
     harness: str,
     document: Document,
-    ledger: Ledger,
+    ledger: InstallRecord,
     content: bytes | None,
     unknown: Made | None = None,
-) -> Change:
+) -> FileChange:
     record = ledger.record(harness, document.path)
     if content is None:
-        return Change(document.path, None, None)
+        return FileChange(document.path, None, None)
     if record is not None and digest(content) == record.after_sha256:
         with contextlib.suppress(FileNotFoundError):
-            return Change(document.path, content, ledger.before(record))
+            return FileChange(document.path, content, ledger.before(record))
     made = unknown if record is None else record.made
     text = text_of(document.path, content)
     rest = unmerged(text, document, harness, made)
     was_new = document.syntax == "text" or (record is not None and record.backup is None)
     if rest != text and was_new and is_empty(rest, document):
-        return Change(document.path, content, None)
-    return Change(document.path, content, content if rest == text else rest.encode("utf-8"))
+        return FileChange(document.path, content, None)
+    return FileChange(document.path, content, content if rest == text else rest.encode("utf-8"))
 
 
 @contextlib.contextmanager
@@ -142,7 +148,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def apply_connect(
-    harness: str, changes: Sequence[Change], ledger: Ledger, now: datetime
+    harness: str, changes: Sequence[FileChange], ledger: InstallRecord, now: datetime
 ) -> list[Record]:
     """Writes the changes, each after its copy and its record; all of them or none."""
     begun: list[_Begun] = []
@@ -163,13 +169,13 @@ def apply_connect(
 class _Begun:
     """A change that is on record, the record before it, and the folders made for it."""
 
-    change: Change
+    change: FileChange
     record: Record
     known: Record | None
     folders: Sequence[Path]
 
 
-def _begin(harness: str, change: Change, ledger: Ledger, now: datetime) -> _Begun:
+def _begin(harness: str, change: FileChange, ledger: InstallRecord, now: datetime) -> _Begun:
     known = ledger.record(harness, change.path)
     folders = make_folders(Path(change.path).resolve().parent)
     record = Record(
@@ -187,7 +193,7 @@ def _begin(harness: str, change: Change, ledger: Ledger, now: datetime) -> _Begu
         raise
 
 
-def _undo(begun: _Begun, ledger: Ledger) -> None:
+def _undo(begun: _Begun, ledger: InstallRecord) -> None:
     """Leaves nothing behind of a change; what cannot be put back stays on record."""
     change = begun.change
     with contextlib.suppress(OSError, MeritoryError):
@@ -204,9 +210,9 @@ def _remove(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def apply_disconnect(harness: str, changes: Sequence[Change], ledger: Ledger) -> None:
+def apply_disconnect(harness: str, changes: Sequence[FileChange], ledger: InstallRecord) -> None:
     """Writes the changes and forgets the records; all of them or none."""
-    done: list[Change] = []
+    done: list[FileChange] = []
     with ledger.held():
         try:
             for change in changes:
@@ -223,7 +229,7 @@ def apply_disconnect(harness: str, changes: Sequence[Change], ledger: Ledger) ->
                 ledger.drop(record)
 
 
-def _take_back(done: Sequence[Change]) -> None:
+def _take_back(done: Sequence[FileChange]) -> None:
     for change in reversed(done):
         with contextlib.suppress(OSError, MeritoryError):
             replace_file(change.path, change.after, change.before)

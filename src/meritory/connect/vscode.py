@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, Mark, Place, Setup
+from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Mark
 from meritory.connect.hook_groups import TIMEOUT_S, at, flat, server, settings_at
 
 NAME = "vscode"
@@ -16,7 +16,7 @@ HOOKS_FILE = "meritory-hooks.json"
 _LOCATIONS = "chat.hookFilesLocations"
 
 
-def root(place: Place) -> Path:
+def root(place: InstallTarget) -> Path:
     """The folder of the user's settings."""
     portable = place.env.get("VSCODE_PORTABLE")
     if portable:
@@ -26,7 +26,7 @@ def root(place: Place) -> Path:
     return place.folder("XDG_CONFIG_HOME", ".config") / "Code" / "User"
 
 
-def setup(place: Place) -> Setup:
+def setup(place: InstallTarget) -> HarnessSetup:
     """Hooks, where they are, and the server."""
     folder = root(place)
     handler = {"type": "command", "command": place.commands.hook_line, "timeout": TIMEOUT_S}
@@ -42,10 +42,10 @@ def setup(place: Place) -> Setup:
         ]
     else:
         notes.append(f"hooks are left out: VS Code takes none from {folder}, outside of your home")
-    return Setup(tuple(documents), tuple(notes))
+    return HarnessSetup(tuple(documents), tuple(notes))
 
 
-def checks(place: Place) -> list[Finding]:
+def checks(place: InstallTarget) -> list[Finding]:
     """A switch that turns hooks off."""
     values = settings_at(root(place) / "settings.json")
     if at(values, "chat.useHooks") is False:

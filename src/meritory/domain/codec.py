@@ -77,7 +77,7 @@ def record_from_dict(plain: Mapping[str, Any]) -> MemoryRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ErrorReply:
     """An error, as much of it as is needed to raise it again."""
 
     code: str
@@ -87,7 +87,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenReply:
     """What a daemon made of one text."""
 
     outcome: Outcome
@@ -95,7 +95,7 @@ class Written:
     reason: str
     other_id: str | None
     cosine: float | None
-    error: Fault | None = None
+    error: ErrorReply | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class WeekOutcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownMemory:
+class ShownFigure:
     """One memory that a session was shown, with the numbers it was ranked by and its label.
 
     Provenance and extractor are None for one that was erased since.
@@ -78,7 +78,7 @@ class ShownLately:
 
     session_count: int
     turn_count: int
-    memories: Sequence[ShownMemory]
+    memories: Sequence[ShownFigure]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Exhibit:
+class JudgedMemory:
     """One memory as it is put before a judge, without its id, its scores or its source."""
 
     text: str
@@ -311,7 +311,7 @@ class SessionSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class MemoryShowing:
     """A session that a memory was put before, and what came of it there."""
 
     session_key: str

@@ -56,7 +56,7 @@ class Minted:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class TokenClaim:
     """What a token's text says, yet to be proved."""
 
     user: str
@@ -155,7 +155,7 @@ def named(
     return exact[0]
 
 
-def read_claim(text: bytes) -> Claim | None:
+def read_claim(text: bytes) -> TokenClaim | None:
     """What a text claims to be; None when it cannot be a token."""
     if len(text) > TEXT_LIMIT_CHARS or not text.isascii():
         return None
@@ -169,10 +169,10 @@ def read_claim(text: bytes) -> Claim | None:
         return None
     if not 0 < len(user) <= NAME_LIMIT_CHARS or not user.isprintable():
         return None
-    return Claim(user, parts[2], _digest(parts[3]))
+    return TokenClaim(user, parts[2], _digest(parts[3]))
 
 
-def proves(claim: Claim, known: AccessToken | None, now: datetime) -> bool:
+def proves(claim: TokenClaim, known: AccessToken | None, now: datetime) -> bool:
     """Whether a claim holds; whatever is wrong with it, finding out takes the same time."""
     digest = _NOBODYS if known is None else known.digest
     is_same = hmac.compare_digest(claim.digest, digest)

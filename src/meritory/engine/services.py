@@ -12,7 +12,7 @@ from meritory.engine.memories.retrieval_counts import Counter
 from meritory.engine.observe.observer import Observer
 from meritory.ports.extractor import Extractor, RulesExtractor
 from meritory.ports.judge import Judge, RulesJudge
-from meritory.ports.scorer import Scorer, Shelves
+from meritory.ports.scorer import ModelFolders, Scorer
 from meritory.ports.trainer_process import Trainer
 from meritory.rank.candidates import CANDIDATE_POOL_SIZE
 from meritory.rank.composite import RELEVANCE_FLOOR, SourceWeights
@@ -114,7 +114,7 @@ class Services:
     scorer: Scorer | None = None
     trainer: Trainer | None = None
     # Where the trained models are; None when there is no place for any.
-    shelves: Shelves | None = None
+    shelves: ModelFolders | None = None
     # Counts what searches by others found; without one nothing is counted.
     counter: Counter | None = None
     # Where numbers are kept if the user agreed; None when there is no place for any.

@@ -29,7 +29,7 @@ _LEVELS_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class MemoryFile:
     """A file with the memories it lives in."""
 
     path: str
@@ -93,7 +93,7 @@ class MemoryFiles:
         place = checked_path(path, is_file=True)
         with self._lock:
             self._demand_free(place)
-            self._write(File(place, ()), _checked_text("file_text", file_text))
+            self._write(MemoryFile(place, ()), _checked_text("file_text", file_text))
         return f"Created {place}"
 
     def str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
@@ -145,20 +145,20 @@ class MemoryFiles:
             self._demand_free(new)
             for file in moved:
                 place = checked_path(new + file.path[len(old) :], is_file=True)
-                self._write(File(place, ()), file.text)
+                self._write(MemoryFile(place, ()), file.text)
                 self._forget(file)
         return f"Renamed {old} to {new}"
 
     # -- the memories ---------------------------------------------------------------------
 
-    def _files(self) -> dict[str, File]:
+    def _files(self) -> dict[str, MemoryFile]:
         found: dict[str, list[MemoryRecord]] = {}
         for record in all_tagged(self._memory, TAG):
             if record.source is not None and record.source.session_key is not None:
                 found.setdefault(record.source.session_key, []).append(record)
-        return {path: File(path, _in_order(parts)) for path, parts in found.items()}
+        return {path: MemoryFile(path, _in_order(parts)) for path, parts in found.items()}
 
-    def _file(self, path: str) -> File:
+    def _file(self, path: str) -> MemoryFile:
         place = checked_path(path, is_file=True)
         parts = [
             record
@@ -167,9 +167,9 @@ class MemoryFiles:
         ]
         if not parts:
             raise NotFound(f"the file {place} does not exist")
-        return File(place, _in_order(parts))
+        return MemoryFile(place, _in_order(parts))
 
-    def _under(self, place: str) -> list[File]:
+    def _under(self, place: str) -> list[MemoryFile]:
         files = self._files()
         found = [file for path, file in files.items() if path == place or _is_in(path, place)]
         if not found:
@@ -183,7 +183,7 @@ class MemoryFiles:
             if _is_in(place, path):
                 raise Conflict(f"{path} is a file, not a folder")
 
-    def _write(self, file: File, text: str) -> None:
+    def _write(self, file: MemoryFile, text: str) -> None:
         """Brings the memories of a file in line with its text."""
         pieces = _pieces(text)
         for number, piece in enumerate(pieces):
@@ -203,7 +203,7 @@ class MemoryFiles:
         for left in file.parts[len(pieces) :]:
             self._memory.forget(left.id, why="the file became shorter")
 
-    def _forget(self, file: File) -> None:
+    def _forget(self, file: MemoryFile) -> None:
         for part in file.parts:
             self._memory.forget(part.id, why="the file was deleted or renamed")
 
@@ -264,7 +264,7 @@ def _path_tag(path: str) -> str:
     return "file:" + hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
-def _numbered(file: File, view_range: object) -> str:
+def _numbered(file: MemoryFile, view_range: object) -> str:
     lines = file.text.splitlines()
     first, last = (1, -1) if view_range is None else _checked_range(view_range)
     last = len(lines) if last == -1 else last
@@ -281,7 +281,7 @@ def _checked_range(told: object) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _tree(place: str, inside: list[str], files: Mapping[str, File]) -> list[str]:
+def _tree(place: str, inside: list[str], files: Mapping[str, MemoryFile]) -> list[str]:
     """The folders and files down to the second level, each with how many bytes are in it."""
     sizes: dict[str, int] = {place: 0}
     for path in inside:

@@ -160,10 +160,10 @@ class MeritoryStore(BaseStore):
             self._refresh(one, wanted=op.refresh_ttl)
         return [one.found(score) for one, score in page]
 
-    def _ranked(self, op: SearchOp) -> Iterator[tuple[Kept, float | None]]:
+    def _ranked(self, op: SearchOp) -> Iterator[tuple[StoredItem, float | None]]:
         wanted = min(_FOUND_LIMIT, max(1, (op.offset + op.limit) * _AHEAD))
         for hit in self._memory.recall(str(op.query), wanted):
-            kept = Kept.of(hit.memory)
+            kept = StoredItem.of(hit.memory)
             if kept is not None and _UNINDEXED not in hit.memory.tags:
                 yield kept, hit.score
 
@@ -175,35 +175,35 @@ class MeritoryStore(BaseStore):
             found = {one[: op.max_depth] for one in found}
         return sorted(found)[op.offset : op.offset + op.limit]
 
-    def _under(self, namespace: tuple[str, ...], key: str) -> Iterator[Kept]:
+    def _under(self, namespace: tuple[str, ...], key: str) -> Iterator[StoredItem]:
         """What is kept under a key: one, unless two were put at the same moment."""
         for kept in self._listed(_item_tag(namespace, key)):
             if (kept.namespace, kept.key) == (tuple(namespace), key):
                 yield kept
 
-    def _all(self) -> Iterator[Kept]:
+    def _all(self) -> Iterator[StoredItem]:
         seen = set()
         for kept in self._listed(TAG):
             if (kept.namespace, kept.key) not in seen:
                 seen.add((kept.namespace, kept.key))
                 yield kept
 
-    def _listed(self, tag: str) -> Iterator[Kept]:
+    def _listed(self, tag: str) -> Iterator[StoredItem]:
         now = datetime.now(UTC)
         for record in all_tagged(self._memory, tag):
-            kept = Kept.of(record)
+            kept = StoredItem.of(record)
             is_over = record.valid_until is not None and record.valid_until <= now
             if kept is not None and not is_over:
                 yield kept
 
-    def _refresh(self, kept: Kept, *, wanted: bool) -> None:
+    def _refresh(self, kept: StoredItem, *, wanted: bool) -> None:
         """Whoever is read lives on for as long as it was given."""
         if wanted and kept.ttl is not None:
             self._memory.update(kept.record.id, valid_until=_until(kept.ttl))
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredItem:
     """A memory as the item that it holds."""
 
     record: MemoryRecord
@@ -213,7 +213,7 @@ class Kept:
     ttl: float | None = None
 
     @classmethod
-    def of(cls, record: MemoryRecord) -> Kept | None:
+    def of(cls, record: MemoryRecord) -> StoredItem | None:
         """The item in a memory; None for memories of others."""
         place = record.source
         if TAG not in record.tags or place is None or place.session_key is None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from meritory.api.memory import Memory as Engine
+from meritory.api.memory import Memory as EmbeddedMemory
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import MemoryRecord, Source
 
@@ -31,7 +31,7 @@ _EVENTS = {"create": "ADD", "delete": "DELETE"}
 _UNSET: Any = object()
 
 
-class Memory:
+class Mem0Memory:
     """mem0's class: `user_id` is a user, `agent_id` and `run_id` are kept with each memory.
 
     Takes what `meritory.Memory` takes; a configuration of mem0 says nothing here and is ignored.
@@ -39,7 +39,7 @@ class Memory:
 
     def __init__(self, config: Any = None, **options: Any) -> None:
         self.config = config
-        self._engine = Engine(**options)
+        self._engine = EmbeddedMemory(**options)
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any], **options: Any) -> Self:
@@ -223,10 +223,10 @@ class Memory:
 
     # -- whose --------------------------------------------------------------------------------
 
-    def _of(self, user_id: str | None) -> Engine:
+    def _of(self, user_id: str | None) -> EmbeddedMemory:
         return self._engine.view(user_id)
 
-    def _found(self, memory_id: str) -> tuple[Engine, MemoryRecord]:
+    def _found(self, memory_id: str) -> tuple[EmbeddedMemory, MemoryRecord]:
         if not isinstance(memory_id, str):
             raise InputError(f"an id is text, not {type(memory_id).__name__}")
         name, _, user_id = memory_id.partition(_AT)
@@ -234,7 +234,7 @@ class Memory:
         return engine, engine.get(name)
 
 
-def _public_id(engine: Engine, record: MemoryRecord) -> str:
+def _public_id(engine: EmbeddedMemory, record: MemoryRecord) -> str:
     usual = record.user == engine.settings.user
     return record.id if usual else f"{record.id}{_AT}{record.user}"
 
@@ -267,7 +267,7 @@ def _owner_tag(name: str, value: str) -> str:
 
 
 def _listed(
-    engine: Engine, owner: Mapping[str, str], *, include_gone: bool = False
+    engine: EmbeddedMemory, owner: Mapping[str, str], *, include_gone: bool = False
 ) -> Iterator[MemoryRecord]:
     tag = next(iter(reversed(_owner_tags(owner))), TAG)
     after = None
@@ -315,7 +315,7 @@ def _metadata(record: MemoryRecord) -> dict[str, Any]:
     return found
 
 
-def _item(engine: Engine, record: MemoryRecord) -> dict[str, Any]:
+def _item(engine: EmbeddedMemory, record: MemoryRecord) -> dict[str, Any]:
     """A memory in mem0's shape."""
     made: dict[str, Any] = {
         "id": _public_id(engine, record),
@@ -372,3 +372,7 @@ def _until(day: Any) -> datetime | None:
     except ValueError as error:
         raise InputError(f"expiration_date must be YYYY-MM-DD, not {str(day)[:40]!r}") from error
     return found.replace(hour=23, minute=59, second=59, tzinfo=UTC)
+
+
+# The name that programs written for mem0 import.
+Memory = Mem0Memory

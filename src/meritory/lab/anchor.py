@@ -36,7 +36,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class AnchorText:
     """A text as it is compared: its canonical form, its words and values, whether it negates."""
 
     canonical: str
@@ -44,11 +44,11 @@ class Text:
     is_negated: bool
 
 
-def read_text(text: str) -> Text:
+def read_text(text: str) -> AnchorText:
     """What is compared of a text."""
     units = units_of(text)
     words = {unit.key.casefold() for unit in units} | set(query_terms(text))
-    return Text(canonical(text), frozenset(words), protected_values(text).negation_count > 0)
+    return AnchorText(canonical(text), frozenset(words), protected_values(text).negation_count > 0)
 
 
 def needed_words(text: str, rare: Callable[[str], bool]) -> frozenset[str]:
@@ -60,7 +60,7 @@ def needed_words(text: str, rare: Callable[[str], bool]) -> frozenset[str]:
     }
 
 
-def holds(inside: Text, whole: Text) -> bool:
+def holds(inside: AnchorText, whole: AnchorText) -> bool:
     """Whether a text stands in another, from word to word."""
     sought, text = inside.canonical, whole.canonical
     at = text.find(sought) if sought else -1
@@ -173,7 +173,7 @@ class Anchors:
         return [one for one, has in texts if needed <= has.words and has.is_negated == is_negated]
 
     @cached_property
-    def _texts(self) -> dict[str, Text]:
+    def _texts(self) -> dict[str, AnchorText]:
         return {record.id: read_text(record.content) for record in self._live}
 
     @cached_property

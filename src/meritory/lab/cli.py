@@ -17,7 +17,7 @@ from meritory.cli.render import Report, bar
 from meritory.domain.errors import InputError
 from meritory.lab.cli_context import (
     MARGIN_OPTION,
-    Trial,
+    EvalTrial,
     changed,
     laboratory,
     opened_copy,
@@ -79,12 +79,12 @@ def compare(
             )
         if sides[0] == sides[1]:
             raise InputError("both sides are the same", hint="change one of them")
-        pair = _asked(Trial(probes_of(runs[0]), with_session), sides)
+        pair = _asked(EvalTrial(probes_of(runs[0]), with_session), sides)
     found = compared(pair[0], pair[1], margin)
     return Answer(found, compare_blocks(found), 0 if found["verdict"] == PASS else 1)
 
 
-def _asked(trial: Trial, points: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+def _asked(trial: EvalTrial, points: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
     """A run for each point, on the same copy."""
     for point in points:
         changed(point)
@@ -126,7 +126,7 @@ def sweep(file: str, given: tuple[str, ...], no_session: bool, margin: float) ->
     points = _points(given)
     for point in points:
         changed(point)
-    trial = rebuilding(Trial(probes_of(file), not no_session), points)
+    trial = rebuilding(EvalTrial(probes_of(file), not no_session), points)
     with laboratory(trial) as place, bar("asking") as report:
         steps = {_key(point): number for number, point in enumerate(points)}
 
@@ -212,7 +212,7 @@ def run(file: str, with_session: bool, name: str | None) -> Answer:
     probes = probes_of(file)
     if name is not None:
         saved_runs.checked_run_name(name)
-    with laboratory(Trial(probes, with_session)) as place, bar("asking") as report:
+    with laboratory(EvalTrial(probes, with_session)) as place, bar("asking") as report:
         found = place.run({}, report)
     if name is not None:
         saved = saved_runs.save(current_home(), name, found)

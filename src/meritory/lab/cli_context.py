@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from meritory.api.memory import Memory
     from meritory.cli.render import Report
     from meritory.engine.services import Policy
-    from meritory.lab.measure import Outcome
+    from meritory.lab.measure import ProbeOutcome
     from meritory.lab.probes import Probe
     from meritory.settings import Settings
 
@@ -87,7 +87,7 @@ def parsed_values(given: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class EvalTrial:
     """Probes, and how they are asked."""
 
     probes: tuple[Probe, ...]
@@ -99,7 +99,7 @@ class Trial:
 class Laboratory:
     """An open copy of the user's store, on which runs are made."""
 
-    def __init__(self, memory: Memory, copy: Path, trial: Trial) -> None:
+    def __init__(self, memory: Memory, copy: Path, trial: EvalTrial) -> None:
         from meritory.lab.measure import anchored
         from meritory.lab.sandbox import Sandbox
 
@@ -130,17 +130,17 @@ class Laboratory:
             with_session=self._trial.with_session,
         )
 
-    def _outcomes(self, settings: Settings, report: Report) -> list[Outcome]:
-        from meritory.lab.measure import Outcome, Plan, measure, measure_rebuilt
+    def _outcomes(self, settings: Settings, report: Report) -> list[ProbeOutcome]:
+        from meritory.lab.measure import MeasurePlan, ProbeOutcome, measure, measure_rebuilt
         from meritory.lab.sandbox import Sandbox
-        from meritory.rank.probes import Hit
+        from meritory.rank.probes import ProbeHit
 
         trial = self._trial
-        plan = Plan(self._policy(settings), trial.with_session)
+        plan = MeasurePlan(self._policy(settings), trial.with_session)
         if not trial.rebuilds:
             return measure(self._sandbox, trial.probes, self._anchors, plan, report)
         known = [
-            Outcome(probe, anchor, Hit(None) if anchor.memory_ids else None)
+            ProbeOutcome(probe, anchor, ProbeHit(None) if anchor.memory_ids else None)
             for probe, anchor in zip(trial.probes, self._anchors, strict=True)
         ]
         with self._rebuilt(settings) as made:
@@ -180,13 +180,13 @@ def opened_copy() -> Iterator[tuple[Memory, Path]]:
 
 
 @contextlib.contextmanager
-def laboratory(trial: Trial) -> Iterator[Laboratory]:
+def laboratory(trial: EvalTrial) -> Iterator[Laboratory]:
     """Where runs are made, for the length of the block."""
     with opened_copy() as (memory, copy):
         yield Laboratory(memory, copy, trial)
 
 
-def rebuilding(trial: Trial, points: Sequence[Mapping[str, str]]) -> Trial:
+def rebuilding(trial: EvalTrial, points: Sequence[Mapping[str, str]]) -> EvalTrial:
     """The trial as these points need it: what the gate decides shows in a new store only."""
     has_gate = any(name.startswith(GATE) for point in points for name in point)
     return replace(trial, rebuilds=has_gate)

@@ -22,7 +22,7 @@ from meritory.lab.cli_views import compare_blocks
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
-    from meritory.lab.extraction import Arm, Extracted, Label, Transcript
+    from meritory.lab.extraction import Arm, ExpectedClaim, Extracted, Transcript
     from meritory.ports.extractor import Extractor
     from meritory.ports.llm import Llm
     from meritory.settings import Settings
@@ -96,7 +96,7 @@ def _blocks(found: dict[str, Any]) -> list[Block]:
 
 
 def _extracted(
-    kind: str, told: list[Transcript], labels: tuple[Label, ...]
+    kind: str, told: list[Transcript], labels: tuple[ExpectedClaim, ...]
 ) -> tuple[str, Extracted]:
     from meritory.lab.extraction import extraction_run
 

@@ -59,7 +59,7 @@ def tune(thresholds: tuple[float, ...], sample: int, seconds: int) -> Answer:
     """
     from meritory.lab import gate_tune
 
-    asked = gate_tune.Request(thresholds or gate_tune.THRESHOLDS, sample, float(seconds))
+    asked = gate_tune.TuneRequest(thresholds or gate_tune.THRESHOLDS, sample, float(seconds))
     with opened() as memory, bar("trying thresholds") as report:
         found = gate_tune.tune(memory.services, memory.scope.user, asked, report)
         ids = handles(memory, (m.id for one in found.examples for m in (one.older, one.newer)))

@@ -20,12 +20,12 @@ from meritory.engine.memories.validate import (
 )
 from meritory.engine.memories.write import write
 from meritory.lab.anchor import means_the_same
-from meritory.lab.measure import Plan, anchored, measure
+from meritory.lab.measure import MeasurePlan, anchored, measure
 from meritory.lab.probes import Probe, read_expected, read_object
 from meritory.lab.results import plain_pair, statement
 from meritory.lab.sandbox import Sandbox
 from meritory.rank import bootstrap
-from meritory.rank.probes import Floats, Hit, values
+from meritory.rank.probes import Floats, ProbeHit, values
 from meritory.text.normalize import check_text
 
 KNOWN_READ = 8
@@ -35,7 +35,7 @@ _ASKED = ("p@1", "p@3", "mrr")
 Report = Callable[[int, int], None]
 
 
-class Claim(Protocol):
+class ExtractedClaim(Protocol):
     """What an extractor proposes, as far as it is looked at here."""
 
     @property
@@ -52,7 +52,7 @@ class Claim(Protocol):
     def turn(self) -> int: ...
 
 
-Extract = Callable[[Sequence[Turn], Sequence[MemoryRecord]], Sequence[Claim]]
+Extract = Callable[[Sequence[Turn], Sequence[MemoryRecord]], Sequence[ExtractedClaim]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+class ExpectedClaim:
     """Something an extractor should find, in one transcript or in any; and who would ask for it."""
 
     expected: tuple[str, ...]
@@ -92,10 +92,10 @@ class Extracted:
     is_found: tuple[bool, ...]
     # By transcript, for each proposed text, whether a label asks for it.
     is_right: Mapping[str, tuple[bool, ...]]
-    hits: tuple[Hit, ...]
+    hits: tuple[ProbeHit, ...]
 
 
-def read_labels(lines: Iterable[str], source: str) -> tuple[Label, ...]:
+def read_labels(lines: Iterable[str], source: str) -> tuple[ExpectedClaim, ...]:
     """The labels of a file, one JSON object a line."""
     found = []
     for number, line in enumerate(lines, start=1):
@@ -117,14 +117,14 @@ def read_labels(lines: Iterable[str], source: str) -> tuple[Label, ...]:
     return tuple(found)
 
 
-def _label(given: Mapping[str, Any]) -> Label:
+def _label(given: Mapping[str, Any]) -> ExpectedClaim:
     known_fields(given, _LABEL_FIELDS)
     question, transcript = given.get("question"), given.get("transcript")
     if question is not None:
         check_text(question, what="question")
     if transcript is not None:
         checked_name("transcript", transcript)
-    return Label(
+    return ExpectedClaim(
         expected=read_expected(given.get("expected")),
         transcript=transcript,
         question=question,
@@ -135,7 +135,7 @@ def _label(given: Mapping[str, Any]) -> Label:
 def extraction_run(
     arm: Arm,
     transcripts: Sequence[Transcript],
-    labels: Sequence[Label],
+    labels: Sequence[ExpectedClaim],
     report: Report = lambda done, total: None,
 ) -> Extracted:
     """Lets one arm read every transcript into its own store, then asks that store."""
@@ -178,7 +178,7 @@ def _known(arm: Arm, transcript: Transcript) -> list[MemoryRecord]:
     return [one.memory for one in found]
 
 
-def _draft(arm: Arm, transcript: Transcript, claim: Claim) -> Draft:
+def _draft(arm: Arm, transcript: Transcript, claim: ExtractedClaim) -> Draft:
     return only_proposed(
         Draft(
             content=claim.content,
@@ -192,17 +192,17 @@ def _draft(arm: Arm, transcript: Transcript, claim: Claim) -> Draft:
     )
 
 
-def _is_found(label: Label, found: Mapping[str, Sequence[str]]) -> bool:
+def _is_found(label: ExpectedClaim, found: Mapping[str, Sequence[str]]) -> bool:
     return any(_fits(label, name, text) for name, texts in found.items() for text in texts)
 
 
-def _fits(label: Label, name: str, text: str) -> bool:
+def _fits(label: ExpectedClaim, name: str, text: str) -> bool:
     if label.transcript not in (None, name):
         return False
     return any(means_the_same(expected, text) for expected in label.expected)
 
 
-def _hits(arm: Arm, labels: Sequence[Label]) -> tuple[Hit, ...]:
+def _hits(arm: Arm, labels: Sequence[ExpectedClaim]) -> tuple[ProbeHit, ...]:
     """What the questions find in the arm's store; what it never extracted is not found."""
     probes = [
         Probe(question=label.question, expected=label.expected, tags=label.tags)
@@ -210,8 +210,8 @@ def _hits(arm: Arm, labels: Sequence[Label]) -> tuple[Hit, ...]:
         if label.question is not None
     ]
     anchors = anchored(arm.sandbox, probes)
-    outcomes = measure(arm.sandbox, probes, anchors, Plan())
-    return tuple(one.hit or Hit(rank=None, tags=one.probe.tags) for one in outcomes)
+    outcomes = measure(arm.sandbox, probes, anchors, MeasurePlan())
+    return tuple(one.hit or ProbeHit(rank=None, tags=one.probe.tags) for one in outcomes)
 
 
 # -- both arms ------------------------------------------------------------------------------

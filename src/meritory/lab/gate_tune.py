@@ -60,7 +60,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TuneRequest:
     """Which thresholds to try, on how many memories, and for how long at most."""
 
     thresholds: Sequence[float] = THRESHOLDS
@@ -122,11 +122,11 @@ class _Tally:
 def tune(
     services: Services,
     user: str,
-    request: Request | None = None,
+    request: TuneRequest | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Tuning:
     """Tries thresholds on the latest memories of a user, all scopes."""
-    asked = request or Request()
+    asked = request or TuneRequest()
     thresholds = _checked(asked)
     gate = gate_in_use(services, services.embedding.stored_name())
     if gate is None:
@@ -160,7 +160,7 @@ def tune(
     )
 
 
-def _checked(asked: Request) -> tuple[float, ...]:
+def _checked(asked: TuneRequest) -> tuple[float, ...]:
     if not asked.thresholds or not all(0.0 < one <= 1.0 for one in asked.thresholds):
         raise InputError("thresholds are numbers above 0, up to 1", hint="for example 0.7")
     if not 1 <= asked.sample_count <= SAMPLE_COUNT_MAX:

@@ -21,7 +21,7 @@ from meritory.engine.sessions.packing import Served
 from meritory.lab.anchor import Anchor, Anchors
 from meritory.lab.probes import Probe
 from meritory.lab.sandbox import FrozenStore, Sandbox
-from meritory.rank.probes import DEPTH, Hit
+from meritory.rank.probes import DEPTH, ProbeHit
 
 MERGES_READ = 10_000
 
@@ -67,18 +67,18 @@ Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeOutcome:
     """One probe, what it is anchored on, and what was found; no hit when it drifted."""
 
     probe: Probe
     anchor: Anchor
-    hit: Hit | None = None
+    hit: ProbeHit | None = None
     # What stood first instead, where the target did not.
     instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeasurePlan:
     """What is to be measured: under which choices, and whether sessions are served as well."""
 
     policy: Policy | None = None
@@ -96,32 +96,32 @@ def measure(
     sandbox: Sandbox,
     probes: Sequence[Probe],
     anchors: Sequence[Anchor],
-    plan: Plan,
+    plan: MeasurePlan,
     report: Report = lambda done, total: None,
-) -> list[Outcome]:
+) -> list[ProbeOutcome]:
     """Asks every probe whose target is there; nothing is written, not even to the copy."""
     asker = _Asker(sandbox, plan)
     outcomes = []
     for done, (probe, anchor) in enumerate(zip(probes, anchors, strict=True), start=1):
         is_there = bool(anchor.memory_ids)
-        outcomes.append(asker.ask(probe, anchor) if is_there else Outcome(probe, anchor))
+        outcomes.append(asker.ask(probe, anchor) if is_there else ProbeOutcome(probe, anchor))
         report(done, len(probes))
     return outcomes
 
 
 def measure_rebuilt(
     sandbox: Sandbox,
-    known: Sequence[Outcome],
-    plan: Plan,
+    known: Sequence[ProbeOutcome],
+    plan: MeasurePlan,
     report: Report = lambda done, total: None,
-) -> list[Outcome]:
+) -> list[ProbeOutcome]:
     """Asks a store that was written anew; what was there before and is not any more was lost.
 
     `known` is what was found in the store it was made from.
     """
     probes = [one.probe for one in known]
     anchors = anchored(sandbox, probes, follows=False)
-    lost = Hit(rank=None, in_prompt=False if plan.with_session else None)
+    lost = ProbeHit(rank=None, in_prompt=False if plan.with_session else None)
     return [
         replace(new, anchor=old.anchor, hit=replace(lost, tags=new.probe.tags))
         if old.hit is not None and new.hit is None
@@ -133,7 +133,7 @@ def measure_rebuilt(
 class _Asker:
     """One way to be served, asked question by question."""
 
-    def __init__(self, sandbox: Sandbox, plan: Plan) -> None:
+    def __init__(self, sandbox: Sandbox, plan: MeasurePlan) -> None:
         self._sandbox = sandbox
         self._plan = plan
         # A model that is lost gives way to an earlier one, which is noted: before all is frozen.
@@ -144,7 +144,7 @@ class _Asker:
         # The first question loads the embedder and the index, for all that come after it.
         self._is_warm = False
 
-    def ask(self, probe: Probe, anchor: Anchor) -> Outcome:
+    def ask(self, probe: Probe, anchor: Anchor) -> ProbeOutcome:
         """What became of one probe."""
         scope = Scope(self._services.user, None, probe.project)
         if not self._is_warm:
@@ -156,14 +156,14 @@ class _Asker:
         took_ms = clock() - started_ms
         rank = _rank(found, anchor.memory_ids)
         shown = self._shown(scope, probe.question) if self._plan.with_session else None
-        hit = Hit(
+        hit = ProbeHit(
             rank=rank,
             in_prompt=None if shown is None else bool(shown & anchor.memory_ids),
             took_ms=took_ms,
             tags=probe.tags,
         )
         instead = found[0].content if found and rank != 1 else ""
-        return Outcome(probe, anchor, hit, instead)
+        return ProbeOutcome(probe, anchor, hit, instead)
 
     def _shown(self, scope: Scope, question: str) -> frozenset[str]:
         """What an agent has before its eyes when the question is the first prompt of a session."""

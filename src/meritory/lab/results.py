@@ -10,7 +10,7 @@ import numpy as np
 
 from meritory.domain.errors import InputError
 from meritory.engine.quality.saved_runs import FORMAT
-from meritory.lab.measure import Outcome
+from meritory.lab.measure import ProbeOutcome
 from meritory.lab.probes import set_hash
 from meritory.rank import bootstrap, probes
 
@@ -30,7 +30,7 @@ _DECIMALS = 6
 _SHORT_HASH_CHARS = 12
 
 
-def result(outcomes: Sequence[Outcome], **about: Any) -> dict[str, Any]:
+def result(outcomes: Sequence[ProbeOutcome], **about: Any) -> dict[str, Any]:
     """The figures of a run with one entry for each probe; `about` is what it was made under."""
     hits = [one.hit for one in outcomes if one.hit is not None]
     ways = Counter(one.anchor.how for one in outcomes)
@@ -52,7 +52,7 @@ def result(outcomes: Sequence[Outcome], **about: Any) -> dict[str, Any]:
     }
 
 
-def figures(hits: Sequence[probes.Hit]) -> dict[str, dict[str, float]]:
+def figures(hits: Sequence[probes.ProbeHit]) -> dict[str, dict[str, float]]:
     """Every metric with its interval, as plain values."""
     return {
         name: {"mean": _cut(one.mean), "low": _cut(one.low), "high": _cut(one.high)}
@@ -60,7 +60,7 @@ def figures(hits: Sequence[probes.Hit]) -> dict[str, dict[str, float]]:
     }
 
 
-def means(hits: Sequence[probes.Hit]) -> dict[str, float]:
+def means(hits: Sequence[probes.ProbeHit]) -> dict[str, float]:
     """Every metric's mean alone."""
     return {name: _cut(one.mean) for name, one in probes.figures(hits).items()}
 
@@ -69,7 +69,7 @@ def _cut(value: float) -> float:
     return round(value, _DECIMALS)
 
 
-def _entry(outcome: Outcome) -> dict[str, Any]:
+def _entry(outcome: ProbeOutcome) -> dict[str, Any]:
     probe, hit = outcome.probe, outcome.hit
     plain: dict[str, Any] = {
         "key": probe.key,
@@ -116,16 +116,16 @@ def compared(
     }
 
 
-def _hits(run: Mapping[str, Any]) -> dict[str, probes.Hit]:
+def _hits(run: Mapping[str, Any]) -> dict[str, probes.ProbeHit]:
     return {
-        one["key"]: probes.Hit(rank=one["rank"], in_prompt=one.get("in_prompt"))
+        one["key"]: probes.ProbeHit(rank=one["rank"], in_prompt=one.get("in_prompt"))
         for one in run["results"]
         if "rank" in one
     }
 
 
 def _judged(
-    metric: str, before: Sequence[probes.Hit], after: Sequence[probes.Hit], margin: float
+    metric: str, before: Sequence[probes.ProbeHit], after: Sequence[probes.ProbeHit], margin: float
 ) -> dict[str, Any]:
     left, right = probes.values(before, metric), probes.values(after, metric)
     return plain_pair(left, right, margin)

@@ -48,15 +48,15 @@ def copied(source: Place, user: str | None = None) -> Iterator[Path]:
 
 def _moved_out(source: Place, copy: Path, user: str | None) -> None:
     # Here, because few measure on a database, and its driver takes time to load.
-    from meritory.engine.transfer.migrate import Wish, move
-    from meritory.store.migrate.postgres_endpoint import PostgresSide
-    from meritory.store.migrate.sqlite_endpoint import SqliteSide
+    from meritory.engine.transfer.migrate import MigrationRequest, move
+    from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
+    from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint
 
     with (
-        contextlib.closing(PostgresSide(source)) as database,
-        contextlib.closing(SqliteSide(copy, ModelFiles(copy), is_target=True)) as file,
+        contextlib.closing(PostgresEndpoint(source)) as database,
+        contextlib.closing(SqliteEndpoint(copy, ModelFiles(copy), is_target=True)) as file,
     ):
-        report = move(database, file, Wish(user=user), lambda done, total: None)
+        report = move(database, file, MigrationRequest(user=user), lambda done, total: None)
     if not report.is_equal:
         first = report.differences[0]
         raise Corrupt(

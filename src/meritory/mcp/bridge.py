@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from meritory.mcp.protocol import INTERNAL, VERSION_KEY, Fault, Json, Request, failed
+from meritory.mcp.protocol import INTERNAL, VERSION_KEY, Json, McpFault, McpRequest, failed
 from meritory.mcp.table import BY_NAME
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Bridge:
         with contextlib.suppress(MeritoryError, OSError):
             self._reached()
 
-    def ask(self, request: Request) -> Json:
+    def ask(self, request: McpRequest) -> Json:
         """What the daemon answers; a tool that cannot be asked fails as a tool, not as a server."""
         from meritory.domain.errors import MeritoryError
 
@@ -66,13 +66,13 @@ class Bridge:
             told = f"memory is out of reach: {error}"
             if request.method == "tools/call":
                 return failed(f"{told}. Go on without it, and try again later.")
-            raise Fault(INTERNAL, told) from error
+            raise McpFault(INTERNAL, told) from error
         if isinstance(reply, dict) and isinstance(reply.get("result"), dict):
             return dict(reply["result"])
         fault = reply.get("error") if isinstance(reply, dict) else None
         if isinstance(fault, dict) and isinstance(fault.get("code"), int):
-            raise Fault(fault["code"], str(fault.get("message", "")), fault.get("data"))
-        raise Fault(INTERNAL, "the daemon answered something else than was agreed")
+            raise McpFault(fault["code"], str(fault.get("message", "")), fault.get("data"))
+        raise McpFault(INTERNAL, "the daemon answered something else than was agreed")
 
     def _is_reached_soon(self) -> bool:
         """Whether the daemon is there, or will be before long."""
@@ -80,7 +80,7 @@ class Bridge:
             self.warm().join(LISTING_WAIT_MS / 1000)
         return self._daemon is not None
 
-    def _asked(self, request: Request) -> Any:
+    def _asked(self, request: McpRequest) -> Any:
         from meritory.api.client import DaemonDown
 
         daemon = self._reached()
@@ -94,7 +94,7 @@ class Bridge:
                 raise
             return self._sent(self._reached(), request)
 
-    def _sent(self, daemon: Daemon, request: Request) -> Any:
+    def _sent(self, daemon: Daemon, request: McpRequest) -> Any:
         from urllib.parse import urlencode
 
         # Between us and the daemon no era is needed: what belongs to one is added here.
@@ -153,7 +153,7 @@ def _start(home: Path) -> None:
         os.waitpid(child, 0)
 
 
-def _may_repeat(request: Request) -> bool:
+def _may_repeat(request: McpRequest) -> bool:
     """Whether asking twice does what asking once does."""
     tool = BY_NAME.get(str(request.params.get("name"))) if request.method == "tools/call" else None
     return tool is None or tool.is_idempotent

@@ -49,7 +49,7 @@ _LASTING: Final = _CACHEABLE - LIVE
 Json = dict[str, Any]
 
 
-class Fault(Exception):
+class McpFault(Exception):
     """What is answered as an error of the protocol."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -59,7 +59,7 @@ class Fault(Exception):
         self.data = data
 
 
-class Request(NamedTuple):
+class McpRequest(NamedTuple):
     """One request whose form was checked."""
 
     id: str | int
@@ -74,7 +74,7 @@ class Request(NamedTuple):
         return found if isinstance(found, dict) else {}
 
 
-Live = Callable[[Request], Json]
+Live = Callable[[McpRequest], Json]
 
 
 # -- reading --------------------------------------------------------------------------------
@@ -85,11 +85,11 @@ def parse(raw: bytes) -> Any:
     try:
         return json.loads(raw.decode("utf-8"), parse_constant=_no_json, parse_float=_finite)
     except UnicodeDecodeError as error:
-        raise Fault(PARSE_ERROR, f"not UTF-8: byte {error.start + 1} does not fit") from error
+        raise McpFault(PARSE_ERROR, f"not UTF-8: byte {error.start + 1} does not fit") from error
     except RecursionError as error:
-        raise Fault(PARSE_ERROR, "the JSON is nested too deeply") from error
+        raise McpFault(PARSE_ERROR, "the JSON is nested too deeply") from error
     except ValueError as error:
-        raise Fault(PARSE_ERROR, f"not JSON: {str(error)[:200]}") from error
+        raise McpFault(PARSE_ERROR, f"not JSON: {str(error)[:200]}") from error
 
 
 def _no_json(word: str) -> NoReturn:
@@ -136,21 +136,21 @@ def needs_daemon(message: object) -> bool:
     return isinstance(method, str) and method in LIVE and is_request(message)
 
 
-def read(message: object) -> Request:
+def read(message: object) -> McpRequest:
     """The request that a message is; a Fault says what is wrong with it."""
     if not isinstance(message, dict):
-        raise Fault(INVALID_REQUEST, "a message is a JSON object")
+        raise McpFault(INVALID_REQUEST, "a message is a JSON object")
     method, params = message.get("method"), message.get("params")
     request_id = id_of(message)
     if message.get("jsonrpc") != "2.0":
-        raise Fault(INVALID_REQUEST, 'a message says "jsonrpc": "2.0"')
+        raise McpFault(INVALID_REQUEST, 'a message says "jsonrpc": "2.0"')
     if not isinstance(method, str):
-        raise Fault(INVALID_REQUEST, "a request names its method")
+        raise McpFault(INVALID_REQUEST, "a request names its method")
     if request_id is None:
-        raise Fault(INVALID_REQUEST, "the id of a request is a text or a whole number")
+        raise McpFault(INVALID_REQUEST, "the id of a request is a text or a whole number")
     if not isinstance(params, dict | None):
-        raise Fault(INVALID_PARAMS, "params must be an object")
-    request = Request(request_id, method, params or {}, is_stateless(message))
+        raise McpFault(INVALID_PARAMS, "params must be an object")
+    request = McpRequest(request_id, method, params or {}, is_stateless(message))
     if request.is_stateless:
         _check_envelope(request.meta)
     return request
@@ -159,21 +159,21 @@ def read(message: object) -> Request:
 def _check_envelope(meta: Mapping[str, Any]) -> None:
     missing = [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]
     if missing:
-        raise Fault(INVALID_PARAMS, f"params._meta needs {' and '.join(missing)}")
+        raise McpFault(INVALID_PARAMS, f"params._meta needs {' and '.join(missing)}")
     version = meta[VERSION_KEY]
     if not isinstance(version, str):
-        raise Fault(INVALID_PARAMS, f"{VERSION_KEY} must be text")
+        raise McpFault(INVALID_PARAMS, f"{VERSION_KEY} must be text")
     if not isinstance(meta[CAPABILITIES_KEY], dict):
-        raise Fault(INVALID_PARAMS, f"{CAPABILITIES_KEY} must be an object")
+        raise McpFault(INVALID_PARAMS, f"{CAPABILITIES_KEY} must be an object")
     if version not in STATELESS:
         raise unsupported(version)
 
 
-def unsupported(version: str) -> Fault:
+def unsupported(version: str) -> McpFault:
     """What a client hears whose version is not spoken, or begins with a handshake."""
     told = {"supported": list(VERSIONS), "requested": version[:100]}
     hint = "; open with initialize" if version in HANDSHAKE else ""
-    return Fault(UNSUPPORTED_VERSION, f"Unsupported protocol version{hint}", told)
+    return McpFault(UNSUPPORTED_VERSION, f"Unsupported protocol version{hint}", told)
 
 
 # -- answering ------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def respond(message: object, live: Live, version: str | None = None) -> Any:
     try:
         request = read(message)
         return answer(request, _result(request, live))
-    except Fault as fault:
+    except McpFault as fault:
         return refusal(message, fault)
 
 
@@ -204,12 +204,14 @@ def _is_reply(message: object) -> bool:
 
 def _respond_batch(messages: list[Any], live: Live, version: str | None) -> Any:
     if version not in WITH_BATCHES:
-        return refusal(None, Fault(INVALID_REQUEST, "every message is sent alone, not in a list"))
+        return refusal(
+            None, McpFault(INVALID_REQUEST, "every message is sent alone, not in a list")
+        )
     if not 1 <= len(messages) <= BATCH_LIMIT_COUNT:
         told = f"a list holds 1 to {BATCH_LIMIT_COUNT} messages"
-        return refusal(None, Fault(INVALID_REQUEST, told))
+        return refusal(None, McpFault(INVALID_REQUEST, told))
     found = [
-        refusal(one, Fault(INVALID_REQUEST, "this message is sent alone"))
+        refusal(one, McpFault(INVALID_REQUEST, "this message is sent alone"))
         if isinstance(one, list) or (isinstance(one, dict) and one.get("method") == "initialize")
         else respond(one, live)
         for one in messages
@@ -217,17 +219,17 @@ def _respond_batch(messages: list[Any], live: Live, version: str | None) -> Any:
     return [one for one in found if one is not None] or None
 
 
-def _result(request: Request, live: Live) -> Json:
+def _result(request: McpRequest, live: Live) -> Json:
     if request.method in LIVE:
         return live(request)
     known = _STATELESS_ONLY if request.is_stateless else _HANDSHAKE_ONLY
     make = known.get(request.method) or _EITHER.get(request.method)
     if make is None:
-        raise Fault(NO_METHOD, f"there is no method {request.method[:80]!r}")
+        raise McpFault(NO_METHOD, f"there is no method {request.method[:80]!r}")
     return make(request)
 
 
-def answer(request: Request, result: Json) -> Json:
+def answer(request: McpRequest, result: Json) -> Json:
     """A result as it is sent, with what its era adds to it."""
     if request.is_stateless:
         told = result.get("_meta")
@@ -240,7 +242,7 @@ def answer(request: Request, result: Json) -> Json:
     return {"jsonrpc": "2.0", "id": request.id, "result": result}
 
 
-def refusal(message: object, fault: Fault) -> Json:
+def refusal(message: object, fault: McpFault) -> Json:
     """A fault as it is sent."""
     code = fault.code
     if code == NO_RESOURCE and is_stateless(message):
@@ -259,10 +261,10 @@ def failed(text: str) -> Json:
 # -- what needs no daemon -------------------------------------------------------------------
 
 
-def _initialize(request: Request) -> Json:
+def _initialize(request: McpRequest) -> Json:
     asked = request.params.get("protocolVersion")
     if not isinstance(asked, str):
-        raise Fault(INVALID_PARAMS, "initialize names its protocolVersion")
+        raise McpFault(INVALID_PARAMS, "initialize names its protocolVersion")
     return {
         "protocolVersion": asked if asked in HANDSHAKE else HANDSHAKE[0],
         "capabilities": {
@@ -274,7 +276,7 @@ def _initialize(request: Request) -> Json:
     }
 
 
-def _discover(request: Request) -> Json:
+def _discover(request: McpRequest) -> Json:
     return {
         "supportedVersions": list(VERSIONS),
         "capabilities": {"tools": {}, "resources": {}},
@@ -282,23 +284,23 @@ def _discover(request: Request) -> Json:
     }
 
 
-def _ping(request: Request) -> Json:
+def _ping(request: McpRequest) -> Json:
     return {}
 
 
-def _tools(request: Request) -> Json:
+def _tools(request: McpRequest) -> Json:
     _refuse_cursor(request)
     return {"tools": [tool.described() for tool in TOOLS]}
 
 
-def _templates(request: Request) -> Json:
+def _templates(request: McpRequest) -> Json:
     _refuse_cursor(request)
     return {"resourceTemplates": list(TEMPLATES)}
 
 
-def _refuse_cursor(request: Request) -> None:
+def _refuse_cursor(request: McpRequest) -> None:
     if request.params.get("cursor") is not None:
-        raise Fault(INVALID_PARAMS, "there is no such cursor: this list has one page")
+        raise McpFault(INVALID_PARAMS, "there is no such cursor: this list has one page")
 
 
 _HANDSHAKE_ONLY: Final = {"initialize": _initialize, "ping": _ping}

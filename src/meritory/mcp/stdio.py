@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from meritory.mcp import protocol
 from meritory.mcp.bridge import Bridge
-from meritory.mcp.protocol import Fault
+from meritory.mcp.protocol import McpFault
 from meritory.mcp.schema import LINE_LIMIT_BYTES, framed, lines
 
 UNDER_WAY_LIMIT: Final = 64
@@ -38,7 +38,7 @@ class _Ended(Exception):
     """Somebody wants this process gone."""
 
 
-class Server:
+class StdioServer:
     """One client at the other end of two pipes."""
 
     def __init__(self, bridge: Bridge, source: int = 0, sink: int = 1) -> None:
@@ -57,11 +57,11 @@ class Server:
         for line in lines(lambda size: os.read(self._source, size)):
             if line is None:
                 told = f"a message has at most {LINE_LIMIT_BYTES} bytes"
-                self._write(protocol.refusal(None, Fault(protocol.INVALID_REQUEST, told)))
+                self._write(protocol.refusal(None, McpFault(protocol.INVALID_REQUEST, told)))
                 continue
             try:
                 message = protocol.parse(line)
-            except Fault as fault:
+            except McpFault as fault:
                 self._write(protocol.refusal(None, fault))
                 continue
             self._take(message)
@@ -95,7 +95,7 @@ class Server:
                 self._under_way[number] = message
         if is_full:
             told = f"{UNDER_WAY_LIMIT} requests are under way already; wait for one of them"
-            self._write(protocol.refusal(message, Fault(protocol.INTERNAL, told)))
+            self._write(protocol.refusal(message, McpFault(protocol.INTERNAL, told)))
             return
         name = f"meritory-mcp-{number}"
         threading.Thread(target=self._work, args=(number,), name=name, daemon=True).start()
@@ -106,7 +106,7 @@ class Server:
             reply = protocol.respond(message, self._bridge.ask, self._version)
         except Exception:
             # Not told in detail: what went wrong is unknown, and so is what it would give away.
-            fault = Fault(protocol.INTERNAL, "this is a bug in Meritory: it could not answer")
+            fault = McpFault(protocol.INTERNAL, "this is a bug in Meritory: it could not answer")
             reply = protocol.refusal(message, fault)
         with self._lock:
             is_wanted = number in self._under_way
@@ -144,7 +144,7 @@ def main(argv: Sequence[str]) -> int:
             os.write(2, f"error: {error}\n{_USAGE}\n".encode("utf-8", "replace"))
         return _WRONG_USE
     home = options.pop("home", None)
-    server = Server(Bridge(home, caller(options, os.environ)))
+    server = StdioServer(Bridge(home, caller(options, os.environ)))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
     # A broken pipe or a closed stream is the client's way to say that it is done.

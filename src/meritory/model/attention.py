@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from meritory.domain.errors import InputError
 from meritory.model import base
-from meritory.model.base import Floats, Gradient, Lesson, Query, Rows
+from meritory.model.base import Floats, Gradient, RankingQuery, Rows, TrainingExample
 from meritory.model.ranker import COMPOSITE, standardised
 from meritory.model.tokens import BUCKETS, by_table, pooled
 from meritory.rank.features import FEATURES
@@ -121,7 +121,7 @@ class Attention:
         """The same scorer with other parameters of the same shapes."""
         return Attention(params, self.loss, self.precision)
 
-    def score(self, query: Query) -> Floats:
+    def score(self, query: RankingQuery) -> Floats:
         """A score per candidate, the higher the better; always finite."""
         if not query.count:
             return np.empty(0)
@@ -131,11 +131,13 @@ class Attention:
         is_known = np.isfinite(correction)
         return batch.composite + np.where(is_known, correction, 0.0)
 
-    def loss_and_grads(self, lesson: Lesson) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads(self, lesson: TrainingExample) -> tuple[float, dict[str, Gradient]]:
         """The loss over one session times its weight, and its gradient by every parameter."""
         return self.loss_and_grads_of((lesson,))
 
-    def loss_and_grads_of(self, lessons: Sequence[Lesson]) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads_of(
+        self, lessons: Sequence[TrainingExample]
+    ) -> tuple[float, dict[str, Gradient]]:
         """The sum of `loss_and_grads` over several sessions, much quicker than one by one."""
         known = [lesson for lesson in lessons if lesson.query.count]
         if not known:
@@ -146,7 +148,7 @@ class Attention:
             total, by_score = self._losses(known, batch.composite + seen.correction)
             return total, _backward(self.params, batch, seen, by_score)
 
-    def _losses(self, lessons: Sequence[Lesson], scores: Floats) -> tuple[float, Floats]:
+    def _losses(self, lessons: Sequence[TrainingExample], scores: Floats) -> tuple[float, Floats]:
         total = 0.0
         by_score = np.empty(len(scores))
         end = 0
@@ -159,7 +161,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
+class _AttentionBatch:
     """Several sessions stacked: all their candidates, then (as items) their contexts."""
 
     composite: Floats
@@ -184,13 +186,13 @@ class _Batch:
         return np.add.reduceat(values, self.starts, axis=0)
 
 
-def _batch(queries: Sequence[Query], width: int, precision: DTypeLike) -> _Batch:
+def _batch(queries: Sequence[RankingQuery], width: int, precision: DTypeLike) -> _AttentionBatch:
     counts = np.array([query.count for query in queries], np.int64)
     starts = np.cumsum(counts) - counts
     features = standardised(np.concatenate([query.features for query in queries]), starts)
     vectors, with_vector = _vectors(queries, starts, width)
     words, with_words = _words(queries, starts, with_vector)
-    return _Batch(
+    return _AttentionBatch(
         composite=features[:, COMPOSITE],
         features=features.astype(precision),
         counts=counts,
@@ -204,7 +206,7 @@ def _batch(queries: Sequence[Query], width: int, precision: DTypeLike) -> _Batch
     )
 
 
-def _vectors(queries: Sequence[Query], starts: Rows, width: int) -> tuple[Array, Rows]:
+def _vectors(queries: Sequence[RankingQuery], starts: Rows, width: int) -> tuple[Array, Rows]:
     """All usable vectors, and the items they belong to."""
     first_context = int(starts[-1]) + queries[-1].count
     blocks: list[Array] = [np.empty((0, width), np.float32)]
@@ -227,7 +229,9 @@ def _vectors(queries: Sequence[Query], starts: Rows, width: int) -> tuple[Array,
     return (vectors, place) if is_known.all() else (vectors[is_known], place[is_known])
 
 
-def _words(queries: Sequence[Query], starts: Rows, with_vector: Rows) -> tuple[list[Rows], Rows]:
+def _words(
+    queries: Sequence[RankingQuery], starts: Rows, with_vector: Rows
+) -> tuple[list[Rows], Rows]:
     """The words of each item that has no vector but words, and which items these are."""
     first_context = int(starts[-1]) + queries[-1].count
     lacks_vector = np.ones(first_context + len(queries), np.bool_)
@@ -272,7 +276,7 @@ class _Seen:
     attended: Array
 
 
-def _forward(params: Mapping[str, Floats], batch: _Batch) -> _Seen:
+def _forward(params: Mapping[str, Floats], batch: _AttentionBatch) -> _Seen:
     precision = batch.features.dtype
     use = _used(params, precision)
     vectors = _normed(batch.vectors @ use["down"])
@@ -309,7 +313,7 @@ def _forward(params: Mapping[str, Floats], batch: _Batch) -> _Seen:
 
 
 def _backward(
-    params: Mapping[str, Floats], batch: _Batch, seen: _Seen, by_score: Floats
+    params: Mapping[str, Floats], batch: _AttentionBatch, seen: _Seen, by_score: Floats
 ) -> dict[str, Gradient]:
     precision = batch.features.dtype
     use = _used(params, precision)

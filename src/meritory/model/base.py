@@ -69,7 +69,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class RankingQuery:
     """The candidates of one session as a model sees them, a row each."""
 
     # As they were recorded when the session was served, a column per name in `rank.features`.
@@ -91,10 +91,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class TrainingExample:
     """A finished session to learn from."""
 
-    query: Query
+    query: RankingQuery
     # How much each candidate helped, -1..1.
     labels: Floats
     # How much each candidate counts: 1, less for one nobody judged, 0 for one left out.
@@ -128,8 +128,8 @@ class Model(Protocol):
     def with_params(self, params: Mapping[str, Floats]) -> Model:
         """The same scorer with other parameters of the same shapes."""
 
-    def score(self, query: Query) -> Floats:
+    def score(self, query: RankingQuery) -> Floats:
         """A score per candidate, the higher the better; always finite."""
 
-    def loss_and_grads(self, lesson: Lesson) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads(self, lesson: TrainingExample) -> tuple[float, dict[str, Gradient]]:
         """The loss over one session, and its gradient by every parameter that is learned."""

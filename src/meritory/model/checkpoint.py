@@ -51,14 +51,14 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 
-class Flags(enum.IntFlag):
+class CheckpointFlags(enum.IntFlag):
     """Where the parameters come from."""
 
     PRETRAINED = 1
     FINE_TUNED = 2
 
 
-_KNOWN_FLAGS = int(Flags.PRETRAINED | Flags.FINE_TUNED)
+_KNOWN_FLAGS = int(CheckpointFlags.PRETRAINED | CheckpointFlags.FINE_TUNED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,7 +73,7 @@ class Checkpoint:
     embedder: str
     features: tuple[str, ...]
     feature_version: int
-    flags: Flags
+    flags: CheckpointFlags
     trained_at: datetime
     # How many sessions it has learned from.
     session_count: int = 0
@@ -132,7 +132,7 @@ def read(path: Path) -> Checkpoint:
         feature_version=config["feature_version"],
         trained_at=datetime.fromisoformat(config["trained_at"]),
         session_count=config["session_count"],
-        flags=Flags(flags),
+        flags=CheckpointFlags(flags),
         dims=config["dims"],
         buckets=config["buckets"],
     )

@@ -10,15 +10,15 @@ from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 
-from meritory.model.base import Floats, Gradient, Lesson, Model, Rows, SparseRows
+from meritory.model.base import Floats, Gradient, Model, Rows, SparseRows, TrainingExample
 
 FOLDS = 5
 
 
 def crossed(
     keys: Sequence[str],
-    lessons: Sequence[Lesson],
-    learn: Callable[[Sequence[Lesson]], Model],
+    lessons: Sequence[TrainingExample],
+    learn: Callable[[Sequence[TrainingExample]], Model],
 ) -> list[Floats]:
     """The scores of every session's candidates, by a model that never saw it.
 
@@ -41,7 +41,7 @@ _TINY: Final = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FitPlan:
     """How to train."""
 
     epochs: int = 10
@@ -86,14 +86,16 @@ class Fitted:
 class Batched(Protocol):
     """A model that takes many sessions at once, quicker than one by one."""
 
-    def loss_and_grads_of(self, lessons: Sequence[Lesson]) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads_of(
+        self, lessons: Sequence[TrainingExample]
+    ) -> tuple[float, dict[str, Gradient]]:
         """The loss and the gradients, each summed over these sessions."""
 
 
 def fit(
     model: Model,
-    lessons: Sequence[Lesson],
-    plan: Plan,
+    lessons: Sequence[TrainingExample],
+    plan: FitPlan,
     rng: np.random.Generator,
     should_stop: Callable[[], bool],
 ) -> Fitted:
@@ -126,7 +128,7 @@ class Adam:
     counts its own steps and moves as if there were no other.
     """
 
-    def __init__(self, params: Mapping[str, Floats], plan: Plan) -> None:
+    def __init__(self, params: Mapping[str, Floats], plan: FitPlan) -> None:
         self.params: dict[str, Floats] = {name: value.copy() for name, value in params.items()}
         self._start = params
         self._rate = plan.learning_rate
@@ -159,18 +161,18 @@ class Adam:
         self.params[name][rows] = value - way
 
 
-def _says_something(lesson: Lesson) -> bool:
+def _says_something(lesson: TrainingExample) -> bool:
     labels = lesson.labels[lesson.weights > 0.0]
     return len(labels) > 0 and bool(np.ptp(labels) != 0.0) and lesson.weight > 0.0
 
 
-def _gain(lesson: Lesson) -> float:
+def _gain(lesson: TrainingExample) -> float:
     return float(np.maximum(lesson.labels, 0.0) @ lesson.weights)
 
 
 def _batches(
-    lessons: Sequence[Lesson], plan: Plan, rng: np.random.Generator
-) -> Iterator[list[Lesson]]:
+    lessons: Sequence[TrainingExample], plan: FitPlan, rng: np.random.Generator
+) -> Iterator[list[TrainingExample]]:
     """One pass over the recent sessions in random order, each batch with its share of the best."""
     recent = lessons[-plan.recent_count :]
     best = sorted(lessons, key=_gain, reverse=True)[: plan.replay_count]
@@ -184,7 +186,9 @@ def _batches(
         yield [_with_hidden(lesson, plan.hidden_share, rng) for lesson in drawn]
 
 
-def _with_hidden(lesson: Lesson, share: float, rng: np.random.Generator) -> Lesson:
+def _with_hidden(
+    lesson: TrainingExample, share: float, rng: np.random.Generator
+) -> TrainingExample:
     """The session with some candidates known by their words alone, if words are known."""
     query = lesson.query
     if query.vectors is None or not query.words:
@@ -194,7 +198,9 @@ def _with_hidden(lesson: Lesson, share: float, rng: np.random.Generator) -> Less
     return replace(lesson, query=replace(query, vectors=vectors))
 
 
-def _loss_and_grads(model: Model, lessons: list[Lesson]) -> tuple[float, dict[str, Gradient]]:
+def _loss_and_grads(
+    model: Model, lessons: list[TrainingExample]
+) -> tuple[float, dict[str, Gradient]]:
     if isinstance(model, Batched):
         return model.loss_and_grads_of(lessons)
     total, sums = model.loss_and_grads(lessons[0])

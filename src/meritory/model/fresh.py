@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from meritory.domain.errors import MeritoryError
-from meritory.model.base import Query
+from meritory.model.base import RankingQuery
 from meritory.model.checkpoint import read, restored
 from meritory.rank.features import FEATURES
 
@@ -22,7 +22,7 @@ def main(path: str) -> int:
     except MeritoryError:
         return 1
     drawn = np.random.default_rng(1).standard_normal((_CANDIDATES, len(FEATURES)))
-    scores = model.score(Query(features=drawn))
+    scores = model.score(RankingQuery(features=drawn))
     return 0 if np.isfinite(scores).all() and np.ptp(scores) > 0.0 else 1
 
 

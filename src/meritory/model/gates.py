@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from meritory.model.base import Floats, Lesson, Model, Rows
+from meritory.model.base import Floats, Model, Rows, TrainingExample
 from meritory.rank.features import FEATURES
 from meritory.rank.metrics import bootstrap_interval, ndcg_at
 
@@ -48,11 +48,11 @@ class Terms:
     # Whether it was trained to break with what the incumbent had learned.
     after_reset: bool = False
     # Other sessions, each with the scores of a model that learned the same way but never saw it.
-    crossed: Sequence[tuple[Lesson, Floats]] = ()
+    crossed: Sequence[tuple[TrainingExample, Floats]] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class GateCheck:
     """One thing that was asked of a challenger."""
 
     name: str
@@ -68,7 +68,7 @@ class Check:
 class GateReport:
     """All that was asked, and what the training log keeps; a figure is None if never measured."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[GateCheck, ...]
     # The mean NDCG@10, and by how much it is above the incumbent's, or else the baseline's.
     canary_ndcg: float | None = None
     canary_ndcg_delta: float | None = None
@@ -91,7 +91,7 @@ class GateReport:
 
 
 def examine(
-    challenger: Model, canary: Sequence[Lesson], terms: Terms, rng: np.random.Generator
+    challenger: Model, canary: Sequence[TrainingExample], terms: Terms, rng: np.random.Generator
 ) -> GateReport:
     """Examine a challenger on sessions it never learned from.
 
@@ -122,7 +122,7 @@ def examine(
     return replace(compared, checks=(*sane, *compared.checks))
 
 
-def canary_ndcg(model: Model, canary: Sequence[Lesson]) -> float | None:
+def canary_ndcg(model: Model, canary: Sequence[TrainingExample]) -> float | None:
     """The mean NDCG@10 of a model over the sessions that tell orders apart; None without any."""
     lessons = [lesson for lesson in canary if _tells_orders_apart(lesson)]
     return float(np.mean(_run(model, lessons).ndcgs)) if lessons else None
@@ -138,7 +138,7 @@ class _Run:
     ndcgs: Floats
 
 
-def _run(model: Model, lessons: Sequence[Lesson]) -> _Run:
+def _run(model: Model, lessons: Sequence[TrainingExample]) -> _Run:
     # What overflows is found by its result.
     with np.errstate(all="ignore"):
         scores = [np.asarray(model.score(lesson.query)) for lesson in lessons]
@@ -146,7 +146,7 @@ def _run(model: Model, lessons: Sequence[Lesson]) -> _Run:
 
 
 def _compared(
-    ours: _Run, lessons: Sequence[Lesson], terms: Terms, rng: np.random.Generator
+    ours: _Run, lessons: Sequence[TrainingExample], terms: Terms, rng: np.random.Generator
 ) -> GateReport:
     composites = [lesson.query.features[:, _COMPOSITE] for lesson in lessons]
     baseline = _ndcgs(composites, lessons)
@@ -172,93 +172,95 @@ def _compared(
     )
 
 
-def _enough(count: int) -> Check:
+def _enough(count: int) -> GateCheck:
     note = f"{count} sessions can tell a good order from a bad one"
     if count < LEAST_SESSIONS:
         note += f", {LEAST_SESSIONS} are needed"
-    return Check("canary", count >= LEAST_SESSIONS, float(count), float(LEAST_SESSIONS), note)
+    return GateCheck("canary", count >= LEAST_SESSIONS, float(count), float(LEAST_SESSIONS), note)
 
 
-def _finite_losses(losses: Sequence[float]) -> Check:
+def _finite_losses(losses: Sequence[float]) -> GateCheck:
     bad_count = len(losses) - int(np.isfinite(losses).sum())
     note = f"{bad_count} of {len(losses)} losses in training are not finite"
     # No loss at all means that nothing was trained.
-    return Check("losses", len(losses) > 0 and not bad_count, float(bad_count), 0.0, note)
+    return GateCheck("losses", len(losses) > 0 and not bad_count, float(bad_count), 0.0, note)
 
 
-def _finite_weights(challenger: Model) -> Check:
+def _finite_weights(challenger: Model) -> GateCheck:
     bad = [name for name, value in challenger.params.items() if not np.isfinite(value).all()]
     note = f"weights that are not finite: {', '.join(bad) or 'none'}"
-    return Check("weights", not bad, float(len(bad)), 0.0, note)
+    return GateCheck("weights", not bad, float(len(bad)), 0.0, note)
 
 
-def _fresh_load(loads_afresh: bool | None) -> Check:
+def _fresh_load(loads_afresh: bool | None) -> GateCheck:
     notes = {
         None: "loading it in a fresh process was not asked for",
         True: "it loads and scores in a fresh process",
         False: "it does not load or score in a fresh process",
     }
-    return Check("fresh_load", loads_afresh is not False, None, None, notes[loads_afresh])
+    return GateCheck("fresh_load", loads_afresh is not False, None, None, notes[loads_afresh])
 
 
-def _finite_scores(scores: Sequence[Floats]) -> Check:
+def _finite_scores(scores: Sequence[Floats]) -> GateCheck:
     bad_count = sum(not np.isfinite(row).all() for row in scores)
     note = f"in {bad_count} of {len(scores)} sessions it gives scores that are not finite"
-    return Check("scores", not bad_count, float(bad_count), 0.0, note)
+    return GateCheck("scores", not bad_count, float(bad_count), 0.0, note)
 
 
-def _varied_scores(scores: Sequence[Floats]) -> Check:
+def _varied_scores(scores: Sequence[Floats]) -> GateCheck:
     if not scores:
-        return Check("variance", True, None, LEAST_VARIANCE, "there are no canary sessions yet")
+        return GateCheck("variance", True, None, LEAST_VARIANCE, "there are no canary sessions yet")
     with np.errstate(over="ignore"):
         variance = float(np.mean([np.var(row) for row in scores]))
     note = f"its scores within a session have a variance of {variance:.3g}"
     is_sound = LEAST_VARIANCE < variance < math.inf
     value = variance if math.isfinite(variance) else None
-    return Check("variance", is_sound, value, LEAST_VARIANCE, note)
+    return GateCheck("variance", is_sound, value, LEAST_VARIANCE, note)
 
 
-def _kept_top(ours: _Run, incumbent: _Run | None, after_reset: bool) -> Check:
+def _kept_top(ours: _Run, incumbent: _Run | None, after_reset: bool) -> GateCheck:
     overlap = None if incumbent is None else _overlap(ours.scores, incumbent.scores)
     if incumbent is None or overlap is None:
-        return Check("overlap", True, None, LEAST_OVERLAP, "there are no first places to keep")
+        return GateCheck("overlap", True, None, LEAST_OVERLAP, "there are no first places to keep")
     note = f"it keeps {overlap:.0%} of the first {TOP_PLACES} places"
     if after_reset or incumbent.kind != ours.kind:
-        return Check("overlap", True, overlap, LEAST_OVERLAP, f"{note}; it is meant to differ")
+        return GateCheck("overlap", True, overlap, LEAST_OVERLAP, f"{note}; it is meant to differ")
     is_kept = overlap >= LEAST_OVERLAP - _ROUNDING
-    return Check(
+    return GateCheck(
         "overlap", is_kept, overlap, LEAST_OVERLAP, f"{note}; {LEAST_OVERLAP:.0%} are asked"
     )
 
 
-def _no_drop(differences: Floats) -> Check:
+def _no_drop(differences: Floats) -> GateCheck:
     if not len(differences):
-        return Check("drop", True, None, -LARGEST_DROP, "there are no canary sessions yet")
+        return GateCheck("drop", True, None, -LARGEST_DROP, "there are no canary sessions yet")
     delta = float(np.mean(differences))
     note = f"its NDCG@{PLACES} moves by {delta:+.3f}; {-LARGEST_DROP} is the most it may"
-    return Check("drop", delta >= -LARGEST_DROP - _ROUNDING, delta, -LARGEST_DROP, note)
+    return GateCheck("drop", delta >= -LARGEST_DROP - _ROUNDING, delta, -LARGEST_DROP, note)
 
 
-def _not_below_baseline(differences: Floats) -> Check:
+def _not_below_baseline(differences: Floats) -> GateCheck:
     mean = float(differences.mean())
     note = (
         f"its NDCG@{PLACES} is {mean:+.3f} against the baseline on {len(differences)} sessions it"
         f" did not learn from; {-BASELINE_TOLERANCE} is allowed"
     )
     is_level = mean >= -BASELINE_TOLERANCE - _ROUNDING
-    return Check("baseline", is_level, mean, -BASELINE_TOLERANCE, note)
+    return GateCheck("baseline", is_level, mean, -BASELINE_TOLERANCE, note)
 
 
-def _crossed_margins(crossed: Sequence[tuple[Lesson, Floats]]) -> Floats:
+def _crossed_margins(crossed: Sequence[tuple[TrainingExample, Floats]]) -> Floats:
     """By how much models that never saw each session rank it better than the baseline."""
     lessons = [lesson for lesson, _ in crossed]
     composites = [lesson.query.features[:, _COMPOSITE] for lesson in lessons]
     return _ndcgs([scores for _, scores in crossed], lessons) - _ndcgs(composites, lessons)
 
 
-def _not_below_best(differences: Floats | None, rng: np.random.Generator) -> Check:
+def _not_below_best(differences: Floats | None, rng: np.random.Generator) -> GateCheck:
     if differences is None or not len(differences):
-        return Check("best_kept", True, None, -BEST_TOLERANCE, "there is nothing to compare yet")
+        return GateCheck(
+            "best_kept", True, None, -BEST_TOLERANCE, "there is nothing to compare yet"
+        )
     # The interval cuts both tails alike; only its upper end is asked for.
     found = bootstrap_interval(differences, rng, level=2.0 * REFUSAL_CONFIDENCE - 1.0)
     note = (
@@ -266,20 +268,20 @@ def _not_below_best(differences: Floats | None, rng: np.random.Generator) -> Che
         f" {found.high:+.3f} with {REFUSAL_CONFIDENCE:.0%} confidence; {-BEST_TOLERANCE} is allowed"
     )
     is_level = found.high >= -BEST_TOLERANCE - _ROUNDING
-    return Check("best_kept", is_level, found.high, -BEST_TOLERANCE, note)
+    return GateCheck("best_kept", is_level, found.high, -BEST_TOLERANCE, note)
 
 
 def _mean(values: Floats) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _tells_orders_apart(lesson: Lesson) -> bool:
+def _tells_orders_apart(lesson: TrainingExample) -> bool:
     """Whether the judged candidates helped, and not all of them alike."""
     gains = np.maximum(lesson.labels[_judged(lesson)], 0.0)
     return len(gains) > 0 and bool(np.ptp(gains) > 0.0)
 
 
-def _judged(lesson: Lesson) -> Rows:
+def _judged(lesson: TrainingExample) -> Rows:
     """The candidates that somebody judged; the others are out of every comparison."""
     return np.flatnonzero(lesson.weights >= _JUDGED_WEIGHT)
 
@@ -289,7 +291,7 @@ def _order(scores: Floats) -> Rows:
     return np.argsort(-scores, kind="stable")
 
 
-def _ndcgs(scores: Sequence[Floats], lessons: Sequence[Lesson]) -> Floats:
+def _ndcgs(scores: Sequence[Floats], lessons: Sequence[TrainingExample]) -> Floats:
     """The NDCG@10 of the judged candidates of each session."""
     found = []
     for row, lesson in zip(scores, lessons, strict=True):

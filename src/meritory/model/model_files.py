@@ -27,7 +27,7 @@ def models_beside(store: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class ModelFolder:
     """Where the models are kept; whatever else lies there is neither read nor removed."""
 
     folder: Path
@@ -92,7 +92,7 @@ class Shelf:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedShelf(Shelf):
+class SharedModelFolder(ModelFolder):
     """The models of one user in a store that many machines share; the folder has copies of them.
 
     Only what the store has counts: a copy that is not the same is made anew when it is asked for.
@@ -120,14 +120,14 @@ class SharedShelf(Shelf):
     def put(self, kept: Checkpoint) -> Path:
         """Stores a model under its version."""
         # Without the shortcut of `super()`, which a class with slots does not have.
-        path = Shelf.put(self, kept)
+        path = ModelFolder.put(self, kept)
         self.rows.put(self.user, kept.model_version, path.read_bytes())
         return path
 
     def drop(self, version: int) -> None:
         """Removes a model, if it is there."""
         self.rows.drop(self.user, version)
-        Shelf.drop(self, version)
+        ModelFolder.drop(self, version)
 
 
 def _digest_of(path: Path) -> str | None:

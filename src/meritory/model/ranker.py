@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from meritory.domain.errors import InputError
-from meritory.model.base import Floats, Gradient, Lesson, Query, Rows, cross_entropy
+from meritory.model.base import Floats, Gradient, RankingQuery, Rows, TrainingExample, cross_entropy
 from meritory.rank.features import EXPOSURE, FEATURES, LARGEST
 
 COMPOSITE: Final = FEATURES.index("composite")
@@ -124,7 +124,7 @@ class Ranker:
         hidden = rng.normal(0.0, 1.0 / np.sqrt(len(FEATURES)), size)
         return Ranker({**self._params, "hidden_in": hidden, "hidden_out": np.zeros(units)})
 
-    def score(self, query: Query) -> Floats:
+    def score(self, query: RankingQuery) -> Floats:
         if not query.count:
             return np.empty(0)
         return np.round(self._summed(standardised(query.features)), _SCORE_DECIMALS)
@@ -135,7 +135,7 @@ class Ranker:
             scores = scores + self._raised(seen) @ self._params["hidden_out"]
         return scores
 
-    def loss_and_grads(self, lesson: Lesson) -> tuple[float, dict[str, Gradient]]:
+    def loss_and_grads(self, lesson: TrainingExample) -> tuple[float, dict[str, Gradient]]:
         seen = standardised(lesson.query.features)
         loss, by_score = cross_entropy(self._summed(seen), lesson.labels, lesson.weights)
         by_score = by_score * lesson.weight
@@ -172,7 +172,7 @@ class _Stacked:
 
 
 def fitted(
-    lessons: Sequence[Lesson],
+    lessons: Sequence[TrainingExample],
     prior: Floats,
     strength: float = PRIOR_STRENGTH,
     should_stop: Callable[[], bool] = lambda: False,
@@ -202,7 +202,7 @@ def fitted(
     return Ranker({"weights": weights, "prior": prior}), mean
 
 
-def _stack(lessons: Sequence[Lesson]) -> _Stacked | None:
+def _stack(lessons: Sequence[TrainingExample]) -> _Stacked | None:
     telling = [one for one in lessons if (np.maximum(one.labels, 0.0) * one.weights).sum() > 0.0]
     if not telling:
         return None

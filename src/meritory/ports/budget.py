@@ -80,7 +80,7 @@ class Budget:
         return found
 
 
-class Ledger(Protocol):
+class SpendLedger(Protocol):
     """Where spending is written down; a store, outside of tests."""
 
     def spent_since(self, moment: datetime) -> Sequence[Spend]:
@@ -99,7 +99,7 @@ class Meter:
     many calls as run side by side, less one.
     """
 
-    def __init__(self, budget: Budget, ledger: Ledger, clock: Callable[[], datetime]) -> None:
+    def __init__(self, budget: Budget, ledger: SpendLedger, clock: Callable[[], datetime]) -> None:
         self._budget = budget
         self._ledger = ledger
         self._clock = clock

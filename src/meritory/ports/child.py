@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
-class Lines:
+class LineReader:
     """Cuts a stream into lines and forgets what is too long, so that it never fills the memory."""
 
     def __init__(self, limit_bytes: int) -> None:

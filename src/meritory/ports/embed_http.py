@@ -31,7 +31,7 @@ RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 REFUSED_FORMAT_STATUSES = frozenset({400, 415, 422})
 
 
-class _Refused(Exception):
+class _EmbedRefused(Exception):
     """The server answered with an error status."""
 
     def __init__(self, status: int, body: str, retry_after: str | None) -> None:
@@ -41,7 +41,7 @@ class _Refused(Exception):
         self.retry_after = retry_after
 
 
-class _Unreachable(Exception):
+class _EmbedUnreachable(Exception):
     """No answer came back."""
 
 
@@ -91,7 +91,7 @@ class HttpEmbedder(BatchEmbedder):
             attempt += 1
             try:
                 return self._post(texts, deadline_ms - self._world.monotonic_ms())
-            except _Refused as refusal:
+            except _EmbedRefused as refusal:
                 if refusal.status in REFUSED_FORMAT_STATUSES and len(self._formats) > 1:
                     self._formats = self._formats[1:]
                     continue
@@ -99,7 +99,7 @@ class HttpEmbedder(BatchEmbedder):
                     raise self._refusal_error(refusal) from refusal
                 pause_ms = _pause_ms(attempt, refusal.retry_after)
                 failure: PortError = self._refusal_error(refusal)
-            except _Unreachable as silence:
+            except _EmbedUnreachable as silence:
                 failure = self._silence_error(silence)
                 if attempt >= MAX_ATTEMPTS:
                     raise failure from silence
@@ -128,16 +128,16 @@ class HttpEmbedder(BatchEmbedder):
         except urllib.error.HTTPError as error:
             with error:
                 quoted = error.read(4096).decode("utf-8", "replace")
-            raise _Refused(error.code, quoted, error.headers.get("Retry-After")) from error
+            raise _EmbedRefused(error.code, quoted, error.headers.get("Retry-After")) from error
         except TimeoutError as error:
             raise self._timeout_error() from error
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
                 raise self._timeout_error() from error
-            raise _Unreachable(str(reason) or type(reason).__name__) from error
+            raise _EmbedUnreachable(str(reason) or type(reason).__name__) from error
         if missing_bytes and len(raw) <= MAX_REPLY_BYTES:
-            raise _Unreachable("the reply broke off")
+            raise _EmbedUnreachable("the reply broke off")
         return self._parsed(raw)
 
     def _parsed(self, raw: bytes) -> Any:
@@ -157,13 +157,13 @@ class HttpEmbedder(BatchEmbedder):
             hint="raise the embedder's timeout_ms, or look at the server's load",
         )
 
-    def _silence_error(self, silence: _Unreachable) -> PortError:
+    def _silence_error(self, silence: _EmbedUnreachable) -> PortError:
         return PortError(
             f"no connection to the embedder: {silence}",
             hint=f"is the server running at {self._server}?",
         )
 
-    def _refusal_error(self, refusal: _Refused) -> PortError:
+    def _refusal_error(self, refusal: _EmbedRefused) -> PortError:
         said = " ".join(self._hidden(refusal.body).split())[:MAX_QUOTED_CHARS]
         return PortError(
             f"{self._server} answered {refusal.status}: {said}",

@@ -26,7 +26,7 @@ SCALE_BYTES = 4
 MAX_BATCH = 1024
 
 
-class Table(NamedTuple):
+class VectorTable(NamedTuple):
     """The loaded table: rows stay int8 and are widened only when gathered."""
 
     rows: NDArray[np.int8]
@@ -43,7 +43,7 @@ class StaticEmbedder:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._table: Table | None = None
+        self._table: VectorTable | None = None
         self._lock = threading.Lock()
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
@@ -57,7 +57,7 @@ class StaticEmbedder:
         row: Vectors = self.embed_documents([text])[0]
         return row
 
-    def _loaded(self) -> Table:
+    def _loaded(self) -> VectorTable:
         table = self._table
         if table is None:
             with self._lock:
@@ -65,7 +65,7 @@ class StaticEmbedder:
         return table
 
 
-def _add_up(table: Table, text: str, out: Vectors) -> None:
+def _add_up(table: VectorTable, text: str, out: Vectors) -> None:
     counts = Counter(table.pieces.encode(text))
     if not counts:
         return
@@ -75,7 +75,7 @@ def _add_up(table: Table, text: str, out: Vectors) -> None:
     np.dot(weights * table.scales[ids], table.rows[ids].astype(np.float32), out=out)
 
 
-def _load(folder: Path | None) -> Table:
+def _load(folder: Path | None) -> VectorTable:
     home: Traversable | Path = folder or resources.files("meritory") / "data"
     try:
         vocabulary = (home / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")
@@ -92,7 +92,9 @@ def _load(folder: Path | None) -> Table:
             hint="the installation is damaged; install meritory again",
         )
     scales = np.ascontiguousarray(packed[:, STATIC_DIMENSION:]).view("<f4")[:, 0]
-    return Table(packed[:, :STATIC_DIMENSION], scales.astype(np.float32), WordPiece(vocabulary))
+    return VectorTable(
+        packed[:, :STATIC_DIMENSION], scales.astype(np.float32), WordPiece(vocabulary)
+    )
 
 
 def _open_array(file: Traversable | Path) -> NDArray[np.int8]:

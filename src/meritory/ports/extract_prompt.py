@@ -57,7 +57,7 @@ SCHEMA: Final[Mapping[str, Any]] = _object(
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ExtractInput:
     """What is put before a model, and what is needed to check its reply."""
 
     number: str
@@ -88,9 +88,9 @@ class Case:
 
 def build_case(
     rules: str, transcript: Sequence[Turn], known: Sequence[MemoryRecord], world: World
-) -> Case:
+) -> ExtractInput:
     """Return the case of a session; its number is one that nobody in it could know."""
-    return Case(
+    return ExtractInput(
         number=f"{world.random_bits(64):016x}",
         rules=rules,
         turns=_shown(transcript),

@@ -12,17 +12,17 @@ from meritory.domain.errors import BadReply, InputError
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Turn
 from meritory.domain.world import World
-from meritory.ports.extract_prompt import SCHEMA, Case, build_case
+from meritory.ports.extract_prompt import SCHEMA, ExtractInput, build_case
 from meritory.ports.llm import Llm
 from meritory.text.extract import rules
-from meritory.text.extract.attribution import Standing, standing_of
+from meritory.text.extract.attribution import QuoteAttribution, standing_of
 from meritory.text.extract.cues import (
     CANDIDATE_LIMIT,
     CONFIRMED,
     IMPLIED,
     Declined,
     Extraction,
-    Found,
+    FoundClaim,
 )
 from meritory.text.judge.pleas import visible
 from meritory.text.normalize import check_text
@@ -124,20 +124,22 @@ class LlmExtractor:
         return _checked(case, data["candidates"][:CANDIDATE_LIMIT])
 
 
-def _checked(case: Case, rows: Sequence[Mapping[str, Any]]) -> Extraction:
-    candidates: list[Found] = []
+def _checked(case: ExtractInput, rows: Sequence[Mapping[str, Any]]) -> Extraction:
+    candidates: list[FoundClaim] = []
     refused: list[Declined] = []
     cited: set[str] = set()
     for row in rows:
         made = _candidate(case, row, cited)
-        if isinstance(made, Found):
+        if isinstance(made, FoundClaim):
             candidates.append(made)
         elif made is not None:
             refused.append(made)
     return Extraction(tuple(candidates), tuple(refused))
 
 
-def _candidate(case: Case, row: Mapping[str, Any], cited: set[str]) -> Found | Declined | None:
+def _candidate(
+    case: ExtractInput, row: Mapping[str, Any], cited: set[str]
+) -> FoundClaim | Declined | None:
     """One proposal after every check; None for what is known already."""
     quote = " ".join(row["quote"].split())
     content = _clean(row["content"], CONTENT_LIMIT_CHARS)
@@ -165,11 +167,13 @@ def _candidate(case: Case, row: Mapping[str, Any], cited: set[str]) -> Found | D
     return replace(found, supersedes=memory.id)
 
 
-def _found(row: Mapping[str, Any], content: str, quote: str, standing: Standing | None) -> Found:
+def _found(
+    row: Mapping[str, Any], content: str, quote: str, standing: QuoteAttribution | None
+) -> FoundClaim:
     """The proposal with what code knows about it; without a place it counts for least."""
-    held = standing or Standing("assistant_derived", "agent", 0, quote)
+    held = standing or QuoteAttribution("assistant_derived", "agent", 0, quote)
     ceiling = 1.0 if held.provenance == "user_stated" else CONFIRMED
-    return Found(
+    return FoundClaim(
         content=content,
         kind=row["kind"],
         provenance=held.provenance,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from meritory.domain.errors import BadReply
-from meritory.domain.session import Exhibit, Turn, Verdict
+from meritory.domain.session import JudgedMemory, Turn, Verdict
 from meritory.domain.world import World
 from meritory.ports.judge_prompt import (
     NOVEL_LIMIT_COUNT,
@@ -35,7 +35,7 @@ class Judge(Protocol):
     def judge(
         self,
         transcript: Sequence[Turn],
-        exhibits: Sequence[Exhibit],
+        exhibits: Sequence[JudgedMemory],
         digest: Digest | None = None,
     ) -> Verdict:
         """Return the verdict, its `relevance` in the order of the exhibits.
@@ -54,7 +54,7 @@ class RulesJudge:
     def judge(
         self,
         transcript: Sequence[Turn],
-        exhibits: Sequence[Exhibit],
+        exhibits: Sequence[JudgedMemory],
         digest: Digest | None = None,
     ) -> Verdict:
         """Return the verdict of the rules."""
@@ -79,7 +79,7 @@ class LlmJudge:
     def judge(
         self,
         transcript: Sequence[Turn],
-        exhibits: Sequence[Exhibit],
+        exhibits: Sequence[JudgedMemory],
         digest: Digest | None = None,
     ) -> Verdict:
         """Return the model's verdict; it reads the transcript, not the digest."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from meritory.domain.errors import BadReply
-from meritory.domain.session import Exhibit, Turn
+from meritory.domain.session import JudgedMemory, Turn
 from meritory.domain.world import World
 from meritory.ports.llm import Prompt
 from meritory.text.judge.pleas import without_pleas
@@ -109,7 +109,7 @@ SCHEMA: Final[Mapping[str, Any]] = _object(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JudgedItem:
     """One numbered line of a case; `owner` is the place of its exhibit, None for the control."""
 
     text: str
@@ -118,12 +118,12 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class JudgeInput:
     """What is put before a model, and what is needed to read its reply."""
 
     number: str
     transcript: str
-    entries: tuple[Entry, ...]
+    entries: tuple[JudgedItem, ...]
     exhibit_count: int
     # Exhibits that are put up twice.
     doubled: frozenset[int]
@@ -143,20 +143,22 @@ class Case:
         )
 
 
-def build_case(transcript: Sequence[Turn], exhibits: Sequence[Exhibit], world: World) -> Case:
+def build_case(
+    transcript: Sequence[Turn], exhibits: Sequence[JudgedMemory], world: World
+) -> JudgeInput:
     """Return the case of a session, its entries in an order that nobody can foretell."""
-    entries = [Entry(CONTROLS[world.random_bits(16) % len(CONTROLS)], None)]
+    entries = [JudgedItem(CONTROLS[world.random_bits(16) % len(CONTROLS)], None)]
     doubled = set()
     for place, exhibit in enumerate(exhibits):
         text = without_pleas(redact(exhibit.text)[:EXHIBIT_LIMIT_CHARS])
-        entries.append(Entry(text, place))
+        entries.append(JudgedItem(text, place))
         if exhibit.provenance != "user_stated":
             doubled.add(place)
             terms = " ".join(_bare_terms(text))
             if terms:
-                entries.append(Entry(terms, place, is_terms=True))
+                entries.append(JudgedItem(terms, place, is_terms=True))
     shuffled = sorted(entries, key=lambda entry: world.random_bits(64))
-    return Case(
+    return JudgeInput(
         number=f"{world.random_bits(64):016x}",
         transcript="\n".join(_tail(transcript)),
         entries=tuple(shuffled),
@@ -173,7 +175,7 @@ class Findings:
     missing: tuple[int, ...]
 
 
-def read_findings(case: Case, data: Mapping[str, Any]) -> Findings:
+def read_findings(case: JudgeInput, data: Mapping[str, Any]) -> Findings:
     """Return the findings of a well-formed reply, or raise BadReply: all of it, or nothing."""
     if data["case"] != case.number:
         # The number stands nowhere in the data, so a reply copied from there can not have it.

@@ -69,7 +69,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class LlmReply:
     """What a model answered, in the agreed shape, and what that took."""
 
     data: dict[str, Any]
@@ -87,7 +87,7 @@ class Llm(Protocol):
         """The provider and the model, as stored beside what came of an answer."""
         ...
 
-    def ask(self, prompt: Prompt, schema: Mapping[str, Any]) -> Reply:
+    def ask(self, prompt: Prompt, schema: Mapping[str, Any]) -> LlmReply:
         """Return an answer in the shape of the schema, or raise PortError, a timeout or BadReply.
 
         The schema keeps to what every server understands: type, properties, required,

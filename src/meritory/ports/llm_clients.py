@@ -17,9 +17,9 @@ from meritory.ports.budget import Meter
 from meritory.ports.llm import (
     CHARS_PER_TOKEN,
     DEFAULT_URLS,
+    LlmReply,
     LlmSpec,
     Prompt,
-    Reply,
     check_shape,
     read_answer,
     read_json,
@@ -38,7 +38,7 @@ _SHAPE = (
 _NO_KEY = "none"
 
 
-class _Refused(Exception):
+class _LlmRefused(Exception):
     """The server answered with an error status."""
 
     def __init__(self, status: int, body: str) -> None:
@@ -47,7 +47,7 @@ class _Refused(Exception):
         self.body = body
 
 
-class _Unreachable(PortError):
+class _LlmUnreachable(PortError):
     """No answer came back, so nothing can have been charged."""
 
 
@@ -84,7 +84,7 @@ class _ClientLlm(ABC):
         """The vendor's client on our own wire."""
         return self._opened()
 
-    def ask(self, prompt: Prompt, schema: Mapping[str, Any]) -> Reply:
+    def ask(self, prompt: Prompt, schema: Mapping[str, Any]) -> LlmReply:
         """Return an answer in the shape of the schema."""
         # Told in words too: some servers take the schema and then ignore it.
         rules = f"{prompt.system}\n\n{_SHAPE}{json.dumps(schema, ensure_ascii=False)}"
@@ -94,7 +94,7 @@ class _ClientLlm(ABC):
         check_shape(data, schema)
         # Half a character can be written in JSON, but in no file.
         raw = text.encode("utf-8", "replace").decode("utf-8")
-        return Reply(data=data, input_tokens=taken[0], output_tokens=taken[1], raw=raw)
+        return LlmReply(data=data, input_tokens=taken[0], output_tokens=taken[1], raw=raw)
 
     def _first_taken(
         self, prompt: Prompt, schema: Mapping[str, Any]
@@ -104,7 +104,7 @@ class _ClientLlm(ABC):
         while True:
             try:
                 found = self._exchange(prompt, schema, forms[0])
-            except _Refused as refusal:
+            except _LlmRefused as refusal:
                 if self._adapts(refusal):
                     continue
                 if refusal.status not in REFUSED_FORM_STATUSES or len(forms) == 1:
@@ -128,7 +128,7 @@ class _ClientLlm(ABC):
             taken = (guess, len(body) // CHARS_PER_TOKEN + 1)
             envelope = read_json(body, f"the reply of {self._server}")
             taken = self._usage(envelope) or taken
-        except (_Refused, _Unreachable):
+        except (_LlmRefused, _LlmUnreachable):
             taken = (0, 0)
             raise
         finally:
@@ -137,12 +137,12 @@ class _ClientLlm(ABC):
         return envelope, taken
 
     def _sent(self, prompt: Prompt, schema: Mapping[str, Any], form: str) -> bytes:
-        from meritory.ports.llm_transport import TooLong, Unreadable
+        from meritory.ports.llm_transport import TooLong, UnreadableReply
 
         try:
             found: bytes = self._create(prompt, schema, form).http_response.content
         except self._sdk.APIStatusError as error:
-            raise _Refused(error.status_code, error.response.text) from error
+            raise _LlmRefused(error.status_code, error.response.text) from error
         except self._sdk.APITimeoutError as error:
             raise PortTimeout(
                 f"{self._server} gave no answer within {self._spec.timeout_ms} ms",
@@ -150,15 +150,15 @@ class _ClientLlm(ABC):
             ) from error
         except self._sdk.APIConnectionError as error:
             cause = error.__cause__
-            if isinstance(cause, TooLong | Unreadable):
+            if isinstance(cause, TooLong | UnreadableReply):
                 raise BadReply(f"{self._server}: {cause}") from error
-            raise _Unreachable(
+            raise _LlmUnreachable(
                 f"no connection to the model: {cause or error}",
                 hint=f"is the server running at {self._server}?",
             ) from error
         return found
 
-    def _refusal_error(self, refusal: _Refused) -> PortError:
+    def _refusal_error(self, refusal: _LlmRefused) -> PortError:
         key = self._spec.api_key
         body = refusal.body.replace(key, "***") if key else refusal.body
         said = " ".join(body[: 10 * MAX_QUOTED_CHARS].split())[:MAX_QUOTED_CHARS]
@@ -167,7 +167,7 @@ class _ClientLlm(ABC):
             hint=_hint(refusal.status, self._spec),
         )
 
-    def _adapts(self, refusal: _Refused) -> bool:
+    def _adapts(self, refusal: _LlmRefused) -> bool:
         """Whether the next request will differ in what the server complained about."""
         return False
 
@@ -225,7 +225,7 @@ class OpenAiLlm(_ClientLlm):
             **formats[form],
         )
 
-    def _adapts(self, refusal: _Refused) -> bool:
+    def _adapts(self, refusal: _LlmRefused) -> bool:
         newer = "max_completion_tokens"
         if refusal.status != 400 or self._limit_name == newer or newer not in refusal.body:
             return False

@@ -21,7 +21,7 @@ class TooLong(httpx2.TransportError):
     """The reply is larger than any honest one."""
 
 
-class Unreadable(httpx2.TransportError):
+class UnreadableReply(httpx2.TransportError):
     """The reply is packed although that was not asked for."""
 
 
@@ -63,7 +63,7 @@ class GuardedTransport(httpx2.BaseTransport):
         if reply.headers.get("content-encoding", "identity").lower() != "identity":
             # A small packed reply can be a huge one unpacked.
             reply.close()
-            raise Unreadable("the reply is packed")
+            raise UnreadableReply("the reply is packed")
         return httpx2.Response(
             reply.status_code,
             headers=reply.headers,

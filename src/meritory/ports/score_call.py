@@ -16,19 +16,19 @@ from meritory.ports.scorer import ScoreRequest, project_slot
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ScoreRefusal(msgspec.Struct, frozen=True):
     """Why a call was answered with an error."""
 
     code: int
     message: str
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ScoreReply(msgspec.Struct, frozen=True):
     """An answer to one call."""
 
     id: int | str | float | None = None
     result: msgspec.Raw = msgspec.Raw(b"")
-    error: Refusal | None = None
+    error: ScoreRefusal | None = None
 
 
 class _Score(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class _Scores(msgspec.Struct, frozen=True):
     model_version: int
 
 
-_REPLIES = msgspec.json.Decoder(Reply)
+_REPLIES = msgspec.json.Decoder(ScoreReply)
 _RESULTS = msgspec.json.Decoder(_Scores)
 
 
@@ -68,7 +68,7 @@ def score_line(number: int, request: ScoreRequest) -> bytes:
     return call_line(number, "score", params)
 
 
-def read_reply(line: bytes | None) -> Reply:
+def read_reply(line: bytes | None) -> ScoreReply:
     """The answer in a line, None being one that was too long."""
     try:
         if line is not None:
@@ -78,7 +78,7 @@ def read_reply(line: bytes | None) -> Reply:
     raise BadReply("the predictor's answer is too long")
 
 
-def read_scores(reply: Reply, request: ScoreRequest) -> NDArray[np.float64]:
+def read_scores(reply: ScoreReply, request: ScoreRequest) -> NDArray[np.float64]:
     """The scores of an answer, if it is one to this request."""
     if reply.error is not None:
         raise PortError(f"the predictor refused ({reply.error.code}): {reply.error.message}")

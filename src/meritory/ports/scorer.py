@@ -18,8 +18,8 @@ from meritory.domain.errors import BadCheckpoint, PortError
 from meritory.domain.session import ModelRows
 from meritory.domain.world import World
 from meritory.model import checkpoint, ranker
-from meritory.model.base import Model, Query, Rows
-from meritory.model.model_files import SharedShelf, Shelf
+from meritory.model.base import Model, RankingQuery, Rows
+from meritory.model.model_files import ModelFolder, SharedModelFolder
 from meritory.model.tokens import words_of
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
@@ -92,7 +92,7 @@ class LocalScorer:
 
     reads_models = True
 
-    def __init__(self, shelves: Shelves, name: str, texts: Texts | None = None) -> None:
+    def __init__(self, shelves: ModelFolders, name: str, texts: Texts | None = None) -> None:
         self.name = name
         self._shelves = shelves
         self._texts = texts
@@ -103,9 +103,9 @@ class LocalScorer:
         """One score per candidate, by the version that is asked for."""
         model = self._model(request)
         if model.kind == ranker.KIND:
-            return model.score(Query(features=request.features))
+            return model.score(RankingQuery(features=request.features))
         return model.score(
-            Query(
+            RankingQuery(
                 features=request.features,
                 context=request.context,
                 vectors=request.vectors,
@@ -159,7 +159,7 @@ class Soundness:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelves:
+class ModelFolders:
     """Where the models of a store's users are, and the base they start from."""
 
     folder: Path
@@ -171,14 +171,14 @@ class Shelves:
         default_factory=dict, compare=False, repr=False
     )
 
-    def of(self, user: str) -> Shelf:
+    def of(self, user: str) -> ModelFolder:
         """The shelf of one user; names are no file names, so they are written as numbers."""
         name = user.encode().hex()
         if len(name) > _USER_CHARS:
             name = hashlib.sha256(user.encode()).hexdigest()
         if self.rows is None:
-            return Shelf(self.folder / name)
-        return SharedShelf(self.folder / name, user, self.rows)
+            return ModelFolder(self.folder / name)
+        return SharedModelFolder(self.folder / name, user, self.rows)
 
     def checkpoint(self, user: str, version: int) -> checkpoint.Checkpoint:
         """A model with what must be known to use it."""

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import BadReply, PortError, PortTimeout
 from meritory.domain.world import World
-from meritory.ports.child import Child, Lines
-from meritory.ports.score_call import Reply, call_line, read_reply, read_scores, score_line
-from meritory.ports.scorer import ScoreRequest, Shelves
+from meritory.ports.child import Child, LineReader
+from meritory.ports.score_call import ScoreReply, call_line, read_reply, read_scores, score_line
+from meritory.ports.scorer import ModelFolders, ScoreRequest
 from meritory.ports.trainer_process import Where
 
 LINE_LIMIT_BYTES = 4 << 20
@@ -38,7 +38,7 @@ class SidecarSpec:
     """What process is started, and how patient one is with it."""
 
     store: Where
-    shelves: Shelves
+    shelves: ModelFolders
     score_timeout_ms: float = 120.0
     crash_disable_threshold: int = 3
     hang_limit_ms: float = HANG_LIMIT_MS
@@ -85,7 +85,7 @@ class _Life:
     pending: int | None
     pending_since_ms: float
     # The answer to the last request that was answered.
-    reply: Reply | None = None
+    reply: ScoreReply | None = None
     # Why nothing more is to be expected of it.
     failure: PortError | None = None
 
@@ -237,7 +237,7 @@ class SidecarScorer:
                 raise PortTimeout(f"the predictor is still {word}")
             return life
 
-    def _reply(self, life: _Life, deadline_ms: float) -> Reply:
+    def _reply(self, life: _Life, deadline_ms: float) -> ScoreReply:
         with self._changed:
             self._changed.wait_for(
                 lambda: life.pending is None or life.failure is not None or self._is_closed,
@@ -352,7 +352,7 @@ class SidecarScorer:
 
     def _listen(self, life: _Life) -> None:
         """Until it says no more, or nonsense."""
-        lines = Lines(LINE_LIMIT_BYTES)
+        lines = LineReader(LINE_LIMIT_BYTES)
         for data in life.child.says():
             try:
                 replies = [read_reply(line) for line in lines.feed(data)]

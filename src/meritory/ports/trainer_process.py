@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from meritory.domain.errors import BadReply, Conflict, PortError, PortTimeout
 from meritory.ports.child import environment_of
-from meritory.ports.scorer import Shelves
+from meritory.ports.scorer import ModelFolders
 from meritory.rank.fusion import RRF_K
 
 # Its own limit is half a minute; starting, reading and the gates come on top.
@@ -88,7 +88,7 @@ class Trainer(Protocol):
 class SpawnedTrainer:
     """Trains in a new process, one at a time, so that nobody who is served waits for it."""
 
-    def __init__(self, store: Where, shelves: Shelves) -> None:
+    def __init__(self, store: Where, shelves: ModelFolders) -> None:
         paths = (store.argument, shelves.folder, shelves.base)
         self._environment = store.environment
         # Nothing is imported from the folder an agent happens to work in.

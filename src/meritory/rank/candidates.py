@@ -11,7 +11,7 @@ REQUIRED = "required"
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PooledCandidates:
     """The rows of the candidates, ascending, and which searches found each."""
 
     rows: tuple[int, ...]
@@ -22,7 +22,7 @@ def pool(
     sources: Mapping[str, Sequence[int]],
     required: Iterable[int] = (),
     size: int = CANDIDATE_POOL_SIZE,
-) -> Pool:
+) -> PooledCandidates:
     """Unite the sources, each best first, into at most `size` rows with the required ones on top.
 
     Over that size all sources are cut at the same depth, so that none crowds out another; in the
@@ -43,4 +43,4 @@ def pool(
             names_of[row] += (name,)
     # There are few ways to be found: each is made once.
     sets = {names: frozenset(names) for names in set(names_of.values())}
-    return Pool(tuple(kept), tuple(sets[names] for names in names_of.values()))
+    return PooledCandidates(tuple(kept), tuple(sets[names] for names in names_of.values()))

@@ -83,7 +83,7 @@ _TAG_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FeedbackText:
     """One report as far as pairing needs it."""
 
     id: str
@@ -108,7 +108,7 @@ class Pair:
     overlap: float
 
 
-def pairs(negatives: Sequence[Told], positives: Sequence[Told]) -> list[Pair]:
+def pairs(negatives: Sequence[FeedbackText], positives: Sequence[FeedbackText]) -> list[Pair]:
     """Each negative with its own correction, else with the unused positive nearest to it."""
     own = [
         Pair(one.prompt, one.better, one.text, one.id, None, 1.0) for one in negatives if one.better
@@ -145,7 +145,7 @@ def pairs(negatives: Sequence[Told], positives: Sequence[Told]) -> list[Pair]:
     return [*own, *matched]
 
 
-def overlap(one: Told, other: Told) -> float:
+def overlap(one: FeedbackText, other: FeedbackText) -> float:
     """How much two reports have in common, by words and by tags, 0 to 1.
 
     Reports that share tags alone say nothing about each other.

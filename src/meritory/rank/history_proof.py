@@ -53,7 +53,7 @@ _RECENCY = FEATURES.index("recency")
 _USEFULNESS = FEATURES.index("usefulness")
 
 
-class Judged(Protocol):
+class JudgedRecord(Protocol):
     """A session on record; one entry per candidate, NaN for a candidate without a label."""
 
     @property
@@ -106,7 +106,7 @@ def comparable(labels: Floats, shown: Flags) -> Flags:
     return known if reaches_beyond else known & shown
 
 
-def prove_history(sessions: Sequence[Judged]) -> HistoryProof:
+def prove_history(sessions: Sequence[JudgedRecord]) -> HistoryProof:
     """Return how far history may count, from the latest sessions, oldest first."""
     validity: list[float] = []
     partial: list[bool] = []

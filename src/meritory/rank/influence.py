@@ -135,7 +135,7 @@ class Weighing:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class InfluenceState:
     """What the predictor has earned so far."""
 
     success_rate: float = START_RATE
@@ -166,7 +166,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ComparisonOutcome:
     """How the two orders of one session compare."""
 
     predictor_ndcg: float
@@ -190,7 +190,7 @@ class Outcome:
 
 def compare(
     baseline_ranks: ArrayLike, predictor_ranks: ArrayLike, labels: ArrayLike, k: int = RRF_K
-) -> Outcome | None:
+) -> ComparisonOutcome | None:
     """Holds both orders of the labelled candidates against their labels; None without a gain."""
     gains = np.maximum(np.nan_to_num(np.asarray(labels, np.float64), nan=0.0), 0.0)
     if not gains.any():
@@ -203,7 +203,7 @@ def compare(
     fused = [
         _quality(ranks(rrf(baseline, predictor, alpha, k), baseline), gains) for alpha in ALPHAS
     ]
-    return Outcome(
+    return ComparisonOutcome(
         predictor_ndcg=_quality(predictor, gains)[0],
         baseline_ndcg=base[0],
         ndcg=tuple(one[0] - base[0] for one in fused),
@@ -259,7 +259,9 @@ def earned(weighings: Sequence[Weighing]) -> float:
     return round(1.0 - sum(one.trust * (1.0 - one.alpha) for one in weighings), _DIGITS)
 
 
-def judged(standing: Standing, won: float | None, drift_window: int) -> tuple[Standing, bool]:
+def judged(
+    standing: InfluenceState, won: float | None, drift_window: int
+) -> tuple[InfluenceState, bool]:
     """After one more comparison, won being None for one that is left out; says whether it drifted.
 
     A drift takes all influence away: the rate starts anew, and so does cold start.
@@ -296,8 +298,11 @@ def judged(standing: Standing, won: float | None, drift_window: int) -> tuple[St
 
 
 def weighed(
-    standing: Standing, weighings: Sequence[Weighing], rule: Rule, min_judged: int = MIN_JUDGED
-) -> Standing:
+    standing: InfluenceState,
+    weighings: Sequence[Weighing],
+    rule: Rule,
+    min_judged: int = MIN_JUDGED,
+) -> InfluenceState:
     """With what the evidence lets the predictor have; cold start ends when something is earned."""
     alpha = 1.0 - standing.success_rate if rule == "seed" else earned(weighings)
     if standing.is_cold and not has_shown_itself(standing, min_judged):
@@ -308,12 +313,12 @@ def weighed(
     return replace(standing, earned_alpha=alpha, active_since=since)
 
 
-def has_shown_itself(standing: Standing, min_judged: int = MIN_JUDGED) -> bool:
+def has_shown_itself(standing: InfluenceState, min_judged: int = MIN_JUDGED) -> bool:
     """Whether there were sessions enough, and enough of them in which the orders differed."""
     return standing.judged >= min_judged and standing.non_ties >= MIN_NON_TIES
 
 
-def missing(standing: Standing, min_judged: int = MIN_JUDGED) -> Mapping[str, int]:
+def missing(standing: InfluenceState, min_judged: int = MIN_JUDGED) -> Mapping[str, int]:
     """What cold start still waits for, as counts; empty when only the evidence is missing."""
     found = {
         "judged_sessions": min_judged - standing.judged,

@@ -56,7 +56,7 @@ APPROVED_LIFE: Final = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RuleStatus:
     """All that decides where a rule stands."""
 
     state: State
@@ -79,7 +79,7 @@ def faded(weight: float, weighed_at: datetime, now: datetime) -> float:
     return float(weight * 0.5 ** (days / HALF_LIFE_DAYS))
 
 
-def settled(standing: Standing, now: datetime) -> tuple[State, str]:
+def settled(standing: RuleStatus, now: datetime) -> tuple[State, str]:
     """Where a rule stands without anything new: where it was, or further down, and why."""
     state = standing.state
     if state not in ACTIVE:
@@ -98,7 +98,7 @@ def settled(standing: Standing, now: datetime) -> tuple[State, str]:
     return state, ""
 
 
-def stepped(standing: Standing, case_count: int) -> tuple[State, str]:
+def stepped(standing: RuleStatus, case_count: int) -> tuple[State, str]:
     """Where a rule stands with so many new cases at hand: one step up at most, and why."""
     state, weight = standing.state, standing.weight + case_count
     if state not in ("proposed", "warns") or standing.is_held:

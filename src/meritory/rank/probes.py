@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class ProbeHit:
     """What became of one probe: the place of its target in the answer, and whether it was shown.
 
     A rank of None means that the first DEPTH do not hold it; in_prompt is None where nobody looked.
@@ -40,7 +40,7 @@ class Figure:
     high: float
 
 
-def values(hits: Sequence[Hit], metric: str) -> Floats:
+def values(hits: Sequence[ProbeHit], metric: str) -> Floats:
     """The value of a metric for each probe, in their order; NaN where nobody looked."""
     if metric == "mrr":
         return np.array([0.0 if hit.rank is None else 1.0 / hit.rank for hit in hits], np.float64)
@@ -52,7 +52,7 @@ def values(hits: Sequence[Hit], metric: str) -> Floats:
     return np.array(found, np.float64)
 
 
-def figures(hits: Sequence[Hit]) -> dict[str, Figure]:
+def figures(hits: Sequence[ProbeHit]) -> dict[str, Figure]:
     """Every metric that was measured, with its bootstrap interval."""
     found: dict[str, Figure] = {}
     for metric in METRICS:
@@ -63,7 +63,7 @@ def figures(hits: Sequence[Hit]) -> dict[str, Figure]:
     return found
 
 
-def latency_ms(hits: Sequence[Hit]) -> dict[str, float]:
+def latency_ms(hits: Sequence[ProbeHit]) -> dict[str, float]:
     """The median and the 95th percentile of how long an answer took."""
     if not hits:
         return {}
@@ -71,9 +71,9 @@ def latency_ms(hits: Sequence[Hit]) -> dict[str, float]:
     return {"p50": float(p50), "p95": float(p95)}
 
 
-def by_tag(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
+def by_tag(hits: Sequence[ProbeHit]) -> dict[str, list[ProbeHit]]:
     """The hits of each tag, in the order of the tags' names."""
-    found: dict[str, list[Hit]] = {}
+    found: dict[str, list[ProbeHit]] = {}
     for hit in hits:
         for tag in hit.tags:
             found.setdefault(tag, []).append(hit)

@@ -16,7 +16,7 @@ REPORTS_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class RiskTally:
     """How many reports were positive and negative where something was in play."""
 
     facet: Facet
@@ -52,7 +52,7 @@ def interval(negative: int, total: int, z: float = Z_95) -> tuple[float, float]:
     return low, high
 
 
-def risks(tallies: Iterable[Tally], positive: int, negative: int) -> list[Risk]:
+def risks(tallies: Iterable[RiskTally], positive: int, negative: int) -> list[Risk]:
     """Every facet with enough reports against the rate of all, what surely fails more first."""
     base = negative / (positive + negative) if positive + negative else 0.0
     found = [_risk(one, base) for one in tallies if one.positive + one.negative >= REPORTS_MIN]
@@ -60,7 +60,7 @@ def risks(tallies: Iterable[Tally], positive: int, negative: int) -> list[Risk]:
     return sorted(found, key=lambda one: (order[one.level], -one.low, -one.total, one.name))
 
 
-def _risk(tally: Tally, base: float) -> Risk:
+def _risk(tally: RiskTally, base: float) -> Risk:
     total = tally.positive + tally.negative
     low, high = interval(tally.negative, total)
     level: Level = "higher" if low > base else "lower" if high < base else "unclear"

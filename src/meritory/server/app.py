@@ -15,14 +15,14 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from meritory.domain.errors import MeritoryError
-from meritory.engine.access import Claim
+from meritory.engine.access import TokenClaim
 from meritory.server.auth import Guard, Visit
 from meritory.server.connection import DOOR_KEY
 from meritory.server.dashboard import PAGE_HEADERS, PAGES, refusal_page
 from meritory.server.decode import decode_body, decode_query
 from meritory.server.limits import Body, RateLimit, Receive, Workers
 from meritory.server.logs import Log
-from meritory.server.memories import Engine
+from meritory.server.memories import ServerState
 from meritory.server.permissions import ANYONE, Grant
 from meritory.server.problems import (
     MEDIA_TYPE,
@@ -60,7 +60,7 @@ from meritory.server.routes import (
     telemetry,
     tokens,
 )
-from meritory.server.table import Call, Page, Route, Text
+from meritory.server.table import Call, Page, Route, TextReply
 
 # A new route is one row in the file of its noun; a new noun is one file and one name here.
 TABLE: tuple[Route, ...] = (
@@ -112,7 +112,7 @@ class _Asked:
 class App:
     """The table of routes as an ASGI application."""
 
-    def __init__(self, engine: Engine, guard: Guard, log: Log, table: Sequence[Route] = TABLE):
+    def __init__(self, engine: ServerState, guard: Guard, log: Log, table: Sequence[Route] = TABLE):
         limits = engine.settings.daemon
         self._engine = engine
         self._guard = guard
@@ -173,7 +173,7 @@ class App:
                 scope["method"] in _READING,
             )
         )
-        if not isinstance(found, Claim):
+        if not isinstance(found, TokenClaim):
             return found
         token = await self._engine.tokens.redeem(found)
         if token is None:
@@ -253,7 +253,7 @@ class App:
             return reply
         if isinstance(reply, Page):
             return Response(reply.content, reply.status, reply.headers, reply.media_type)
-        if isinstance(reply, Text):
+        if isinstance(reply, TextReply):
             content = reply.content.encode("utf-8")
             return Response(content, reply.status, _SAFE_HEADERS, reply.media_type)
         return Response(msgspec.json.encode(reply), headers=_SAFE_HEADERS, media_type=JSON)

@@ -15,7 +15,7 @@ from typing import Literal
 from urllib.parse import parse_qsl
 
 from meritory.domain.errors import MeritoryError, SettingsError, translate_system
-from meritory.engine.access import Claim, read_claim
+from meritory.engine.access import TokenClaim, read_claim
 from meritory.server.dashboard import Logins
 from meritory.server.permissions import ANYONE, DASHBOARD, OWNER, Grant
 from meritory.server.problems import BadRequest, Forbidden, TooMany, Unauthorized
@@ -164,7 +164,7 @@ class Guard:
         self._logins = logins
         self._wrong: deque[float] = deque(maxlen=WRONG_TOKENS_PER_MINUTE)
 
-    def check(self, visit: Visit) -> Grant | Claim:
+    def check(self, visit: Visit) -> Grant | TokenClaim:
         """Who it is, or claims to be, or what is wrong; the order never depends on the token."""
         if visit.door == "tcp":
             self._check_host(visit)
@@ -191,7 +191,7 @@ class Guard:
         if foreign or any(site not in _OWN_FETCHES for site in sites):
             raise Forbidden("requests from other web pages are refused")
 
-    def _checked_caller(self, visit: Visit) -> Grant | Claim:
+    def _checked_caller(self, visit: Visit) -> Grant | TokenClaim:
         given = visit.all(b"authorization")
         if not given:
             return self._checked_cookie(visit)

@@ -52,7 +52,7 @@ class Turnstile(Protocol):
         """The answer to a request that is too much, or None when it is not."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """The server's own protocol, with a doorkeeper in front."""
 
     door: Door = "tcp"
@@ -182,9 +182,9 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _known(self) -> Iterator[Connection]:
+    def _known(self) -> Iterator[HttpConnection]:
         """The open connections, this one among them."""
-        return (one for one in self.connections if isinstance(one, Connection))
+        return (one for one in self.connections if isinstance(one, HttpConnection))
 
     def _expect_head(self) -> None:
         if self._head_timer is None:

@@ -69,7 +69,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class StaticFile:
     """One file of the dashboard."""
 
     content: bytes
@@ -77,13 +77,13 @@ class File:
     etag: str
 
 
-def read_files(root: Traversable | None = None) -> Mapping[str, File]:
+def read_files(root: Traversable | None = None) -> Mapping[str, StaticFile]:
     """Every file of the dashboard by its path: what is not in here cannot be asked for."""
     folder = files("meritory") / "dashboard" if root is None else root
     return dict(_walk(folder, "")) if folder.is_dir() else {}
 
 
-def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, File]]:
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, StaticFile]]:
     for found in folder.iterdir():
         if found.is_dir():
             yield from _walk(found, f"{prefix}{found.name}/")
@@ -92,7 +92,7 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, File]]:
         if kind is not None:
             content = found.read_bytes()
             digest = hashlib.sha256(content).hexdigest()[:32]
-            yield prefix + found.name, File(content, kind, f'"{digest}"')
+            yield prefix + found.name, StaticFile(content, kind, f'"{digest}"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Dashboard:
 
     address: str
     logins: Logins
-    files: Mapping[str, File]
+    files: Mapping[str, StaticFile]
 
 
 class Logins:

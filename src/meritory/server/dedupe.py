@@ -9,7 +9,7 @@ from collections.abc import Callable
 WINDOW_MS = 2_000.0
 
 
-class Echoes:
+class DuplicateFilter:
     """What was heard within the last two seconds."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:

@@ -35,7 +35,7 @@ Look = Callable[[], Mapping[str, int]]
 Follow = Callable[[Callable[[], None]], Following | None]
 
 
-class Reader:
+class EventReader:
     """One open page: the topics that changed since it was last told.
 
     There are few topics, and each is told once however often it changed meanwhile: whoever reads
@@ -69,26 +69,26 @@ class Reader:
         return b"".join(_event({"topic": topic}) for topic in topics)
 
 
-class Live:
+class LiveEvents:
     """The readers, and who looks for them whether something changed."""
 
     def __init__(self, look: Look, follow: Follow = lambda told: None) -> None:
         """`look` must not write anything: whoever writes is told about, and looked for again."""
         self._look = look
         self._follow = follow
-        self._readers: set[Reader] = set()
+        self._readers: set[EventReader] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudged = asyncio.Event()
         self._seen = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
 
-    def join(self) -> Reader:
+    def join(self) -> EventReader:
         """A new reader; there is room for a few."""
         if len(self._readers) >= CLIENT_LIMIT:
             raise Overloaded(
                 f"{CLIENT_LIMIT} pages follow what happens already", hint="close some of them"
             )
-        reader = Reader()
+        reader = EventReader()
         self._readers.add(reader)
         if self._watch is None or self._watch.done():
             self._loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class Live:
         """Waits until later changes are sure to be noticed."""
         await self._seen.wait()
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: EventReader) -> None:
         """A reader is gone; without any, nobody looks any more."""
         self._readers.discard(reader)
         if not self._readers:
@@ -152,7 +152,7 @@ class Live:
 class EventStream(Response):
     """A reply that goes on until the page is left, the daemon ends, or its time is over."""
 
-    def __init__(self, live: Live, headers: Mapping[str, str]) -> None:
+    def __init__(self, live: LiveEvents, headers: Mapping[str, str]) -> None:
         super().__init__(headers=dict(headers), media_type=MEDIA_TYPE)
         del self.headers["content-length"]
         self._live = live
@@ -178,7 +178,7 @@ class EventStream(Response):
             leaving.cancel()
             self._live.leave(reader)
 
-    async def _tell(self, reader: Reader, send: Any, scope: Any) -> None:
+    async def _tell(self, reader: EventReader, send: Any, scope: Any) -> None:
         piece = f"retry: {RETRY_MS}\n\n".encode()
         ends_s = asyncio.get_running_loop().time() + STREAM_LIFE_S
         while not reader.is_over and asyncio.get_running_loop().time() < ends_s:
@@ -191,7 +191,7 @@ class EventStream(Response):
             piece = await reader.next()
 
 
-async def _end_when_left(receive: Receive, reader: Reader) -> None:
+async def _end_when_left(receive: Receive, reader: EventReader) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     reader.end()

@@ -24,7 +24,7 @@ SOCKET_PATH_LIMIT_BYTES = 103
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Listeners:
     """The open sockets and how to reach them."""
 
     url: str
@@ -41,7 +41,7 @@ class Doors:
 
 
 @contextlib.contextmanager
-def open_doors(settings: Settings, allow_hosts: Sequence[str] = ()) -> Iterator[Doors]:
+def open_doors(settings: Settings, allow_hosts: Sequence[str] = ()) -> Iterator[Listeners]:
     """Binds both sockets, and takes the Unix socket's file away in the end."""
     notes: list[str] = []
     tcp = _bind_tcp(settings, allow_hosts, notes)
@@ -53,7 +53,7 @@ def open_doors(settings: Settings, allow_hosts: Sequence[str] = ()) -> Iterator[
         host = settings.daemon.host
         shown = f"[{host}]" if ":" in host else host
         more = [shown, *allow_hosts] if is_loopback(host) else allow_hosts
-        doors = Doors(f"http://{shown}:{port}", own_hosts(port, more), tcp, unix, path, notes)
+        doors = Listeners(f"http://{shown}:{port}", own_hosts(port, more), tcp, unix, path, notes)
         yield doors
     finally:
         tcp.close()

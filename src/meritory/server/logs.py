@@ -142,7 +142,7 @@ class LineQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One line of the log."""
 
     at: datetime
@@ -153,9 +153,9 @@ class Line:
     details: dict[str, Any]
 
 
-def latest_lines(file: Path, query: LineQuery) -> list[Line]:
+def latest_lines(file: Path, query: LineQuery) -> list[LogLine]:
     """The latest lines that fit, newest first; from the file before where this one is short."""
-    found: list[Line] = []
+    found: list[LogLine] = []
     for raw in _backwards(file):
         line = _parsed(raw)
         if line is None:
@@ -169,7 +169,7 @@ def latest_lines(file: Path, query: LineQuery) -> list[Line]:
     return found
 
 
-def _fits(line: Line, query: LineQuery) -> bool:
+def _fits(line: LogLine, query: LineQuery) -> bool:
     # A level nobody here knows, such as `critical`, is worse than all.
     level = LEVELS.index(line.level) if line.level in LEVELS else len(LEVELS)
     is_bad_enough = level >= LEVELS.index(query.level)
@@ -198,7 +198,7 @@ def _backwards(file: Path) -> Iterator[bytes]:
                 yield rest
 
 
-def _parsed(raw: bytes) -> Line | None:
+def _parsed(raw: bytes) -> LogLine | None:
     """A line as it was written, or None for half a one."""
     try:
         told = json.loads(raw)
@@ -206,4 +206,4 @@ def _parsed(raw: bytes) -> Line | None:
         names = {name: told[name] for name in _FIELDS[1:]}
     except (ValueError, TypeError, KeyError, InputError):
         return None
-    return Line(at, **names, details={k: v for k, v in told.items() if k not in _FIELDS})
+    return LogLine(at, **names, details={k: v for k, v in told.items() if k not in _FIELDS})

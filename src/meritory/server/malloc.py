@@ -12,7 +12,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 OPTIONS = ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, 256 * 1024), (_TRIM_THRESHOLD, 4 * 1024 * 1024))
 
 
-class Heap:
+class MallocTrimmer:
     """The C library's heap; where the system's is another one, nothing is done."""
 
     def __init__(self) -> None:

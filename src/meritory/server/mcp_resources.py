@@ -14,7 +14,7 @@ from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionRecord
 from meritory.engine.sessions.context import known_session
-from meritory.mcp.protocol import INVALID_PARAMS, NO_RESOURCE, Fault, Json
+from meritory.mcp.protocol import INVALID_PARAMS, NO_RESOURCE, Json, McpFault
 from meritory.mcp.table import MEMORY_URI, SESSION_URI
 from meritory.server.mcp_tools import CUT_CHARS, block, entry, line, memory_out, title
 from meritory.server.scoped_memory import sees_session
@@ -48,7 +48,7 @@ def listing(memory: Memory, cursor: object) -> Json:
 def read(memory: Memory, uri: object) -> Json:
     """What lies at an address."""
     if not isinstance(uri, str) or not 0 < len(uri) <= URI_LIMIT_CHARS:
-        raise Fault(INVALID_PARAMS, f"uri must be text of 1 to {URI_LIMIT_CHARS} characters")
+        raise McpFault(INVALID_PARAMS, f"uri must be text of 1 to {URI_LIMIT_CHARS} characters")
     try:
         if uri.startswith(MEMORY_URI):
             text = _memory_text(memory, unquote(uri.removeprefix(MEMORY_URI), errors="strict"))
@@ -58,7 +58,7 @@ def read(memory: Memory, uri: object) -> Json:
             raise NotFound("no such address")
     except (NotFound, InputError, UnicodeError) as error:
         told = {"uri": uri}
-        raise Fault(NO_RESOURCE, "Resource not found", told) from error
+        raise McpFault(NO_RESOURCE, "Resource not found", told) from error
     return {"contents": [{"uri": uri, "mimeType": _PLAIN, "text": text}]}
 
 
@@ -125,5 +125,5 @@ def _read_cursor(cursor: Any) -> tuple[str, str | None]:
     return told[0], told[1:]
 
 
-def _no_cursor() -> Fault:
-    return Fault(INVALID_PARAMS, "there is no such cursor; begin again without one")
+def _no_cursor() -> McpFault:
+    return McpFault(INVALID_PARAMS, "there is no such cursor; begin again without one")

@@ -24,7 +24,7 @@ from meritory.engine.memories.validate import PROPOSED_CONSTRAINT
 from meritory.engine.rules import book
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
-from meritory.mcp.protocol import INVALID_PARAMS, Fault, Json, failed
+from meritory.mcp.protocol import INVALID_PARAMS, Json, McpFault, failed
 from meritory.mcp.schema import problem
 from meritory.mcp.table import BY_NAME, SEARCH_LIMIT
 from meritory.server.routes.entities import described
@@ -127,7 +127,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToolReply:
     """What a tool answers: for programs, and in words."""
 
     structured: Json
@@ -138,7 +138,7 @@ def call_tool(caller: Caller, name: str, arguments: Json) -> Json:
     """Calls a tool; what it cannot do is a result too, with what to do about it."""
     tool = BY_NAME.get(name)
     if tool is None:
-        raise Fault(INVALID_PARAMS, f"Unknown tool: {name[:80]!r}")
+        raise McpFault(INVALID_PARAMS, f"Unknown tool: {name[:80]!r}")
     wrong = problem(tool.input_schema, arguments)
     if wrong is not None:
         return failed(f"{harmless(wrong)}. Call {tool.name} again with that put right.")
@@ -156,15 +156,15 @@ def call_tool(caller: Caller, name: str, arguments: Json) -> Json:
 # -- the tools ------------------------------------------------------------------------------
 
 
-def memory_search(caller: Caller, given: Json) -> Told:
+def memory_search(caller: Caller, given: Json) -> ToolReply:
     """Finds what answers a query best."""
     found = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT))
     results = [{**memory_out(hit.memory, CUT_CHARS), "score": hit.score} for hit in found]
     text = block(map(entry, results)) if results else "Nothing is remembered about this."
-    return Told({"results": results}, text)
+    return ToolReply({"results": results}, text)
 
 
-def memory_store(caller: Caller, given: Json) -> Told:
+def memory_store(caller: Caller, given: Json) -> ToolReply:
     """Stores a claim as what it is: an agent's, or what an agent read somewhere."""
     fields: Json = {"origin": "agent", **given, "source": caller.source}
     if fields.pop("everywhere", False):
@@ -185,10 +185,10 @@ def memory_store(caller: Caller, given: Json) -> Told:
         "other_id": result.other_id,
         "memory": memory,
     }
-    return Told(structured, text)
+    return ToolReply(structured, text)
 
 
-def memory_get(caller: Caller, given: Json) -> Told:
+def memory_get(caller: Caller, given: Json) -> ToolReply:
     """Shows one memory in full."""
     record = caller.memory.get(given["id"])
     until = record.valid_until
@@ -201,10 +201,10 @@ def memory_get(caller: Caller, given: Json) -> Told:
         "superseded_by": record.superseded_by,
         "is_forgotten": record.deleted_at is not None,
     }
-    return Told({"memory": memory}, block([entry(memory)]))
+    return ToolReply({"memory": memory}, block([entry(memory)]))
 
 
-def memory_forget(caller: Caller, given: Json) -> Told:
+def memory_forget(caller: Caller, given: Json) -> ToolReply:
     """Hides a memory; what a person set can only be taken away by a person."""
     record = caller.memory.get(given["id"])
     undo = f"meritory undo {record.id}"
@@ -215,10 +215,10 @@ def memory_forget(caller: Caller, given: Json) -> Told:
         )
     caller.memory.forget(record.id, why=given.get("why", ""))
     structured = {"id": record.id, "forgotten": True, "undo": undo}
-    return Told(structured, f"forgotten: {record.id}. `{undo}` brings it back.")
+    return ToolReply(structured, f"forgotten: {record.id}. `{undo}` brings it back.")
 
 
-def memory_feedback(caller: Caller, given: Json) -> Told:
+def memory_feedback(caller: Caller, given: Json) -> ToolReply:
     """Takes ratings; the code says of which session, and nobody can guess one."""
     code = given["injection"].strip().lower()
     session = _session_of_code(caller, code)
@@ -229,10 +229,10 @@ def memory_feedback(caller: Caller, given: Json) -> Told:
     text += "".join(f"; {one['name']}: {one['reason']}" for one in ignored)
     if not found.taken and not ignored:
         text = "ratings are switched off (labels.agent_feedback); no need to send any"
-    return Told({"accepted": len(found.taken), "ignored": ignored}, text)
+    return ToolReply({"accepted": len(found.taken), "ignored": ignored}, text)
 
 
-def capture_feedback(caller: Caller, given: Json) -> Told:
+def capture_feedback(caller: Caller, given: Json) -> ToolReply:
     """Keeps what the user says about the work, as the agent tells it."""
     fields = {"origin": "agent", **given}
     signal, event = fields.pop("signal"), fields.pop("event", None)
@@ -267,10 +267,10 @@ def capture_feedback(caller: Caller, given: Json) -> Told:
     ]
     if structured["questions"]:
         lines.append(f"Then call again with event={structured['event']} and the answer.")
-    return Told(structured, "\n".join(lines))
+    return ToolReply(structured, "\n".join(lines))
 
 
-def describe_entity(caller: Caller, given: Json) -> Told:
+def describe_entity(caller: Caller, given: Json) -> ToolReply:
     """All that is known about an entity."""
     view = described(caller.memory, given["entity"])
     ids = dict.fromkeys(found for members in view.aspects.values() for found in members)
@@ -289,10 +289,10 @@ def describe_entity(caller: Caller, given: Json) -> Told:
     for label in ("constraints", "depends_on"):
         if structured[label]:
             lines.append(line(label, ", ".join(structured[label])))
-    return Told({**structured, "memories": memories}, block([*lines, *map(entry, memories)]))
+    return ToolReply({**structured, "memories": memories}, block([*lines, *map(entry, memories)]))
 
 
-def prevention_rules(caller: Caller, given: Json) -> Told:
+def prevention_rules(caller: Caller, given: Json) -> ToolReply:
     """The rules that came of reports."""
     memory = caller.memory
     wanted = given.get("tool")
@@ -313,10 +313,10 @@ def prevention_rules(caller: Caller, given: Json) -> Told:
         line(f"{one['state']} {one['trigger']} ({one['report_count']} reports)", one["text"])
         for one in results
     ]
-    return Told({"results": results}, block(lines) if lines else "There are no rules.")
+    return ToolReply({"results": results}, block(lines) if lines else "There are no rules.")
 
 
-def memory_explain(caller: Caller, given: Json) -> Told:
+def memory_explain(caller: Caller, given: Json) -> ToolReply:
     """Every number that put a memory into a session, or kept it out."""
     session = _session(caller, given.get("injection"), given.get("session"))
     found = caller.memory.why(given["id"], session.key)
@@ -326,10 +326,10 @@ def memory_explain(caller: Caller, given: Json) -> Told:
     told = harmless_all(found)
     # As it is sent: what is no number in JSON is null in both parts.
     structured = msgspec.json.decode(msgspec.json.encode(told))
-    return Told(structured, msgspec.json.encode(structured).decode())
+    return ToolReply(structured, msgspec.json.encode(structured).decode())
 
 
-_TOOLS: Mapping[str, Callable[[Caller, Json], Told]] = MappingProxyType(
+_TOOLS: Mapping[str, Callable[[Caller, Json], ToolReply]] = MappingProxyType(
     {
         tool.__name__: tool
         for tool in (

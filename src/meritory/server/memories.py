@@ -10,17 +10,17 @@ from meritory.api.memory import Memory
 from meritory.domain.memory import EveryScope
 from meritory.engine.observe.consent import note_start
 from meritory.server.dashboard import Dashboard, Logins, own_address, read_files
-from meritory.server.dedupe import Echoes
-from meritory.server.event_stream import Live, file_number
+from meritory.server.dedupe import DuplicateFilter
+from meritory.server.event_stream import LiveEvents, file_number
 from meritory.server.permissions import Grant
-from meritory.server.scoped_memory import Confined
+from meritory.server.scoped_memory import ScopedMemory
 from meritory.server.table import Scoped
 from meritory.server.token_cache import Tokens
 from meritory.settings import Settings
 from meritory.settings.home import LOG_NAME
 
 
-class Engine:
+class ServerState:
     """One open store and the views that requests have of it."""
 
     def __init__(self, settings: Settings, url: str) -> None:
@@ -37,10 +37,10 @@ class Engine:
         self.tokens = Tokens(self._memory.services)
         # Held by the one request that works through jobs, or waits for those under way.
         self.draining = threading.Lock()
-        self.echoes = Echoes(self.world.monotonic_ms)
+        self.echoes = DuplicateFilter(self.world.monotonic_ms)
         logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
         self.dashboard = Dashboard(own_address(url), logins, read_files())
-        self.live = Live(self._numbers, self._memory.services.store.follow)
+        self.live = LiveEvents(self._numbers, self._memory.services.store.follow)
         self.started_at: datetime = self.world.now()
         self._started_ms = self.world.monotonic_ms()
 
@@ -58,7 +58,7 @@ class Engine:
         found = self._memory.view(user, agent, project, everywhere=everywhere or is_own)
         if everywhere:
             found.scope = EveryScope(found.scope.user)
-        return Confined.of(found, grant) if grant.is_narrow else found
+        return ScopedMemory.of(found, grant) if grant.is_narrow else found
 
     def agents_view(
         self, grant: Grant, named: Scoped, *, actor: str, any_id: bool = False
@@ -68,7 +68,7 @@ class Engine:
             named.user, named.agent, named.project, everywhere=any_id
         )
         found = self._memory.view(user, agent, project, everywhere=any_id, actor=actor)
-        return Confined.of(found, grant) if grant.is_narrow else found
+        return ScopedMemory.of(found, grant) if grant.is_narrow else found
 
     def _numbers(self) -> dict[str, int]:
         """By topic a number that is another one once something happened."""

@@ -11,12 +11,12 @@ import msgspec
 from meritory import __version__
 from meritory.server.event_stream import EventStream
 from meritory.server.problems import MEDIA_TYPE, Problem
-from meritory.server.table import Page, Route, Text
+from meritory.server.table import Page, Route, TextReply
 
 OPENAPI_VERSION = "3.1.0"
 _REF = "#/components/schemas/{name}"
 # What is no JSON, and what it is instead.
-_CONTENT = {Text: "text/plain", Page: "text/html", EventStream: "text/event-stream"}
+_CONTENT = {TextReply: "text/plain", Page: "text/html", EventStream: "text/event-stream"}
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 

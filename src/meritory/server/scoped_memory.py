@@ -17,7 +17,7 @@ from meritory.server.permissions import Grant
 from meritory.server.problems import Forbidden
 
 
-class Confined(Memory):
+class ScopedMemory(Memory):
     """The verbs of `Memory`, for the scope of a narrow token."""
 
     grant: Grant
@@ -109,19 +109,19 @@ class Confined(Memory):
 
 def demand_session(memory: Memory, key: object) -> None:
     """Refuses a session that the holder of a narrow token has nothing to do with."""
-    if isinstance(memory, Confined):
+    if isinstance(memory, ScopedMemory):
         memory.demand_session(key)
 
 
 def demand_report(memory: Memory, fields: Mapping[str, Any]) -> None:
     """Refuses a report on what the holder of a narrow token has nothing to do with."""
-    if isinstance(memory, Confined):
+    if isinstance(memory, ScopedMemory):
         memory.demand_report(fields)
 
 
 def sees_session(memory: Memory, agent: str | None, project: str | None) -> bool:
     """Whether a session may be listed."""
-    return not isinstance(memory, Confined) or memory.grant.fits(agent, project)
+    return not isinstance(memory, ScopedMemory) or memory.grant.fits(agent, project)
 
 
 def _outside() -> MeritoryError:

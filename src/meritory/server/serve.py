@@ -26,12 +26,12 @@ from meritory.domain.world import World
 from meritory.ports.file_lock import held
 from meritory.server.app import TABLE, App
 from meritory.server.auth import Guard, OwnToken, load_token, write_private
-from meritory.server.connection import Connection
-from meritory.server.event_stream import Live
-from meritory.server.listeners import Doors, open_doors
+from meritory.server.connection import HttpConnection
+from meritory.server.event_stream import LiveEvents
+from meritory.server.listeners import Listeners, open_doors
 from meritory.server.logs import Log
-from meritory.server.malloc import Heap
-from meritory.server.memories import Engine
+from meritory.server.malloc import MallocTrimmer
+from meritory.server.memories import ServerState
 from meritory.server.table import Route
 from meritory.settings import Settings, prepare_home
 from meritory.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME
@@ -48,7 +48,7 @@ GIVE_BACK_EVERY_S = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServeOptions:
     """How a daemon is to be run."""
 
     settings: Settings
@@ -56,17 +56,17 @@ class Plan:
     # Where the log goes besides its file: stderr in the foreground.
     stream: IO[str] | None = None
     # Told once the daemon can be reached, with what makes it stop.
-    ready: Callable[[Doors, Callable[[], None]], None] = lambda doors, stop: None
+    ready: Callable[[Listeners, Callable[[], None]], None] = lambda doors, stop: None
     table: Sequence[Route] = TABLE
 
 
-def serve(plan: Plan) -> bool:
+def serve(plan: ServeOptions) -> bool:
     """Runs a daemon until it is asked to stop; says whether all that was under way is done."""
     settings = plan.settings
     prepared = prepare_home(settings.home)
     since = moment_text(World().now())
     file = settings_place(settings).file
-    heap = Heap()
+    heap = MallocTrimmer()
     heap.keep_together()
     with contextlib.ExitStack() as stack:
         stack.enter_context(held(settings.home / LOCK_NAME, str(settings.home), since))
@@ -76,7 +76,7 @@ def serve(plan: Plan) -> bool:
         doors = stack.enter_context(open_doors(settings, plan.allow_hosts))
         log = Log(settings.home / LOG_NAME, settings.daemon.log_level, plan.stream)
         stack.callback(log.close)
-        engine = Engine(settings, doors.url)
+        engine = ServerState(settings, doors.url)
         stack.callback(engine.close)
         engine.observer.listen(partial(_heard, engine, log))
         token, is_new = load_token(settings.home)
@@ -108,14 +108,16 @@ def serve(plan: Plan) -> bool:
         return left == 0
 
 
-def _heard(engine: Engine, log: Log, category: str, event: str, told: Mapping[str, object]) -> None:
+def _heard(
+    engine: ServerState, log: Log, category: str, event: str, told: Mapping[str, object]
+) -> None:
     """Log an event of the engine, and let open pages ask for news."""
     log.info(category, event, **told)
     engine.live.nudge()
 
 
 @contextlib.contextmanager
-def _announced(home: Path, doors: Doors, since: str) -> Iterator[None]:
+def _announced(home: Path, doors: Listeners, since: str) -> Iterator[None]:
     """Tells clients where the daemon is, for as long as it is there."""
     file = home / DAEMON_NAME
     told = {
@@ -136,11 +138,13 @@ def _announced(home: Path, doors: Doors, since: str) -> Iterator[None]:
 class _Server(uvicorn.Server):
     """The HTTP server on sockets of ours, with an end that is ours too."""
 
-    def __init__(self, app: App, listening: Callable[[], None], live: Live, heap: Heap) -> None:
+    def __init__(
+        self, app: App, listening: Callable[[], None], live: LiveEvents, heap: MallocTrimmer
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http=Connection,
+                http=HttpConnection,
                 loop="asyncio",
                 ws="none",
                 lifespan="off",

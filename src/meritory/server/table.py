@@ -13,7 +13,7 @@ from meritory.server.project import folder_name, project_of
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
     from meritory.server.auth import Door
-    from meritory.server.memories import Engine
+    from meritory.server.memories import ServerState
     from meritory.server.permissions import Grant
 
 
@@ -26,11 +26,11 @@ Access = Literal["health", "read", "write", "hooks", "admin", "login"]
 Reach = Literal["scope", "user", "daemon"]
 
 
-class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class QueryParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The query string of a route without parameters."""
 
 
-class Scoped(Query, kw_only=True):
+class Scoped(QueryParams, kw_only=True):
     """Whose memories a request is about; without a user it is the setting `user`."""
 
     user: str | None = None
@@ -39,7 +39,7 @@ class Scoped(Query, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextReply:
     """A reply that is not JSON, or whose status says more than that it was done."""
 
     content: str
@@ -61,7 +61,7 @@ class Page:
 class Call:
     """One request, decoded: everything a handler may look at."""
 
-    engine: Engine
+    engine: ServerState
     grant: Grant
     path: Mapping[str, str]
     query: Any
@@ -119,7 +119,7 @@ class Route:
     summary: str
     # The types of what comes in and goes out; a body of None means that there is none, and one of
     # bytes is handed over as it came.
-    query: type[Query] = Query
+    query: type[QueryParams] = QueryParams
     body: type[msgspec.Struct] | type[bytes] | None = None
     reply: Any
     # The name under which the observer keeps how long it took.

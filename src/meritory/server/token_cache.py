@@ -11,7 +11,7 @@ from functools import partial
 
 from meritory.domain.access import AccessToken
 from meritory.domain.errors import Busy, MeritoryError
-from meritory.engine.access import Claim, proves
+from meritory.engine.access import TokenClaim, proves
 from meritory.engine.services import Services
 from meritory.server.problems import Overloaded
 
@@ -25,7 +25,7 @@ NOTED_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedToken:
     token: AccessToken
     at_ms: float
 
@@ -35,12 +35,12 @@ class Tokens:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._kept: dict[Claim, _Kept] = {}
+        self._kept: dict[TokenClaim, _CachedToken] = {}
         self._looking_count = 0
         self._noted_ms: dict[tuple[str, str], float] = {}
         self._pool = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="meritory-access")
 
-    async def redeem(self, claim: Claim) -> AccessToken | None:
+    async def redeem(self, claim: TokenClaim) -> AccessToken | None:
         """The token that a claim proves to be; None for a wrong one, Busy when nobody can tell."""
         world = self._services.world
         began_ms = world.monotonic_ms()
@@ -50,7 +50,7 @@ class Tokens:
             self._kept.pop(claim, None)
             if not proves(claim, found, world.now()) or found is None:
                 return None
-            kept = self._keep(claim, _Kept(found, began_ms))
+            kept = self._keep(claim, _CachedToken(found, began_ms))
         if not kept.token.is_valid(world.now()):
             return None
         self._note(kept.token)
@@ -60,7 +60,7 @@ class Tokens:
         """Takes on nothing more, and lets what is under way end."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def _looked_up(self, claim: Claim, *, is_known: bool) -> AccessToken | None:
+    async def _looked_up(self, claim: TokenClaim, *, is_known: bool) -> AccessToken | None:
         # Whoever was let in a moment ago is not turned away because others guess.
         if self._looking_count >= LOOKUP_LIMIT_COUNT and not is_known:
             raise Overloaded("too many tokens are being looked up", hint="try again in a second")
@@ -83,7 +83,7 @@ class Tokens:
             # Taken note of here: a caller who left must not leave a warning behind.
             future.exception()
 
-    def _keep(self, claim: Claim, kept: _Kept) -> _Kept:
+    def _keep(self, claim: TokenClaim, kept: _CachedToken) -> _CachedToken:
         while len(self._kept) >= KEPT_LIMIT_COUNT:
             del self._kept[next(iter(self._kept))]
         self._kept[claim] = kept

@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.model.base import Floats, Query, Rows, Vectors
+from meritory.model.base import Floats, RankingQuery, Rows, Vectors
 from meritory.model.tokens import words_of
 from meritory.ports.scorer import project_slot
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.sidecar.rpc import INVALID_PARAMS, Fault
+from meritory.sidecar.rpc import INVALID_PARAMS, RpcFault
 
 CANDIDATE_LIMIT = 5_000
 _TINY = 1e-12
@@ -36,7 +36,7 @@ class Signals(msgspec.Struct, frozen=True):
     is_superseded: list[bool] | None = None
 
 
-class Candidates(msgspec.Struct, frozen=True):
+class RequestCandidates(msgspec.Struct, frozen=True):
     """Candidates by id, by vector or by text, a row of features each if they are known."""
 
     user: str = ""
@@ -64,7 +64,7 @@ class Candidates(msgspec.Struct, frozen=True):
         given = self.candidate_embeddings, self.candidate_texts, self.candidate_features
         count = next((len(one) for one in given if one is not None), None)
         if count is None:
-            raise Fault(
+            raise RpcFault(
                 INVALID_PARAMS,
                 "no candidates; give candidate_ids, candidate_embeddings or candidate_texts",
             )
@@ -78,14 +78,14 @@ class Candidates(msgspec.Struct, frozen=True):
         )
 
 
-class Outcome(Candidates, frozen=True, kw_only=True):
+class ScoreOutcome(RequestCandidates, frozen=True, kw_only=True):
     """Candidates with how much each of them helped."""
 
     labels: list[Label]
     continuity_score: Turn = 1.0
 
 
-class Source(Protocol):
+class ScoreSource(Protocol):
     """Where vectors and texts of memories come from."""
 
     def vectors(
@@ -100,7 +100,7 @@ class Source(Protocol):
 class Desk:
     """Lays out one call for a model; the source is asked only for what is really needed."""
 
-    def __init__(self, asked: Candidates, embedder: str, source: Source) -> None:
+    def __init__(self, asked: RequestCandidates, embedder: str, source: ScoreSource) -> None:
         self._asked = asked
         self._embedder = embedder
         self._source = source
@@ -110,9 +110,9 @@ class Desk:
     def _check(self) -> None:
         asked, count = self._asked, len(self._ids)
         if count > CANDIDATE_LIMIT:
-            raise Fault(INVALID_PARAMS, f"{count} candidates; {CANDIDATE_LIMIT} are the most")
+            raise RpcFault(INVALID_PARAMS, f"{count} candidates; {CANDIDATE_LIMIT} are the most")
         if asked.feature_version != FEATURE_VERSION:
-            raise Fault(INVALID_PARAMS, f"the features must be of version {FEATURE_VERSION}")
+            raise RpcFault(INVALID_PARAMS, f"the features must be of version {FEATURE_VERSION}")
         columns = {
             "candidate_embeddings": asked.candidate_embeddings,
             "candidate_texts": asked.candidate_texts,
@@ -121,18 +121,18 @@ class Desk:
         }
         for name, given in columns.items():
             if given is not None and len(given) != count:
-                raise Fault(INVALID_PARAMS, f"{name}: {len(given)} for {count} candidates")
+                raise RpcFault(INVALID_PARAMS, f"{name}: {len(given)} for {count} candidates")
 
-    def query(self, *, reads_content: bool) -> Query:
+    def query(self, *, reads_content: bool) -> RankingQuery:
         """The candidates; vectors and words only for a model that reads them."""
         table = self._given_features()
         if table is not None and not reads_content:
-            return Query(features=table)
+            return RankingQuery(features=table)
         context = self._context()
         vectors = self._vectors(context)
         if table is None and not reads_content:
             self._demand_features(context, vectors)
-        return Query(
+        return RankingQuery(
             features=self._made_features(context, vectors) if table is None else table,
             context=context,
             vectors=vectors,
@@ -146,7 +146,7 @@ class Desk:
         sources = {"context_embedding": context, "candidate_embeddings": vectors}
         missing = [name for name, given in sources.items() if given is None]
         if self._ids and missing:
-            raise Fault(
+            raise RpcFault(
                 INVALID_PARAMS,
                 "candidate_features is missing, and cannot be computed without "
                 f"{' and '.join(missing)}; this model does not read texts",
@@ -157,19 +157,19 @@ class Desk:
         packed, listed = self._asked.features_b64, self._asked.candidate_features
         if packed is not None:
             if len(packed) != 8 * shape[0] * shape[1]:
-                raise Fault(INVALID_PARAMS, f"features_b64 must hold {shape} float64 numbers")
+                raise RpcFault(INVALID_PARAMS, f"features_b64 must hold {shape} float64 numbers")
             return np.frombuffer(packed, "<f8").reshape(shape)
         if listed is None:
             return None
         if any(len(row) != shape[1] for row in listed):
-            raise Fault(INVALID_PARAMS, f"a row of candidate_features has {shape[1]} numbers")
+            raise RpcFault(INVALID_PARAMS, f"a row of candidate_features has {shape[1]} numbers")
         return np.array(listed, np.float64).reshape(shape)
 
     def _context(self) -> Vectors | None:
         packed, listed = self._asked.context_b64, self._asked.context_embedding
         if packed is not None:
             if len(packed) % 4:
-                raise Fault(INVALID_PARAMS, "context_b64 must hold float32 numbers")
+                raise RpcFault(INVALID_PARAMS, "context_b64 must hold float32 numbers")
             return np.frombuffer(packed, "<f4")
         return None if listed is None else _vector(listed)
 
@@ -189,7 +189,9 @@ class Desk:
             if len(one) == width:
                 table[at] = one
             elif given is not None:
-                raise Fault(INVALID_PARAMS, "context and candidates have vectors of other lengths")
+                raise RpcFault(
+                    INVALID_PARAMS, "context and candidates have vectors of other lengths"
+                )
         return table
 
     def _stored_vectors(self) -> dict[str, NDArray[np.float32]]:

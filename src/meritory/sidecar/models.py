@@ -18,8 +18,8 @@ from meritory.domain.errors import BadCheckpoint
 from meritory.domain.world import World
 from meritory.model import checkpoint, ranker
 from meritory.model.base import Model
-from meritory.model.checkpoint import Checkpoint, Flags
-from meritory.ports.scorer import BASE_VERSION, Shelves
+from meritory.model.checkpoint import Checkpoint, CheckpointFlags
+from meritory.ports.scorer import BASE_VERSION, ModelFolders
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Loaded:
 class Models:
     """Loads models when they are asked for and keeps the last few."""
 
-    def __init__(self, shelves: Shelves, own: Path | None) -> None:
+    def __init__(self, shelves: ModelFolders, own: Path | None) -> None:
         self._shelves = shelves
         self._own = own
         # Asked by whoever scores and by whoever orders a training.
@@ -136,7 +136,7 @@ def _untrained() -> Loaded:
         embedder="",
         features=FEATURES,
         feature_version=FEATURE_VERSION,
-        flags=Flags(0),
+        flags=CheckpointFlags(0),
         trained_at=datetime.fromtimestamp(0, UTC),
     )
     return Loaded(kept, model)

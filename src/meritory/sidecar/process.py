@@ -15,12 +15,12 @@ from typing import NoReturn
 from meritory.domain.errors import MeritoryError
 from meritory.domain.place import Place
 from meritory.domain.world import World
-from meritory.ports.child import Lines
-from meritory.ports.scorer import Shelves, base_weights
+from meritory.ports.child import LineReader
+from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.ports.trainer_process import read_order, report_text
 from meritory.sidecar.models import Library
-from meritory.sidecar.rpc import PROCESS_ENDED, Server
-from meritory.sidecar.service import SLOW, Service, Setup
+from meritory.sidecar.rpc import PROCESS_ENDED, RpcServer
+from meritory.sidecar.service import SLOW, Service, ServiceSetup
 from meritory.store.opening import open_reader
 
 # Some hundred candidates with long vectors, written as text, take about five.
@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     answers = _answers_apart()
     place, world = Place.told(options.store, os.environ), World()
     library = Library(place, world)
-    shelves = Shelves(options.models, options.base_weights, library.models)
-    service = Service(Setup(place, shelves, options.checkpoint), library, world)
-    server = Server(service.methods(), SLOW, lambda line: _write(answers, line))
+    shelves = ModelFolders(options.models, options.base_weights, library.models)
+    service = Service(ServiceSetup(place, shelves, options.checkpoint), library, world)
+    server = RpcServer(service.methods(), SLOW, lambda line: _write(answers, line))
     try:
         _serve(server)
     except BrokenPipeError:
@@ -82,8 +82,8 @@ def _answers_apart() -> int:
     return answers
 
 
-def _serve(server: Server) -> None:
-    lines = Lines(LINE_LIMIT_BYTES)
+def _serve(server: RpcServer) -> None:
+    lines = LineReader(LINE_LIMIT_BYTES)
     parent = os.getppid()
     waiting = select.poll()
     waiting.register(_STDIN, select.POLLIN)
@@ -115,7 +115,7 @@ def train_main(store: str, models: str, base: str) -> int:
     order = read_order(sys.stdin.read())
     try:
         reader = open_reader(Place.told(store, os.environ))
-        shelves = Shelves(Path(models), Path(base), reader.models)
+        shelves = ModelFolders(Path(models), Path(base), reader.models)
         workshop = Workshop(reader, shelves, World().monotonic_ms)
         report = train(workshop, order)
     except MeritoryError as error:

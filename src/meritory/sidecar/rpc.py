@@ -28,7 +28,7 @@ Method = Callable[[msgspec.Raw], object]
 Reply = dict[str, Any]
 
 
-class Fault(Exception):
+class RpcFault(Exception):
     """Why a call is answered with an error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -37,7 +37,7 @@ class Fault(Exception):
         self.message = message
 
 
-class Call(msgspec.Struct, frozen=True):
+class RpcCall(msgspec.Struct, frozen=True):
     """One request; without an id nobody waits for its answer."""
 
     jsonrpc: Literal["2.0"]
@@ -46,9 +46,9 @@ class Call(msgspec.Struct, frozen=True):
     id: Id | msgspec.UnsetType = msgspec.UNSET
 
 
-_CALLS = msgspec.json.Decoder(Call)
-_SHUT_DOWN = Fault(CANCELLED, "cancelled by shutdown")
-PROCESS_ENDED = Fault(CANCELLED, "cancelled: the process ends")
+_CALLS = msgspec.json.Decoder(RpcCall)
+_SHUT_DOWN = RpcFault(CANCELLED, "cancelled by shutdown")
+PROCESS_ENDED = RpcFault(CANCELLED, "cancelled: the process ends")
 
 
 def read_params(raw: msgspec.Raw, shape: type[T]) -> T:
@@ -56,10 +56,10 @@ def read_params(raw: msgspec.Raw, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=shape)
     except _UNREADABLE as error:
-        raise Fault(INVALID_PARAMS, f"the parameters do not fit: {error}") from error
+        raise RpcFault(INVALID_PARAMS, f"the parameters do not fit: {error}") from error
 
 
-class Server:
+class RpcServer:
     """Answers calls, those that take long beside the others."""
 
     def __init__(
@@ -70,14 +70,14 @@ class Server:
         self._send = send
         self._sending = threading.Lock()
         # Slow calls without an answer yet, by their number; the lock guards them.
-        self._pending: dict[int, Call] = {}
+        self._pending: dict[int, RpcCall] = {}
         self._numbers = itertools.count()
         self._has_ended = False
 
     def take(self, line: bytes | None) -> bool:
         """Answers a line, None being one that was too long; False when it is to end."""
         if line is None:
-            self._tell(_refusal(None, Fault(INVALID_REQUEST, "the line is too long")))
+            self._tell(_refusal(None, RpcFault(INVALID_REQUEST, "the line is too long")))
             return True
         if not line.strip():
             return True
@@ -101,44 +101,44 @@ class Server:
             self._tell(self._answer(call))
         return not self._has_ended
 
-    def cancel(self, fault: Fault) -> None:
+    def cancel(self, fault: RpcFault) -> None:
         """Answer every slow call that still runs with an error; its result is dropped."""
         with self._sending:
             pending, self._pending = list(self._pending.values()), {}
             for call in pending:
                 self._write(_refusal(call.id, fault))
 
-    def _answer_later(self, number: int, call: Call) -> None:
+    def _answer_later(self, number: int, call: RpcCall) -> None:
         reply = self._answer(call)
         with self._sending:
             if self._pending.pop(number, None) is not None:
                 self._write(reply)
 
-    def _answer(self, call: Call) -> Reply | None:
+    def _answer(self, call: RpcCall) -> Reply | None:
         """Carry out a call and return its reply; None when the caller wants none."""
         try:
             result = self._result(call)
-        except Fault as fault:
+        except RpcFault as fault:
             return _refusal(call.id, fault)
         if isinstance(call.id, msgspec.UnsetType):
             return None
         return {"jsonrpc": "2.0", "id": call.id, "result": result}
 
-    def _result(self, call: Call) -> object:
+    def _result(self, call: RpcCall) -> object:
         method = self._methods.get(call.method)
         if method is None:
             known = ", ".join(sorted(self._methods))
-            raise Fault(METHOD_NOT_FOUND, f"there is no such method; known are {known}")
+            raise RpcFault(METHOD_NOT_FOUND, f"there is no such method; known are {known}")
         try:
             return method(call.params)
-        except Fault:
+        except RpcFault:
             raise
         except InputError as error:
-            raise Fault(INVALID_PARAMS, str(error)) from error
+            raise RpcFault(INVALID_PARAMS, str(error)) from error
         except MeritoryError as error:
-            raise Fault(INTERNAL_ERROR, str(error)) from error
+            raise RpcFault(INTERNAL_ERROR, str(error)) from error
         except Exception as error:
-            raise Fault(INTERNAL_ERROR, f"{type(error).__name__}: {error}") from error
+            raise RpcFault(INTERNAL_ERROR, f"{type(error).__name__}: {error}") from error
 
     def _tell(self, reply: Reply | None) -> None:
         with self._sending:
@@ -149,20 +149,20 @@ class Server:
             self._send(msgspec.json.encode(reply) + b"\n")
 
 
-def _refusal(id_: Id | msgspec.UnsetType, fault: Fault) -> Reply | None:
+def _refusal(id_: Id | msgspec.UnsetType, fault: RpcFault) -> Reply | None:
     if isinstance(id_, msgspec.UnsetType):
         return None
     told = fault.message.encode("utf-8", "replace").decode()[:_MESSAGE_CHARS]
     return {"jsonrpc": "2.0", "id": id_, "error": {"code": fault.code, "message": told}}
 
 
-def _what_is_wrong(line: bytes, error: Exception) -> tuple[Id, Fault]:
+def _what_is_wrong(line: bytes, error: Exception) -> tuple[Id, RpcFault]:
     """Whether a line is no JSON at all or no request, and whose request it would have been."""
     try:
         known = msgspec.json.decode(line)
     except _UNREADABLE:
-        return None, Fault(PARSE_ERROR, f"the line is not JSON: {error}")
+        return None, RpcFault(PARSE_ERROR, f"the line is not JSON: {error}")
     id_ = known.get("id") if isinstance(known, dict) else None
     if not isinstance(id_, str | int | float) or isinstance(id_, bool):
         id_ = None
-    return id_, Fault(INVALID_REQUEST, f"the line is no request: {error}")
+    return id_, RpcFault(INVALID_REQUEST, f"the line is no request: {error}")

@@ -15,25 +15,25 @@ from meritory.domain.errors import BadCheckpoint, Conflict
 from meritory.domain.place import Place
 from meritory.domain.world import World
 from meritory.model import checkpoint
-from meritory.model.base import Gradient, Lesson, SparseRows
-from meritory.model.checkpoint import Flags
-from meritory.model.fit import Adam, Plan
-from meritory.ports.scorer import BASE_VERSION, Shelves
+from meritory.model.base import Gradient, SparseRows, TrainingExample
+from meritory.model.checkpoint import CheckpointFlags
+from meritory.model.fit import Adam, FitPlan
+from meritory.ports.scorer import BASE_VERSION, ModelFolders
 from meritory.ports.trainer_process import SpawnedTrainer, TrainOrder, TrainReport
-from meritory.sidecar.asked import Candidates, Count, Desk, Outcome
+from meritory.sidecar.asked import Count, Desk, RequestCandidates, ScoreOutcome
 from meritory.sidecar.models import Library, Loaded, Models, unfit
-from meritory.sidecar.rpc import INTERNAL_ERROR, INVALID_PARAMS, Fault, Method, read_params
+from meritory.sidecar.rpc import INTERNAL_ERROR, INVALID_PARAMS, Method, RpcFault, read_params
 
 SLOW = frozenset({"train_from_store", "train_from_db"})
 DRAFT_LIMIT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class ServiceSetup:
     """Which store and which models it serves."""
 
     store: Place
-    shelves: Shelves
+    shelves: ModelFolders
     # The file of the model that scores when no version is named.
     checkpoint: Path | None = None
 
@@ -58,36 +58,38 @@ class Order(msgspec.Struct, frozen=True):
     after_reset: bool = False
 
 
-class Draft:
+class ModelDraft:
     """A copy of a model that learns step by step, and is not kept before it is saved."""
 
     def __init__(self, begun: Loaded) -> None:
-        self._adam = Adam(begun.model.params, Plan())
+        self._adam = Adam(begun.model.params, FitPlan())
         self.loaded = begun
         self.steps = 0
 
-    def learn(self, lesson: Lesson) -> float:
+    def learn(self, lesson: TrainingExample) -> float:
         """One step; the loss before it."""
         loss, grads = self.loaded.model.loss_and_grads(lesson)
         if not np.isfinite(loss) or not all(_is_finite(grad) for grad in grads.values()):
-            raise Fault(INVALID_PARAMS, "nothing can be learned from this: the loss is not finite")
+            raise RpcFault(
+                INVALID_PARAMS, "nothing can be learned from this: the loss is not finite"
+            )
         self._adam.step(grads, 1)
         self.steps += 1
         model = self.loaded.model.with_params(self._adam.params)
-        self.loaded = Loaded(replace(self.loaded.kept, flags=Flags.FINE_TUNED), model)
+        self.loaded = Loaded(replace(self.loaded.kept, flags=CheckpointFlags.FINE_TUNED), model)
         return loss
 
 
 class Service:
     """The methods that can be called."""
 
-    def __init__(self, setup: Setup, library: Library, world: World) -> None:
+    def __init__(self, setup: ServiceSetup, library: Library, world: World) -> None:
         self._setup = setup
         self._world = world
         self._models = Models(setup.shelves, setup.checkpoint)
         self._library = library
         self._trainer = SpawnedTrainer(setup.store, setup.shelves)
-        self._drafts: OrderedDict[str, Draft] = OrderedDict()
+        self._drafts: OrderedDict[str, ModelDraft] = OrderedDict()
         self._begun_ms = world.monotonic_ms()
         self._score_count = 0
         self._training_count = 0
@@ -110,12 +112,12 @@ class Service:
         self._library.close()
 
     def _score(self, raw: msgspec.Raw) -> dict[str, Any]:
-        asked = read_params(raw, Candidates)
+        asked = read_params(raw, RequestCandidates)
         loaded = self._model(asked.user, asked.version)
         desk = self._desk(asked, loaded)
         scores = loaded.model.score(desk.query(reads_content=loaded.reads_content))
         if not np.isfinite(scores).all():
-            raise Fault(INTERNAL_ERROR, "the model gave a score that is no number")
+            raise RpcFault(INTERNAL_ERROR, "the model gave a score that is no number")
         self._score_count += 1
         pairs = zip(asked.ids, scores.tolist(), strict=True)
         return {
@@ -130,7 +132,7 @@ class Service:
             return draft.loaded
         return self._models.get(user, version)
 
-    def _desk(self, asked: Candidates, loaded: Loaded) -> Desk:
+    def _desk(self, asked: RequestCandidates, loaded: Loaded) -> Desk:
         reason = unfit(loaded, asked.embedder)
         if reason is not None:
             raise BadCheckpoint(f"the model is of no use here: {reason}")
@@ -142,13 +144,15 @@ class Service:
         return loaded.kept.model_version if asked is None else asked
 
     def _train(self, raw: msgspec.Raw) -> dict[str, Any]:
-        asked = read_params(raw, Outcome)
+        asked = read_params(raw, ScoreOutcome)
         if len(asked.labels) != len(asked.ids):
-            raise Fault(INVALID_PARAMS, "give one label per candidate")
-        draft = self._drafts.get(asked.user) or Draft(self._models.get(asked.user, asked.version))
+            raise RpcFault(INVALID_PARAMS, "give one label per candidate")
+        draft = self._drafts.get(asked.user) or ModelDraft(
+            self._models.get(asked.user, asked.version)
+        )
         query = self._desk(asked, draft.loaded).query(reads_content=draft.loaded.reads_content)
         labels = np.array(asked.labels, np.float64)
-        lesson = Lesson(
+        lesson = TrainingExample(
             query=query,
             labels=labels,
             weights=np.ones(len(labels)),
@@ -178,7 +182,7 @@ class Service:
             after_reset=asked.after_reset,
         )
         if order.version == BASE_VERSION:
-            raise Fault(INVALID_PARAMS, "version 0 is the base, which is never trained")
+            raise RpcFault(INVALID_PARAMS, "version 0 is the base, which is never trained")
         report = self._trainer.train(order)
         self._training_count += 1
         return _told(report, self._training_count)
@@ -219,7 +223,7 @@ class Service:
             draft.loaded.kept,
             params=draft.loaded.model.params,
             model_version=version,
-            flags=Flags.FINE_TUNED,
+            flags=CheckpointFlags.FINE_TUNED,
             trained_at=self._world.now(),
             session_count=draft.loaded.kept.session_count + draft.steps,
         )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from meritory.text.claims.words import words
 from meritory.text.commands.actions import read_action, tool_family
-from meritory.text.commands.parse import Command
+from meritory.text.commands.parse import ShellCommand
 
 PROGRAM: Final = "meritory"
 # The tools of the MCP server, without the prefix that a client puts before them.
@@ -46,7 +46,7 @@ def is_own_tool(name: str) -> bool:
     return found is not None and (not found["prefix"] or PROGRAM in found["prefix"])
 
 
-def _runs_own_program(command: Command) -> bool:
+def _runs_own_program(command: ShellCommand) -> bool:
     program, named = command.program, command.named
     if program.startswith("python"):
         return "-m" in command.options and named[:1] == (PROGRAM,)

@@ -87,7 +87,7 @@ _ENTITY = re.compile(r"&(?:(amp)|(lt)|#([0-9]{1,3}));")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedMemory:
     """One memory to show, under its handle; only what is worth a word becomes a label."""
 
     handle: str
@@ -119,7 +119,7 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class StatusFacts:
     """Where the predictor stands, as the status line tells it; None is what is not known."""
 
     state: State
@@ -140,7 +140,7 @@ class Block:
 
     code: str
     nonce: str
-    memories: tuple[Shown, ...] = ()
+    memories: tuple[RenderedMemory, ...] = ()
     # Names of required memories that did not fit.
     overflow: tuple[str, ...] = ()
     earlier: tuple[str, ...] = ()
@@ -200,7 +200,7 @@ def feedback_request(
     )
 
 
-def status_line(standing: Standing) -> str:
+def status_line(standing: StatusFacts) -> str:
     """Return the one line that says how much the predictor has earned so far."""
     parts = [part for part in _STATUS_PARTS[standing.state](standing) if part]
     return f"[meritory: {' | '.join([standing.state, *parts])}]"
@@ -239,7 +239,7 @@ def harmless(text: str, nonce: str = "") -> str:
 
 # The same memories are weighed again in session after session.
 @lru_cache(maxsize=1_024)
-def cost(shown: Shown) -> Cost:
+def cost(shown: RenderedMemory) -> Cost:
     """Return what a memory takes of both budgets, handle, label and escapes included."""
     entry = _entry(shown)
     return Cost(token_estimate(entry) + 1, units(entry) + 1)
@@ -256,31 +256,31 @@ def overhead_tokens(block: Block, *, start: bool) -> int:
     What it will have to say about overflow is not known before packing: OVERFLOW_LIMIT_TOKENS more.
     """
     # The long handle and the label stand for what the memories add to the head and the request.
-    empty = replace(block, memories=(Shown("m99999", "", "constraint"),), overflow=())
+    empty = replace(block, memories=(RenderedMemory("m99999", "", "constraint"),), overflow=())
     return token_estimate(_render(empty, _START_HEAD if start else _PROMPT_HEAD)) + 1
 
 
-def _collecting(standing: Standing) -> tuple[str, ...]:
+def _collecting(standing: StatusFacts) -> tuple[str, ...]:
     counted = f"{standing.session_count}/{standing.needed} sessions"
     excluded = f" ({standing.excluded_count} excluded)" if standing.excluded_count else ""
     return counted + excluded, "baseline only"
 
 
-def _warming(standing: Standing) -> tuple[str, ...]:
+def _warming(standing: StatusFacts) -> tuple[str, ...]:
     return _rate("success", standing.success_rate), _model(standing)
 
 
-def _active(standing: Standing) -> tuple[str, ...]:
+def _active(standing: StatusFacts) -> tuple[str, ...]:
     earned = (_rate("success", standing.success_rate), _rate("α", standing.alpha))
     return *earned, _model(standing), f"{standing.session_count} sessions"
 
 
-def _disabled(standing: Standing) -> tuple[str, ...]:
+def _disabled(standing: StatusFacts) -> tuple[str, ...]:
     crashes = f"{standing.crashes} crashes/h" if standing.crashes else ""
     return crashes or _reason(standing), "baseline"
 
 
-def _retraining(standing: Standing) -> tuple[str, ...]:
+def _retraining(standing: StatusFacts) -> tuple[str, ...]:
     return _reason(standing), "baseline"
 
 
@@ -288,11 +288,11 @@ def _rate(name: str, value: float | None) -> str:
     return "" if value is None else f"{name} {value:.2f}"
 
 
-def _model(standing: Standing) -> str:
+def _model(standing: StatusFacts) -> str:
     return "" if standing.model_version is None else f"model v{standing.model_version}"
 
 
-def _reason(standing: Standing) -> str:
+def _reason(standing: StatusFacts) -> str:
     # It may quote an error: no bracket or line break of its own, and not much of it.
     plain = re.sub(r"[^\w .,:/+-]+", " ", cleaned(standing.reason))
     return " ".join(plain.split())[:REASON_LIMIT_CHARS]
@@ -346,7 +346,7 @@ def _fenced(block: Block, head: str) -> list[str]:
     return [f"{opening} {head}", *entries, *overflow, closing]
 
 
-def _entry(shown: Shown, nonce: str = "") -> str:
+def _entry(shown: RenderedMemory, nonce: str = "") -> str:
     lines = harmless(shown.content, nonce).split("\n")
     more = (f"\n| {line}" if line else "\n|" for line in lines[1:])
     return f"{shown.handle}{shown.label}: {lines[0]}" + "".join(more)

@@ -12,9 +12,16 @@ from eval_kit import NAMED, opened
 from meritory.domain.errors import InputError
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Turn
-from meritory.lab.extraction import Arm, Label, Transcript, compared, extraction_run, read_labels
+from meritory.lab.extraction import (
+    Arm,
+    ExpectedClaim,
+    Transcript,
+    compared,
+    extraction_run,
+    read_labels,
+)
 from meritory.lab.sandbox import Sandbox, folder
-from meritory.text.extract.cues import Found
+from meritory.text.extract.cues import FoundClaim
 
 pytestmark = pytest.mark.files_only("measures on throw-away files")
 
@@ -32,9 +39,9 @@ def transcripts() -> list[Transcript]:
     ]
 
 
-def labels() -> list[Label]:
+def labels() -> list[ExpectedClaim]:
     return [
-        Label(
+        ExpectedClaim(
             expected=(f"The {thing} is called {animal}",),
             transcript=f"talk-{number}",
             question=f"what is the {thing} called?",
@@ -43,19 +50,19 @@ def labels() -> list[Label]:
     ]
 
 
-def whole(turns: Sequence[Turn], known: Sequence[MemoryRecord]) -> list[Found]:
+def whole(turns: Sequence[Turn], known: Sequence[MemoryRecord]) -> list[FoundClaim]:
     """Keeps what the user said."""
     return [
-        Found(turn.text, "fact", "user_stated", "user", 0.9, place, turn.text)
+        FoundClaim(turn.text, "fact", "user_stated", "user", 0.9, place, turn.text)
         for place, turn in enumerate(turns)
         if turn.role == "user"
     ]
 
 
-def careless(turns: Sequence[Turn], known: Sequence[MemoryRecord]) -> list[Found]:
+def careless(turns: Sequence[Turn], known: Sequence[MemoryRecord]) -> list[FoundClaim]:
     """Keeps what the agent said as well, and of the user's words only the beginning."""
     return [
-        Found(turn.text[:24], "fact", "user_stated", "user", 0.9, place, turn.text)
+        FoundClaim(turn.text[:24], "fact", "user_stated", "user", 0.9, place, turn.text)
         for place, turn in enumerate(turns)
     ]
 
@@ -93,7 +100,7 @@ def test_few_labels_are_not_enough_to_compare() -> None:
 def test_the_second_transcript_sees_what_was_learned_from_the_first() -> None:
     seen: list[int] = []
 
-    def counting(turns: Sequence[Turn], known: Sequence[MemoryRecord]) -> list[Found]:
+    def counting(turns: Sequence[Turn], known: Sequence[MemoryRecord]) -> list[FoundClaim]:
         seen.append(len(known))
         return whole(turns, known)
 
@@ -114,7 +121,7 @@ def test_what_an_arm_never_extracted_its_store_does_not_find() -> None:
 
 def test_labels_are_read_line_by_line() -> None:
     lines = ["# mine", "", json.dumps({"expected": ["a b", "b a"], "question": "which?"})]
-    assert read_labels(lines, "x") == (Label(expected=("a b", "b a"), question="which?"),)
+    assert read_labels(lines, "x") == (ExpectedClaim(expected=("a b", "b a"), question="which?"),)
 
 
 @pytest.mark.parametrize(
@@ -138,4 +145,4 @@ def test_no_labels_and_labels_of_unknown_transcripts_are_refused() -> None:
     with pytest.raises(InputError, match="no label"):
         read_labels(["# nothing"], "labels.jsonl")
     with arm("whole", whole) as made, pytest.raises(InputError, match="no such transcript"):
-        extraction_run(made, transcripts(), [Label(expected=("a",), transcript="nowhere")])
+        extraction_run(made, transcripts(), [ExpectedClaim(expected=("a",), transcript="nowhere")])

@@ -16,7 +16,7 @@ from meritory.engine.services import Policy
 from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.start import start
 from meritory.lab import results
-from meritory.lab.measure import Plan, anchored, measure, measure_rebuilt, rebuild
+from meritory.lab.measure import MeasurePlan, anchored, measure, measure_rebuilt, rebuild
 from meritory.lab.sandbox import FrozenStore, Sandbox, copied, folder
 from meritory.lab.sweep import sweep
 from meritory.rank.composite import SourceWeights
@@ -36,16 +36,16 @@ def live(tmp_path: Path) -> Path:
     return file
 
 
-def run(sandbox: Sandbox, plan: Plan | None = None) -> dict[str, object]:
+def run(sandbox: Sandbox, plan: MeasurePlan | None = None) -> dict[str, object]:
     asked = probes()
-    outcomes = measure(sandbox, asked, anchored(sandbox, asked), plan or Plan())
+    outcomes = measure(sandbox, asked, anchored(sandbox, asked), plan or MeasurePlan())
     return results.result(outcomes, at="2026-01-01T00:00:00+00:00")
 
 
 def test_a_run_agrees_with_recall(live: Path) -> None:
     with sandboxed(live) as sandbox:
         asked = probes()
-        outcomes = measure(sandbox, asked, anchored(sandbox, asked), Plan())
+        outcomes = measure(sandbox, asked, anchored(sandbox, asked), MeasurePlan())
     with opened(live) as memory:
         for outcome in outcomes:
             found = [one.content for one in memory.recall(outcome.probe.question)]
@@ -57,7 +57,7 @@ def test_in_prompt_is_what_an_agent_is_really_shown(live: Path) -> None:
     """The same session, held on a copy that may be written, shows the same memories."""
     asked = probes()[:6]
     with sandboxed(live) as sandbox:
-        outcomes = measure(sandbox, asked, anchored(sandbox, asked), Plan(with_session=True))
+        outcomes = measure(sandbox, asked, anchored(sandbox, asked), MeasurePlan(with_session=True))
     for number, outcome in enumerate(outcomes):
         with copied(Place(file=live)) as copy, opened(copy) as memory:
             session = memory.session(f"real-{number}")
@@ -73,14 +73,14 @@ def test_a_small_budget_leaves_targets_out_of_the_prompt(live: Path) -> None:
         policy = sandbox.services.policy
         none = replace(policy, session=replace(policy.session, start_limit=0, prompt_limit=0))
         asked = probes()[:5]
-        found = measure(sandbox, asked, anchored(sandbox, asked), Plan(none, True))
+        found = measure(sandbox, asked, anchored(sandbox, asked), MeasurePlan(none, True))
     assert [one.hit.in_prompt for one in found if one.hit] == [False] * 5
 
 
 def test_asking_in_another_order_changes_nothing(live: Path) -> None:
     with sandboxed(live) as sandbox:
         asked = probes()
-        plan = Plan(with_session=True)
+        plan = MeasurePlan(with_session=True)
         there = measure(sandbox, asked, anchored(sandbox, asked), plan)
         back = measure(sandbox, asked[::-1], anchored(sandbox, asked[::-1]), plan)
     pairs = zip(there, back[::-1], strict=True)
@@ -107,8 +107,8 @@ def test_a_store_is_byte_for_byte_the_same_after_everything(live: Path) -> None:
     before = fingerprint(live)
     with sandboxed(live) as sandbox:
         copy = fingerprint(sandbox.services.store.path)
-        run(sandbox, Plan(with_session=True))
-        run(sandbox, Plan(Policy(sources=SourceWeights(assistant_derived=1.0)), True))
+        run(sandbox, MeasurePlan(with_session=True))
+        run(sandbox, MeasurePlan(Policy(sources=SourceWeights(assistant_derived=1.0)), True))
         # Not even the copy is written while something is measured.
         assert fingerprint(sandbox.services.store.path) == copy
     assert fingerprint(live) == before
@@ -204,7 +204,7 @@ def test_the_gate_refuses_a_planted_regression_and_passes_an_improvement(live: P
     with sandboxed(live) as sandbox:
         good = run(sandbox)
         deaf = Policy(sources=SourceWeights(user_stated=0.0), relevance_floor=1.0)
-        bad = run(sandbox, Plan(deaf))
+        bad = run(sandbox, MeasurePlan(deaf))
     assert results.compared(good, bad)["verdict"] == "fail"
     assert results.compared(bad, good)["verdict"] == "pass"
     same = results.compared(good, good)
@@ -215,7 +215,7 @@ def test_the_gate_refuses_a_planted_regression_and_passes_an_improvement(live: P
 def test_five_probes_are_not_enough_to_compare(live: Path) -> None:
     with sandboxed(live) as sandbox:
         asked = probes()[:5]
-        few = results.result(measure(sandbox, asked, anchored(sandbox, asked), Plan()))
+        few = results.result(measure(sandbox, asked, anchored(sandbox, asked), MeasurePlan()))
     found = results.compared(few, few)
     assert found["verdict"] == "not enough data"
     assert "5 pairs; it takes 20" in found["statement"]
@@ -225,7 +225,7 @@ def test_runs_of_different_probes_are_not_compared(live: Path) -> None:
     with sandboxed(live) as sandbox:
         whole = run(sandbox)
         asked = probes()[1:]
-        part = results.result(measure(sandbox, asked, anchored(sandbox, asked), Plan()))
+        part = results.result(measure(sandbox, asked, anchored(sandbox, asked), MeasurePlan()))
     with pytest.raises(InputError, match="different probes"):
         results.compared(whole, part)
 
@@ -250,7 +250,7 @@ def test_a_sweep_says_so_when_nothing_differs(live: Path) -> None:
         }
 
         def measured(point: dict[str, str]) -> dict[str, object]:
-            return run(sandbox, Plan(policies[point.get("x", "")]))
+            return run(sandbox, MeasurePlan(policies[point.get("x", "")]))
 
         calm = sweep([{}, {"x": "0.6"}], measured, 0.02)  # type: ignore[arg-type]
         wild = sweep([{}, {"x": "off"}], measured, 0.02)  # type: ignore[arg-type]
@@ -267,14 +267,14 @@ def test_a_gate_that_loses_claims_is_found_out(live: Path) -> None:
     """Writing everything anew keeps it; without the claims that merge away probes are lost."""
     with sandboxed(live) as sandbox, folder() as place:
         asked = probes()
-        known = measure(sandbox, asked, anchored(sandbox, asked), Plan())
+        known = measure(sandbox, asked, anchored(sandbox, asked), MeasurePlan())
         with opened(place / "same.db") as made:
             outcomes = rebuild(sandbox.services, made.services)
             assert sum(outcomes.values()) >= len(facts())
-            same = measure_rebuilt(Sandbox(made.services), known, Plan())
+            same = measure_rebuilt(Sandbox(made.services), known, MeasurePlan())
             for fact in facts()[:10]:
                 made.forget(made.recall(fact, 1)[0].id)
-            lost = measure_rebuilt(Sandbox(made.services), known, Plan())
+            lost = measure_rebuilt(Sandbox(made.services), known, MeasurePlan())
     base = results.result(known)
     assert results.compared(base, results.result(same))["verdict"] == "pass"
     found = results.compared(base, results.result(lost))
@@ -293,7 +293,11 @@ def test_weights_reach_the_ranking(tmp_path: Path) -> None:
         asked = probes()[:3]
         anchors = anchored(sandbox, asked)
         ranks = [
-            [one.hit.rank for one in measure(sandbox, asked, anchors, Plan(policy)) if one.hit]
+            [
+                one.hit.rank
+                for one in measure(sandbox, asked, anchors, MeasurePlan(policy))
+                if one.hit
+            ]
             for weight in (1.0, 0.05)
             for policy in (Policy(sources=SourceWeights(assistant_derived=weight)),)
         ]

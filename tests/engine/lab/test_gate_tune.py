@@ -11,7 +11,7 @@ from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.engine.memories import change
 from meritory.engine.quality import figures
 from meritory.engine.quality.figures import Audited
-from meritory.lab.gate_tune import AUDITED_MIN, NEW_MERGES_MIN, Request, Row, recommend, tune
+from meritory.lab.gate_tune import AUDITED_MIN, NEW_MERGES_MIN, Row, TuneRequest, recommend, tune
 
 PAIRS = (
     ("The staging database is called heron", "I think the staging database is called heron"),
@@ -75,7 +75,7 @@ def test_past_merges_tell_what_a_higher_threshold_would_miss(desk: Desk) -> None
     desk.memory.remember(older)
     desk.memory.remember(newer)
     assert desk.counters()["write.merged"] == 1
-    rows = tune(desk.memory.services, "default", Request((0.5, 1.0))).rows
+    rows = tune(desk.memory.services, "default", TuneRequest((0.5, 1.0))).rows
     assert [(r.past_kept, r.past_lost) for r in (rows[0], rows[-1])] == [(1, 0), (0, 1)]
 
 
@@ -91,7 +91,7 @@ def test_scopes_are_kept_apart(desk: Desk) -> None:
 def test_time_is_bounded(desk: Desk) -> None:
     desk.note(*NOTES)
     desk.note(HERON, project="a")
-    found = tune(desk.memory.services, "default", Request(time_limit_s=-1.0))
+    found = tune(desk.memory.services, "default", TuneRequest(time_limit_s=-1.0))
     assert found.is_cut
     assert found.looked_at < 7
 
@@ -99,14 +99,14 @@ def test_time_is_bounded(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        Request(()),
-        Request((0.0,)),
-        Request((1.5,)),
-        Request((float("nan"),)),
-        Request(sample_count=0),
+        TuneRequest(()),
+        TuneRequest((0.0,)),
+        TuneRequest((1.5,)),
+        TuneRequest((float("nan"),)),
+        TuneRequest(sample_count=0),
     ],
 )
-def test_nonsense_is_refused(desk: Desk, asked: Request) -> None:
+def test_nonsense_is_refused(desk: Desk, asked: TuneRequest) -> None:
     with pytest.raises(InputError):
         tune(desk.memory.services, "default", asked)
 

@@ -56,7 +56,7 @@ from meritory.rank import influence
 from meritory.rank.composite_feeds import NO_TRUST, Trust
 from meritory.rank.features import FEATURE_VERSION
 from meritory.rank.history_proof import HistoryProof
-from meritory.rank.influence import MIN_RECORD, Standing
+from meritory.rank.influence import MIN_RECORD, InfluenceState
 from meritory.store.contract.store import Transaction
 from places import Places
 
@@ -205,7 +205,7 @@ def test_what_is_left_out_is_recorded_with_the_reason(
     assert found.reason == wanted
     assert (found.predictor_won, found.ema_updated) == (None, False)
     assert (found.success_rate, found.alpha) == (0.5, 1.0)
-    assert state(desk).standing == Standing()
+    assert state(desk).standing == InfluenceState()
     assert desk.store.record(USER, "features", 9).ndcg.size == 0
     assert events(desk, "predictor.ema_skip", "run") == [{"reason": wanted}]
     assert [one["winner"] for one in events(desk, "predictor.compare", "run")] == [None]
@@ -723,7 +723,7 @@ def test_the_state_is_kept_whole(items: Desk) -> None:
 
 def test_a_state_of_another_version_of_the_program_can_be_read() -> None:
     kept: Mapping[str, Any] = {"standing": {"judged": 3}, "replay": [], "unheard_of": 1}
-    assert decoded(json.dumps(kept)).standing == Standing(judged=3)
+    assert decoded(json.dumps(kept)).standing == InfluenceState(judged=3)
 
 
 def test_without_a_scorer_nobody_is_heard_whatever_was_earned(desks: Callable[..., Desk]) -> None:

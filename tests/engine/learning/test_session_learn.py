@@ -12,11 +12,11 @@ from session_kit import HERON, LOGIN, NOTES, STRIPE, Between, Clock, Desk, fille
 
 from meritory.domain.errors import PortError
 from meritory.domain.memory import Scope
-from meritory.domain.session import Exhibit, Turn, Verdict
+from meritory.domain.session import JudgedMemory, Turn, Verdict
 from meritory.engine.jobs.worker import Background
 from meritory.engine.predictor.train import lesson_of
 from meritory.engine.sessions.end import EndRequest, end
-from meritory.model.base import Query
+from meritory.model.base import RankingQuery
 from meritory.rank import labels
 from meritory.rank.features import FEATURE_VERSION
 from meritory.text.judge.digest import Digest
@@ -51,12 +51,12 @@ class Stub:
     def __init__(self, name: str = "llm", relevance: float | None = 0.75) -> None:
         self.name = name
         self.relevance = relevance
-        self.seen: list[Sequence[Exhibit]] = []
+        self.seen: list[Sequence[JudgedMemory]] = []
 
     def judge(
         self,
         transcript: Sequence[Turn],
-        exhibits: Sequence[Exhibit],
+        exhibits: Sequence[JudgedMemory],
         digest: Digest | None = None,
     ) -> Verdict:
         self.seen.append(exhibits)
@@ -292,7 +292,7 @@ def test_a_negative_rating_keeps_its_label_beside_a_judge(desk: Desk) -> None:
     assert desk.memory.get(ids[HERON]).usefulness < 0.5
     # The model puts what did harm below what was merely of no use.
     (taught,) = desk.store.taught_sessions("default", FEATURE_VERSION, 9)
-    lesson = lesson_of(taught, Query(features=taught.features))
+    lesson = lesson_of(taught, RankingQuery(features=taught.features))
     place = taught.memory_ids.index(ids[HERON])
     assert lesson.weights[place] == pytest.approx(1.0 - labels.HARM_WEIGHT * heron.label)
 

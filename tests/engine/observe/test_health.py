@@ -15,7 +15,13 @@ import pytest
 from meritory.domain.memory import EmbedderInfo
 from meritory.domain.place import Place
 from meritory.engine.observe import health
-from meritory.engine.observe.health import Check, Patient, examine, is_reembedding_due, worst
+from meritory.engine.observe.health import (
+    HealthCheck,
+    HealthFacts,
+    examine,
+    is_reembedding_due,
+    worst,
+)
 from meritory.ports.embed_static import STATIC_NAME
 from meritory.ports.embedder import EmbedderSpec
 from meritory.store.contract.store import Store
@@ -26,7 +32,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def patient(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Patient:
+def patient(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HealthFacts:
     """A healthy store with two memories, beside a private folder."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
@@ -34,7 +40,7 @@ def patient(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with places.memory() as memory:
         memory.remember("The port is 5432")
         memory.remember("Tea, not coffee")
-    return Patient(home, places.place(), home / "backups", EmbedderSpec(), NOW, deep=True)
+    return HealthFacts(home, places.place(), home / "backups", EmbedderSpec(), NOW, deep=True)
 
 
 def in_home(home: Path) -> Place:
@@ -42,13 +48,13 @@ def in_home(home: Path) -> Place:
     return Place(file=home / "meritory.db")
 
 
-def file_of(patient: Patient) -> Path:
+def file_of(patient: HealthFacts) -> Path:
     """The file of the store that is examined."""
     assert patient.place.file is not None
     return patient.place.file
 
 
-def found(patient: Patient) -> dict[str, Check]:
+def found(patient: HealthFacts) -> dict[str, HealthCheck]:
     """The checks by name."""
     checks = examine(patient)
     by_name = {check.name: check for check in checks}
@@ -56,13 +62,13 @@ def found(patient: Patient) -> dict[str, Check]:
     return by_name
 
 
-def changed(patient: Patient, **fields: object) -> Patient:
+def changed(patient: HealthFacts, **fields: object) -> HealthFacts:
     """The patient with other circumstances."""
-    plain = {name: getattr(patient, name) for name in Patient.__slots__}
-    return Patient(**{**plain, **fields})  # type: ignore[arg-type]
+    plain = {name: getattr(patient, name) for name in HealthFacts.__slots__}
+    return HealthFacts(**{**plain, **fields})  # type: ignore[arg-type]
 
 
-def test_a_healthy_store_is_well_in_every_respect(patient: Patient) -> None:
+def test_a_healthy_store_is_well_in_every_respect(patient: HealthFacts) -> None:
     checks = found(patient)
     assert {check.status for check in checks.values()} == {"ok"}
     assert checks["store"].detail.startswith("2 memories, 1 user, ")
@@ -71,7 +77,7 @@ def test_a_healthy_store_is_well_in_every_respect(patient: Patient) -> None:
 
 def test_what_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     home = tmp_path / "absent"
-    checks = found(Patient(home, in_home(home), home / "backups", EmbedderSpec(), NOW))
+    checks = found(HealthFacts(home, in_home(home), home / "backups", EmbedderSpec(), NOW))
     assert worst(list(checks.values())) == "ok"
     assert "not there yet" in checks["store"].detail
     assert "not there yet" in checks["data folder"].detail
@@ -79,13 +85,13 @@ def test_what_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
 
 
 def test_the_worst_state_counts() -> None:
-    well, doubtful, ill = (Check("x", state, "") for state in ("ok", "warn", "fail"))
+    well, doubtful, ill = (HealthCheck("x", state, "") for state in ("ok", "warn", "fail"))
     assert worst([]) == "ok"
     assert worst([well, doubtful]) == "warn"
     assert worst([doubtful, ill, well]) == "fail"
 
 
-def test_an_open_folder_is_a_warning_and_stays_open(patient: Patient) -> None:
+def test_an_open_folder_is_a_warning_and_stays_open(patient: HealthFacts) -> None:
     patient.home.chmod(0o755)
     check = found(patient)["data folder"]
     assert (check.status, check.hint) == ("warn", f"chmod 700 {patient.home}")
@@ -95,7 +101,7 @@ def test_an_open_folder_is_a_warning_and_stays_open(patient: Patient) -> None:
 def test_a_file_in_the_folders_place_fails(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     home = tmp_path / "home"
-    checks = found(Patient(home, in_home(home), home / "backups", EmbedderSpec(), NOW))
+    checks = found(HealthFacts(home, in_home(home), home / "backups", EmbedderSpec(), NOW))
     assert checks["data folder"].status == "fail"
 
 
@@ -107,7 +113,7 @@ def test_a_file_in_the_folders_place_fails(tmp_path: Path) -> None:
     ],
 )
 def test_a_deep_look_finds_damaged_rows(
-    patient: Patient, places: Places, statement: str, said: str
+    patient: HealthFacts, places: Places, statement: str, said: str
 ) -> None:
     places.execute(statement)
     check = found(patient)["contents, all rows"]
@@ -118,7 +124,7 @@ def test_a_deep_look_finds_damaged_rows(
 
 
 @pytest.mark.files_only("the bytes of the file are damaged")
-def test_a_damaged_file_fails_and_the_other_checks_still_run(patient: Patient) -> None:
+def test_a_damaged_file_fails_and_the_other_checks_still_run(patient: HealthFacts) -> None:
     file_of(patient).write_bytes(b"garbage" * 1000)
     checks = found(patient)
     assert checks["store"].status == "fail"
@@ -129,7 +135,7 @@ def test_a_damaged_file_fails_and_the_other_checks_still_run(patient: Patient) -
 
 
 @pytest.mark.files_only("the bytes of the file are damaged")
-def test_an_empty_file_and_a_newer_schema_fail(patient: Patient) -> None:
+def test_an_empty_file_and_a_newer_schema_fail(patient: HealthFacts) -> None:
     with sqlite3.connect(file_of(patient)) as raw:
         raw.execute("PRAGMA user_version = 99")
     raw.close()
@@ -139,14 +145,14 @@ def test_an_empty_file_and_a_newer_schema_fail(patient: Patient) -> None:
 
 
 @pytest.mark.files_only("a folder lies in the place of the file")
-def test_a_folder_in_the_stores_place_fails(patient: Patient, tmp_path: Path) -> None:
+def test_a_folder_in_the_stores_place_fails(patient: HealthFacts, tmp_path: Path) -> None:
     (tmp_path / "folder.db").mkdir()
     assert (
         found(changed(patient, place=Place(file=tmp_path / "folder.db")))["store"].status == "fail"
     )
 
 
-def test_an_embedder_that_does_not_answer_fails(patient: Patient) -> None:
+def test_an_embedder_that_does_not_answer_fails(patient: HealthFacts) -> None:
     away = EmbedderSpec(kind="openai", model="m", url="http://127.0.0.1:9/v1", timeout_ms=300)
     checks = found(changed(patient, spec=away))
     assert checks["embedder"].status == "fail"
@@ -155,13 +161,13 @@ def test_an_embedder_that_does_not_answer_fails(patient: Patient) -> None:
     assert found(changed(patient, spec=nameless))["embedder"].status == "fail"
 
 
-def test_an_embedder_that_is_off_by_choice_is_well(patient: Patient) -> None:
+def test_an_embedder_that_is_off_by_choice_is_well(patient: HealthFacts) -> None:
     checks = found(changed(patient, spec=EmbedderSpec(kind="none")))
     assert checks["embedder"].status == "ok"
     assert "vectors" not in checks
 
 
-def test_missing_vectors_are_a_warning(patient: Patient, places: Places) -> None:
+def test_missing_vectors_are_a_warning(patient: HealthFacts, places: Places) -> None:
     places.execute("DELETE FROM memory_vectors WHERE row = 1")
     check = found(patient)["vectors"]
     assert (check.status, "meritory reembed" in check.hint) == ("warn", True)
@@ -170,7 +176,7 @@ def test_missing_vectors_are_a_warning(patient: Patient, places: Places) -> None
 
 @pytest.mark.files_only("only files lie on a disk of ours")
 def test_little_space_is_a_warning_and_none_a_failure(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch
+    patient: HealthFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for free, status in ((1 << 40, "ok"), (100 << 20, "warn"), (1 << 20, "fail")):
         usage = SimpleNamespace(free=free)
@@ -179,7 +185,7 @@ def test_little_space_is_a_warning_and_none_a_failure(
 
 
 @pytest.mark.files_only("the write-ahead log is a file of SQLite")
-def test_a_large_log_is_a_warning(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_log_is_a_warning(patient: HealthFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "WAL_WARN_BYTES", 10)
     wal = file_of(patient).with_name("meritory.db-wal")
     holder = SqliteStore(file_of(patient))
@@ -192,7 +198,7 @@ def test_a_large_log_is_a_warning(patient: Patient, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.files_only("backups are made of files")
-def test_the_age_of_the_latest_backup_counts(patient: Patient) -> None:
+def test_the_age_of_the_latest_backup_counts(patient: HealthFacts) -> None:
     assert found(patient)["backup"].detail == "none yet"
     patient.backups.mkdir()
     for name, age_days in (("old.db", 90), ("new.db", 31)):

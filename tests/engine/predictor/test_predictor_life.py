@@ -24,7 +24,7 @@ from meritory.engine.pipeline import Stopwatch
 from meritory.engine.predictor.state import PredictorState, known_state
 from meritory.engine.sessions.context import StartRequest, understand
 from meritory.engine.sessions.ranking import Ranked, rank
-from meritory.model.checkpoint import Checkpoint, Flags, write
+from meritory.model.checkpoint import Checkpoint, CheckpointFlags, write
 from meritory.model.ranker import baseline_weights
 from meritory.rank.composite_feeds import NO_TRUST
 from meritory.rank.features import FEATURE_VERSION, FEATURES
@@ -194,7 +194,7 @@ def test_a_base_model_that_is_ahead_is_heard_within_fifteen_sessions(
             embedder="",
             features=FEATURES,
             feature_version=FEATURE_VERSION,
-            flags=Flags.PRETRAINED,
+            flags=CheckpointFlags.PRETRAINED,
             trained_at=datetime(2026, 3, 1, tzinfo=UTC),
             session_count=0,
         ),

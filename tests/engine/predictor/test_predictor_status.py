@@ -15,7 +15,7 @@ from session_kit import Desk, kept
 from learning_kit import change, lived, noted, shelved
 from meritory import AsyncMemory
 from meritory.engine.jobs.worker import Background
-from meritory.engine.observe.diagnostics import DOMAINS, Domain, Engine, overall
+from meritory.engine.observe.diagnostics import DOMAINS, Domain, EngineFacts, overall
 from meritory.engine.predictor.state import liveness
 from meritory.engine.predictor.status import drift
 from meritory.ports.scorer import RandomScorer
@@ -54,7 +54,7 @@ class Apart(RandomScorer):
 
 def domain(desk: Desk) -> Domain:
     services = desk.memory.services
-    return DOMAINS["predictor"](Engine(services, Background(services), desk.memory.scope.user))
+    return DOMAINS["predictor"](EngineFacts(services, Background(services), desk.memory.scope.user))
 
 
 def apart(desk: Desk, **facts: object) -> None:

@@ -38,12 +38,12 @@ from meritory.engine.learning.compare import is_canary
 from meritory.engine.predictor import train_job
 from meritory.engine.predictor.state import SHADOW_SESSIONS, TRAIN_JOB
 from meritory.engine.predictor.train import Workshop, lesson_of, train
-from meritory.model.base import Query
+from meritory.model.base import RankingQuery
 from meritory.model.checkpoint import restored
 from meritory.model.gates import LEAST_SESSIONS
 from meritory.model.model_files import KEPT_COUNT
 from meritory.model.ranker import Ranker, fitted
-from meritory.ports.scorer import LocalScorer, Shelves
+from meritory.ports.scorer import LocalScorer, ModelFolders
 from meritory.ports.trainer_process import (
     SpawnedTrainer,
     TrainOrder,
@@ -75,7 +75,7 @@ def ask(desk: Desk, reason: str = "asked") -> None:
     desk.store.write(lambda t: train_job.order(t, USER, reason, now))
 
 
-def shelves(desk: Desk) -> Shelves:
+def shelves(desk: Desk) -> ModelFolders:
     scorer = desk.memory.services.scorer
     assert isinstance(scorer, LocalScorer)
     return scorer._shelves
@@ -268,7 +268,7 @@ def test_another_kind_of_scorer_starts_in_the_shadow(desks: Callable[..., Desk])
 
 def dying(*command: str) -> SpawnedTrainer:
     """The real thing with another process at its end."""
-    trainer = SpawnedTrainer(Place(file=Path("store")), Shelves(Path("models"), Path("base")))
+    trainer = SpawnedTrainer(Place(file=Path("store")), ModelFolders(Path("models"), Path("base")))
     trainer._command = [sys.executable, "-c", *command]
     return trainer
 
@@ -458,7 +458,9 @@ def test_canaries_are_never_trained_on(items: Desk, places: Places) -> None:
     model = restored(shelves(desk).of(USER).get(50))
     assert isinstance(model, Ranker)
     assert (model.weights != model.prior).any()
-    lessons = [lesson_of(one, Query(features=one.features)) for one in taught if not one.is_canary]
+    lessons = [
+        lesson_of(one, RankingQuery(features=one.features)) for one in taught if not one.is_canary
+    ]
     mine, loss = fitted(lessons, model.prior)
     assert model.weights == pytest.approx(mine.weights, abs=1e-9)
     assert report.loss == pytest.approx(loss)
@@ -614,7 +616,7 @@ def a_session(labelled: int, unjudged: int, silent: int) -> TaughtSession:
 
 def test_some_of_what_nobody_saw_are_soft_negatives() -> None:
     session = a_session(labelled=4, unjudged=30, silent=5)
-    lesson = lesson_of(session, Query(features=session.features))
+    lesson = lesson_of(session, RankingQuery(features=session.features))
     assert lesson.labels[:4].tolist() == session.labels[:4].tolist()
     # What did harm stands in the list several times.
     harm = np.array([1.0, 1.0 / 3.0, 0.0, 0.0])
@@ -628,9 +630,9 @@ def test_some_of_what_nobody_saw_are_soft_negatives() -> None:
     left = np.setdiff1d(np.arange(4, 39), soft)
     assert not lesson.weights[left].any()
     assert np.isfinite(lesson.labels).all()
-    again = lesson_of(session, Query(features=session.features))
+    again = lesson_of(session, RankingQuery(features=session.features))
     assert again.weights.tolist() == lesson.weights.tolist()
-    other = lesson_of(replace(session, key="other"), Query(features=session.features))
+    other = lesson_of(replace(session, key="other"), RankingQuery(features=session.features))
     assert other.weights.tolist() != lesson.weights.tolist()
     few = a_session(labelled=4, unjudged=2, silent=0)
-    assert lesson_of(few, Query(features=few.features)).weights[4:].tolist() == [0.25] * 2
+    assert lesson_of(few, RankingQuery(features=few.features)).weights[4:].tolist() == [0.25] * 2

@@ -13,7 +13,7 @@ from upkeep_kit import active, derived, set_policy, shown, state
 from meritory.api.memory import Memory
 from meritory.domain.errors import Conflict
 from meritory.domain.memory import Scope
-from meritory.engine.jobs.schedule import FIRST_LOOK_AFTER, LOOK_EVERY, Calendar
+from meritory.engine.jobs.schedule import FIRST_LOOK_AFTER, LOOK_EVERY, Schedule
 from meritory.engine.jobs.worker import Background
 from meritory.engine.quality import janitor
 
@@ -254,12 +254,12 @@ def test_nobody_undoes_anothers_sweep(desk: Desk) -> None:
 def test_the_calendar_queues_each_job_once(desk: Desk) -> None:
     desk.note(HERON)
     desk.memory.view("eve").remember(TABS)
-    calendar = Calendar(desk.memory.services)
+    calendar = Schedule(desk.memory.services)
     assert calendar.look() == 0
     desk.clock.go(seconds=FIRST_LOOK_AFTER.total_seconds())
     assert calendar.look() == 4
     assert calendar.look() == 0
-    again = Calendar(desk.memory.services)
+    again = Schedule(desk.memory.services)
     desk.clock.go(seconds=LOOK_EVERY.total_seconds())
     assert (calendar.look(), again.look()) == (0, 0)
     desk.clock.go(days=1)
@@ -292,7 +292,7 @@ def test_the_worker_of_a_daemon_looks_at_the_calendar(desk: Desk) -> None:
 
 def test_a_janitor_that_is_switched_off_is_not_queued(desk: Desk) -> None:
     set_policy(desk, enabled=False)
-    calendar = Calendar(desk.memory.services)
+    calendar = Schedule(desk.memory.services)
     desk.clock.go(hours=1)
     assert calendar.look() == 1
     assert desk.store.jobs(None, None, 9)[0].kind == "retention"

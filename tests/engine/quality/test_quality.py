@@ -9,7 +9,7 @@ import pytest
 from session_kit import HERON, NOTES, SHIP, TABS, Desk
 
 from meritory.domain.session import Candidate, Injection, Labelled, SessionRecord
-from meritory.engine.observe.diagnostics import DOMAINS, Engine
+from meritory.engine.observe.diagnostics import DOMAINS, EngineFacts
 from meritory.engine.quality import figures as quality_figures
 from meritory.engine.quality.figures import QualityFigures, Share, figures
 from meritory.rank.composite import SourceWeights
@@ -185,7 +185,7 @@ def test_the_quality_domain_is_ill_when_merges_are_surely_wrong(
         desk.store.write(
             lambda t, e=entry, v=verdict: t.put_merge_audit("default", e, v, desk.clock.now)
         )
-    engine = Engine(desk.memory.services, desk.memory.works, "default")
+    engine = EngineFacts(desk.memory.services, desk.memory.works, "default")
     found = DOMAINS["quality"](engine)
     assert found.status == status
     assert found.details["audited"] == 12

@@ -17,16 +17,25 @@ from meritory.api.memory import Memory
 from meritory.domain.place import Place
 from meritory.engine.rules.book import propose
 from meritory.engine.transfer.backup import ModelFiles
-from meritory.engine.transfer.migrate import Wish, move
-from meritory.engine.transfer.migrate_run import Report
+from meritory.engine.transfer.migrate import MigrationRequest, move
+from meritory.engine.transfer.migrate_run import MigrationReport
 from meritory.settings import load_settings
-from meritory.store.migrate.endpoint import Side
-from meritory.store.migrate.postgres_endpoint import PostgresSide
-from meritory.store.migrate.sqlite_endpoint import SqliteSide
-from meritory.store.migrate.tables import BY_NAME, GIVEN, MODELS, TABLES, VECTORS, Part, Row, Table
+from meritory.store.migrate.endpoint import Endpoint
+from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
+from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint
+from meritory.store.migrate.tables import (
+    BY_NAME,
+    GIVEN,
+    MODELS,
+    TABLES,
+    VECTORS,
+    MigratedTable,
+    Row,
+    TablePart,
+)
 from meritory.store.sqlite.store import SqliteStore
 
-EVERYBODY = Wish()
+EVERYBODY = MigrationRequest()
 
 
 def silent(done: int, total: int) -> None:
@@ -34,20 +43,22 @@ def silent(done: int, total: int) -> None:
 
 
 @contextlib.contextmanager
-def side(place: Place, *, is_target: bool = False) -> Iterator[Side]:
+def side(place: Place, *, is_target: bool = False) -> Iterator[Endpoint]:
     """One side of a move."""
-    opened: Side
+    opened: Endpoint
     if place.file is not None:
-        opened = SqliteSide(place.file, ModelFiles(place.file), is_target=is_target)
+        opened = SqliteEndpoint(place.file, ModelFiles(place.file), is_target=is_target)
     else:
-        opened = PostgresSide(place)
+        opened = PostgresEndpoint(place)
     try:
         yield opened
     finally:
         opened.close()
 
 
-def moved(source: Place, target: Place, wish: Wish = EVERYBODY, watch: Any = silent) -> Report:
+def moved(
+    source: Place, target: Place, wish: MigrationRequest = EVERYBODY, watch: Any = silent
+) -> MigrationReport:
     """Moves a store."""
     with side(source) as one, side(target, is_target=True) as other:
         return move(one, other, wish, watch)
@@ -57,12 +68,12 @@ def all_rows(place: Place, user: str) -> dict[str, list[Row]]:
     """Every row of a user by table, as a move reads them; vectors by their embedder's name."""
     with side(place) as opened, opened.reading() as reading:
         found = {
-            table.name: list(reading.rows(user, Part(table)))
+            table.name: list(reading.rows(user, TablePart(table)))
             for table in TABLES
             if table is not VECTORS
         }
         for one in reading.embedders():
-            rows = reading.rows(user, Part(VECTORS, (one.name, one.number)))
+            rows = reading.rows(user, TablePart(VECTORS, (one.name, one.number)))
             found[f"vectors of {one.name}"] = [row[1:] for row in rows]
     return found
 
@@ -116,7 +127,7 @@ def fill(path: Path, user: str, *, everywhere: bool = False) -> None:
                 raw.execute(f"INSERT INTO {table.name} ({names}) VALUES ({places})", values)
 
 
-def _has_rows(raw: sqlite3.Connection, table: Table, user: str) -> bool:
+def _has_rows(raw: sqlite3.Connection, table: MigratedTable, user: str) -> bool:
     if table.owner is None:
         condition = "user = ?"
     else:
@@ -126,7 +137,9 @@ def _has_rows(raw: sqlite3.Connection, table: Table, user: str) -> bool:
     return found.fetchone() is not None
 
 
-def _value(raw: sqlite3.Connection, table: Table, column: Any, about: tuple[Any, ...]) -> Any:
+def _value(
+    raw: sqlite3.Connection, table: MigratedTable, column: Any, about: tuple[Any, ...]
+) -> Any:
     user, n, embedder, dimension = about
     giver = table.numbers.get(column.name)
     if column.name == "user":

@@ -14,7 +14,7 @@ from learning_kit import WORDS
 from meritory.api.memory import Memory
 from meritory.domain.place import Place
 from meritory.engine.transfer.backup import ModelFiles
-from meritory.engine.transfer.migrate import Wish, verify
+from meritory.engine.transfer.migrate import MigrationRequest, verify
 from meritory.settings import load_settings
 from meritory.store.migrate.tables import BY_NAME, COMMON, DERIVED, GIVEN, TABLES, shapes
 from meritory.store.opening import open_store
@@ -135,8 +135,8 @@ def test_several_files_go_into_one_database_under_other_names(
 ) -> None:
     other = tmp_path / "other.db"
     lived_in(other, "old-name-of-ben")
-    moved(Place(file=lived), database, Wish(user="default", new_name="anna"))
-    assert moved(Place(file=other), database, Wish(new_name="ben")).is_equal
+    moved(Place(file=lived), database, MigrationRequest(user="default", new_name="anna"))
+    assert moved(Place(file=other), database, MigrationRequest(new_name="ben")).is_equal
     back = Place(file=tmp_path / "back.db")
     # Both have the same numbers, of which a file has each but once.
     assert moved(database, back).is_equal
@@ -179,7 +179,7 @@ def test_every_reference_is_raised_with_its_number(database: Place, tmp_path: Pa
         raised = reading.progress("ben")
         assert raised is not None and set(raised.raised.values()) == {3}
     with side(database) as one, side(back) as other:
-        assert verify(one, other, Wish(), silent).is_equal
+        assert verify(one, other, MigrationRequest(), silent).is_equal
     store = SqliteStore(tmp_path / "back.db")
     assert [line for line in store.check(deep=True) if "points at nothing" in line] == []
     store.close()
@@ -203,7 +203,7 @@ def test_what_is_damaged_is_not_called_whole_under_another_name(
     database: Place, tmp_path: Path
 ) -> None:
     """A hash that goes over the user's name is made anew, but only where it was right."""
-    moved(made(tmp_path / "a.db", "anna"), database, Wish(new_name="ben"))
+    moved(made(tmp_path / "a.db", "anna"), database, MigrationRequest(new_name="ben"))
     hashes = raw_rows(database, "SELECT row_hash FROM meritory.memories")
     assert hashes == [(bytes(range(256)),)] * 3
 
@@ -233,7 +233,7 @@ def test_a_file_that_others_use_never_counts_backwards(database: Place, tmp_path
 
 def test_all_words_of_all_batches_are_counted(lived: Path, database: Place) -> None:
     """A text is weighed by how long it is beside the others."""
-    moved(Place(file=lived), database, Wish(batch_rows=2))
+    moved(Place(file=lived), database, MigrationRequest(batch_rows=2))
     counted = raw_rows(database, "SELECT document_count, token_count FROM meritory.tenants")
     there = """SELECT count(*), sum(length) FROM
         (SELECT DISTINCT row, token_count AS length FROM meritory.memory_terms) texts"""
@@ -243,7 +243,7 @@ def test_all_words_of_all_batches_are_counted(lived: Path, database: Place) -> N
 
 def test_one_user_of_several_can_be_moved_alone(database: Place, tmp_path: Path) -> None:
     first = made(tmp_path / "a.db", "anna", "ben")
-    report = moved(first, database, Wish(user="ben"))
+    report = moved(first, database, MigrationRequest(user="ben"))
     assert [tally.user for tally in report.users] == ["ben"]
     assert all_rows(database, "ben") == all_rows(first, "ben")
     assert not any(all_rows(database, "anna").values())
@@ -272,7 +272,7 @@ def test_a_store_that_is_moved_whole_keeps_its_secret_and_joining_another_does_n
     own, other, shared = secrets_of(first, second, database)
     assert shared == own != other
     alone = Place(file=tmp_path / "alone.db")
-    moved(database, alone, Wish(user="ben"))
+    moved(database, alone, MigrationRequest(user="ben"))
     assert secrets_of(alone) != [shared]
 
 
@@ -335,7 +335,7 @@ def test_a_session_goes_on_under_the_code_it_was_told(database: Place, tmp_path:
     with opened(file) as memory:
         memory.remember("The staging database is called heron")
         told = memory.session("run-1", context="staging database").injection
-    assert moved(file, database, Wish(user="default", new_name="ann")).is_equal
+    assert moved(file, database, MigrationRequest(user="default", new_name="ann")).is_equal
     with opened(database, "ann") as memory:
         session = memory.session("run-1", context="staging database")
         assert session.injection == told is not None

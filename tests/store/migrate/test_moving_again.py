@@ -14,9 +14,9 @@ from moving_kit import all_rows, made, moved, raw_rows, side
 from meritory.domain.errors import Conflict, Corrupt, InputError, NotFound
 from meritory.domain.place import Place
 from meritory.engine.transfer.backup import ModelFiles
-from meritory.engine.transfer.migrate import Wish, preview
+from meritory.engine.transfer.migrate import MigrationRequest, preview
 from meritory.lab.sandbox import copied
-from meritory.store.migrate.postgres_endpoint import PostgresSide
+from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
 
 
 class Stopped(Exception):
@@ -31,7 +31,7 @@ def stopped_at(row_count: int, source: Place, target: Place) -> None:
             raise Stopped
 
     with pytest.raises(Stopped):
-        moved(source, target, Wish(), watch)
+        moved(source, target, MigrationRequest(), watch)
 
 
 def execute(file: Path, statement: str, *values: object) -> None:
@@ -56,7 +56,7 @@ def test_what_was_written_as_the_user_after_a_broken_off_move_is_not_thrown_away
         moved(first, database)
     assert "--restart" in (refused.value.hint or "")
     assert ("anna", "theirs", 1, "today") in all_rows(database, "anna")["imports"]
-    assert moved(first, database, Wish(restart=True)).is_equal
+    assert moved(first, database, MigrationRequest(restart=True)).is_equal
     assert all_rows(database, "anna") == all_rows(first, "anna")
 
 
@@ -113,7 +113,7 @@ def test_half_a_user_never_appears_with_another_one(database: Place, tmp_path: P
     last = Place(file=tmp_path / "last.db")
     stopped_at(50, database, last)
     with pytest.raises(Conflict, match=r"last\.db\.moving holds .* of anna"):
-        moved(database, last, Wish(user="ben"))
+        moved(database, last, MigrationRequest(user="ben"))
     assert not (tmp_path / "last.db").exists()
     assert moved(database, last).is_equal
     assert all_rows(last, "anna") == all_rows(database, "anna")
@@ -135,11 +135,11 @@ def test_what_was_moved_before_is_not_counted_again(database: Place, tmp_path: P
     first = made(tmp_path / "a.db", "anna")
     moved(first, database)
     with side(first) as one, side(database) as other:
-        report = preview(one, other, Wish())
+        report = preview(one, other, MigrationRequest())
     assert report.users[0].was_complete
     assert report.total("found").total() == 0
     with pytest.raises(NotFound) as refused:
-        moved(first, database, Wish(user="carl"))
+        moved(first, database, MigrationRequest(user="carl"))
     assert refused.value.hint == "it has something of anna"
 
 
@@ -173,5 +173,5 @@ def test_nothing_is_measured_on_a_copy_that_is_not_the_same(
 def test_an_address_that_cannot_be_read_is_not_quoted(asked: str) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(InputError, match="cannot be read") as refused:
-        PostgresSide(Place(url=f"postgresql://127.0.0.1:1/none?{asked}"))
+        PostgresEndpoint(Place(url=f"postgresql://127.0.0.1:1/none?{asked}"))
     assert "swordfish" not in f"{refused.value.message} {refused.value.hint}"

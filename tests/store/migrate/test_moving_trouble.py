@@ -20,14 +20,14 @@ from meritory.domain.errors import Busy, Conflict, Corrupt, InputError, NotFound
 from meritory.domain.job import Lease
 from meritory.domain.place import Place
 from meritory.engine.transfer.backup import ModelFiles
-from meritory.engine.transfer.migrate import Wish, move, preview, verify
-from meritory.store.migrate.endpoint import Writing
+from meritory.engine.transfer.migrate import MigrationRequest, move, preview, verify
+from meritory.store.migrate.endpoint import EndpointWriter
 from meritory.store.migrate.tables import BY_NAME
 from meritory.store.opening import open_store
 from meritory.store.sqlite.store import SqliteStore
 from postgres_kit import Server, address_of
 
-SMALL = Wish(batch_rows=2)
+SMALL = MigrationRequest(batch_rows=2)
 
 
 class Stopped(Exception):
@@ -122,7 +122,7 @@ def test_what_fails_within_a_batch_leaves_nothing_of_it(
 ) -> None:
     place = Place(file=tmp_path / "last.db") if is_file else database
 
-    def work(writing: Writing) -> None:
+    def work(writing: EndpointWriter) -> None:
         writing.note("moving anna", "half")
         raise Stopped
 
@@ -268,7 +268,7 @@ def test_a_difference_that_comes_up_on_the_way_leaves_the_move_unfinished(
             noted = reading.progress("anna")
             assert noted is not None and not noted.is_complete
             assert reading.users() == []
-    assert moved(first, database, Wish(restart=True)).is_equal
+    assert moved(first, database, MigrationRequest(restart=True)).is_equal
     assert all_rows(database, "anna") == all_rows(first, "anna")
 
 
@@ -308,13 +308,13 @@ def test_a_target_that_has_something_of_the_user_is_refused(
     again = moved(first, database)
     assert again.is_equal and again.users[0].was_complete
     assert again.total("copied").total() == 0
-    for wish in (Wish(), Wish(restart=True)):
+    for wish in (MigrationRequest(), MigrationRequest(restart=True)):
         with pytest.raises(Conflict, match="of 'anna' already") as refused:
             moved(other, database, wish)
         assert "--as NAME" in (refused.value.hint or "")
     with side(other) as one, side(database) as two, pytest.raises(Conflict):
-        preview(one, two, Wish())
-    assert moved(other, database, Wish(new_name="ben")).is_equal
+        preview(one, two, MigrationRequest())
+    assert moved(other, database, MigrationRequest(new_name="ben")).is_equal
     assert all_rows(database, "anna") == all_rows(first, "anna")
 
 
@@ -326,7 +326,7 @@ def test_an_unfinished_move_from_elsewhere_is_refused_until_it_is_given_up(
         moved(first, database, SMALL, Stop(9))
     with pytest.raises(Conflict, match="unfinished move of 'anna' from elsewhere"):
         moved(other, database)
-    assert moved(other, database, Wish(restart=True)).is_equal
+    assert moved(other, database, MigrationRequest(restart=True)).is_equal
     assert all_rows(database, "anna") == all_rows(other, "anna")
 
 
@@ -412,11 +412,11 @@ def test_two_moves_of_one_user_do_not_mix(database: Place, tmp_path: Path) -> No
 def test_a_damaged_file_and_a_wrong_wish_are_told_at_once(database: Place, tmp_path: Path) -> None:
     first = made(tmp_path / "a.db", "anna", "ben")
     with pytest.raises(InputError, match="2 users"):
-        moved(first, database, Wish(new_name="carl"))
+        moved(first, database, MigrationRequest(new_name="carl"))
     with pytest.raises(NotFound, match="nothing of a user 'carl'"):
-        moved(first, database, Wish(user="carl"))
+        moved(first, database, MigrationRequest(user="carl"))
     with side(first) as one, pytest.raises(InputError, match="from a file into a database"):
-        move(one, one, Wish(), lambda done, total: None)
+        move(one, one, MigrationRequest(), lambda done, total: None)
     with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as raw, raw:
         raw.execute("DELETE FROM sessions WHERE session = 1")
     with pytest.raises(Corrupt, match="points at nothing"):

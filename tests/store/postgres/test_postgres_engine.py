@@ -32,7 +32,7 @@ from meritory.domain.job import Job, Lease
 from meritory.domain.memory import Scope
 from meritory.store.contract.store import Transaction
 from meritory.store.postgres.connection import TenantConnection
-from meritory.store.postgres.engine import WRITE_ATTEMPTS, Engine, schema_version
+from meritory.store.postgres.engine import WRITE_ATTEMPTS, PostgresEngine, schema_version
 from meritory.store.postgres.errors import without_password
 from meritory.store.postgres.schema import MIGRATIONS
 from meritory.store.postgres.store import PostgresStore
@@ -57,8 +57,8 @@ def changed(address: str, **parts: str) -> str:
 
 
 @pytest.fixture
-def engine(address: str) -> Iterator[Engine]:
-    opened = Engine(address)
+def engine(address: str) -> Iterator[PostgresEngine]:
+    opened = PostgresEngine(address)
     yield opened
     opened.close()
 
@@ -152,12 +152,12 @@ def test_passwords_are_taken_out(text: str) -> None:
     assert "***" in without_password(text)
 
 
-def test_a_read_cannot_write(engine: Engine) -> None:
+def test_a_read_cannot_write(engine: PostgresEngine) -> None:
     with pytest.raises(ReadOnlyStore), engine.read() as connection:
         connection.execute("INSERT INTO counters VALUES (?, ?, ?)", ("ann", "n", 1))
 
 
-def test_a_read_is_one_snapshot(address: str, engine: Engine) -> None:
+def test_a_read_is_one_snapshot(address: str, engine: PostgresEngine) -> None:
     store = PostgresStore(address)
     count = "SELECT count(*) FROM memories WHERE user = ?"
     with engine.read() as connection:
@@ -169,7 +169,7 @@ def test_a_read_is_one_snapshot(address: str, engine: Engine) -> None:
     store.close()
 
 
-def test_nothing_is_waited_for_without_end(engine: Engine) -> None:
+def test_nothing_is_waited_for_without_end(engine: PostgresEngine) -> None:
     asked = """SELECT current_setting('statement_timeout'), current_setting('lock_timeout'),
         current_setting('idle_in_transaction_session_timeout')"""
     assert engine.write(lambda c: c.execute(asked).fetchone()) == ("1min", "30s", "1min")
@@ -178,7 +178,7 @@ def test_nothing_is_waited_for_without_end(engine: Engine) -> None:
         assert connection.execute(asked).fetchone()[:2] == ("1min", "30s")
 
 
-def test_a_clash_is_tried_again_and_not_for_ever(engine: Engine) -> None:
+def test_a_clash_is_tried_again_and_not_for_ever(engine: PostgresEngine) -> None:
     tries = []
 
     def clash(connection: object) -> str:
@@ -292,7 +292,7 @@ def test_an_error_in_the_middle_is_the_one_that_is_told_and_undoes_all(address: 
     store.close()
 
 
-def test_more_than_fits_on_the_way_is_sent_without_waiting(engine: Engine) -> None:
+def test_more_than_fits_on_the_way_is_sent_without_waiting(engine: PostgresEngine) -> None:
     """Neither side waits for the other, however much one of them has to say."""
     put = "INSERT INTO models VALUES (?, ?, ?, ?)"
 
@@ -347,7 +347,9 @@ def test_what_was_done_before_a_question_about_all_is_done_as_the_tenant(address
     store.close()
 
 
-def test_a_connection_at_rest_knows_nothing_of_who_used_it(address: str, engine: Engine) -> None:
+def test_a_connection_at_rest_knows_nothing_of_who_used_it(
+    address: str, engine: PostgresEngine
+) -> None:
     """All is said anew in each transaction, as a pooler of transactions demands."""
     for use in (engine.read, engine.read_across):
         with use() as connection:
@@ -418,7 +420,7 @@ def test_damage_is_told(address: str) -> None:
     store.close()
 
 
-def test_a_connection_is_of_use_after_an_error_amid_what_was_sent(engine: Engine) -> None:
+def test_a_connection_is_of_use_after_an_error_amid_what_was_sent(engine: PostgresEngine) -> None:
     """The driver keeps statements ready that it sends often; an error passes over what follows."""
 
     def counted(connection: TenantConnection) -> None:

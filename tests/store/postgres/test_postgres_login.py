@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from contract.builders import insert, record
 from meritory.domain.errors import Busy
 from meritory.domain.place import Place
-from meritory.engine.observe.health import Check, Patient, examine
+from meritory.engine.observe.health import HealthCheck, HealthFacts, examine
 from meritory.ports.embedder import EmbedderSpec
 from meritory.store.opening import open_store
 from postgres_kit import Server, address_of
@@ -44,7 +44,7 @@ def login_of(place: Place) -> str:
 
 def test_a_login_that_may_not_take_the_roles_is_told_once(postgres: Server, tmp_path: Path) -> None:
     place = owned(postgres, "LOGIN NOINHERIT")
-    checks = examine(Patient(tmp_path, place, tmp_path / "backups", EmbedderSpec(), NOW))
+    checks = examine(HealthFacts(tmp_path, place, tmp_path / "backups", EmbedderSpec(), NOW))
     (failed,) = (check for check in checks if check.status == "fail")
     assert (failed.name, "permission denied" in failed.detail) == ("store", True)
     assert "GRANT meritory_app, meritory_steward TO" in failed.hint
@@ -68,8 +68,8 @@ def test_a_password_that_opens_all_rows_is_told_and_how_to_close_them(
             except psycopg.errors.InsufficientPrivilege:
                 return 0
 
-    def told() -> Check:
-        patient = Patient(tmp_path, place, tmp_path / "backups", EmbedderSpec(kind="none"), NOW)
+    def told() -> HealthCheck:
+        patient = HealthFacts(tmp_path, place, tmp_path / "backups", EmbedderSpec(kind="none"), NOW)
         (found,) = (check for check in examine(patient) if check.name == "schema")
         return found
 
@@ -93,7 +93,7 @@ def test_a_server_that_goes_in_the_middle_ends_no_examination(
     monkeypatch.setattr("meritory.store.postgres.store.about_login", gone)
     place = owned(postgres, "LOGIN NOINHERIT")
     postgres.execute(f'GRANT meritory_app, meritory_steward TO "{login_of(place)}"')
-    patient = Patient(tmp_path, place, tmp_path / "backups", EmbedderSpec(kind="none"), NOW)
+    patient = HealthFacts(tmp_path, place, tmp_path / "backups", EmbedderSpec(kind="none"), NOW)
     found = {check.name: (check.status, check.hint) for check in examine(patient)}
     assert found["schema"] == ("fail", "try again")
     assert found["embedder"][0] == "ok"

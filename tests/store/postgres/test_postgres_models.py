@@ -10,9 +10,9 @@ import pytest
 
 from meritory.domain.errors import BadCheckpoint
 from meritory.domain.place import Place
-from meritory.model.checkpoint import Checkpoint, Flags
+from meritory.model.checkpoint import Checkpoint, CheckpointFlags
 from meritory.model.ranker import KIND, Ranker
-from meritory.ports.scorer import Shelves, base_weights
+from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.store.opening import open_store
 from postgres_kit import Server
@@ -28,7 +28,7 @@ def model(version: int, weight: float = 0.0) -> Checkpoint:
         embedder="",
         features=FEATURES,
         feature_version=FEATURE_VERSION,
-        flags=Flags.FINE_TUNED,
+        flags=CheckpointFlags.FINE_TUNED,
         trained_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
 
@@ -39,13 +39,13 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 @pytest.fixture
-def two(postgres: Server, tmp_path: Path) -> Iterator[tuple[Shelves, Shelves]]:
+def two(postgres: Server, tmp_path: Path) -> Iterator[tuple[ModelFolders, ModelFolders]]:
     """The shelves of two daemons on one database, each with its own folder."""
     address = postgres.fresh()
     stores = [open_store(Place(url=address)) for _ in range(2)]
     folders = [tmp_path / name for name in ("one", "two")]
     yield tuple(  # type: ignore[misc]
-        Shelves(folder, base_weights(), store.models)
+        ModelFolders(folder, base_weights(), store.models)
         for store, folder in zip(stores, folders, strict=True)
     )
     for store in stores:
@@ -53,7 +53,7 @@ def two(postgres: Server, tmp_path: Path) -> Iterator[tuple[Shelves, Shelves]]:
     postgres.give_back(address)
 
 
-def test_what_one_daemon_trained_another_serves(two: tuple[Shelves, Shelves]) -> None:
+def test_what_one_daemon_trained_another_serves(two: tuple[ModelFolders, ModelFolders]) -> None:
     here, there = two
     here.of("ann").put(model(1))
     assert there.of("ann").versions() == [1]
@@ -62,7 +62,7 @@ def test_what_one_daemon_trained_another_serves(two: tuple[Shelves, Shelves]) ->
 
 
 def test_a_copy_that_is_not_what_the_database_has_is_made_anew(
-    two: tuple[Shelves, Shelves],
+    two: tuple[ModelFolders, ModelFolders],
 ) -> None:
     here, there = two
     here.of("ann").put(model(1))
@@ -77,7 +77,9 @@ def test_a_copy_that_is_not_what_the_database_has_is_made_anew(
     assert same(there.checkpoint("ann", 1), model(1, 0.5))
 
 
-def test_what_is_gone_from_the_database_serves_nobody(two: tuple[Shelves, Shelves]) -> None:
+def test_what_is_gone_from_the_database_serves_nobody(
+    two: tuple[ModelFolders, ModelFolders],
+) -> None:
     here, there = two
     here.of("ann").put(model(1))
     there.of("ann").path_of(1)
@@ -87,7 +89,7 @@ def test_what_is_gone_from_the_database_serves_nobody(two: tuple[Shelves, Shelve
     assert there.soundness("ann", 1).fault is not None
 
 
-def test_old_ones_go_for_everybody(two: tuple[Shelves, Shelves]) -> None:
+def test_old_ones_go_for_everybody(two: tuple[ModelFolders, ModelFolders]) -> None:
     here, there = two
     for version in range(1, 8):
         here.of("ann").put(model(version))
@@ -96,7 +98,7 @@ def test_old_ones_go_for_everybody(two: tuple[Shelves, Shelves]) -> None:
     assert here.of("ann").versions() == [7, 6, 5, 4, 2]
 
 
-def test_models_of_one_tenant_are_nobody_elses(two: tuple[Shelves, Shelves]) -> None:
+def test_models_of_one_tenant_are_nobody_elses(two: tuple[ModelFolders, ModelFolders]) -> None:
     here, there = two
     here.of("ann").put(model(1))
     assert there.of("bob").versions() == []

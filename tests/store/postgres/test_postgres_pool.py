@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import insert, record
 from meritory.domain.errors import Busy, ReadOnlyStore, StorageError
-from meritory.store.postgres.pool import Pool
+from meritory.store.postgres.pool import ConnectionPool
 from meritory.store.postgres.store import PostgresStore
 from postgres_kit import Unavailable, address_of, throw_away_server
 
@@ -139,7 +139,9 @@ def test_while_the_server_is_away_nobody_waits(tmp_path: Path) -> None:
 def test_one_at_a_time_finds_out_whether_a_server_is_back() -> None:
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
-        pool = Pool(f"postgresql://x@127.0.0.1:{door.getsockname()[1]}/x?connect_timeout=2", 9)
+        pool = ConnectionPool(
+            f"postgresql://x@127.0.0.1:{door.getsockname()[1]}/x?connect_timeout=2", 9
+        )
         with pytest.raises(psycopg.OperationalError), pool.lent():
             pass
         # Now somebody opens, and never says a word.
@@ -159,14 +161,14 @@ def test_one_at_a_time_finds_out_whether_a_server_is_back() -> None:
         guest.close()
 
 
-def _lend(pool: Pool) -> None:
+def _lend(pool: ConnectionPool) -> None:
     with pytest.raises(psycopg.Error), pool.lent():
         pass
 
 
 def test_no_more_connections_than_allowed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meritory.store.postgres.pool.WAIT_S", 0.05)
-    pool = Pool(address, 2)
+    pool = ConnectionPool(address, 2)
     with pool.lent(), pool.lent():
         with pytest.raises(Busy, match="no connection"), pool.lent():
             pass
@@ -179,7 +181,7 @@ def test_no_more_connections_than_allowed(address: str, monkeypatch: pytest.Monk
 
 
 def test_who_leaves_a_transaction_open_leaves_it_to_nobody(address: str) -> None:
-    pool = Pool(address, 1)
+    pool = ConnectionPool(address, 1)
     with pool.lent() as raw:
         raw.execute("BEGIN")
         raw.execute("SET LOCAL meritory.tenant = 'ann'")
@@ -192,7 +194,7 @@ def test_who_leaves_a_transaction_open_leaves_it_to_nobody(address: str) -> None
 
 
 def test_connections_are_let_go_of_in_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Pool(address, 3)
+    pool = ConnectionPool(address, 3)
     with pool.lent():
         with pool.lent() as idle:
             pass
@@ -217,7 +219,7 @@ def test_connections_are_let_go_of_in_time(address: str, monkeypatch: pytest.Mon
 def test_a_server_that_was_away_once_is_trusted_again(address: str) -> None:
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
-        pool = Pool(f"postgresql://x@127.0.0.1:{door.getsockname()[1]}/x", 2)
+        pool = ConnectionPool(f"postgresql://x@127.0.0.1:{door.getsockname()[1]}/x", 2)
         with pytest.raises(psycopg.OperationalError), pool.lent():
             pass
     pool._url = address

@@ -12,7 +12,7 @@ import pytest
 
 from contract.builders import EMBEDDER, indexed, insert, record, unit
 from meritory.domain.place import Place
-from meritory.engine.observe.health import Patient, examine
+from meritory.engine.observe.health import HealthFacts, examine
 from meritory.ports.embedder import EmbedderSpec
 from meritory.store.contract.store import Store
 from meritory.store.postgres import vectors
@@ -108,7 +108,7 @@ def test_only_one_makes_indexes_behind_a_pooler_too(
 
 
 def test_the_doctor_says_that_others_are_heard_late(relay: Relay, tmp_path: Path) -> None:
-    patient = Patient(
+    patient = HealthFacts(
         home=tmp_path,
         place=Place(url=relay.address),
         backups=tmp_path,

@@ -18,7 +18,7 @@ import pytest
 from contract.builders import EMBEDDER, NOW, indexed, insert, record, unit, words_search
 from meritory.domain.memory import Scope, Source
 from meritory.store.contract.sessions import Gathering
-from meritory.store.contract.store import Indexed, Probe, Search, Store, Transaction
+from meritory.store.contract.store import Indexed, NeighbourProbe, Search, Store, Transaction
 from meritory.store.postgres import vectors, views
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.sqlite.store import SqliteStore
@@ -265,10 +265,10 @@ def test_the_nearest_are_the_same_whichever_way_they_are_found(
     monkeypatch.setattr(vectors, "EXACT_ROWS", exact_rows)
     chance = np.random.default_rng(11)
     asked = np.stack([unit(*chance.normal(0.3, 1.0, 4)) for _ in range(count)])
-    probe = Probe(SCOPE, EMBEDDER.name, asked, 5, 0.8)
+    probe = NeighbourProbe(SCOPE, EMBEDDER.name, asked, 5, 0.8)
     ours, theirs = (store.write(lambda t: t.nearest(probe)) for store in stores)
     for one, other in zip(ours, theirs, strict=True):
         assert [near.memory.id for near in other] == [near.memory.id for near in one]
         assert [near.cosine for near in other] == pytest.approx([n.cosine for n in one], abs=1e-5)
-    elsewhere = Probe(Scope("default", None, "nowhere"), EMBEDDER.name, asked, 5, 0.8)
+    elsewhere = NeighbourProbe(Scope("default", None, "nowhere"), EMBEDDER.name, asked, 5, 0.8)
     assert stores[1].write(lambda t: t.nearest(elsewhere)) == [[]] * count

@@ -23,9 +23,9 @@ from contract.builders import (
 )
 from meritory.domain.errors import NotFound, StorageError
 from meritory.domain.memory import Listing, Scope
-from meritory.store.contract.store import Probe, Transaction
+from meritory.store.contract.store import NeighbourProbe, Transaction
 from meritory.store.postgres.connection import READ, TenantConnection
-from meritory.store.postgres.engine import Engine
+from meritory.store.postgres.engine import PostgresEngine
 from meritory.store.postgres.schema import TENANT_TABLES
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.postgres.tenancy import APP, STEWARD
@@ -64,8 +64,8 @@ def store(address: str) -> Iterator[PostgresStore]:
 
 
 @pytest.fixture
-def engine(address: str) -> Iterator[Engine]:
-    opened = Engine(address)
+def engine(address: str) -> Iterator[PostgresEngine]:
+    opened = PostgresEngine(address)
     yield opened
     opened.close()
 
@@ -85,7 +85,7 @@ def test_by_search(store: PostgresStore) -> None:
     assert found(store, vector_search(BOB, 1, 0, 0, 0)) == [memory_id(2)]
     assert [m.user for m in store.listing(Listing(BOB, limit=99))] == ["bob"]
     assert store.entities(BOB, 9) == []
-    probe = Probe(BOB, EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 9, 0.1)
+    probe = NeighbourProbe(BOB, EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 9, 0.1)
     (near,) = store.write(lambda t: t.nearest(probe))
     assert [one.memory.user for one in near] == ["bob"]
 
@@ -115,7 +115,7 @@ HANDCRAFTED = (
 
 
 @pytest.mark.parametrize("statement", HANDCRAFTED)
-def test_by_handcrafted_statements(engine: Engine, statement: str) -> None:
+def test_by_handcrafted_statements(engine: PostgresEngine, statement: str) -> None:
     class Undo(Exception): ...
 
     seen: list[str] = []
@@ -130,7 +130,7 @@ def test_by_handcrafted_statements(engine: Engine, statement: str) -> None:
 
 
 @pytest.mark.parametrize("table", sorted(TENANT_TABLES))
-def test_no_table_is_without_its_wall(address: str, engine: Engine, table: str) -> None:
+def test_no_table_is_without_its_wall(address: str, engine: PostgresEngine, table: str) -> None:
     with psycopg.connect(address) as owner:
         flags = owner.execute(
             "SELECT relrowsecurity, relforcerowsecurity FROM pg_class WHERE oid = to_regclass(%s)",
@@ -148,7 +148,7 @@ def test_no_table_is_without_its_wall(address: str, engine: Engine, table: str) 
         assert of_ann >= 1
 
 
-def test_a_statement_that_names_nobody_is_refused(engine: Engine) -> None:
+def test_a_statement_that_names_nobody_is_refused(engine: PostgresEngine) -> None:
     with engine.read() as connection, pytest.raises(StorageError, match="no tenant"):
         connection.execute("SELECT * FROM memories")
     with engine.read() as connection, pytest.raises(StorageError, match="no tenant"):
@@ -175,7 +175,7 @@ def test_nobody_writes_rows_for_another(address: str) -> None:
             connection.execute("INSERT INTO counters VALUES ('ann', 'n', 1)")
 
 
-def test_the_tenant_of_one_transaction_is_forgotten_in_the_next(engine: Engine) -> None:
+def test_the_tenant_of_one_transaction_is_forgotten_in_the_next(engine: PostgresEngine) -> None:
     for _ in range(40):  # every connection of the pool
         with engine.read() as connection:
             connection.execute("SELECT 1 FROM memories WHERE user = ?", ("ann",))
@@ -183,7 +183,7 @@ def test_the_tenant_of_one_transaction_is_forgotten_in_the_next(engine: Engine) 
             connection.execute("SELECT * FROM memories")
 
 
-def test_the_steward_sees_no_words(engine: Engine) -> None:
+def test_the_steward_sees_no_words(engine: PostgresEngine) -> None:
     with engine.read_across() as connection:
         assert connection.execute("SELECT count(*) FROM memories").fetchone() == (2,)
     for statement in (
@@ -199,7 +199,7 @@ def test_the_steward_sees_no_words(engine: Engine) -> None:
         engine.write_across(lambda connection: connection.execute("DELETE FROM memories"))
 
 
-def test_whoever_asked_about_all_is_behind_the_wall_again(engine: Engine) -> None:
+def test_whoever_asked_about_all_is_behind_the_wall_again(engine: PostgresEngine) -> None:
     """Within the same transaction, whether it reads or writes."""
     everything = "SELECT count(*) FROM memories WHERE user = ? OR true"
 

@@ -7,12 +7,12 @@ import pytest
 
 from meritory.api.memory import Memory
 from meritory.store.search import index as index_module
-from meritory.store.search.index import Entry, MemoryIndex
+from meritory.store.search.index import IndexEntry, MemoryIndex
 
 
-def entry(row: int, vector: list[float]) -> Entry:
+def entry(row: int, vector: list[float]) -> IndexEntry:
     blob = np.array(vector, np.float32).tobytes()
-    return Entry(row, 1, "s", row, 10, "user_stated", 0.8, 0, blob)
+    return IndexEntry(row, 1, "s", row, 10, "user_stated", 0.8, 0, blob)
 
 
 def test_a_changed_row_moves_and_its_old_slot_is_dead() -> None:

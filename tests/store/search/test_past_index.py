@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from contract.builders import EMBEDDER, NOW, OTHER_EMBEDDER, insert, memory_id, record, unit
 from contract.sessions import USER, begin
 from meritory.rank.usage_history import Past
-from meritory.store.search.usage_history import LESSONS_KEPT, PastIndex
+from meritory.store.search.usage_history import LESSONS_KEPT, UsageHistory
 from meritory.store.sqlite.store import SqliteStore
 
 SESSIONS, STEPS, MEMORIES = 12, 60, 9
@@ -58,8 +58,8 @@ def test_the_past_that_grew_is_the_past_read_at_once(
             embedder=embedder,
             context_vector=vector,
         )
-    living = {name: PastIndex(USER) for name in (EMBEDDER.name, OTHER_EMBEDDER.name, None)}
-    changing = PastIndex(USER)
+    living = {name: UsageHistory(USER) for name in (EMBEDDER.name, OTHER_EMBEDDER.name, None)}
+    changing = UsageHistory(USER)
     handed_out: list[tuple[Past, dict[str, NDArray[np.generic]]]] = []
     for step in range(STEPS):
         # In any order, and some again.
@@ -67,7 +67,7 @@ def test_the_past_that_grew_is_the_past_read_at_once(
         with store._engine.read() as connection:
             for name, index in living.items():
                 grown = index.caught_up(connection, name)
-                assert same(grown, PastIndex(USER).caught_up(connection, name))
+                assert same(grown, UsageHistory(USER).caught_up(connection, name))
                 handed_out.append((grown, {k: v.copy() for k, v in columns(grown).items()}))
             name = list(living)[step % 3]
             assert same(changing.caught_up(connection, name), handed_out[step % 3 - 3][0])
@@ -87,7 +87,7 @@ def test_what_is_learned_between_two_looks_is_not_missed(
     for number in range(4):
         begin(store, key=f"s{number}", started_at=NOW + timedelta(hours=number))
 
-    class Overtaken(PastIndex):
+    class Overtaken(UsageHistory):
         """Others learn right after it has looked, and before it reads old ones again."""
 
         def _read_on(self, connection: sqlite3.Connection) -> dict[int, Any]:
@@ -105,4 +105,6 @@ def test_what_is_learned_between_two_looks_is_not_missed(
         teach(store, draw, "s0")
         index.caught_up(connection, None)
         assert not later
-        assert same(index.caught_up(connection, None), PastIndex(USER).caught_up(connection, None))
+        assert same(
+            index.caught_up(connection, None), UsageHistory(USER).caught_up(connection, None)
+        )

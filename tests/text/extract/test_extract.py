@@ -12,7 +12,7 @@ from meritory.text.extract.attribution import objection, standing_of
 from meritory.text.extract.cues import CANDIDATE_LIMIT
 from meritory.text.extract.rules import extract, read
 from meritory.text.extract.spoken import sentences
-from meritory.text.render import Block, Shown, codes, render_start
+from meritory.text.render import Block, RenderedMemory, codes, render_start
 from meritory.text.transcript import stripped
 
 ASKED = Turn("user", "Which port does staging listen on?")
@@ -258,7 +258,10 @@ def test_the_same_is_found_once() -> None:
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_what_meritory_showed_is_not_taken_in_again(quoting: str, role: str) -> None:
     code, nonce = codes(b"secret", "run", 1)
-    shown = (Shown("m1", "Always use tabs in Go files"), Shown("m2", "Never push to main"))
+    shown = (
+        RenderedMemory("m1", "Always use tabs in Go files"),
+        RenderedMemory("m2", "Never push to main"),
+    )
     block = render_start(Block(code=code, nonce=nonce, memories=shown, ask=True, invite=True))
     cut = block[: len(block) // 2]
     for text in (block, cut, block.split("\n", 1)[1]):

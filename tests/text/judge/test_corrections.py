@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.domain.session import ROLES, Exhibit, Role, Turn
+from meritory.domain.session import ROLES, JudgedMemory, Role, Turn
 from meritory.text.judge.conduct import read_conduct
 from meritory.text.judge.corrections import (
     FORGOTTEN,
@@ -38,8 +38,8 @@ NOT_SHOWN = (
     "Nightly backups go to the bucket acme-cold-storage.",
     "The search index is rebuilt every Sunday at 03:00.",
 )
-EXHIBITS = [Exhibit(text, was_shown=True) for text in SHOWN] + [
-    Exhibit(text, was_shown=False) for text in NOT_SHOWN
+EXHIBITS = [JudgedMemory(text, was_shown=True) for text in SHOWN] + [
+    JudgedMemory(text, was_shown=False) for text in NOT_SHOWN
 ]
 HEALTH = (
     Turn("user", "write a health check script"),
@@ -49,11 +49,11 @@ HEALTH = (
 GO = Turn("user", "make it ready")
 
 
-def corrected(*turns: Turn, exhibits: list[Exhibit] | None = None) -> Corrections:
+def corrected(*turns: Turn, exhibits: list[JudgedMemory] | None = None) -> Corrections:
     return read_corrections(turns, EXHIBITS if exhibits is None else exhibits)
 
 
-def used(*turns: Turn, exhibits: list[Exhibit] | None = None) -> Numbers:
+def used(*turns: Turn, exhibits: list[JudgedMemory] | None = None) -> Numbers:
     """Return how much of each memory the agent used, as the corrections measure it."""
     texts = read_wording(EXHIBITS if exhibits is None else exhibits)
     shown = [texts.terms[place] for place, is_shown in enumerate(texts.shown) if is_shown]
@@ -90,7 +90,7 @@ def test_a_memory_that_was_not_used_did_no_harm() -> None:
 
 
 def test_a_memory_that_was_not_shown_did_no_harm() -> None:
-    hidden = [Exhibit(exhibit.text, was_shown=False) for exhibit in EXHIBITS]
+    hidden = [JudgedMemory(exhibit.text, was_shown=False) for exhibit in EXHIBITS]
     objection = Turn("user", "no, that's wrong: the server moved to port 9090")
     assert corrected(*HEALTH, objection, exhibits=hidden).harmed == {}
 
@@ -117,7 +117,7 @@ def test_an_objection_in_line_with_a_memory_does_not_count_against_it() -> None:
 
 
 def test_two_negations_agree() -> None:
-    exhibits = [*EXHIBITS, Exhibit("Never use mocks of our own parts.", was_shown=True)]
+    exhibits = [*EXHIBITS, JudgedMemory("Never use mocks of our own parts.", was_shown=True)]
 
     def harmed(objection: str) -> bool:
         turns = (
@@ -209,9 +209,9 @@ def test_what_the_person_had_to_explain_again_is_missing() -> None:
 
 
 def test_nothing_is_missing_when_it_was_shown() -> None:
-    everything = [Exhibit(exhibit.text, was_shown=True) for exhibit in EXHIBITS]
+    everything = [JudgedMemory(exhibit.text, was_shown=True) for exhibit in EXHIBITS]
     assert corrected(*NIGHT, exhibits=everything).missing == ()
-    twin = Exhibit("Take dark mode colours from theme/tokens.json, says Mia.", was_shown=True)
+    twin = JudgedMemory("Take dark mode colours from theme/tokens.json, says Mia.", was_shown=True)
     assert corrected(*NIGHT, exhibits=[*EXHIBITS, twin]).missing == ()
 
 
@@ -226,8 +226,8 @@ def test_nothing_is_missing_when_the_agent_had_said_it() -> None:
 
 def test_a_document_is_never_explained_again() -> None:
     """The everyday words of a prompt stand in some long document by chance."""
-    document = Exhibit(f"Colours\n{NOT_SHOWN[COLOURS - STAGING]}", was_shown=False)
-    claim = Exhibit(NOT_SHOWN[COLOURS - STAGING], was_shown=False)
+    document = JudgedMemory(f"Colours\n{NOT_SHOWN[COLOURS - STAGING]}", was_shown=False)
+    claim = JudgedMemory(NOT_SHOWN[COLOURS - STAGING], was_shown=False)
     assert corrected(*NIGHT, exhibits=[*EXHIBITS[:5], claim]).missing == (5,)
     assert corrected(*NIGHT, exhibits=[*EXHIBITS[:5], document]).missing == ()
 
@@ -286,7 +286,7 @@ def test_what_a_tool_gave_back_is_no_use_and_weakens_what_follows() -> None:
 
 def test_a_term_that_several_shown_memories_hold_is_shared() -> None:
     def with_rival(*, was_shown: bool) -> float:
-        rival = Exhibit("Health probes go to 8080 too.", was_shown)
+        rival = JudgedMemory("Health probes go to 8080 too.", was_shown)
         return float(used(*HEALTH, exhibits=[*EXHIBITS, rival])[PORT])
 
     alone = float(used(*HEALTH)[PORT])
@@ -295,7 +295,7 @@ def test_a_term_that_several_shown_memories_hold_is_shared() -> None:
 
 def test_what_memories_that_were_not_shown_reach_too_is_chance() -> None:
     names = ("red", "blue", "green")
-    twins = [Exhibit(f"Port 8080 serves tenant {name}.", False) for name in names]
+    twins = [JudgedMemory(f"Port 8080 serves tenant {name}.", False) for name in names]
     assert used(*HEALTH, exhibits=[*EXHIBITS, *twins])[PORT] < used(*HEALTH)[PORT]
 
 
@@ -307,7 +307,7 @@ def test_scattered_words_are_worth_less_than_the_same_words_in_one_line() -> Non
 def test_a_long_memory_does_not_gain_by_its_length() -> None:
     padded = list(EXHIBITS)
     words = " ".join(f"padding{n}" for n in range(80))
-    padded[PORT] = Exhibit(f"{SHOWN[PORT]} {words}", was_shown=True)
+    padded[PORT] = JudgedMemory(f"{SHOWN[PORT]} {words}", was_shown=True)
     assert used(*HEALTH, exhibits=padded)[PORT] < used(*HEALTH)[PORT]
 
 
@@ -328,13 +328,13 @@ TEXTS = st.sampled_from(
     [*SHOWN, *NOT_SHOWN, "no, that's wrong", "as I said", "forget that note", "8080", "", "日本語"]
 )
 TURNS = st.lists(st.builds(Turn, st.sampled_from(ROLES), TEXTS), max_size=8)
-POOLS = st.lists(st.builds(Exhibit, TEXTS, st.booleans()), max_size=8)
+POOLS = st.lists(st.builds(JudgedMemory, TEXTS, st.booleans()), max_size=8)
 
 
 @settings(max_examples=60, deadline=None)
 @given(turns=TURNS, pool=POOLS, order=st.randoms(use_true_random=False))
 def test_corrections_are_in_bounds_and_blind_to_the_order(
-    turns: list[Turn], pool: list[Exhibit], order: random.Random
+    turns: list[Turn], pool: list[JudgedMemory], order: random.Random
 ) -> None:
     found = read_corrections(turns, pool)
     assert all(-1.0 <= score <= FORGOTTEN for score in found.harmed.values())

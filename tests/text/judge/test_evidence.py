@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.domain.session import Exhibit
+from meritory.domain.session import JudgedMemory
 from meritory.text.judge.digest import ACTS, Digest, Piece, TurnDigest, digest_terms
 from meritory.text.judge.evidence import (
     ACT_WEIGHTS,
@@ -22,7 +22,7 @@ from meritory.text.judge.evidence import (
     SIGNALS,
     TITLED,
     UNTITLED,
-    Docket,
+    EvidenceTable,
     Numbers,
     Weights,
     chances,
@@ -44,9 +44,9 @@ OWN_WORDS = (
 )
 
 
-def claims(count: int = len(OWN_WORDS), *, shown: int = len(OWN_WORDS)) -> list[Exhibit]:
+def claims(count: int = len(OWN_WORDS), *, shown: int = len(OWN_WORDS)) -> list[JudgedMemory]:
     """Return claims that share no word; the first ones were shown."""
-    return [Exhibit(text, place < shown) for place, text in enumerate(OWN_WORDS[:count])]
+    return [JudgedMemory(text, place < shown) for place, text in enumerate(OWN_WORDS[:count])]
 
 
 def turn(**parts: object) -> Digest:
@@ -59,11 +59,11 @@ def said(*texts: str, act: str = "assistant", prompt: str = "") -> Digest:
     return turn(typed=digest_terms(prompt), pieces=pieces)
 
 
-def signal(exhibits: list[Exhibit], digest: Digest, name: str) -> Numbers:
+def signal(exhibits: list[JudgedMemory], digest: Digest, name: str) -> Numbers:
     return signals(open_docket(exhibits), digest)[:, SIGNALS.index(name)]
 
 
-def chance(exhibits: list[Exhibit], digest: Digest) -> Numbers:
+def chance(exhibits: list[JudgedMemory], digest: Digest) -> Numbers:
     return chances(open_docket(exhibits), digest)
 
 
@@ -86,7 +86,7 @@ def test_a_document_is_long_or_has_several_lines(text: str, expected: bool) -> N
 
 
 def test_a_term_is_rarer_the_fewer_memories_hold_it() -> None:
-    docket = open_docket([Exhibit("pecan walnut", True), Exhibit("pecan ginkgo", False)])
+    docket = open_docket([JudgedMemory("pecan walnut", True), JudgedMemory("pecan ginkgo", False)])
     assert docket.holders == {"pecan": 2, "walnut": 1, "ginkgo": 1}
     assert docket.rarity["walnut"] == pytest.approx(math.log(21.0 / 1.5))
     assert docket.rarity["pecan"] == pytest.approx(math.log(21.0 / 2.5))
@@ -97,9 +97,9 @@ def test_a_term_is_rarer_the_fewer_memories_hold_it() -> None:
 def test_a_document_is_named_by_its_title_and_a_claim_by_any_path() -> None:
     docket = open_docket(
         [
-            Exhibit("Src/App/Main.py\nimports lib/other.py", True),
-            Exhibit("The limit lives in ./src/limits.py and in conf.toml.", True),
-            Exhibit("Notes\nsee lib/other.py", True),
+            JudgedMemory("Src/App/Main.py\nimports lib/other.py", True),
+            JudgedMemory("The limit lives in ./src/limits.py and in conf.toml.", True),
+            JudgedMemory("Notes\nsee lib/other.py", True),
         ]
     )
     assert docket.paths == (
@@ -138,18 +138,18 @@ FILE = "src/app/main.py\npecan walnut"
 def test_acted_means_that_a_call_wrote_or_opened_the_file(
     kind: str, path: str, expected: float
 ) -> None:
-    exhibits = [Exhibit(FILE, True), Exhibit("Other\nnotes", True)]
+    exhibits = [JudgedMemory(FILE, True), JudgedMemory("Other\nnotes", True)]
     assert signal(exhibits, turn(**{kind: (path,)}), "acted").tolist() == [expected, 0.0]
     assert signal(exhibits, turn(named=(path,)), "acted").tolist() == [0.0, 0.0]
 
 
 def test_a_bare_file_name_in_a_memory_matches_the_file_in_any_folder() -> None:
-    exhibits = [Exhibit("Limits live in limits.py", True)]
+    exhibits = [JudgedMemory("Limits live in limits.py", True)]
     assert signal(exhibits, turn(opened=("/a/b/limits.py",)), "acted").tolist() == [1.0]
 
 
 def test_named_means_that_an_act_mentions_the_file() -> None:
-    exhibits = [Exhibit(FILE, True), Exhibit("Other\nnotes", True)]
+    exhibits = [JudgedMemory(FILE, True), JudgedMemory("Other\nnotes", True)]
     assert signal(exhibits, turn(named=("src/app/main.py",)), "named").tolist() == [1.0, 0.0]
     assert signal(exhibits, turn(edited=("src/app/main.py",)), "named").tolist() == [0.0, 0.0]
 
@@ -167,7 +167,7 @@ def test_looked_up_is_what_the_output_of_tools_holds_beyond_chance() -> None:
 
 def test_a_memory_that_holds_everything_is_not_looked_up() -> None:
     """A word list is found in any output, as far as others' words are."""
-    exhibits = [*claims(6), Exhibit(" ".join(OWN_WORDS), True)]
+    exhibits = [*claims(6), JudgedMemory(" ".join(OWN_WORDS), True)]
     found = turn(results=("pecan", "basalt", "cello"))
     looked_up = signal(exhibits, found, "looked_up")
     assert abs(looked_up[6]) < 0.02
@@ -175,7 +175,7 @@ def test_a_memory_that_holds_everything_is_not_looked_up() -> None:
 
 
 def test_a_term_of_many_memories_is_not_rare() -> None:
-    exhibits = [Exhibit(f"pecan {word}", True) for word in ("ginkgo", "cedar", "osier")]
+    exhibits = [JudgedMemory(f"pecan {word}", True) for word in ("ginkgo", "cedar", "osier")]
     found = turn(results=("pecan",))
     assert signal(exhibits, found, "looked_up_rare").tolist() == [0.0, 0.0, 0.0]
     assert (signal(exhibits, found, "looked_up") > 0.0).all()
@@ -193,7 +193,7 @@ def test_brought_is_the_root_of_the_share_in_one_sentence() -> None:
 
 
 def test_everyday_words_and_short_numbers_count_little() -> None:
-    docket = open_docket([Exhibit("people use 42 quokkas on port 8080", True)])
+    docket = open_docket([JudgedMemory("people use 42 quokkas on port 8080", True)])
     common = COMMON_WEIGHT * docket.rarity["quokka"]
     for term in ("people", "use", "42"):
         assert docket.rarity.get(term, common) == pytest.approx(common)
@@ -230,13 +230,13 @@ def test_an_edit_weighs_more_than_a_call_and_a_call_more_than_a_reply() -> None:
 
 
 def test_a_word_that_most_memories_hold_tells_nothing() -> None:
-    exhibits = [Exhibit(f"pecan {text}", True) for text in OWN_WORDS]
+    exhibits = [JudgedMemory(f"pecan {text}", True) for text in OWN_WORDS]
     found = signals(open_docket(exhibits), said("pecans everywhere"))
     assert found[:, SIGNALS.index("brought")].tolist() == [0.0] * 6
 
 
 def test_a_sentence_belongs_to_the_memory_that_holds_most_of_it() -> None:
-    exhibits = [*claims(5), Exhibit("pecan walnut mulberry osier", True)]
+    exhibits = [*claims(5), JudgedMemory("pecan walnut mulberry osier", True)]
     alone = signal(claims(5), said("pecan walnut ginkgo"), "brought_alone")
     shared = signal(exhibits, said("pecan walnut ginkgo"), "brought_alone")
     assert alone[0] > 0.8
@@ -295,18 +295,18 @@ TITLED_NOTE = (
 UNTITLED_NOTE = (
     "How to deploy\nflyctl canary frankfurt rollout webhook docker nginx grafana alert cutover"
 )
-OTHERS = [Exhibit(f"Note {n}\n{text}", True) for n, text in enumerate(OWN_WORDS)]
+OTHERS = [JudgedMemory(f"Note {n}\n{text}", True) for n, text in enumerate(OWN_WORDS)]
 LOOKED_UP = digest_terms(UNTITLED_NOTE) + digest_terms(TITLED_NOTE)
 
 
 def test_a_document_whose_file_was_opened_helped() -> None:
-    found = chance([Exhibit(TITLED_NOTE, True), *OTHERS], turn(opened=("docs/deploy.md",)))
+    found = chance([JudgedMemory(TITLED_NOTE, True), *OTHERS], turn(opened=("docs/deploy.md",)))
     assert found[0] > 0.9
     assert found[1:].max() < 0.05
 
 
 def test_a_document_whose_file_no_call_names_was_not_used() -> None:
-    exhibits = [Exhibit(TITLED_NOTE, True), *OTHERS]
+    exhibits = [JudgedMemory(TITLED_NOTE, True), *OTHERS]
     other_file = turn(opened=("README.md",), results=LOOKED_UP)
     assert chance(exhibits, other_file)[0] < 0.05
     # Without any file in the calls, paths cannot tell, and words do.
@@ -315,7 +315,7 @@ def test_a_document_whose_file_no_call_names_was_not_used() -> None:
 
 
 def test_a_document_that_was_only_named_is_less_likely() -> None:
-    exhibits = [Exhibit(TITLED_NOTE, True), *OTHERS]
+    exhibits = [JudgedMemory(TITLED_NOTE, True), *OTHERS]
     named = chance(exhibits, turn(named=("docs/deploy.md",), opened=("README.md",)))[0]
     silent = chance(exhibits, turn(opened=("README.md",)))[0]
     opened = chance(exhibits, turn(opened=("docs/deploy.md",)))[0]
@@ -323,7 +323,7 @@ def test_a_document_that_was_only_named_is_less_likely() -> None:
 
 
 def test_a_document_without_a_title_is_recognised_by_what_was_looked_up() -> None:
-    exhibits = [Exhibit(UNTITLED_NOTE, True), *OTHERS]
+    exhibits = [JudgedMemory(UNTITLED_NOTE, True), *OTHERS]
     for opened in ((), ("README.md",)):
         found = chance(exhibits, turn(results=LOOKED_UP, opened=opened))
         assert found[0] > 0.5
@@ -334,12 +334,12 @@ def test_a_document_without_a_title_is_recognised_by_what_was_looked_up() -> Non
 
 def test_a_document_is_as_likely_shown_or_not() -> None:
     digest = turn(opened=("docs/deploy.md",))
-    shown = chance([Exhibit(TITLED_NOTE, True), *OTHERS], digest)[0]
-    assert chance([Exhibit(TITLED_NOTE, False), *OTHERS], digest)[0] == shown
+    shown = chance([JudgedMemory(TITLED_NOTE, True), *OTHERS], digest)[0]
+    assert chance([JudgedMemory(TITLED_NOTE, False), *OTHERS], digest)[0] == shown
 
 
 def test_a_restated_claim_gets_a_middle_chance() -> None:
-    exhibits = [*claims(6, shown=4), *(Exhibit(f"{word} only", True) for word in "abcd")]
+    exhibits = [*claims(6, shown=4), *(JudgedMemory(f"{word} only", True) for word in "abcd")]
     found = chance(exhibits, said(OWN_WORDS[0]))
     assert 0.4 < found[0] < 0.6
     assert found[1:].max() < 0.1
@@ -376,7 +376,12 @@ TURNS = st.builds(
     results=TERMS,
 )
 DIGESTS = st.builds(Digest, st.lists(TURNS, max_size=3).map(tuple))
-POOL = [Exhibit(TITLED_NOTE, True), Exhibit(UNTITLED_NOTE, False), *OTHERS[:2], *claims(6, shown=3)]
+POOL = [
+    JudgedMemory(TITLED_NOTE, True),
+    JudgedMemory(UNTITLED_NOTE, False),
+    *OTHERS[:2],
+    *claims(6, shown=3),
+]
 
 
 @settings(max_examples=60, deadline=None)
@@ -419,8 +424,8 @@ def test_the_order_of_the_memories_does_not_matter(digest: Digest, order: list[i
     ],
 )
 def test_a_document_was_only_opened_when_no_call_wrote_it(digest: Digest, expected: bool) -> None:
-    claim = Exhibit("The rollout is in docs/deploy.md", True)
-    docket = open_docket([Exhibit(TITLED_NOTE, True), claim, *OTHERS])
+    claim = JudgedMemory("The rollout is in docs/deploy.md", True)
+    docket = open_docket([JudgedMemory(TITLED_NOTE, True), claim, *OTHERS])
     assert only_opened(docket, digest).tolist() == [expected] + [False] * (len(OTHERS) + 1)
 
 
@@ -428,7 +433,7 @@ def test_a_document_was_only_opened_when_no_call_wrote_it(digest: Digest, expect
     "title", ["Node.js upgrade", "Rollout and/or rollback", "Tools, e.g. docker"]
 )
 def test_a_title_in_prose_names_no_file(title: str) -> None:
-    exhibits = [Exhibit(f"{title}\n{TITLED_NOTE.split(chr(10))[1]}", True), *OTHERS]
+    exhibits = [JudgedMemory(f"{title}\n{TITLED_NOTE.split(chr(10))[1]}", True), *OTHERS]
     terms = digest_terms(exhibits[0].text)
     assert chance(exhibits, turn(results=terms, opened=("README.md",)))[0] > 0.5
 
@@ -436,7 +441,7 @@ def test_a_title_in_prose_names_no_file(title: str) -> None:
 # -- echoes ---------------------------------------------------------------------------------
 
 
-def echoes(exhibits: list[Exhibit], digest: Digest) -> list[int]:
+def echoes(exhibits: list[JudgedMemory], digest: Digest) -> list[int]:
     found = echoed(open_docket(exhibits), digest)
     assert found.shape == (len(exhibits),)
     return np.flatnonzero(found).tolist()
@@ -479,7 +484,7 @@ def test_only_replies_read_out(act: str) -> None:
 
 
 def test_a_memory_whose_file_a_call_opened_is_not_an_echo() -> None:
-    exhibits = [*claims(4), Exhibit("mulberry osier: see src/limits.py", True)]
+    exhibits = [*claims(4), JudgedMemory("mulberry osier: see src/limits.py", True)]
     texts = [exhibit.text for exhibit in exhibits]
     said_all = said(*texts).turns[0]
     assert echoes(exhibits, Digest((said_all,))) == [0, 1, 2, 3, 4]
@@ -488,5 +493,5 @@ def test_a_memory_whose_file_a_call_opened_is_not_an_echo() -> None:
 
 
 def test_the_docket_knows_which_memories_are_documents() -> None:
-    docket: Docket = open_docket([Exhibit(TITLED_NOTE, True), *claims(1)])
+    docket: EvidenceTable = open_docket([JudgedMemory(TITLED_NOTE, True), *claims(1)])
     assert docket.is_document.tolist() == [True, False]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.domain.session import ROLES, Exhibit, Role, Turn, Verdict
+from meritory.domain.session import ROLES, JudgedMemory, Role, Turn, Verdict
 from meritory.rank.labels import MIN_CONFIDENCE
 from meritory.text.claims.words import words
 from meritory.text.judge.digest import Digest, TurnDigest, read_digest, vocabulary_of
@@ -43,8 +43,8 @@ NOT_SHOWN = (
     "Nightly backups go to the bucket acme-cold-storage.",
     "The search index is rebuilt every Sunday at 03:00.",
 )
-EXHIBITS = [Exhibit(text, was_shown=True) for text in SHOWN] + [
-    Exhibit(text, was_shown=False) for text in NOT_SHOWN
+EXHIBITS = [JudgedMemory(text, was_shown=True) for text in SHOWN] + [
+    JudgedMemory(text, was_shown=False) for text in NOT_SHOWN
 ]
 # No trace of use.
 LOW = 0.1
@@ -65,7 +65,7 @@ HEALTH = [
 GO = Turn("user", "make it ready")
 
 
-def judged(*turns: Turn, exhibits: list[Exhibit] | None = None) -> Verdict:
+def judged(*turns: Turn, exhibits: list[JudgedMemory] | None = None) -> Verdict:
     return judge_session(list(turns), EXHIBITS if exhibits is None else exhibits)
 
 
@@ -128,7 +128,7 @@ def test_what_a_tool_gave_back_is_no_use_of_a_claim() -> None:
 
 def test_a_term_that_several_memories_hold_is_shared() -> None:
     for was_shown in (True, False):
-        rival = Exhibit("Health probes go to 8080 too.", was_shown)
+        rival = JudgedMemory("Health probes go to 8080 too.", was_shown)
         assert score(judged(*HEALTH, exhibits=[*EXHIBITS, rival]), PORT) < score(
             judged(*HEALTH), PORT
         )
@@ -136,7 +136,7 @@ def test_a_term_that_several_memories_hold_is_shared() -> None:
 
 def test_what_other_memories_reach_too_is_chance() -> None:
     names = ("red", "blue", "green")
-    twins = [Exhibit(f"Port 8080 serves tenant {name}.", False) for name in names]
+    twins = [JudgedMemory(f"Port 8080 serves tenant {name}.", False) for name in names]
     assert score(judged(*HEALTH, exhibits=[*EXHIBITS, *twins]), PORT) < score(judged(*HEALTH), PORT)
 
 
@@ -178,7 +178,7 @@ DEPLOY = "docs/deploy.md\nflyctl, canary first"
 
 
 def test_no_trace_at_all_is_a_label_where_there_would_be_one() -> None:
-    exhibits = [*EXHIBITS, Exhibit(DEPLOY, False)]
+    exhibits = [*EXHIBITS, JudgedMemory(DEPLOY, False)]
     verdict = judged(*UPLOADS, Turn("edit", "x", ("src/upload/limits.py",)), exhibits=exhibits)
     # Calls name files, so a document would have been named ...
     assert 0.0 <= score(verdict, 11) <= NO_TRACE_CHANCE
@@ -188,7 +188,7 @@ def test_no_trace_at_all_is_a_label_where_there_would_be_one() -> None:
 
 @pytest.mark.parametrize("was_shown", [True, False])
 def test_a_document_whose_file_was_edited_has_helped(was_shown: bool) -> None:
-    exhibits = [*EXHIBITS, Exhibit(DEPLOY, was_shown)]
+    exhibits = [*EXHIBITS, JudgedMemory(DEPLOY, was_shown)]
     verdict = judged(GO, Turn("edit", "x", ("docs/deploy.md",)), exhibits=exhibits)
     assert score(verdict, 11) >= STRONG_CHANCE
     assert max(scores(verdict, 11)) < LOW
@@ -201,7 +201,7 @@ def test_a_document_whose_file_was_edited_has_helped(was_shown: bool) -> None:
 
 @pytest.mark.parametrize("was_shown", [True, False])
 def test_a_document_that_was_only_opened_helped_less(was_shown: bool) -> None:
-    exhibits = [*EXHIBITS, Exhibit(DEPLOY, was_shown)]
+    exhibits = [*EXHIBITS, JudgedMemory(DEPLOY, was_shown)]
     read = Turn("tool", "Read", ("docs/deploy.md",))
     edit = Turn("edit", "x", ("docs/deploy.md",))
     edited = score(judged(GO, edit, exhibits=exhibits), 11)
@@ -219,7 +219,7 @@ def test_a_score_between_the_limits_is_kept_for_shown_memories_alone() -> None:
     looked_up = Turn("result", " ".join(BODY.split()[:5]))
 
     def found(*, was_shown: bool) -> float | None:
-        exhibits = [*EXHIBITS, Exhibit(f"Notes\n{BODY}", was_shown)]
+        exhibits = [*EXHIBITS, JudgedMemory(f"Notes\n{BODY}", was_shown)]
         return judged(GO, looked_up, Turn("assistant", "pnpm"), exhibits=exhibits).relevance[11]
 
     assert found(was_shown=False) is None
@@ -316,7 +316,7 @@ def test_what_the_person_had_to_explain_again_is_named_as_missing() -> None:
 
 
 def test_nothing_is_missing_when_it_was_shown_or_asked_for_at_once() -> None:
-    everything = [Exhibit(exhibit.text, was_shown=True) for exhibit in EXHIBITS]
+    everything = [JudgedMemory(exhibit.text, was_shown=True) for exhibit in EXHIBITS]
     assert judged(*NIGHT, exhibits=everything).missing == ()
     assert judged(NIGHT[2], NIGHT[3]).missing == ()
 
@@ -404,13 +404,13 @@ TEXTS = st.sampled_from(
 )
 PATHS = st.sampled_from([(), ("docs/a.md",), LIMITS])
 TURNS = st.lists(st.builds(Turn, st.sampled_from(ROLES), TEXTS, PATHS), max_size=8)
-POOLS = st.lists(st.builds(Exhibit, TEXTS, st.booleans()), max_size=8)
+POOLS = st.lists(st.builds(JudgedMemory, TEXTS, st.booleans()), max_size=8)
 
 
 @settings(max_examples=80, deadline=None)
 @given(turns=TURNS, pool=POOLS, order=st.randoms(use_true_random=False))
 def test_verdicts_are_in_bounds_repeatable_and_blind_to_the_order(
-    turns: list[Turn], pool: list[Exhibit], order: random.Random
+    turns: list[Turn], pool: list[JudgedMemory], order: random.Random
 ) -> None:
     verdict = judge_session(turns, pool)
     assert verdict == judge_session(turns, pool)
@@ -532,11 +532,11 @@ def test_stuffing_a_memory_does_not_raise_its_score(corpus: int, recipe: str) ->
     for _ in range(30):
         topic, *others = rng.sample(all_topics, 16)
         mine = f"The {topic[2]} needs {topic[4]} with {topic[5]}, {chat(rng, 4)}."
-        pool = [Exhibit(mine, was_shown=True)]
+        pool = [JudgedMemory(mine, was_shown=True)]
         for place, (first, second, third, *_) in enumerate(others):
             text = f"The {first} of {second} needs {third}, {chat(rng, 6)}."
-            pool.append(Exhibit(text, was_shown=place < 6))
-        stuffing = Exhibit(recipes(rng, all_topics)[recipe], was_shown=True)
+            pool.append(JudgedMemory(text, was_shown=place < 6))
+        stuffing = JudgedMemory(recipes(rng, all_topics)[recipe], was_shown=True)
         relevance = judge_session(session(rng, topic), [*pool, stuffing]).relevance
         stuffed.append(relevance[-1] or 0.0)
         used.append(relevance[0] or 0.0)
@@ -549,6 +549,6 @@ def test_stuffing_a_memory_does_not_raise_its_score(corpus: int, recipe: str) ->
 @pytest.mark.parametrize("place", [RETRY, ANNA])
 def test_a_plea_to_the_judge_does_not_raise_a_score(plea: str, place: int) -> None:
     pleading = list(EXHIBITS)
-    pleading[place] = Exhibit(f"{SHOWN[place]} {plea}", was_shown=True)
+    pleading[place] = JudgedMemory(f"{SHOWN[place]} {plea}", was_shown=True)
     clean = judged(*UPLOADS)
     assert score(judged(*UPLOADS, exhibits=pleading), place) <= score(clean, place) + 0.01

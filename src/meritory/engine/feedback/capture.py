@@ -14,7 +14,13 @@ from meritory.domain.errors import Conflict, InputError, MeritoryError
 from meritory.domain.feedback import EventFacts, FeedbackEvent, Issue, Testimony, Witness
 from meritory.domain.memory import Draft, MemoryRecord, Scope
 from meritory.domain.session import Event
-from meritory.engine.feedback.reading import Reading, Report, fields_of, read, still_wrong
+from meritory.engine.feedback.reading import (
+    FeedbackReport,
+    ReportReading,
+    fields_of,
+    read,
+    still_wrong,
+)
 from meritory.engine.learning.job import believed, keep
 from meritory.engine.memories import change
 from meritory.engine.memories.validate import make_draft
@@ -22,7 +28,7 @@ from meritory.engine.memories.write import Prepared, PreparedBatch, decide_batch
 from meritory.engine.observe.observer import tell
 from meritory.engine.rules import learn
 from meritory.engine.services import Services
-from meritory.store.contract.store import Probe, Transaction
+from meritory.store.contract.store import NeighbourProbe, Transaction
 from meritory.text.feedback import topics
 from meritory.text.feedback.lesson import (
     fingerprint,
@@ -66,7 +72,7 @@ class Captured:
         return tuple(one.field for one in self.questions)
 
 
-def capture(services: Services, scope: Scope, report: Report) -> Captured:
+def capture(services: Services, scope: Scope, report: FeedbackReport) -> Captured:
     """Keeps a report and makes of it what it allows."""
     with services.observer.timed("capture_feedback"):
         reading = read(report, scope, services.world.new_id(), services.world.now())
@@ -80,7 +86,7 @@ def capture(services: Services, scope: Scope, report: Report) -> Captured:
         return _finish(services, reading, report)
 
 
-def complete(services: Services, scope: Scope, event_id: str, report: Report) -> Captured:
+def complete(services: Services, scope: Scope, event_id: str, report: FeedbackReport) -> Captured:
     """Adds to a report what it lacked, and decides about it again."""
     old = services.store.feedback_event(scope.user, event_id)
     if old.status == "promoted":
@@ -90,7 +96,9 @@ def complete(services: Services, scope: Scope, event_id: str, report: Report) ->
         )
     given = {name: value for name, value in report.fields.items() if value is not None}
     signal = old.signal if report.signal is None else report.signal
-    whole = Report(signal, fields_of(old) | given, report.request_id, still_wrong(old, given))
+    whole = FeedbackReport(
+        signal, fields_of(old) | given, report.request_id, still_wrong(old, given)
+    )
     reading = read(whole, old.scope, old.id, old.at)
     reading = replace(reading, event=replace(reading.event, completed_at=services.world.now()))
     reading = _known_memories(services, reading)
@@ -100,7 +108,9 @@ def complete(services: Services, scope: Scope, event_id: str, report: Report) ->
     return _finish(services, reading, whole)
 
 
-def _keep_raw(transaction: Transaction, event: FeedbackEvent, what: str, report: Report) -> None:
+def _keep_raw(
+    transaction: Transaction, event: FeedbackEvent, what: str, report: FeedbackReport
+) -> None:
     if what == "captured":
         transaction.add_feedback(event)
     else:
@@ -109,7 +119,9 @@ def _keep_raw(transaction: Transaction, event: FeedbackEvent, what: str, report:
     transaction.log_events(event.user, [_told(event, what, report)])
 
 
-def _told(event: FeedbackEvent, what: str, report: Report, memory_id: str | None = None) -> Event:
+def _told(
+    event: FeedbackEvent, what: str, report: FeedbackReport, memory_id: str | None = None
+) -> Event:
     """A line of the timeline: of its session, of its lesson, and under the report's own id."""
     return Event(
         at=event.completed_at or event.at,
@@ -133,7 +145,7 @@ def _told(event: FeedbackEvent, what: str, report: Report, memory_id: str | None
 # -- what memories it is about ----------------------------------------------------------------
 
 
-def _known_memories(services: Services, reading: Reading) -> Reading:
+def _known_memories(services: Services, reading: ReportReading) -> ReportReading:
     """The event with whole ids in place of prefixes and handles; others are named as issues."""
     event = reading.event
     if not event.memory_ids:
@@ -171,7 +183,7 @@ def _named(services: Services, event: FeedbackEvent, shown: Mapping[str, str], n
 # -- what follows -----------------------------------------------------------------------------
 
 
-def _finish(services: Services, reading: Reading, report: Report) -> Captured:
+def _finish(services: Services, reading: ReportReading, report: FeedbackReport) -> Captured:
     event, message = reading.event, reading.message
     if reading.may_promote:
         event = _aside(services, "promotion", lambda: _promoted(services, event, report)) or event
@@ -214,7 +226,7 @@ def _promoted_message(event: FeedbackEvent) -> str:
     return "a lesson was made of it"
 
 
-def _promoted(services: Services, event: FeedbackEvent, report: Report) -> FeedbackEvent:
+def _promoted(services: Services, event: FeedbackEvent, report: FeedbackReport) -> FeedbackEvent:
     """The event with the lesson it became, or the one that it strengthens."""
     mark = fingerprint(event.polarity, main_text(event.polarity, event.texts))
     link, lesson = _Link(event, report, mark), _lesson(services, event, mark)
@@ -280,7 +292,7 @@ def _near(
     if vector is None:
         return None
     (found,) = transaction.nearest(
-        Probe(event.scope, embedder, vector[None, :], _NEAR_LIMIT, _NEAR_COSINE)
+        NeighbourProbe(event.scope, embedder, vector[None, :], _NEAR_LIMIT, _NEAR_COSINE)
     )
     main = main_text(event.polarity, event.texts)
     same = (
@@ -308,7 +320,7 @@ class _Link:
     """A report, and the wording by which it is known again."""
 
     event: FeedbackEvent
-    report: Report
+    report: FeedbackReport
     mark: str
 
 

@@ -43,7 +43,7 @@ _WITNESSES = ("user", "agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FeedbackReport:
     """Feedback as somebody gives it; whatever is wrong with it is told, not raised."""
 
     signal: object
@@ -57,7 +57,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReportReading:
     """An event as it was read, whether it may become a lesson, and what to ask if not."""
 
     event: FeedbackEvent
@@ -68,10 +68,10 @@ class Reading:
     is_own: bool = False
 
 
-class _Reader:
+class _ReportReader:
     """Reads the fields of one report and notes what is wrong with them."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: FeedbackReport) -> None:
         self._fields = report.fields
         self.issues = list(report.issues)
         self.was_own = False
@@ -236,9 +236,9 @@ def storable(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def read(report: Report, scope: Scope, event_id: str, now: datetime) -> Reading:
+def read(report: FeedbackReport, scope: Scope, event_id: str, now: datetime) -> ReportReading:
     """The event that a report is, with the decision about it."""
-    reader = _Reader(report)
+    reader = _ReportReader(report)
     polarity = topics.polarity(report.signal) or 0
     texts: dict[str, Any] = {name: reader.text(name) for name in TEXTS}
     is_own = reader.was_own and not any(texts.values())
@@ -305,7 +305,9 @@ def _judged(
     return replace(event, diagnosis=told, quality=quality(facts))
 
 
-def _decided(event: FeedbackEvent, verdict: RubricVerdict | None, is_actionable: bool) -> Reading:
+def _decided(
+    event: FeedbackEvent, verdict: RubricVerdict | None, is_actionable: bool
+) -> ReportReading:
     """Whether it may become a lesson; a rubric speaks against praise only, never against blame."""
     if event.polarity == 0:
         known = ", ".join(topics.SIGNALS)
@@ -325,12 +327,12 @@ def _decided(event: FeedbackEvent, verdict: RubricVerdict | None, is_actionable:
         event = replace(event, status="clarification_required", reason="not_actionable")
         missing = ", ".join(one.field for one in asked)
         message = f"kept, but nobody could act on it. {asked[0].question} (missing: {missing})"
-        return Reading(event, message=message, questions=asked)
-    return Reading(replace(event, reason="not_promoted"), may_promote=True)
+        return ReportReading(event, message=message, questions=asked)
+    return ReportReading(replace(event, reason="not_promoted"), may_promote=True)
 
 
-def _refused(event: FeedbackEvent, reason: str, message: str) -> Reading:
-    return Reading(replace(event, reason=reason), message=message)
+def _refused(event: FeedbackEvent, reason: str, message: str) -> ReportReading:
+    return ReportReading(replace(event, reason=reason), message=message)
 
 
 def _told(issues: Iterable[Issue], field: str) -> tuple[str, ...]:

@@ -130,11 +130,11 @@ def pairs(services: Services, user: str) -> list[pairing.Pair]:
     return pairing.pairs(*sides)
 
 
-def _for_pairing(event: FeedbackEvent) -> pairing.Told:
+def _for_pairing(event: FeedbackEvent) -> pairing.FeedbackText:
     text = main_text(event.polarity, event.texts)
     tool = (event.last_action or {}).get("tool")
     place = f"Work on {event.domain}" + (f" with {tool}." if tool else ".")
-    return pairing.Told(
+    return pairing.FeedbackText(
         event.id,
         place if event.context in ("", text) else event.context,
         text,

@@ -14,7 +14,7 @@ FIRST_LOOK_AFTER = timedelta(minutes=10)
 LOOK_EVERY = timedelta(hours=1)
 
 
-class Calendar:
+class Schedule:
     """Queues one janitor's job a week and one of retention a day for every user."""
 
     def __init__(self, services: Services) -> None:

@@ -10,7 +10,7 @@ from meritory.domain.errors import MeritoryError
 from meritory.domain.memory import Scope
 from meritory.domain.world import Following
 from meritory.engine.jobs.runner import JobEvent, JobRunner, Worker, nothing
-from meritory.engine.jobs.schedule import Calendar
+from meritory.engine.jobs.schedule import Schedule
 from meritory.engine.learning import job
 from meritory.engine.memories.recall import recall
 from meritory.engine.observe import telemetry
@@ -53,12 +53,12 @@ class Background:
         self._reembedding: threading.Thread | None = None
         self._warming: threading.Thread | None = None
         self.worker: Worker | None = None
-        self._calendar: Calendar | None = None
+        self._calendar: Schedule | None = None
         self._following: Following | None = None
 
     def keep_house(self) -> None:
         """Lets the worker queue what falls due by the calendar; before it begins to work."""
-        self._calendar = Calendar(self._services)
+        self._calendar = Schedule(self._services)
 
     def has_waiting(self) -> bool:
         """Whether jobs of ours are queued, by us or by somebody who is gone."""

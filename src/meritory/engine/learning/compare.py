@@ -32,7 +32,7 @@ from meritory.engine.services import Services
 from meritory.rank import influence
 from meritory.rank.features import FEATURE_VERSION
 from meritory.rank.history_proof import PROOF_SESSIONS, comparable, prove_history
-from meritory.rank.influence import Margins, Outcome
+from meritory.rank.influence import ComparisonOutcome, Margins
 from meritory.store.contract.store import Transaction
 
 TOP_COUNT = 10
@@ -51,14 +51,14 @@ _COUNTED_BEFORE = "counted before"
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _ComparedSession:
     """What is known about a session's two rankings."""
 
     session: SessionRecord
     score: SessionScore | None
     records: Sequence[SessionMemory]
     # None when it is left out, and why.
-    outcome: Outcome | None
+    outcome: ComparisonOutcome | None
     reason: str | None
     # Kept apart before it, to examine models on.
     earlier_canaries: int
@@ -116,7 +116,7 @@ def compare(services: Services, job: Job) -> Effect:
     return effect
 
 
-def _case(services: Services, job: Job) -> _Case | None:
+def _case(services: Services, job: Job) -> _ComparedSession | None:
     store = services.store
     session = store.session(job.user, job.key)
     score = store.session_score(job.user, job.key)
@@ -140,7 +140,7 @@ def _case(services: Services, job: Job) -> _Case | None:
     if outcome is None and reason is None:
         reason = "nothing helped"
     canaries = store.canary_count(job.user)
-    return _Case(session, score, records, outcome, reason, canaries)
+    return _ComparedSession(session, score, records, outcome, reason, canaries)
 
 
 def _comparable(records: Sequence[SessionMemory]) -> list[SessionMemory]:
@@ -191,7 +191,9 @@ class _Moved:
     is_repeated: bool = False
 
 
-def _moved(services: Services, state: PredictorState, case: _Case, record: Margins) -> _Moved:
+def _moved(
+    services: Services, state: PredictorState, case: _ComparedSession, record: Margins
+) -> _Moved:
     policy = services.policy.session
     outcome = case.outcome if case.reason is None else None
     won = None if outcome is None else outcome.won
@@ -243,7 +245,7 @@ def _is_to_be_queued(services: Services, before: PredictorState, after: Predicto
     return after.order_reason != before.order_reason or is_overdue
 
 
-def _with(record: Margins, outcome: Outcome) -> Margins:
+def _with(record: Margins, outcome: ComparisonOutcome) -> Margins:
     return Margins(
         np.vstack([record.ndcg, outcome.ndcg]), np.vstack([record.log_rank, outcome.log_rank])
     )
@@ -269,7 +271,7 @@ def is_canary(user: str, key: str) -> bool:
     return zlib.crc32(f"canary {user} {key}".encode()) % CANARY_EVERY == 0
 
 
-def _keep_canary(transaction: Transaction, case: _Case, now: datetime) -> None:
+def _keep_canary(transaction: Transaction, case: _ComparedSession, now: datetime) -> None:
     """Some sessions are kept out of training; which, their keys decide."""
     user, key = case.session.user, case.session.key
     if not case.teaches:
@@ -281,7 +283,7 @@ def _keep_canary(transaction: Transaction, case: _Case, now: datetime) -> None:
 # -- what is written down -------------------------------------------------------------------
 
 
-def _comparison(case: _Case, state: PredictorState, now: datetime) -> Comparison:
+def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) -> Comparison:
     session, outcome = case.session, case.outcome
     by_model = [one for one in case.records if one.candidate.predictor_rank is not None]
     return Comparison(
@@ -309,7 +311,7 @@ def _comparison(case: _Case, state: PredictorState, now: datetime) -> Comparison
     )
 
 
-def _overlap(case: _Case) -> dict[str, Any]:
+def _overlap(case: _ComparedSession) -> dict[str, Any]:
     """How much of what was shown later prompts named by rare words."""
     shown = [one for one in case.records if one.candidate.was_injected]
     hit = sum(one.fts_hit_count > 0 for one in shown)
@@ -332,7 +334,9 @@ def _top(ranks: Mapping[str, int | None]) -> tuple[str, ...]:
     return tuple(ordered[:TOP_COUNT])
 
 
-def _events(case: _Case, moved: _Moved, compared: Comparison, now: datetime) -> list[Event]:
+def _events(
+    case: _ComparedSession, moved: _Moved, compared: Comparison, now: datetime
+) -> list[Event]:
     state = moved.state
     numbers: dict[str, dict[str, object]] = {
         "predictor.compare": {

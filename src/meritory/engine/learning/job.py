@@ -80,7 +80,7 @@ def _label(services: Services, job: Job) -> Effect:
     memories = store.memories(job.user, [one.memory_id for one in records])
     used = store.used(job.user, job.key)
     shown_at = {one.number: one.at for one in store.injections(job.user, job.key)}
-    case = _Case(session, score, used, shown_at)
+    case = _LearnedSession(session, score, used, shown_at)
     made = {
         one.memory_id: labels.label(
             _evidence(case, one, memories[one.memory_id]), services.policy.session.labels
@@ -148,7 +148,7 @@ def reconsider(services: Services, memory: MemoryRecord) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _LearnedSession:
     """What is known about a session as a whole; injections' moments are by their number."""
 
     session: SessionRecord
@@ -157,7 +157,7 @@ class _Case:
     shown_at: Mapping[int, datetime]
 
 
-def _evidence(case: _Case, one: SessionMemory, memory: MemoryRecord) -> labels.Evidence:
+def _evidence(case: _LearnedSession, one: SessionMemory, memory: MemoryRecord) -> labels.Evidence:
     is_fts_only = one.candidate.source == "fts_only"
     known = None
     if case.used is not None:
@@ -177,7 +177,7 @@ def _evidence(case: _Case, one: SessionMemory, memory: MemoryRecord) -> labels.E
     )
 
 
-def _fate(case: _Case, one: SessionMemory, memory: MemoryRecord) -> labels.Fate | None:
+def _fate(case: _LearnedSession, one: SessionMemory, memory: MemoryRecord) -> labels.Fate | None:
     """What a person, or time, made of a memory by now."""
     if memory.deleted_at is not None:
         shown_at = case.shown_at.get(one.injection or 0)

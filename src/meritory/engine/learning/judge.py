@@ -10,8 +10,8 @@ import numpy as np
 
 from meritory.domain.job import Job
 from meritory.domain.session import (
-    Exhibit,
     Judged,
+    JudgedMemory,
     SessionMemory,
     SessionRecord,
     SessionScore,
@@ -122,7 +122,7 @@ def _judged(
     texts = services.store.memories(session.user, [one.memory_id for one in pool])
     kept = [one for one in pool if one.memory_id in texts]
     exhibits = [
-        Exhibit(
+        JudgedMemory(
             texts[one.memory_id].content,
             one.candidate.was_injected,
             texts[one.memory_id].provenance,

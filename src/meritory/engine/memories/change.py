@@ -22,7 +22,7 @@ from meritory.engine.memories.validate import (
 from meritory.engine.memories.write import indexed
 from meritory.engine.services import Services
 from meritory.ports.embedder import Vectors
-from meritory.store.contract.store import Change, Transaction
+from meritory.store.contract.store import MemoryChange, Transaction
 from meritory.text.normalize import check_text, checked_content, content_hash
 
 _PURGED = "its successor was erased"
@@ -60,7 +60,7 @@ def update(
             _demand_person(current, changed)
         return changed
 
-    return _apply(services, record, change, _Note("update"), values.get("content"))
+    return _apply(services, record, change, _ChangeNote("update"), values.get("content"))
 
 
 def _demand_person(current: MemoryRecord, changed: MemoryRecord) -> None:
@@ -92,7 +92,7 @@ def confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
             tags=tuple(tag for tag in current.tags if tag not in proposals),
         )
 
-    return _apply(services, record, change, _Note("confirm"))
+    return _apply(services, record, change, _ChangeNote("confirm"))
 
 
 def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
@@ -104,7 +104,10 @@ def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
         why = screened(why, services.policy.secrets)
     now = services.world.now()
     gone = _apply(
-        services, record, lambda current: replace(current, deleted_at=now), _Note("delete", why)
+        services,
+        record,
+        lambda current: replace(current, deleted_at=now),
+        _ChangeNote("delete", why),
     )
     reconsider(services, gone)
     return gone
@@ -117,7 +120,7 @@ def purge(services: Services, record: MemoryRecord) -> None:
     def work(transaction: Transaction) -> None:
         for old in transaction.superseded_by(record.user, record.id):
             # Its successor never was: what it replaced is visible again.
-            note = Change(services.world.new_id(), now, services.actor, "undo", _PURGED, old)
+            note = MemoryChange(services.world.new_id(), now, services.actor, "undo", _PURGED, old)
             back = replace(old, superseded_by=None, updated_at=now)
             transaction.update(indexed(back, {}), note)
         transaction.purge(record.user, record.id)
@@ -128,7 +131,7 @@ def purge(services: Services, record: MemoryRecord) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Note:
+class _ChangeNote:
     """What the history says about a change."""
 
     action: Action
@@ -139,7 +142,7 @@ def _apply(
     services: Services,
     record: MemoryRecord,
     change: Callable[[MemoryRecord], MemoryRecord],
-    note: _Note,
+    note: _ChangeNote,
     content: str | None = None,
 ) -> MemoryRecord:
     """Changes a memory as it is by now, and notes what it was before."""
@@ -152,7 +155,7 @@ def _apply(
         if changed == current:
             return current
         changed = replace(changed, updated_at=now)
-        logged = Change(
+        logged = MemoryChange(
             services.world.new_id(), now, services.actor, note.action, note.why, current
         )
         transaction.update(indexed(changed, vectors), logged)
@@ -269,6 +272,6 @@ class _Reversal:
         )
         return other
 
-    def _change(self, action: Action, before: MemoryRecord | None) -> Change:
+    def _change(self, action: Action, before: MemoryRecord | None) -> MemoryChange:
         why = f"undid the {self._entry.action} of {self._entry.at:%Y-%m-%d %H:%M}"
-        return Change(self._operation, self._now, self._services.actor, action, why, before)
+        return MemoryChange(self._operation, self._now, self._services.actor, action, why, before)

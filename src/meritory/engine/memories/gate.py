@@ -10,7 +10,13 @@ from typing import Literal
 from meritory.domain.memory import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
 from meritory.rank.composite import PROVENANCE_LADDER
 from meritory.store.contract.store import Near
-from meritory.text.claims.compare import Survivor, Verdict, clearly_differ, compare_claims, words_of
+from meritory.text.claims.compare import (
+    ClaimVerdict,
+    Survivor,
+    clearly_differ,
+    compare_claims,
+    words_of,
+)
 from meritory.text.claims.read import read_claim
 
 SOURCE_LIMIT_COUNT = 64
@@ -52,7 +58,7 @@ def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
         old = neighbour.memory.content
         if clearly_differ(words_of(old), words):
-            verdict = Verdict("keep_both", "new", "they share few words")
+            verdict = ClaimVerdict("keep_both", "new", "they share few words")
         else:
             verdict = compare_claims(read_claim(old), claim(new.content))
         is_near = neighbour.cosine >= floor

@@ -10,7 +10,7 @@ from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Rec
 from meritory.engine.services import Services
 from meritory.rank import composite
 from meritory.rank.hybrid import Legs, Links, ScopeStats, hybrid_scores, with_neighbours
-from meritory.store.contract.store import Pool, Search
+from meritory.store.contract.store import Search, SearchPool
 from meritory.text.terms import query_pairs, query_terms
 
 LIMIT_MAX = 1_000
@@ -55,7 +55,7 @@ def checked_query(query: object) -> str:
     return text
 
 
-def pool_scores(services: Services, pool: Pool, weight: Floats) -> Floats:
+def pool_scores(services: Services, pool: SearchPool, weight: Floats) -> Floats:
     """The hybrid score of everything in the pool: weaker sources lowered, neighbours counted in."""
     weights = services.policy.hybrid
     links = Links(
@@ -69,14 +69,14 @@ def pool_scores(services: Services, pool: Pool, weight: Floats) -> Floats:
     return with_neighbours(_own_scores(services, pool) * weight, links, weights)
 
 
-def _own_scores(services: Services, pool: Pool) -> Floats:
+def _own_scores(services: Services, pool: SearchPool) -> Floats:
     legs = Legs(pool.text, pool.cosine, pool.length_chars)
     stats = ScopeStats(pool.mean_cosine, pool.mean_length_chars)
     return hybrid_scores(legs, stats, services.policy.hybrid)
 
 
 def _best(
-    services: Services, scope: Scope, pool: Pool, final: Floats, limit: int
+    services: Services, scope: Scope, pool: SearchPool, final: Floats, limit: int
 ) -> list[tuple[int, MemoryRecord]]:
     """The best memories that are really there, with their places in the pool."""
     about = _is_about_it(pool, services.policy.relevance_floor) & (final > 0.0)
@@ -101,7 +101,7 @@ def _best(
     return found[:limit]
 
 
-def _is_about_it(pool: Pool, floor: float) -> NDArray[np.bool_]:
+def _is_about_it(pool: SearchPool, floor: float) -> NDArray[np.bool_]:
     """What has a word or enough meaning in common with the query, and the turns beside it."""
     with np.errstate(invalid="ignore"):
         own = (pool.text > 0.0) | (pool.raw_cosine >= floor)
@@ -110,7 +110,7 @@ def _is_about_it(pool: Pool, floor: float) -> NDArray[np.bool_]:
 
 
 def _explained(
-    services: Services, pool: Pool, best: list[tuple[int, MemoryRecord]], weight: Floats
+    services: Services, pool: SearchPool, best: list[tuple[int, MemoryRecord]], weight: Floats
 ) -> list[Parts]:
     """Every number behind each score; the composite is fed with the raw cosine (seed 004)."""
     places = np.array([at for at, _ in best], np.int64)

@@ -32,7 +32,7 @@ from meritory.engine.memories.gate import (
 from meritory.engine.memories.validate import screened_draft
 from meritory.engine.services import Services
 from meritory.ports.embedder import Vectors
-from meritory.store.contract.store import Change, Indexed, Near, Probe, Transaction
+from meritory.store.contract.store import Indexed, MemoryChange, Near, NeighbourProbe, Transaction
 from meritory.text.claims.compare import says_change
 from meritory.text.normalize import content_hash
 from meritory.text.terms import index_words
@@ -121,7 +121,7 @@ def decide_batch(
     services: Services, transaction: Transaction, prepared: PreparedBatch
 ) -> list[WriteResult]:
     """Decides and stores one batch inside a transaction."""
-    batch = Batch(services, transaction, prepared.now, prepared.gate)
+    batch = WriteBatch(services, transaction, prepared.now, prepared.gate)
     batch.look_up([item for item in prepared.items if isinstance(item, Prepared)])
     results = [
         batch.decide(item)
@@ -211,7 +211,7 @@ def _record(draft: Draft, memory_id: str, now: datetime) -> MemoryRecord:
     )
 
 
-class Batch:
+class WriteBatch:
     """One transaction's view: what is stored already, and what this batch has added so far."""
 
     def __init__(
@@ -254,7 +254,7 @@ class Batch:
             asked = [item for item, own in zip(items, floors, strict=True) if own == floor]
             matrix = np.stack([item.memory.vectors[gate.embedder] for item in asked])
             found = self._transaction.nearest(
-                Probe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor)
+                NeighbourProbe(scope, gate.embedder, matrix, NEIGHBOUR_LIMIT, floor)
             )
             self._near |= {item.record.id: near for item, near in zip(asked, found, strict=True)}
         if len(items) > 1:
@@ -390,6 +390,6 @@ class Batch:
         self._became[item.record.id] = record.id
         self._by_hash[(record.scope, item.digest)] = record
 
-    def _change(self, action: Action, why: str) -> Change:
+    def _change(self, action: Action, why: str) -> MemoryChange:
         services = self._services
-        return Change(services.world.new_id(), self._now, services.actor, action, why)
+        return MemoryChange(services.world.new_id(), self._now, services.actor, action, why)

@@ -63,7 +63,7 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineFacts:
     """What is examined: the services, their threads, and whose figures are shown."""
 
     services: Services
@@ -84,12 +84,12 @@ def overall(domains: list[Domain]) -> float:
     return min(counted, default=1.0)
 
 
-def examine(engine: Engine) -> list[Domain]:
+def examine(engine: EngineFacts) -> list[Domain]:
     """Every domain."""
     return [look(engine) for look in DOMAINS.values()]
 
 
-def _storage(engine: Engine) -> Domain:
+def _storage(engine: EngineFacts) -> Domain:
     store = engine.services.store
     file, failing = store.place.file, _failing(engine)
     if file is not None and not file.exists():
@@ -126,7 +126,7 @@ def _size(path: str) -> int:
         return 0
 
 
-def _failing(engine: Engine) -> str | None:
+def _failing(engine: EngineFacts) -> str | None:
     """What the store could not do lately, in the words of the last time."""
     services = engine.services
     since = (services.world.now() - STUCK_AFTER).isoformat(timespec="milliseconds")
@@ -134,7 +134,7 @@ def _failing(engine: Engine) -> str | None:
     return next((one.message for one in lately if one.code in _STORAGE_CODES), None)
 
 
-def _index(engine: Engine) -> Domain:
+def _index(engine: EngineFacts) -> Domain:
     services = engine.services
     serving = services.store.serving_embedder()
     if serving is None:
@@ -152,7 +152,7 @@ def _index(engine: Engine) -> Domain:
     return Domain("index", _WELL, details)
 
 
-def _without_vectors(engine: Engine) -> Domain:
+def _without_vectors(engine: EngineFacts) -> Domain:
     """No embedder serves yet: no harm by choice, or while there is nothing to find."""
     services = engine.services
     is_well = services.embedding.is_off or not services.store.embedding_state("").memory_count
@@ -160,7 +160,7 @@ def _without_vectors(engine: Engine) -> Domain:
     return Domain("index", _WELL if is_well else _HALF, {"embedder": None}, warnings)
 
 
-def _queue(engine: Engine) -> Domain:
+def _queue(engine: EngineFacts) -> Domain:
     store, now = engine.services.store, engine.services.world.now()
     counts, oldest = store.job_counts(), store.oldest_due(now)
     age = None if oldest is None else max(0.0, (now - oldest).total_seconds())
@@ -182,7 +182,7 @@ def _queue(engine: Engine) -> Domain:
     return Domain("queue", _WELL, details)
 
 
-def _embedder(engine: Engine) -> Domain:
+def _embedder(engine: EngineFacts) -> Domain:
     embedding = engine.services.embedding
     failures = dict(embedding.failures)
     details = {"kind": embedding.kind, "failures": failures}
@@ -199,7 +199,7 @@ def _embedder(engine: Engine) -> Domain:
     return Domain("embedder", _WELL, details)
 
 
-def _judge(engine: Engine) -> Domain:
+def _judge(engine: EngineFacts) -> Domain:
     services = engine.services
     counted, excluded = services.store.judged_counts(engine.user)
     since = services.world.now() - timedelta(days=1)
@@ -222,7 +222,7 @@ def _judge(engine: Engine) -> Domain:
     return Domain("judge", _WELL, details)
 
 
-def _predictor(engine: Engine) -> Domain:
+def _predictor(engine: EngineFacts) -> Domain:
     """Without influence the baseline ranks alone, which is what cold start means."""
     known = predictor_status(engine.services, engine.user)
     sidecar, warnings = known["sidecar"], tuple(known["warnings"])
@@ -260,7 +260,7 @@ def _predictor_details(known: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _feedback(engine: Engine) -> Domain:
+def _feedback(engine: EngineFacts) -> Domain:
     counters = engine.services.store.counters(engine.user)
     taken, refused = counters.get("feedback.taken", 0), counters.get("feedback.refused", 0)
     is_on = engine.services.policy.session.labels.agent_feedback
@@ -272,7 +272,7 @@ def _feedback(engine: Engine) -> Domain:
     return Domain("feedback", _WELL, details)
 
 
-def _quality(engine: Engine) -> Domain:
+def _quality(engine: EngineFacts) -> Domain:
     """What becomes of writes, what the gate got wrong, and what memories are worth where shown."""
     found = figures(engine.services, engine.user)
     wrong = found.false_merges
@@ -294,7 +294,7 @@ def _quality(engine: Engine) -> Domain:
     return Domain("quality", _WELL, details)
 
 
-def _connectors(engine: Engine) -> Domain:
+def _connectors(engine: EngineFacts) -> Domain:
     seen = engine.services.store.harnesses(engine.user)
     details = {
         name: {"sessions": many, "last_seen": moment_text(last)} for name, many, last in seen
@@ -302,7 +302,7 @@ def _connectors(engine: Engine) -> Domain:
     return Domain("connectors", _WELL, details)
 
 
-DOMAINS: dict[str, Callable[[Engine], Domain]] = {
+DOMAINS: dict[str, Callable[[EngineFacts], Domain]] = {
     "storage": _storage,
     "index": _index,
     "queue": _queue,

@@ -19,7 +19,7 @@ from meritory.engine.predictor.state import decoded
 from meritory.model.model_files import models_beside
 from meritory.ports.embed_static import STATIC_NAME
 from meritory.ports.embedder import Embedder, EmbedderSpec, open_embedder
-from meritory.ports.scorer import Shelves, base_weights
+from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.store.contract.store import Store
 from meritory.store.opening import open_store
 from meritory.store.sqlite.engine import schema_of, side_files, sqlite_features
@@ -40,7 +40,7 @@ _IDENTITY = ("kind", "model", "document_prefix")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class HealthCheck:
     """One thing that was looked at."""
 
     name: str
@@ -50,7 +50,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class HealthFacts:
     """What is to be examined, how thoroughly, and what time it is."""
 
     home: Path
@@ -65,12 +65,12 @@ class Patient:
     copied_models: Path = Path()
 
 
-def worst(checks: Sequence[Check]) -> Status:
+def worst(checks: Sequence[HealthCheck]) -> Status:
     """The worst state of all."""
     return max((check.status for check in checks), key=_ORDER.index, default="ok")
 
 
-def examine(patient: Patient) -> list[Check]:
+def examine(patient: HealthFacts) -> list[HealthCheck]:
     """Runs every check; one that fails never keeps the others from running."""
     file = patient.place.file
     if file is None:
@@ -102,70 +102,74 @@ def is_reembedding_due(store: Store, spec: EmbedderSpec) -> bool:
     return any(plain.get(name) != getattr(spec, name) for name in _IDENTITY)
 
 
-def _python() -> Check:
+def _python() -> HealthCheck:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < PYTHON_MIN:
-        return Check("python", "fail", version, "Meritory needs Python 3.11 or newer")
-    return Check("python", "ok", version)
+        return HealthCheck("python", "fail", version, "Meritory needs Python 3.11 or newer")
+    return HealthCheck("python", "ok", version)
 
 
-def _sqlite() -> Check:
+def _sqlite() -> HealthCheck:
     found = sqlite_features()
     if not found.is_new_enough:
-        return Check("sqlite", "fail", found.version, "Meritory needs SQLite 3.37 or newer")
+        return HealthCheck("sqlite", "fail", found.version, "Meritory needs SQLite 3.37 or newer")
     if not found.has_full_text:
-        return Check("sqlite", "fail", f"{found.version} without FTS5", "use a Python with FTS5")
-    return Check("sqlite", "ok", f"{found.version} with FTS5")
+        return HealthCheck(
+            "sqlite", "fail", f"{found.version} without FTS5", "use a Python with FTS5"
+        )
+    return HealthCheck("sqlite", "ok", f"{found.version} with FTS5")
 
 
-def _home(home: Path) -> Check:
+def _home(home: Path) -> HealthCheck:
     try:
         mode = stat.S_IMODE(home.stat().st_mode)
     except FileNotFoundError:
-        return Check("data folder", "ok", f"{home} is not there yet", "the first memory makes it")
+        return HealthCheck(
+            "data folder", "ok", f"{home} is not there yet", "the first memory makes it"
+        )
     except OSError as error:
-        return Check("data folder", "fail", f"{home}: {error.strerror}", "set MERITORY_HOME")
+        return HealthCheck("data folder", "fail", f"{home}: {error.strerror}", "set MERITORY_HOME")
     if not home.is_dir():
-        return Check("data folder", "fail", f"{home} is not a folder", "move it away")
+        return HealthCheck("data folder", "fail", f"{home} is not a folder", "move it away")
     if not os.access(home, os.W_OK | os.X_OK):
-        return Check("data folder", "fail", f"{home} cannot be written", "make it writable")
+        return HealthCheck("data folder", "fail", f"{home} cannot be written", "make it writable")
     if mode & _OTHERS:
         hint = f"chmod 700 {home}"
-        return Check("data folder", "warn", f"open to other users (mode {mode:03o})", hint)
-    return Check("data folder", "ok", f"{home} is private (mode {mode:03o})")
+        return HealthCheck("data folder", "warn", f"open to other users (mode {mode:03o})", hint)
+    return HealthCheck("data folder", "ok", f"{home} is private (mode {mode:03o})")
 
 
-def _disk(file: Path) -> Check:
+def _disk(file: Path) -> HealthCheck:
     place = next((folder for folder in file.parents if folder.is_dir()), Path("/"))
     try:
         free = shutil.disk_usage(place).free
     except OSError as error:
-        return Check("disk", "warn", f"{place}: {error.strerror}")
+        return HealthCheck("disk", "warn", f"{place}: {error.strerror}")
     status: Status = "ok"
     if free < DISK_WARN_BYTES:
         status = "warn" if free >= DISK_FAIL_BYTES else "fail"
     hint = "" if status == "ok" else "free some space"
-    return Check("disk", status, f"{_size(free)} free", hint)
+    return HealthCheck("disk", status, f"{_size(free)} free", hint)
 
 
-def _store(patient: Patient) -> Iterator[Check]:
+def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
     """Opens the store and looks at what is in it; the embedder is asked once."""
     embedder, embedder_check = _embedder(patient.spec)
     place, file = patient.place, patient.place.file
     if file is not None and not file.exists():
-        yield Check("store", "ok", f"{file} is not there yet", "the first memory makes it")
+        yield HealthCheck("store", "ok", f"{file} is not there yet", "the first memory makes it")
         yield embedder_check
         return
     try:
         schema = None if file is None else schema_of(file)
         store = open_store(place)
     except MeritoryError as error:
-        yield Check("store", "fail", error.message, error.hint or "")
+        yield HealthCheck("store", "fail", error.message, error.hint or "")
         yield embedder_check
         return
     except OSError as error:
         told = f"{place.name}: {error.strerror}"
-        yield Check("store", "fail", told, "check its owner and permissions")
+        yield HealthCheck("store", "fail", told, "check its owner and permissions")
         yield embedder_check
         return
     try:
@@ -178,7 +182,7 @@ def _store(patient: Patient) -> Iterator[Check]:
         yield _schema(store, schema)
         yield _contents(store, deep=patient.deep)
         folder = patient.copied_models if file is None else models_beside(file)
-        yield _models(store, Shelves(folder, base_weights(patient.base_weights), store.models))
+        yield _models(store, ModelFolders(folder, base_weights(patient.base_weights), store.models))
         yield embedder_check
         if embedder is not None:
             yield _vectors(store, embedder)
@@ -186,32 +190,32 @@ def _store(patient: Patient) -> Iterator[Check]:
         store.close()
 
 
-def _schema(store: Store, versions: tuple[int, int] | None) -> Check:
+def _schema(store: Store, versions: tuple[int, int] | None) -> HealthCheck:
     """The tables' version; those of a database are brought up to date by whoever opens it."""
     if versions is None:
         try:
             name, advice = store.engine_name(), store.advice()
         except MeritoryError as error:
-            return Check("schema", "fail", error.message, error.hint or "")
-        return Check("schema", "warn" if advice else "ok", name, "; ".join(advice))
+            return HealthCheck("schema", "fail", error.message, error.hint or "")
+        return HealthCheck("schema", "warn" if advice else "ok", name, "; ".join(advice))
     found, newest = versions
     told = f"version {found}" + ("" if found == newest else f", now brought to {newest}")
-    return Check("schema", "ok", told)
+    return HealthCheck("schema", "ok", told)
 
 
-def _opened(store: Store) -> Check:
+def _opened(store: Store) -> HealthCheck:
     try:
         totals = [store.totals(user) for user in store.users()]
         size = _size(store.size_bytes())
     except MeritoryError as error:
-        return Check("store", "fail", error.message, error.hint or "")
+        return HealthCheck("store", "fail", error.message, error.hint or "")
     live = sum(figures["live"] for figures in totals)
     people = "user" if len(totals) == 1 else "users"
     told = f"{live} memories, {len(totals)} {people}, {size}, {store.place.name}"
-    return Check("store", "ok", told)
+    return HealthCheck("store", "ok", told)
 
 
-def _contents(store: Store, *, deep: bool) -> Check:
+def _contents(store: Store, *, deep: bool) -> HealthCheck:
     name = "contents, all rows" if deep else "contents"
     try:
         damage = store.check(deep=deep)
@@ -219,9 +223,9 @@ def _contents(store: Store, *, deep: bool) -> Check:
         damage = [error.message]
     if not damage:
         told = "every memory fits its checksum" if deep else "the database is sound"
-        return Check(name, "ok", told, "" if deep else "--deep reads every memory too")
+        return HealthCheck(name, "ok", told, "" if deep else "--deep reads every memory too")
     more = f" and {len(damage) - _DAMAGE_SHOWN} more" if len(damage) > _DAMAGE_SHOWN else ""
-    return Check(
+    return HealthCheck(
         name,
         "fail",
         "; ".join(damage[:_DAMAGE_SHOWN]) + more,
@@ -229,13 +233,13 @@ def _contents(store: Store, *, deep: bool) -> Check:
     )
 
 
-def _models(store: Store, shelves: Shelves) -> Check:
+def _models(store: Store, shelves: ModelFolders) -> HealthCheck:
     """Whether every user's model is there and whole; one that is not gives way to an earlier."""
     hint = "sessions go on with an earlier one; `meritory predictor train` makes a new one"
     try:
         states = {user: decoded(store.predictor_state(user)) for user in store.users()}
     except MeritoryError as error:
-        return Check("models", "fail", error.message, error.hint or "")
+        return HealthCheck("models", "fail", error.message, error.hint or "")
     found = []
     for user, state in states.items():
         fault = shelves.soundness(user, state.version).fault
@@ -244,64 +248,66 @@ def _models(store: Store, shelves: Shelves) -> Check:
         elif state.lost is not None:
             found.append(f"{user}: {state.lost}; model {state.version} serves in its place")
     if found:
-        return Check("models", "warn", "; ".join(found[:_DAMAGE_SHOWN]), hint)
+        return HealthCheck("models", "warn", "; ".join(found[:_DAMAGE_SHOWN]), hint)
     lost = sum(state.fallbacks for state in states.values())
     told = f"; {lost} were lost and made up for" if lost else ""
-    return Check("models", "ok", f"every learned ranking has its model{told}")
+    return HealthCheck("models", "ok", f"every learned ranking has its model{told}")
 
 
-def _embedder(spec: EmbedderSpec) -> tuple[Embedder | None, Check]:
+def _embedder(spec: EmbedderSpec) -> tuple[Embedder | None, HealthCheck]:
     if spec.kind == "none":
-        return None, Check("embedder", "ok", "off by choice: searches go by words only")
+        return None, HealthCheck("embedder", "ok", "off by choice: searches go by words only")
     try:
         embedder = open_embedder(spec)
         length = len(embedder.embed_query(_PROBE))
     except MeritoryError as error:
         hint = error.hint or "until it is back, searches go by words only"
-        return None, Check("embedder", "fail", error.message, hint)
-    return embedder, Check("embedder", "ok", f"{embedder.name} answers with {length} numbers")
+        return None, HealthCheck("embedder", "fail", error.message, hint)
+    return embedder, HealthCheck("embedder", "ok", f"{embedder.name} answers with {length} numbers")
 
 
-def _vectors(store: Store, embedder: Embedder) -> Check:
+def _vectors(store: Store, embedder: Embedder) -> HealthCheck:
     try:
         state = store.embedding_state(embedder.name)
         serving = store.serving_embedder()
     except MeritoryError as error:
-        return Check("vectors", "fail", error.message, error.hint or "")
+        return HealthCheck("vectors", "fail", error.message, error.hint or "")
     told = (
         f"{state.embedded_count} of {state.memory_count} memories have vectors of {embedder.name}"
     )
     if state.memory_count and not state.is_complete:
-        return Check("vectors", "warn", told, "`meritory reembed` makes the others")
+        return HealthCheck("vectors", "warn", told, "`meritory reembed` makes the others")
     if state.memory_count and (serving is None or serving.name != embedder.name):
-        return Check("vectors", "warn", f"{told}, but another serves", "`meritory reembed` ends it")
-    return Check("vectors", "ok", told)
+        return HealthCheck(
+            "vectors", "warn", f"{told}, but another serves", "`meritory reembed` ends it"
+        )
+    return HealthCheck("vectors", "ok", told)
 
 
-def _log(file: Path) -> Check:
+def _log(file: Path) -> HealthCheck:
     wal, _ = side_files(file)
     try:
         size_bytes = wal.stat().st_size
     except OSError:
-        return Check("write-ahead log", "ok", "empty")
+        return HealthCheck("write-ahead log", "ok", "empty")
     if size_bytes > WAL_WARN_BYTES:
         hint = "a process that never ends its reading keeps it so; end it"
-        return Check("write-ahead log", "warn", _size(size_bytes), hint)
-    return Check("write-ahead log", "ok", _size(size_bytes))
+        return HealthCheck("write-ahead log", "warn", _size(size_bytes), hint)
+    return HealthCheck("write-ahead log", "ok", _size(size_bytes))
 
 
-def _backup(patient: Patient) -> Check:
+def _backup(patient: HealthFacts) -> HealthCheck:
     try:
         moments = [file.stat().st_mtime for file in patient.backups.glob("*.db")]
     except OSError as error:
-        return Check("backup", "warn", f"{patient.backups}: {error.strerror}")
+        return HealthCheck("backup", "warn", f"{patient.backups}: {error.strerror}")
     if not moments:
-        return Check("backup", "ok", "none yet", "`meritory backup` makes one")
+        return HealthCheck("backup", "ok", "none yet", "`meritory backup` makes one")
     latest = datetime.fromtimestamp(max(moments), UTC)
     told = f"the latest of {len(moments)} is of {latest:%Y-%m-%d %H:%M} UTC"
     if patient.now - latest > BACKUP_WARN_AGE:
-        return Check("backup", "warn", told, "`meritory backup` makes a new one")
-    return Check("backup", "ok", told)
+        return HealthCheck("backup", "warn", told, "`meritory backup` makes a new one")
+    return HealthCheck("backup", "ok", told)
 
 
 def _size(size_bytes: float) -> str:

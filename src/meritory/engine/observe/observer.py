@@ -75,7 +75,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class StageFailure:
     """Something that went wrong."""
 
     stage: str
@@ -103,7 +103,7 @@ class Observer:
         self._world = world
         self._lock = threading.Lock()
         self._rings = {name: _Ring() for name in OPERATIONS}
-        self._failures: deque[Failure] = deque(maxlen=ERROR_RING_COUNT)
+        self._failures: deque[StageFailure] = deque(maxlen=ERROR_RING_COUNT)
         self._counters: Counter[str] = Counter()
         self._failure_counts: Counter[tuple[str, str]] = Counter()
         self._listener: Listener | None = None
@@ -139,7 +139,7 @@ class Observer:
             code, message = error.code, error.message[:_MESSAGE_LIMIT_CHARS]
         at = self._world.now().isoformat(timespec="milliseconds")
         with self._lock:
-            self._failures.append(Failure(stage, code, message, at, request_id))
+            self._failures.append(StageFailure(stage, code, message, at, request_id))
             self._failure_counts[stage, code] += 1
         if stage.startswith(_PREDICTOR):
             event = stage.replace("_", ".", 1)
@@ -168,7 +168,7 @@ class Observer:
             ]
         return [_latency(*ring) for ring in taken]
 
-    def failures(self, stage: str | None = None) -> list[Failure]:
+    def failures(self, stage: str | None = None) -> list[StageFailure]:
         """Return the last errors, newest first: of a stage, of a group of stages, or all.
 
         Raise InputError, with the known stages as a hint, if there is no such stage.

@@ -36,7 +36,7 @@ EXAMPLE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TelemetryFile:
     """What is on disk."""
 
     file: Path | None
@@ -134,10 +134,10 @@ def kept_lines(path: Path | None) -> Iterator[str]:
                 yield from (line.rstrip("\n") for line in held)
 
 
-def kept(path: Path | None) -> Kept:
+def kept(path: Path | None) -> TelemetryFile:
     """How much was kept."""
     lines = [len(line) + 1 for line in kept_lines(path)]
-    return Kept(path, len(lines), sum(lines))
+    return TelemetryFile(path, len(lines), sum(lines))
 
 
 def erase(path: Path | None) -> int:

@@ -17,7 +17,7 @@ from meritory.engine.predictor.status import checkpoint_of
 from meritory.engine.predictor.train import TRAIN_SESSIONS, lesson_of
 from meritory.engine.services import Services
 from meritory.model import ranker
-from meritory.model.base import Query
+from meritory.model.base import RankingQuery
 from meritory.model.checkpoint import restored
 from meritory.model.fit import FOLDS, crossed
 from meritory.ports.scorer import BASE_VERSION
@@ -103,7 +103,7 @@ def _recorded(services: Services, user: str, sessions: Sequence[TaughtSession]) 
     ]
 
 
-def _outcome(session: TaughtSession, ranks: Ranks, k: int) -> influence.Outcome:
+def _outcome(session: TaughtSession, ranks: Ranks, k: int) -> influence.ComparisonOutcome:
     """Any order of a session's labelled candidates beside the baseline's."""
     known = np.isfinite(session.labels)
     outcome = influence.compare(
@@ -158,7 +158,7 @@ def _learned(services: Services, user: str, sessions: Sequence[TaughtSession]) -
     prior = _prior(services, user)
     found = crossed(
         [one.key for one in sessions],
-        [lesson_of(one, Query(features=one.features)) for one in sessions],
+        [lesson_of(one, RankingQuery(features=one.features)) for one in sessions],
         lambda some: ranker.fitted(some, prior)[0],
     )
     values = np.array([_ndcg(*pair) for pair in zip(sessions, found, strict=True)])

@@ -16,7 +16,7 @@ from meritory.engine.services import Services
 from meritory.ports.scorer import BASE_VERSION
 from meritory.rank.composite_feeds import Trust
 from meritory.rank.history_proof import HistoryProof
-from meritory.rank.influence import Standing
+from meritory.rank.influence import InfluenceState
 from meritory.store.contract.store import Transaction
 from meritory.text import render
 
@@ -81,7 +81,7 @@ CALIBRATE_EVERY = 50
 class PredictorState:
     """All that is known about a user's predictor; kept as one text in the store."""
 
-    standing: Standing = field(default_factory=Standing)
+    standing: InfluenceState = field(default_factory=InfluenceState)
     # The model that serves and its kind, and the same of the one before it.
     version: int = BASE_VERSION
     scorer: str = "features"
@@ -140,7 +140,7 @@ def decoded(text: str | None) -> PredictorState:
     return PredictorState(
         **{
             **known,
-            "standing": Standing(**known["standing"]),
+            "standing": InfluenceState(**known["standing"]),
             "history": _proof(known.get("history")),
             "last_trained_at": None if at is None else parse_moment(at),
         }
@@ -286,7 +286,7 @@ def rolled_back(state: PredictorState, version: int, scorer: str) -> PredictorSt
     )
 
 
-def standing_of(services: Services, user: str, state: PredictorState) -> render.Standing:
+def standing_of(services: Services, user: str, state: PredictorState) -> render.StatusFacts:
     """Where the predictor stands, for the status line; read from state, never assumed."""
     counted, excluded = services.store.judged_counts(user)
     needed = services.policy.session.min_training_sessions
@@ -302,7 +302,7 @@ def standing_of(services: Services, user: str, state: PredictorState) -> render.
         told = "active"
     elif counted >= needed:
         told = "warming"
-    return render.Standing(
+    return render.StatusFacts(
         state=told,
         session_count=counted,
         needed=needed,

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from meritory.domain.errors import MeritoryError
 from meritory.domain.predictor import TaughtSession
 from meritory.model import gates, ranker
-from meritory.model.base import Floats, Lesson, Model, Query
-from meritory.model.checkpoint import Checkpoint, Flags, restored
+from meritory.model.base import Floats, Model, RankingQuery, TrainingExample
+from meritory.model.checkpoint import Checkpoint, CheckpointFlags, restored
 from meritory.model.fit import crossed
 from meritory.model.tokens import words_of
-from meritory.ports.scorer import BASE_VERSION, Shelves, project_slot
+from meritory.ports.scorer import BASE_VERSION, ModelFolders, project_slot
 from meritory.ports.trainer_process import TrainOrder, TrainReport
 from meritory.rank import labels
 from meritory.rank.features import FEATURE_VERSION, FEATURES
@@ -38,7 +38,7 @@ FRESH_LIMIT_S = 30.0
 _COSINE = FEATURES.index("cosine")
 
 
-class Reader(Protocol):
+class TrainingReader(Protocol):
     """What training reads of a store."""
 
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
@@ -57,8 +57,8 @@ class Reader(Protocol):
 class Workshop:
     """What training needs: the store to read, the shelves to fill, and a clock that only counts."""
 
-    reader: Reader
-    shelves: Shelves
+    reader: TrainingReader
+    shelves: ModelFolders
     monotonic_ms: Callable[[], float]
 
 
@@ -137,7 +137,7 @@ def _checkpoint(order: TrainOrder, model: Model, session_count: int) -> Checkpoi
         embedder=order.embedder or "",
         features=FEATURES,
         feature_version=FEATURE_VERSION,
-        flags=Flags.FINE_TUNED,
+        flags=CheckpointFlags.FINE_TUNED,
         trained_at=order.at,
         session_count=session_count,
     )
@@ -167,12 +167,12 @@ class _Study:
     ) -> tuple[Model, Sequence[float]]:
         # Here, because few choose this scorer.
         from meritory.model.attention import Attention
-        from meritory.model.fit import Plan, fit
+        from meritory.model.fit import FitPlan, fit
 
         rng = _rng(self._order)
         lessons = self.lessons(sessions)
         width = max((_width(one) for one in sessions), default=0)
-        done = fit(Attention.fresh(width, rng), lessons, Plan(), rng, should_stop)
+        done = fit(Attention.fresh(width, rng), lessons, FitPlan(), rng, should_stop)
         return done.model, done.losses
 
     def _prior(self) -> NDArray[np.float64]:
@@ -187,7 +187,7 @@ class _Study:
         except MeritoryError:
             return None
 
-    def crossed(self, sessions: Sequence[TaughtSession]) -> list[tuple[Lesson, Floats]]:
+    def crossed(self, sessions: Sequence[TaughtSession]) -> list[tuple[TrainingExample, Floats]]:
         """Sessions with scores by models that learned from the others; none for slow scorers."""
         if self._order.scorer != ranker.KIND:
             return []
@@ -198,20 +198,20 @@ class _Study:
         )
         return list(zip(lessons, scored, strict=True))
 
-    def lessons(self, sessions: Sequence[TaughtSession]) -> list[Lesson]:
+    def lessons(self, sessions: Sequence[TaughtSession]) -> list[TrainingExample]:
         """Sessions with their labels, and some of what nobody judged as soft negatives."""
         return [lesson_of(one, self._query(one)) for one in sessions]
 
-    def _query(self, session: TaughtSession) -> Query:
+    def _query(self, session: TaughtSession) -> RankingQuery:
         if self._order.scorer == ranker.KIND:
-            return Query(features=session.features)
+            return RankingQuery(features=session.features)
         user, reader = self._order.user, self._workshop.reader
         found = reader.vectors(user, session.embedder or "", session.memory_ids)
         width = _width(session)
         nothing = np.zeros(width, np.float32)
         rows = [found.get(one, nothing) for one in session.memory_ids]
         texts = reader.texts(user, session.memory_ids)
-        return Query(
+        return RankingQuery(
             features=session.features,
             context=session.context_vector,
             vectors=np.stack([row if len(row) == width else nothing for row in rows]),
@@ -225,7 +225,7 @@ def _width(session: TaughtSession) -> int:
     return 0 if session.context_vector is None else len(session.context_vector)
 
 
-def lesson_of(session: TaughtSession, query: Query) -> Lesson:
+def lesson_of(session: TaughtSession, query: RankingQuery) -> TrainingExample:
     """A session with its labels; some of what nobody judged stands in as soft negatives."""
     known = np.isfinite(session.labels)
     # A harmful memory stands in its list several times: the more harm, the further down it goes.
@@ -235,7 +235,7 @@ def lesson_of(session: TaughtSession, query: Query) -> Lesson:
     soft = _soft_negatives(session, int(known.sum()))
     values[soft] = labels.soft_negatives(session.features[soft, _COSINE])
     weights[soft] = labels.SOFT_NEGATIVE_WEIGHT
-    return Lesson(query=query, labels=values, weights=weights)
+    return TrainingExample(query=query, labels=values, weights=weights)
 
 
 def _soft_negatives(session: TaughtSession, label_count: int) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from meritory.domain.session import Candidate, SessionMemory, SessionRecord
 from meritory.engine.predictor.status import checkpoint_of
 from meritory.engine.services import Services
 from meritory.engine.sessions.start import FIRST_INJECTION
-from meritory.model.base import Query
+from meritory.model.base import RankingQuery
 from meritory.model.checkpoint import restored
 from meritory.model.ranker import Ranker, standardised
 from meritory.rank import composite, composite_feeds
@@ -32,7 +32,7 @@ _EVEN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class WhyFacts:
     """One memory in one session; it is no longer there when it was erased."""
 
     session: SessionRecord
@@ -40,7 +40,7 @@ class Case:
     records: Sequence[SessionMemory]
 
 
-def of_candidate(services: Services, case: Case, one: SessionMemory) -> list[str]:
+def of_candidate(services: Services, case: WhyFacts, one: SessionMemory) -> list[str]:
     """Why a candidate was shown, or was not."""
     if one.handle is not None:
         return [*_shown(services, case, one), *_harmful(one)]
@@ -53,7 +53,7 @@ def _harmful(one: SessionMemory) -> list[str]:
     return ["it was rated as harmful here, so it is not shown again in this session"]
 
 
-def _shown(services: Services, case: Case, one: SessionMemory) -> list[str]:
+def _shown(services: Services, case: WhyFacts, one: SessionMemory) -> list[str]:
     served = one.candidate
     shown = services.store.injections(case.session.user, case.session.key)
     injection = next((found for found in shown if found.number == one.injection), None)
@@ -70,7 +70,7 @@ def _shown(services: Services, case: Case, one: SessionMemory) -> list[str]:
     return told
 
 
-def _kept_out(services: Services, case: Case, one: SessionMemory) -> str:
+def _kept_out(services: Services, case: WhyFacts, one: SessionMemory) -> str:
     served, policy = one.candidate, services.policy.session
     if served.source == "fts_only":
         return "words of a prompt hit it, but no ranking had it among its candidates"
@@ -99,7 +99,7 @@ def _is_chosen(one: SessionMemory) -> bool:
     return one.injection == FIRST_INJECTION and REQUIRED not in one.candidate.origins
 
 
-def _is_worth(services: Services, case: Case, one: SessionMemory) -> bool:
+def _is_worth(services: Services, case: WhyFacts, one: SessionMemory) -> bool:
     """Whether anything spoke for it; without a context given, nothing speaks against anything."""
     served = one.candidate
     if not case.session.has_prompt or served.feature_version != FEATURE_VERSION:
@@ -115,7 +115,7 @@ def _is_worth(services: Services, case: Case, one: SessionMemory) -> bool:
     )
 
 
-def of_stranger(services: Services, case: Case) -> list[str]:
+def of_stranger(services: Services, case: WhyFacts) -> list[str]:
     """Why a memory was not even a candidate, by what is known of it now."""
     if case.memory is None:
         return ["it is not there any more"]
@@ -172,7 +172,7 @@ def why(services: Services, user: str, memory_id: str, session_key: str) -> dict
     records = services.store.session_memories(user, session_key)
     found_id = _named(services, user, records, memory_id)
     memory = services.store.memories(user, [found_id]).get(found_id)
-    case = Case(session, memory, records)
+    case = WhyFacts(session, memory, records)
     one = next((record for record in records if record.memory_id == found_id), None)
     told: dict[str, Any] = {
         "id": found_id,
@@ -292,7 +292,7 @@ def _predictor(
     if not isinstance(model, Ranker):
         told["note"] = f"a model of kind {model.kind} is no sum of features"
         return told
-    again = float(model.score(Query(features=field.table))[field.place])
+    again = float(model.score(RankingQuery(features=field.table))[field.place])
     if abs(again - one.candidate.predictor_score) > _ROUNDING:
         told["note"] = f"{session.scorer} did not score it by these features alone"
         return told

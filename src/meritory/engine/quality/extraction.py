@@ -28,7 +28,7 @@ from meritory.engine.services import Services
 from meritory.ports.extractor import KNOWN_LIMIT, Extractor, RulesExtractor
 from meritory.store.contract.store import Transaction
 from meritory.text.extract import rules
-from meritory.text.extract.cues import Declined, Extraction, Found
+from meritory.text.extract.cues import Declined, Extraction, FoundClaim
 from meritory.text.normalize import canonical, content_hash
 from meritory.text.secrets import redact
 from meritory.text.terms import query_terms
@@ -172,12 +172,12 @@ def _is_live(services: Services, session: SessionRecord, memory_id: str) -> bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _ExtractedBatch:
     """Candidates on their way into the store, and what is refused beside them."""
 
     session: SessionRecord
     extractor: str
-    found: tuple[Found, ...]
+    found: tuple[FoundClaim, ...]
     refused: tuple[Declined, ...]
     # Hashes of everything this session has brought up by now.
     seen: frozenset[str]
@@ -212,7 +212,9 @@ def _effect(services: Services, job: Job, name: str, made: Extraction) -> Effect
     return effect
 
 
-def _screened(services: Services, session: SessionRecord, name: str, made: Extraction) -> _Batch:
+def _screened(
+    services: Services, session: SessionRecord, name: str, made: Extraction
+) -> _ExtractedBatch:
     """Without what this session brought up before, and without what Meritory itself had shown."""
     before = frozenset(_told(services, session, "seen"))
     shown = _shown_texts(services, session)
@@ -226,7 +228,7 @@ def _screened(services: Services, session: SessionRecord, name: str, made: Extra
     )
     hashes = {content_hash(one.content) for one in made.candidates}
     hashes |= {content_hash(one.found.content) for one in made.refused}
-    return _Batch(session, name, found, refused, before | hashes, len(fresh) - len(found))
+    return _ExtractedBatch(session, name, found, refused, before | hashes, len(fresh) - len(found))
 
 
 def _shown_texts(services: Services, session: SessionRecord) -> list[str]:
@@ -235,7 +237,7 @@ def _shown_texts(services: Services, session: SessionRecord) -> list[str]:
     return [canonical(memory.content) for memory in known.values()]
 
 
-def _is_echo(found: Found, shown: Iterable[str]) -> bool:
+def _is_echo(found: FoundClaim, shown: Iterable[str]) -> bool:
     """Whether a claim, or the words it rests on, only repeat a memory that was shown."""
     said, quote = canonical(found.content), canonical(found.quote)
     return any(said == text or (len(quote) >= ECHO_MIN_CHARS and quote in text) for text in shown)
@@ -256,7 +258,7 @@ def _told(services: Services, session: SessionRecord, name: str) -> list[str]:
     return found
 
 
-def _permitted(services: Services, session: SessionRecord, found: Found) -> Found:
+def _permitted(services: Services, session: SessionRecord, found: FoundClaim) -> FoundClaim:
     """The candidate, which replaces what a model named only if the gate might do so as well.
 
     Else it is simply stored beside it: that loses nothing.
@@ -286,7 +288,7 @@ def _permitted(services: Services, session: SessionRecord, found: Found) -> Foun
     return found if may else replace(found, supersedes=None)
 
 
-def _draft(session: SessionRecord, name: str, found: Found) -> Draft:
+def _draft(session: SessionRecord, name: str, found: FoundClaim) -> Draft:
     source = Source(session.harness, session.key, str(found.turn), hashed(found.quote), name)
     return only_proposed(
         Draft(
@@ -304,7 +306,7 @@ def _draft(session: SessionRecord, name: str, found: Found) -> Draft:
     )
 
 
-def _failed(found: Sequence[Found], results: Sequence[WriteResult]) -> list[Declined]:
+def _failed(found: Sequence[FoundClaim], results: Sequence[WriteResult]) -> list[Declined]:
     return [
         Declined(one, result.reason, "refused")
         for one, result in zip(found, results, strict=True)
@@ -313,7 +315,10 @@ def _failed(found: Sequence[Found], results: Sequence[WriteResult]) -> list[Decl
 
 
 def _put_refusals(
-    services: Services, transaction: Transaction, batch: _Batch, refused: Sequence[Declined]
+    services: Services,
+    transaction: Transaction,
+    batch: _ExtractedBatch,
+    refused: Sequence[Declined],
 ) -> list[Declined]:
     """Keeps what is not on the list yet; what was restored stays so. Returns what was new."""
     made = {_refusal_id(batch.session, one.found): one for one in refused}
@@ -323,7 +328,7 @@ def _put_refusals(
     return list(fresh.values())
 
 
-def _is_listed(transaction: Transaction, batch: _Batch, refusal_id: str) -> bool:
+def _is_listed(transaction: Transaction, batch: _ExtractedBatch, refusal_id: str) -> bool:
     try:
         transaction.refusal(batch.session.user, refusal_id)
     except NotFound:
@@ -331,14 +336,14 @@ def _is_listed(transaction: Transaction, batch: _Batch, refusal_id: str) -> bool
     return True
 
 
-def _refusal_id(session: SessionRecord, found: Found) -> str:
+def _refusal_id(session: SessionRecord, found: FoundClaim) -> str:
     """The same for the same words in the same scope, whenever and wherever they are refused."""
     parts = (session.user, session.agent or "", session.project or "", canonical(found.content))
     told = "\0".join(f"{len(part)}:{part}" for part in parts)
     return hashed(told)[:_REFUSAL_ID_CHARS]
 
 
-def _refusal(batch: _Batch, refusal_id: str, declined: Declined, at: datetime) -> Refusal:
+def _refusal(batch: _ExtractedBatch, refusal_id: str, declined: Declined, at: datetime) -> Refusal:
     found = declined.found
     return Refusal(
         id=refusal_id,
@@ -358,7 +363,7 @@ def _refusal(batch: _Batch, refusal_id: str, declined: Declined, at: datetime) -
 
 
 def _event(
-    services: Services, batch: _Batch, results: Sequence[WriteResult], refused_count: int
+    services: Services, batch: _ExtractedBatch, results: Sequence[WriteResult], refused_count: int
 ) -> Event:
     return Event(
         at=services.world.now(),

@@ -10,7 +10,7 @@ from datetime import timedelta
 import numpy as np
 
 from meritory.domain.memory import PROVENANCES, HistoryEntry, Listing, MemoryRecord, Scope
-from meritory.domain.quality import MergeVerdict, ShownLately, ShownMemory
+from meritory.domain.quality import MergeVerdict, ShownFigure, ShownLately
 from meritory.engine.memories.gate import judge
 from meritory.engine.memories.retrieval_counts import RETRIEVED
 from meritory.engine.memories.write import NEIGHBOUR_LIMIT, Gate, gate_in_use
@@ -18,7 +18,7 @@ from meritory.engine.services import Services
 from meritory.rank.candidates import REQUIRED
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.risk import interval
-from meritory.store.contract.store import Near, Probe
+from meritory.store.contract.store import Near, NeighbourProbe
 
 _PAGE = 200
 # So many merges are looked through for those that nobody has audited yet.
@@ -230,14 +230,14 @@ def _below_floor(shown: ShownLately, floor: float) -> BelowFloor:
     return BelowFloor(below, len(known), turns, per_turn)
 
 
-def _is_below(one: ShownMemory, floor: float) -> bool:
+def _is_below(one: ShownFigure, floor: float) -> bool:
     if len(one.features) != len(FEATURES):
         return False
     cosine, text = one.features[_COSINE], one.features[_TEXT]
     return text <= 0.0 and not cosine >= floor
 
 
-def _worths(shown: Iterable[ShownMemory], by: str, names: Sequence[str] = ()) -> list[Worth]:
+def _worths(shown: Iterable[ShownFigure], by: str, names: Sequence[str] = ()) -> list[Worth]:
     """Return by source how often a judged memory helped; every memory has the same weight."""
     judged: dict[str, list[tuple[float, bool]]] = {name: [] for name in names}
     for one in shown:
@@ -268,7 +268,7 @@ def older_neighbours(
         return
     matrix = np.stack([vectors[one.id] for one in having]).astype(np.float32)
     found = services.store.neighbours(
-        Probe(scope, gate.embedder, matrix, _GateTuneLOOK_AT, gate.floor)
+        NeighbourProbe(scope, gate.embedder, matrix, _GateTuneLOOK_AT, gate.floor)
     )
     for record, near in zip(having, found, strict=True):
         yield record, [one for one in near if _is_older(one.memory, record)]

@@ -25,7 +25,7 @@ from meritory.engine.memories.write import indexed
 from meritory.engine.observe.observer import tell
 from meritory.engine.services import JanitorPolicy, Services
 from meritory.rank.composite import PROVENANCE_LADDER
-from meritory.store.contract.store import Change, Store, Transaction
+from meritory.store.contract.store import MemoryChange, Store, Transaction
 
 JANITOR_JOB = "janitor"
 ACTOR = "janitor"
@@ -68,7 +68,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """What a sweep would do: those due, how many were looked at, and whether there are more."""
 
     due: Sequence[Due]
@@ -194,12 +194,12 @@ def is_at_last_notch(record: MemoryRecord) -> bool:
     return record.demotion > 0 and step >= len(PROVENANCE_LADDER) - 1
 
 
-def plan(services: Services, user: str, limit: int = SWEEP_LIMIT) -> Plan:
+def plan(services: Services, user: str, limit: int = SWEEP_LIMIT) -> SweepPlan:
     """Everything that a sweep would do now; nothing is changed."""
     return _planned(services, user, _Judgement(services, user), limit)
 
 
-def _planned(services: Services, user: str, judgement: _Judgement, limit: int) -> Plan:
+def _planned(services: Services, user: str, judgement: _Judgement, limit: int) -> SweepPlan:
     looked_at = 0
     found: list[Due] = []
     for record in services.store.walk(user):
@@ -209,7 +209,7 @@ def _planned(services: Services, user: str, judgement: _Judgement, limit: int) -
             found.append(due)
             if len(found) > limit:
                 break
-    return Plan(found[:limit], looked_at, len(found) > limit)
+    return SweepPlan(found[:limit], looked_at, len(found) > limit)
 
 
 def sweep(services: Services, user: str, week: str) -> Sweep:
@@ -242,7 +242,7 @@ def _put_aside(
             continue
         changed = _changed(current, due.fate, now)
         action: Literal["demote", "delete"] = "demote" if due.fate == "demote" else "delete"
-        note = Change(operation, now, ACTOR, action, due.reason, current)
+        note = MemoryChange(operation, now, ACTOR, action, due.reason, current)
         transaction.update(indexed(changed, {}), note)
         fates.append(due.fate)
     for name, fate in (("demoted", "demote"), ("forgotten", "forget")):
@@ -339,7 +339,7 @@ def _take_back(
         user = entry.before.user
         current = transaction.get(user, entry.memory_id)
         why = f"undid the sweep of {entry.at:%Y-%m-%d %H:%M}"
-        note = Change(operation, now, services.actor, "undo", why, current)
+        note = MemoryChange(operation, now, services.actor, "undo", why, current)
         transaction.update(indexed(undone(current, entry, now), {}), note)
         transaction.mark_undone(user, [entry.entry])
         transaction.count(user, "undone")

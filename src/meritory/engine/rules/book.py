@@ -12,11 +12,11 @@ from meritory.domain.rule import Rule, RuleEvent, State
 from meritory.engine.rules.learn import (
     RULES_LIMIT_COUNT,
     TEXT_LIMIT_CHARS,
-    Change,
+    RuleChange,
     put,
     standing_of,
 )
-from meritory.engine.rules.replay import Replay, Trial, replay, tried
+from meritory.engine.rules.replay import Replay, RuleTrial, replay, tried
 from meritory.engine.services import Services
 from meritory.rank import ladder
 from meritory.rank.ladder import ACTIVE, APPROVED_LIFE, STATES
@@ -108,8 +108,8 @@ def propose(services: Services, scope: Scope, trigger: str, why: str) -> Rule:
         ]
         if same:
             raise Conflict(f"rule {same[0].id} has this trigger already")
-        found = replay(transaction, Trial(scope.user, wanted, scope.project, now))
-        change = Change("proposed", "", now, actor=services.actor)
+        found = replay(transaction, RuleTrial(scope.user, wanted, scope.project, now))
+        change = RuleChange("proposed", "", now, actor=services.actor)
         return put(transaction, scope.user, tried(rule, found, anew=True), change)
 
     return services.store.write(work)
@@ -124,7 +124,7 @@ def approve(services: Services, user: str, name: str) -> Rule:
         above = ladder.above("proposed" if before.state in ("expired", "retired") else before.state)
         if above is None:
             raise Conflict(f"rule {before.id} blocks already")
-        found = replay(transaction, Trial(user, before.trigger, before.project, now))
+        found = replay(transaction, RuleTrial(user, before.trigger, before.project, now))
         if not found.is_clear:
             raise Conflict(
                 f"its trigger fits {found.alarm_count} harmless actions, such as "
@@ -133,7 +133,7 @@ def approve(services: Services, user: str, name: str) -> Rule:
             )
         rule = tried(replace(before, is_approved=True), found, anew=True)
         rule = replace(rule, expires_at=max(rule.expires_at, now + APPROVED_LIFE), held_count=-1)
-        change = Change("approved", "", now, above, services.actor, before=before)
+        change = RuleChange("approved", "", now, above, services.actor, before=before)
         return put(transaction, user, rule, change)
 
     return services.store.write(work)
@@ -149,7 +149,7 @@ def retire(services: Services, user: str, name: str, why: str = "") -> Rule:
             raise Conflict(f"rule {rule.id} is retired already")
         reason = redact(why)[:TEXT_LIMIT_CHARS]
         return put(
-            transaction, user, rule, Change("retired", reason, now, "retired", services.actor)
+            transaction, user, rule, RuleChange("retired", reason, now, "retired", services.actor)
         )
 
     return services.store.write(work)
@@ -171,7 +171,9 @@ def undo(services: Services, user: str, name: str) -> Rule:
             former = replace(former, state="retired")
         is_lower = last.kind in ("stepped_up", "approved", "reported")
         held = replace(former, held_count=former.report_count) if is_lower else former
-        return put(transaction, user, held, Change("undone", last.kind, now, actor=services.actor))
+        return put(
+            transaction, user, held, RuleChange("undone", last.kind, now, actor=services.actor)
+        )
 
     return services.store.write(work)
 
@@ -181,7 +183,7 @@ def try_out(services: Services, scope: Scope, name: str) -> tuple[Rule | None, R
     now = services.world.now()
     if ":" in name:
         wanted = parse_trigger(name)
-        return None, replay(services.store, Trial(scope.user, wanted, scope.project, now))
+        return None, replay(services.store, RuleTrial(scope.user, wanted, scope.project, now))
     rule = services.store.rule(scope.user, name)
-    found = replay(services.store, Trial(scope.user, rule.trigger, rule.project, now))
+    found = replay(services.store, RuleTrial(scope.user, rule.trigger, rule.project, now))
     return rule, found

@@ -26,7 +26,7 @@ _SAID_LIMIT_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GuardVerdict:
     """What the guard says to a call, and because of what."""
 
     decision: Decision = "allow"
@@ -37,7 +37,7 @@ class Verdict:
     action: int | None = None
 
 
-def check(services: Services, call: ToolCall) -> Verdict:
+def check(services: Services, call: ToolCall) -> GuardVerdict:
     """Says whether a tool may be called, and records the call.
 
     The guard's own doings are kept with the rules. They are no reports.
@@ -47,13 +47,13 @@ def check(services: Services, call: ToolCall) -> Verdict:
             return _checked(services, call)
     except Exception as error:
         services.observer.failed(GUARD, error, call.request_id)
-        return Verdict()
+        return GuardVerdict()
 
 
-def _checked(services: Services, call: ToolCall) -> Verdict:
+def _checked(services: Services, call: ToolCall) -> GuardVerdict:
     action, user, now = call.action, call.scope.user, services.world.now()
     if not action.argument.strip():
-        return Verdict()
+        return GuardVerdict()
     store = services.store
     held = store.session_constraints(user, call.session_key)
     broken = next((one for one in held if is_ruled_out(one.kind, one.argument, action)), None)
@@ -61,29 +61,29 @@ def _checked(services: Services, call: ToolCall) -> Verdict:
 
     if call.is_echo:
         said = [_said(rule) for rule in rules]
-        return _constrained(broken) if broken else max(said, key=_weight, default=Verdict())
+        return _constrained(broken) if broken else max(said, key=_weight, default=GuardVerdict())
 
     # Before the store is held: reading a long command takes its time.
     row = recorded(call, now)
 
-    def work(transaction: Transaction) -> Verdict:
+    def work(transaction: Transaction) -> GuardVerdict:
         if broken is not None:
             verdict = _constrained(broken)
         else:
             verdicts = [_ruled(transaction, user, rule, now) for rule in rules]
-            verdict = max(verdicts, key=_weight, default=Verdict())
+            verdict = max(verdicts, key=_weight, default=GuardVerdict())
         done = replace(row, decision=verdict.decision, rule_id=verdict.rule_id)
         number = transaction.add_action(user, done)
         if verdict.decision != "allow":
             _note(transaction, call, verdict, number, now)
-        return Verdict(
+        return GuardVerdict(
             verdict.decision, verdict.reason, verdict.rule_id, verdict.constraint, number
         )
 
     return store.write(work)
 
 
-def _weight(verdict: Verdict) -> tuple[int, bool]:
+def _weight(verdict: GuardVerdict) -> tuple[int, bool]:
     # A proposal that fits is noted with the action, too.
     return _ORDER.index(verdict.decision), verdict.rule_id is not None
 
@@ -98,7 +98,7 @@ def _fitting(rules: list[Rule], scope: Scope, action: ToolAction) -> list[Rule]:
     ]
 
 
-def _ruled(transaction: Transaction, user: str, known: Rule, now: datetime) -> Verdict:
+def _ruled(transaction: Transaction, user: str, known: Rule, now: datetime) -> GuardVerdict:
     """What one rule says; the call at hand counts as one more case of the mistake."""
     before = transaction.rule(user, known.id)
     rule = settled(transaction, user, before, now)
@@ -107,9 +107,9 @@ def _ruled(transaction: Transaction, user: str, known: Rule, now: datetime) -> V
     return _said(rule)
 
 
-def _said(rule: Rule) -> Verdict:
+def _said(rule: Rule) -> GuardVerdict:
     decision = _DECISIONS.get(rule.state, "allow")
-    return Verdict(decision, _reason(rule, decision) if decision != "allow" else "", rule.id)
+    return GuardVerdict(decision, _reason(rule, decision) if decision != "allow" else "", rule.id)
 
 
 def _reason(rule: Rule, decision: Decision) -> str:
@@ -125,17 +125,17 @@ def _reason(rule: Rule, decision: Decision) -> str:
     )
 
 
-def _constrained(broken: SessionConstraint) -> Verdict:
+def _constrained(broken: SessionConstraint) -> GuardVerdict:
     said = harmless(broken.said)[:_SAID_LIMIT_CHARS]
     reason = (
         f'The user said in this session: "{said}". So this is not done here. If they have changed'
         f" their mind, they can run `meritory rules lift {harmless(broken.session_key)}`."
     )
-    return Verdict("deny", reason, constraint=broken.kind)
+    return GuardVerdict("deny", reason, constraint=broken.kind)
 
 
 def _note(
-    transaction: Transaction, call: ToolCall, verdict: Verdict, number: int, now: datetime
+    transaction: Transaction, call: ToolCall, verdict: GuardVerdict, number: int, now: datetime
 ) -> None:
     user = call.scope.user
     kind = "blocked" if verdict.decision == "deny" else "warned"

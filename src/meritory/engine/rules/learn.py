@@ -29,10 +29,10 @@ from meritory.engine.jobs.runner import Effect, Handler, no_effect
 from meritory.engine.memories.write import write
 from meritory.engine.rules import constraints
 from meritory.engine.rules.actions import Attribution, attributed
-from meritory.engine.rules.replay import WINDOW, Trial, replay, tried
+from meritory.engine.rules.replay import WINDOW, RuleTrial, replay, tried
 from meritory.engine.services import Services
 from meritory.rank import ladder
-from meritory.rank.ladder import ACTIVE, LIFE, Standing
+from meritory.rank.ladder import ACTIVE, LIFE, RuleStatus
 from meritory.store.contract.rules import RuleReads
 from meritory.store.contract.store import Transaction
 from meritory.text.commands import triggers
@@ -79,10 +79,10 @@ def learn_from(services: Services, scope: Scope, facts: EventFacts) -> Learned:
 # -- where a rule stands --------------------------------------------------------------------
 
 
-def standing_of(rule: Rule, now: datetime, unheeded_count: int = 0) -> Standing:
+def standing_of(rule: Rule, now: datetime, unheeded_count: int = 0) -> RuleStatus:
     """All that decides where a rule stands."""
     reach: State = triggers.reach(rule.trigger, rule.risk, is_forbidden=rule.is_forbidden)
-    return Standing(
+    return RuleStatus(
         state=rule.state,
         weight=ladder.faded(rule.weight, rule.weighed_at, now),
         reach=reach,
@@ -111,7 +111,7 @@ def settled(transaction: Transaction, user: str, rule: Rule, now: datetime) -> R
     if state == rule.state:
         return rule
     kind: RuleEventKind = "expired" if state == "expired" else "stepped_down"
-    return put(transaction, user, rule, Change(kind, reason, now, state=state))
+    return put(transaction, user, rule, RuleChange(kind, reason, now, state=state))
 
 
 def stepped(
@@ -122,15 +122,15 @@ def stepped(
     if state == rule.state:
         return rule
     # What was done since the last replay counts too.
-    trial = Trial(user, rule.trigger, rule.project, now)
+    trial = RuleTrial(user, rule.trigger, rule.project, now)
     rule = tried(rule, replay(transaction, trial, rule.replayed_through), anew=False)
     if rule.alarm_count:
-        return put(transaction, user, rule, Change("held", "it fits harmless actions", now))
-    return put(transaction, user, rule, Change("stepped_up", reason, now, state=state))
+        return put(transaction, user, rule, RuleChange("held", "it fits harmless actions", now))
+    return put(transaction, user, rule, RuleChange("stepped_up", reason, now, state=state))
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RuleChange:
     """What happens to a rule, why, and by whom."""
 
     kind: RuleEventKind
@@ -145,7 +145,7 @@ class Change:
     before: Rule | None = None
 
 
-def put(transaction: Transaction, user: str, rule: Rule, change: Change) -> Rule:
+def put(transaction: Transaction, user: str, rule: Rule, change: RuleChange) -> Rule:
     """Keeps a changed rule, with what happened; one that warns or blocks is remembered too."""
     kept = replace(rule, state=change.state or rule.state, updated_at=change.at)
     facts = change.facts
@@ -233,11 +233,11 @@ class _Learner:
             wider = triggers.widened(rule.trigger, done)
             if wider is None or triggers.trigger_risk(wider) < rule.risk:
                 continue
-            found = replay(transaction, Trial(self._user, wider, rule.project, now))
+            found = replay(transaction, RuleTrial(self._user, wider, rule.project, now))
             if found.is_clear:
                 wide = tried(replace(rule, pattern=wider.pattern), found, anew=True)
                 reason = f"the same mistake without {rule.pattern}"
-                change = Change("widened", reason, now, facts=self._facts, before=rule)
+                change = RuleChange("widened", reason, now, facts=self._facts, before=rule)
                 return put(transaction, self._user, wide, change)
         return None
 
@@ -268,7 +268,7 @@ class _Learner:
             reported_at=facts.at,
         )
         rule = self._tried(transaction, rule)
-        change = Change("proposed", "", facts.at, facts=facts, action=action.number)
+        change = RuleChange("proposed", "", facts.at, facts=facts, action=action.number)
         return put(transaction, self._user, rule, change)
 
     def _reported(self, transaction: Transaction, rule: Rule, action: RecordedAction) -> Rule:
@@ -307,13 +307,13 @@ class _Learner:
         )
 
     def _tried(self, transaction: Transaction, rule: Rule) -> Rule:
-        trial = Trial(self._user, rule.trigger, rule.project, self._facts.at)
+        trial = RuleTrial(self._user, rule.trigger, rule.project, self._facts.at)
         return tried(rule, replay(transaction, trial), anew=True)
 
-    def _case(self, kind: RuleEventKind, rule: Rule, action: RecordedAction) -> Change:
+    def _case(self, kind: RuleEventKind, rule: Rule, action: RecordedAction) -> RuleChange:
         """What a report says for or against a rule, as it was before."""
         told, facts = self._told(action), self._facts
-        return Change(kind, told, facts.at, facts=facts, action=action.number, before=rule)
+        return RuleChange(kind, told, facts.at, facts=facts, action=action.number, before=rule)
 
     def _told(self, action: RecordedAction) -> str:
         """The text of the report that says the most about the action."""
@@ -326,7 +326,7 @@ class _Learner:
         if len(active) < RULES_LIMIT_COUNT:
             return
         oldest = min(active, key=lambda rule: (rule.state != "proposed", rule.updated_at))
-        change = Change("expired", "too many rules", self._facts.at, state="expired")
+        change = RuleChange("expired", "too many rules", self._facts.at, state="expired")
         put(transaction, self._user, oldest, change)
 
 

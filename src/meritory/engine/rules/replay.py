@@ -36,7 +36,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class RuleTrial:
     """What is tried, for whom, and when."""
 
     user: str
@@ -45,7 +45,7 @@ class Trial:
     now: datetime
 
 
-def replay(reads: RuleReads, trial: Trial, after: int | None = None) -> Replay:
+def replay(reads: RuleReads, trial: RuleTrial, after: int | None = None) -> Replay:
     """Tries a trigger on recorded harmless actions and on ordinary ones.
 
     Nobody complained about a harmless action while it was fresh; what was done just now may still

@@ -122,7 +122,7 @@ def _pool(
     services: Services,
     context: Context,
     found: Gathered,
-    pool: candidates.Pool,
+    pool: candidates.PooledCandidates,
     hindsight: usage_history.Hindsight,
 ) -> CandidatePool:
     # What expired or changed meanwhile has no traits, and is no candidate.

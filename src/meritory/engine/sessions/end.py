@@ -43,7 +43,7 @@ class EndRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SessionEnded:
     """The end of a session: its job's key, and what was made of late ratings."""
 
     job: str
@@ -51,11 +51,11 @@ class Ended:
     ratings: ratings.RatingsTaken
 
 
-def end(services: Services, request: EndRequest) -> Ended:
+def end(services: Services, request: EndRequest) -> SessionEnded:
     """Ends a session and queues what is to be learned from it; ending it again changes nothing."""
     session = services.store.session(request.user, request.key)
     if session.state != "open":
-        return Ended(_job(session), False, ratings.RatingsTaken())
+        return SessionEnded(_job(session), False, ratings.RatingsTaken())
     watch = Stopwatch(services.world)
     with watch.stage("transcript"):
         used = checked_used(services, session, request.used)
@@ -97,7 +97,7 @@ def end(services: Services, request: EndRequest) -> Ended:
     if is_queued:
         tell(services, [event])
     services.observer.stages("end", watch.took_ms)
-    return Ended(_job(session), is_queued, found if is_queued else ratings.RatingsTaken())
+    return SessionEnded(_job(session), is_queued, found if is_queued else ratings.RatingsTaken())
 
 
 def _turns(request: EndRequest) -> Iterable[Turn]:

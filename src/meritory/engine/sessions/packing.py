@@ -63,7 +63,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedMemories:
     """The memories chosen for an injection, in the order they are shown."""
 
     memories: tuple[MemoryRecord, ...]
@@ -73,7 +73,7 @@ class Packed:
     explored: str | None = None
 
 
-def pack_start(services: Services, ranked: Ranked, empty: render.Block) -> Packed:
+def pack_start(services: Services, ranked: Ranked, empty: render.Block) -> PackedMemories:
     """Chooses what opens a session: required first, then the best that fits."""
     policy = services.policy.session
     limits = _limits(empty, policy.start_tokens, policy.start_limit)
@@ -163,7 +163,7 @@ def _draw(services: Services) -> float:
 
 def _packed(
     ranked: Ranked, tried: exploration.Exploration, texts: dict[int, MemoryRecord]
-) -> Packed:
+) -> PackedMemories:
     chosen = tried.packing.chosen
     candidates = list(ranked.candidates)
     for place, propensity in enumerate(tried.propensities.tolist()):
@@ -173,7 +173,7 @@ def _packed(
         source = "exploration" if place == tried.explored else candidates[place].source
         candidates[place] = candidates[place]._replace(was_injected=True, source=source)
     explored = None if tried.explored is None else candidates[tried.explored].memory_id
-    return Packed(
+    return PackedMemories(
         memories=tuple(texts[place] for place in chosen),
         candidates=tuple(candidates),
         overflow=tuple(name_of(texts[place]) for place in tried.packing.overflow),
@@ -186,9 +186,11 @@ def name_of(record: MemoryRecord) -> str:
     return f"{record.id[:8]} {record.content}"
 
 
-def as_shown(handle: str, record: MemoryRecord) -> render.Shown:
+def as_shown(handle: str, record: MemoryRecord) -> render.RenderedMemory:
     """A memory as the fence writes it."""
-    return render.Shown(handle, record.content, record.kind, record.provenance, record.trust)
+    return render.RenderedMemory(
+        handle, record.content, record.kind, record.provenance, record.trust
+    )
 
 
 def numbered(records: Sequence[MemoryRecord], first: int) -> list[tuple[str, MemoryRecord]]:

@@ -23,7 +23,7 @@ from meritory.engine.sessions.packing import (
     pack,
     standing_line,
 )
-from meritory.engine.sessions.prompt_candidates import Answer, call_to_mind
+from meritory.engine.sessions.prompt_candidates import PromptCandidates, call_to_mind
 from meritory.engine.sessions.start import begin, ranking_details
 from meritory.rank import packing as rank_packing
 from meritory.rank.candidates import REQUIRED
@@ -118,7 +118,7 @@ def _begin_with(services: Services, request: PromptRequest) -> Served:
 
 
 def _compose(
-    services: Services, answer: Answer, shown: Sequence[ShownRow]
+    services: Services, answer: PromptCandidates, shown: Sequence[ShownRow]
 ) -> tuple[Served, Injection | None]:
     session, policy = answer.session, services.policy.session
     number = session.injection_count + 1
@@ -171,7 +171,7 @@ def _compose(
 
 
 def _fitting(
-    answer: Answer, empty: render.Block, policy: SessionPolicy
+    answer: PromptCandidates, empty: render.Block, policy: SessionPolicy
 ) -> tuple[list[MemoryRecord], list[MemoryRecord]]:
     """What is shown, and what should be and does not fit."""
     costs = [render.cost(as_shown("m999", record)) for record in answer.memories]
@@ -218,7 +218,10 @@ def _handled(
 
 
 def _record(
-    services: Services, request: PromptRequest, answer: Answer, injection: Injection | None
+    services: Services,
+    request: PromptRequest,
+    answer: PromptCandidates,
+    injection: Injection | None,
 ) -> bool:
     session = answer.session
     # What comes along with a prompt is about the reply before it.
@@ -262,7 +265,10 @@ def _record(
 
 
 def _events(
-    services: Services, request: PromptRequest, answer: Answer, injection: Injection | None
+    services: Services,
+    request: PromptRequest,
+    answer: PromptCandidates,
+    injection: Injection | None,
 ) -> list[Event]:
     """Return the event of a prompt, after those of the ranking that it may have caused."""
     details = {} if answer.ranked is None else ranking_details(answer.ranked)

@@ -20,7 +20,7 @@ from meritory.engine.sessions.context import StartRequest, heard, understand
 from meritory.engine.sessions.ranking import Ranked, rank
 from meritory.rank import composite
 from meritory.rank.candidates import REQUIRED
-from meritory.store.contract.store import Pool, Search
+from meritory.store.contract.store import Search, SearchPool
 from meritory.text.normalize import canonical
 from meritory.text.terms import query_pairs, query_terms
 
@@ -33,7 +33,7 @@ _SPARE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PromptCandidates:
     """What may be shown with a prompt, best first, and what of it is to be recorded."""
 
     session: SessionRecord
@@ -47,21 +47,23 @@ class Answer:
 
 def call_to_mind(
     services: Services, session: SessionRecord, text: str, shown: Sequence[ShownRow]
-) -> Answer:
+) -> PromptCandidates:
     """What a prompt deserves to be shown and recorded; the prompt is counted in the session."""
     turn = session.prompt_count + 1
     counted = replace(session, prompt_count=turn)
     barred = {one.memory_id for one in shown if one.in_context or one.is_harmful}
     if not text.strip():
         # A picture, or nothing at all: there is nothing to go by.
-        return Answer(counted, (), ())
+        return PromptCandidates(counted, (), ())
     # What has been learned from already would be ranked by its own outcome.
     if not session.has_prompt and services.store.session_score(session.user, session.key) is None:
         return _reranked(services, counted, text, barred)
     return _recalled(services, counted, text, barred)
 
 
-def _reranked(services: Services, session: SessionRecord, text: str, barred: set[str]) -> Answer:
+def _reranked(
+    services: Services, session: SessionRecord, text: str, barred: set[str]
+) -> PromptCandidates:
     """The first prompt of a session that began without one: the candidates are ranked by it."""
     start = StartRequest(session.key, session.scope, text, cwd=session.cwd)
     context = understand(services, start)
@@ -85,7 +87,7 @@ def _reranked(services: Services, session: SessionRecord, text: str, barred: set
     may = [place for place in wanted if not ranked.required[place]]
     rows = ranked.rows[[*must, *may[: _wanted(services)]]]
     found = services.store.fetch(session.scope, rows, context.now)
-    return Answer(
+    return PromptCandidates(
         fresh,
         tuple(found[row] for row in rows.tolist() if row in found),
         ranked.candidates,
@@ -94,7 +96,9 @@ def _reranked(services: Services, session: SessionRecord, text: str, barred: set
     )
 
 
-def _recalled(services: Services, session: SessionRecord, text: str, barred: set[str]) -> Answer:
+def _recalled(
+    services: Services, session: SessionRecord, text: str, barred: set[str]
+) -> PromptCandidates:
     found = services.embedding.query(text)
     pool = services.store.search(
         Search(
@@ -116,7 +120,7 @@ def _recalled(services: Services, session: SessionRecord, text: str, barred: set
     barred = barred | {record.id for record in must}
     fresh = _fresh(services, session, pool.rows[places], barred)
     score = dict(zip(pool.rows[places].tolist(), final[places].tolist(), strict=True))
-    return Answer(
+    return PromptCandidates(
         session,
         (*must, *fresh.values()),
         (
@@ -151,7 +155,7 @@ def _wanted(services: Services) -> int:
 
 
 def _near_enough(
-    services: Services, pool: Pool, weight: composite.FloatArray, final: composite.FloatArray
+    services: Services, pool: SearchPool, weight: composite.FloatArray, final: composite.FloatArray
 ) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """The best of what is above the relevance floor, or shares two rare words with the prompt."""
     relevance = composite.relevance(pool.raw_cosine, weight)

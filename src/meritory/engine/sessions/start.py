@@ -17,7 +17,7 @@ from meritory.engine.pipeline import Stopwatch
 from meritory.engine.services import Services
 from meritory.engine.sessions.context import StartRequest, known_session, storable, understand
 from meritory.engine.sessions.packing import (
-    Packed,
+    PackedMemories,
     Served,
     ShownMemory,
     as_shown,
@@ -103,7 +103,7 @@ def _record(request: StartRequest, ranked: Ranked) -> SessionRecord:
 
 def compose(
     services: Services, session: SessionRecord, ranked: Ranked, status_line: str
-) -> tuple[Packed, str, tuple[ShownMemory, ...], Injection | None]:
+) -> tuple[PackedMemories, str, tuple[ShownMemory, ...], Injection | None]:
     """Chooses the memories that open a session and writes the text around them."""
     empty = replace(
         block(services, session, FIRST_INJECTION),
@@ -181,7 +181,7 @@ def _recorded(services: Services, work: Callable[[Transaction], bool]) -> tuple[
         return True, False
 
 
-def _events(request: StartRequest, ranked: Ranked, packed: Packed) -> list[Event]:
+def _events(request: StartRequest, ranked: Ranked, packed: PackedMemories) -> list[Event]:
     """What the tables do not say: where candidates came from, and what was moved on the way."""
     at, key = ranked.context.now, request.key
     started: dict[str, object] = {

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from meritory.domain.errors import BadCheckpoint, InputError
 from meritory.model import checkpoint
-from meritory.model.model_files import Shelf, models_beside
-from meritory.ports.scorer import Shelves, base_weights
+from meritory.model.model_files import ModelFolder, models_beside
+from meritory.ports.scorer import ModelFolders, base_weights
 
 
 class ModelFiles:
@@ -19,7 +19,7 @@ class ModelFiles:
 
     def __init__(self, store: Path) -> None:
         # Models lie beside the file itself, whatever link leads to it.
-        self._shelves = Shelves(models_beside(store.resolve()), base_weights())
+        self._shelves = ModelFolders(models_beside(store.resolve()), base_weights())
 
     def versions(self, user: str) -> list[int]:
         """The versions there are, the latest first."""
@@ -48,7 +48,7 @@ class ModelFiles:
         """Removes a model, if it is there."""
         self._shelf(user).drop(version)
 
-    def _shelf(self, user: str) -> Shelf:
+    def _shelf(self, user: str) -> ModelFolder:
         return self._shelves.of(user)
 
 
@@ -82,7 +82,7 @@ def _copied(source: Path, target: Path, aside: Path | None = None) -> int:
     part, count = target.with_name(f"{target.name}.part-{os.getpid()}"), 0
     try:
         for folder in sorted(one for one in source.iterdir() if one.is_dir()):
-            count += _copied_shelf(Shelf(folder), Shelf(part / folder.name))
+            count += _copied_shelf(ModelFolder(folder), ModelFolder(part / folder.name))
         if count:
             _set_aside(target, aside)
             os.replace(part, target)
@@ -101,7 +101,7 @@ def _set_aside(target: Path, aside: Path | None) -> None:
         os.replace(target, aside / target.name)
 
 
-def _copied_shelf(source: Shelf, target: Shelf) -> int:
+def _copied_shelf(source: ModelFolder, target: ModelFolder) -> int:
     count = 0
     for version in source.versions():
         try:

@@ -38,7 +38,7 @@ class Skipped(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ImportEntry:
     """One thing that was read: the fields of a draft or why there are none, and where it was."""
 
     place: str
@@ -47,7 +47,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFiles:
     """What was recognised at a path: its format, how it was told, and the files to read."""
 
     form: Form
@@ -175,7 +175,7 @@ _SKIP_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ImportLine:
     """One line, or one entry: its number, what it holds or why nothing, and how far it reaches."""
 
     number: int
@@ -191,10 +191,10 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LineBatch:
     """Lines for one transaction; the one with the file's end is the last."""
 
-    lines: list[Line]
+    lines: list[ImportLine]
     is_last: bool
 
     @property
@@ -208,7 +208,7 @@ def is_header(value: Any) -> bool:
     return isinstance(value, dict) and "meritory_export" in value
 
 
-def json_lines(file: IO[bytes]) -> Iterator[Line]:
+def json_lines(file: IO[bytes]) -> Iterator[ImportLine]:
     """The parsed lines that are not blank; a bad one has the reason as its value."""
     at_bytes, limit, is_first = 0, LINE_LIMIT_BYTES, True
     for number in itertools.count(1):
@@ -226,31 +226,31 @@ def json_lines(file: IO[bytes]) -> Iterator[Line]:
         if is_first and is_header(value):
             limit = EXPORT_LINE_LIMIT_BYTES
         is_first = False
-        yield Line(number, at_bytes - start_bytes, at_bytes, value)
+        yield ImportLine(number, at_bytes - start_bytes, at_bytes, value)
 
 
-def entry_lines(entries: Iterable[Entry], total_bytes: int) -> Iterator[Line]:
+def entry_lines(entries: Iterable[ImportEntry], total_bytes: int) -> Iterator[ImportLine]:
     """A reader's entries, numbered; they never reach beyond the end."""
     at_bytes = 0
     for number, entry in enumerate(entries, 1):
         at_bytes = min(total_bytes, at_bytes + entry.size_bytes)
-        yield Line(number, entry.size_bytes, at_bytes, entry.value, entry.place)
+        yield ImportLine(number, entry.size_bytes, at_bytes, entry.value, entry.place)
 
 
-def batches(lines: Iterable[Line]) -> Iterator[Batch]:
+def batches(lines: Iterable[ImportLine]) -> Iterator[LineBatch]:
     """Lines by the batch, limited in number and in bytes."""
-    batch: list[Line] = []
+    batch: list[ImportLine] = []
     size_bytes = 0
     for line in lines:
         if batch and (
             len(batch) >= BATCH_LIMIT or size_bytes + line.size_bytes > BATCH_LIMIT_BYTES
         ):
-            yield Batch(batch, is_last=False)
+            yield LineBatch(batch, is_last=False)
             batch, size_bytes = [], 0
         batch.append(line)
         size_bytes += line.size_bytes
     if batch:
-        yield Batch(batch, is_last=True)
+        yield LineBatch(batch, is_last=True)
 
 
 def _skip_line(file: IO[bytes]) -> int:

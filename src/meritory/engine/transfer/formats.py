@@ -13,9 +13,9 @@ from meritory.domain.errors import InputError
 from meritory.engine.transfer.entries import (
     FILE_LIMIT_COUNT,
     FORMS,
-    Entry,
     Form,
-    Found,
+    FoundFiles,
+    ImportEntry,
     open_regular,
     read_text,
 )
@@ -23,7 +23,7 @@ from meritory.engine.transfer.readers import basic_memory, claude_mem, markdown,
 from meritory.engine.transfer.readers.markdown import without_front
 from meritory.store.sqlite.foreign import MAGIC, open_foreign
 
-READERS: dict[str, Callable[[Found], Iterator[Entry]]] = {
+READERS: dict[str, Callable[[FoundFiles], Iterator[ImportEntry]]] = {
     "mem0": mem0.read,
     "claude-mem": claude_mem.read,
     "basic-memory": basic_memory.read,
@@ -38,7 +38,7 @@ _PLACES = ("", ".claude", ".github", ".github/instructions", ".cursor/rules", ".
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv"})
 
 
-def recognise(path: Path, wanted: str = "auto") -> Found:
+def recognise(path: Path, wanted: str = "auto") -> FoundFiles:
     """What is to be read at a path; InputError says what was there instead."""
     if wanted not in ("auto", *FORMS):
         raise InputError(f"there is no format {wanted[:40]!r}", hint=f"known: {', '.join(FORMS)}")
@@ -47,7 +47,7 @@ def recognise(path: Path, wanted: str = "auto") -> Found:
     form, why = _file(path)
     if wanted not in ("auto", form):
         form, why = _demanded(path, wanted, form, why)
-    return Found(form, path, (path,), why)
+    return FoundFiles(form, path, (path,), why)
 
 
 def _demanded(path: Path, wanted: str, form: Form, why: str) -> tuple[Form, str]:
@@ -133,13 +133,15 @@ def _holds_memories(value: Any) -> bool:
     return isinstance(value, list) and (not value or any(map(_is_memory, value)))
 
 
-def _folder(path: Path, wanted: str) -> Found:
+def _folder(path: Path, wanted: str) -> FoundFiles:
     files, links = _walk(path)
     remarks = (f"{links} links are not followed",) if links else ()
     found = next((one for one in _choices(path, files) if wanted in ("auto", one.form)), None)
     if found is None and wanted == "markdown":
         every = tuple(file for file in files if file.suffix.lower() in _MARKDOWN)
-        found = Found("markdown", path, every, "all Markdown files of a folder") if every else None
+        found = (
+            FoundFiles("markdown", path, every, "all Markdown files of a folder") if every else None
+        )
     if found is None:
         what = "nothing that can be imported" if wanted == "auto" else f"nothing of {wanted}"
         raise InputError(
@@ -149,22 +151,22 @@ def _folder(path: Path, wanted: str) -> Found:
     return replace(found, remarks=remarks)
 
 
-def _choices(path: Path, files: list[Path]) -> Iterator[Found]:
+def _choices(path: Path, files: list[Path]) -> Iterator[FoundFiles]:
     named = [file for file in files if file.name == _CLAUDE_MEM_FILE]
     if named:
-        yield Found("claude-mem", path, (named[0],), f"it holds {_CLAUDE_MEM_FILE}")
+        yield FoundFiles("claude-mem", path, (named[0],), f"it holds {_CLAUDE_MEM_FILE}")
     points = [file for file in files if file.name == _POINTS_FILE and _is_database(file)]
     if points:
-        yield Found("mem0", path, tuple(points), "it holds collections of a local Qdrant")
+        yield FoundFiles("mem0", path, tuple(points), "it holds collections of a local Qdrant")
     texts = [file for file in files if file.suffix.lower() == ".md"]
     known = [file for file in files if _is_known(path, file)]
     if any(_is_linked_note(file) for file in texts):
         plain = tuple(file for file in texts if not markdown.is_instruction(file))
-        yield Found("basic-memory", path, plain, "it holds notes with permalinks")
+        yield FoundFiles("basic-memory", path, plain, "it holds notes with permalinks")
     if known:
-        yield Found("markdown", path, tuple(known), "it holds instruction or memory files")
+        yield FoundFiles("markdown", path, tuple(known), "it holds instruction or memory files")
     if any(_has_observations(file) for file in texts):
-        yield Found("basic-memory", path, tuple(texts), "it holds notes with observations")
+        yield FoundFiles("basic-memory", path, tuple(texts), "it holds notes with observations")
 
 
 def _is_known(folder: Path, file: Path) -> bool:

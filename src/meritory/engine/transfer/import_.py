@@ -17,10 +17,10 @@ from meritory.engine.memories.write import prepare_batch, store_batch
 from meritory.engine.services import Services
 from meritory.engine.transfer.entries import (
     HARNESS_START,
-    Batch,
     Form,
-    Found,
-    Line,
+    FoundFiles,
+    ImportLine,
+    LineBatch,
     Skipped,
     batches,
     digest_of,
@@ -48,12 +48,12 @@ def import_file(
     progress: Progress = lambda done, total: None,
 ) -> ImportReport:
     """Takes in a file of JSON lines: an export of ours, or any other."""
-    found = Found("jsonl", path, (path,), "")
+    found = FoundFiles("jsonl", path, (path,), "")
     return import_found(services, scope, found, How(on_similar), progress)
 
 
 def import_found(
-    services: Services, scope: Scope, found: Found, how: How, progress: Progress
+    services: Services, scope: Scope, found: FoundFiles, how: How, progress: Progress
 ) -> ImportReport:
     """Takes in what was recognised, in batches; after an interruption it goes on where it stopped.
 
@@ -90,8 +90,8 @@ def import_found(
 
 @contextmanager
 def _opened(
-    services: Services, scope: Scope, found: Found, how: How
-) -> Iterator[tuple[_Write | Restore, Iterator[Line], int]]:
+    services: Services, scope: Scope, found: FoundFiles, how: How
+) -> Iterator[tuple[_Write | Restore, Iterator[ImportLine], int]]:
     """What takes the lines in, the lines, and how many bytes there are."""
     size_bytes = sum(path.stat().st_size for path in found.files)
     if found.form in READERS:
@@ -142,11 +142,11 @@ class _Write:
         self._known = known
         self.is_repeatable = how.on_similar == "gate"
 
-    def prepare(self, batch: Batch, note: Note) -> Store:
+    def prepare(self, batch: LineBatch, note: Note) -> Store:
         """Screens and embeds a batch; returns what writes it and notes how far it got."""
         outcomes: Counter[str] = Counter()
         problems: list[tuple[int, str]] = []
-        kept: list[tuple[Line, Draft | MeritoryError]] = []
+        kept: list[tuple[ImportLine, Draft | MeritoryError]] = []
         for line in batch.lines:
             draft = checked(self._draft, line.value)
             if isinstance(draft, Skipped):
@@ -164,7 +164,7 @@ class _Write:
         return told is not None and (draft.scope, told) in self._known
 
     def _writing(
-        self, taken: Taken, kept: list[tuple[Line, Draft | MeritoryError]], note: Note
+        self, taken: Taken, kept: list[tuple[ImportLine, Draft | MeritoryError]], note: Note
     ) -> Store:
         prepared = prepare_batch(self._services, [draft for _, draft in kept])
 
@@ -178,7 +178,7 @@ class _Write:
 
         return store
 
-    def _looking(self, taken: Taken, kept: list[tuple[Line, Draft | MeritoryError]]) -> Store:
+    def _looking(self, taken: Taken, kept: list[tuple[ImportLine, Draft | MeritoryError]]) -> Store:
         """What a write would meet, without the gate: that needs vectors, which take time."""
         sound: list[Draft] = []
         for line, draft in kept:

@@ -13,10 +13,10 @@ from meritory.domain.place import Place
 from meritory.domain.world import World
 from meritory.engine.transfer.backup import ModelFiles
 from meritory.engine.transfer.migrate_run import (
-    Journey,
-    Report,
+    MigrationReport,
+    MigrationRun,
     RowCounter,
-    Tally,
+    UserTally,
     Watch,
     compared,
     demand_room,
@@ -25,12 +25,12 @@ from meritory.engine.transfer.migrate_run import (
     travel,
 )
 from meritory.ports.file_lock import held
-from meritory.store.migrate.endpoint import Reading, Side
+from meritory.store.migrate.endpoint import Endpoint, EndpointReader
 from meritory.store.migrate.tables import PAGE_ROWS, TABLES
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MigrationRequest:
     """What of a store is to be moved, and how."""
 
     # Nobody means everybody.
@@ -46,12 +46,14 @@ class Wish:
         return self.new_name or user
 
 
-def move(source: Side, target: Side, wish: Wish, watch: Watch) -> Report:
+def move(
+    source: Endpoint, target: Endpoint, wish: MigrationRequest, watch: Watch
+) -> MigrationReport:
     """Moves what is wished, then compares every row of both sides."""
     demand_two_kinds(source, target)
     with source.reading() as reading:
         users = chosen(reading, wish)
-        report = Report(source.name, target.name)
+        report = MigrationReport(source.name, target.name)
         total = 2 * sum(sum(counts(reading, user).values()) for user in users)
         counter = RowCounter(watch, total)
         for user in users:
@@ -66,10 +68,12 @@ def move(source: Side, target: Side, wish: Wish, watch: Watch) -> Report:
     return report
 
 
-def verify(source: Side, target: Side, wish: Wish, watch: Watch) -> Report:
+def verify(
+    source: Endpoint, target: Endpoint, wish: MigrationRequest, watch: Watch
+) -> MigrationReport:
     """Compares every row of both sides, and writes nothing."""
     demand_two_kinds(source, target)
-    report = Report(source.name, target.name, is_copy=False)
+    report = MigrationReport(source.name, target.name, is_copy=False)
     with source.reading() as reading, target.reading() as there:
         users = chosen(reading, wish)
         total = sum(sum(counts(reading, user).values()) for user in users)
@@ -88,9 +92,9 @@ def verify(source: Side, target: Side, wish: Wish, watch: Watch) -> Report:
     return report
 
 
-def preview(source: Side, target: Side | None, wish: Wish) -> Report:
+def preview(source: Endpoint, target: Endpoint | None, wish: MigrationRequest) -> MigrationReport:
     """Counts what would be moved, and asks a target that is there already whether it may be."""
-    report = Report(source.name, "" if target is None else target.name, is_copy=False)
+    report = MigrationReport(source.name, "" if target is None else target.name, is_copy=False)
     with source.reading() as reading, contextlib.ExitStack() as stack:
         there = None if target is None else stack.enter_context(target.reading())
         for user in chosen(reading, wish):
@@ -104,9 +108,14 @@ def preview(source: Side, target: Side | None, wish: Wish) -> Report:
     return report
 
 
-def _journey(source: tuple[Side, Reading], target: Side, wish: Wish, tally: Tally) -> Journey:
+def _journey(
+    source: tuple[Endpoint, EndpointReader],
+    target: Endpoint,
+    wish: MigrationRequest,
+    tally: UserTally,
+) -> MigrationRun:
     side, reading = source
-    return Journey(
+    return MigrationRun(
         source=reading,
         target=target,
         origin=_origin(side, reading),
@@ -119,7 +128,7 @@ def _journey(source: tuple[Side, Reading], target: Side, wish: Wish, tally: Tall
     )
 
 
-def demand_two_kinds(source: Side, target: Side) -> None:
+def demand_two_kinds(source: Endpoint, target: Endpoint) -> None:
     """Copies within one engine are made with its own tools."""
     if source.kind == target.kind:
         raise InputError(
@@ -128,7 +137,7 @@ def demand_two_kinds(source: Side, target: Side) -> None:
         )
 
 
-def chosen(reading: Reading, wish: Wish) -> list[str]:
+def chosen(reading: EndpointReader, wish: MigrationRequest) -> list[str]:
     """The users that are meant; those who have nothing are nobody."""
     users = [user for user in reading.users() if wish.user in (None, user)]
     found = [user for user in users if any(reading.has_rows(user, table) for table in TABLES)]
@@ -145,37 +154,37 @@ def chosen(reading: Reading, wish: Wish) -> list[str]:
     return found
 
 
-def counts(reading: Reading, user: str) -> dict[str, int]:
+def counts(reading: EndpointReader, user: str) -> dict[str, int]:
     """By table how many rows a user has."""
     return {table.name: reading.count(user, table) for table in TABLES}
 
 
-def _origin(side: Side, reading: Reading) -> str:
+def _origin(side: Endpoint, reading: EndpointReader) -> str:
     """What tells a store from all others, without telling its secret."""
     told = f"{side.kind} {reading.secret()}".encode()
     return hashlib.sha256(told).hexdigest()[:32]
 
 
 @contextlib.contextmanager
-def open_endpoint(place: Place, *, is_target: bool) -> Iterator[Side]:
+def open_endpoint(place: Place, *, is_target: bool) -> Iterator[Endpoint]:
     """Open one endpoint of a migration; a file is locked against daemons for the duration."""
     with contextlib.ExitStack() as stack:
-        side: Side
+        side: Endpoint
         if place.file is None:
-            from meritory.store.migrate.postgres_endpoint import PostgresSide, demand_store
+            from meritory.store.migrate.postgres_endpoint import PostgresEndpoint, demand_store
 
             if not is_target:
                 demand_store(place)
-            side = PostgresSide(place)
+            side = PostgresEndpoint(place)
         else:
-            from meritory.store.migrate.sqlite_endpoint import SqliteSide
+            from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint
 
             file = place.file
             if not file.parent.is_dir():
                 raise InputError(f"there is no folder {file.parent}", hint="create it first")
             lock = file.with_name(file.name + ".daemon")
             stack.enter_context(held(lock, str(file), moment_text(World().now())))
-            side = SqliteSide(file, ModelFiles(file), is_target=is_target)
+            side = SqliteEndpoint(file, ModelFiles(file), is_target=is_target)
         stack.callback(side.close)
         yield side
 

@@ -12,12 +12,12 @@ from typing import Any
 from meritory.domain.errors import Conflict
 from meritory.store.migrate.endpoint import (
     Added,
-    Embedder,
+    Endpoint,
+    EndpointEmbedder,
+    EndpointReader,
+    EndpointState,
+    EndpointWriter,
     Progress,
-    Reading,
-    Side,
-    Standing,
-    Writing,
     key_of,
 )
 from meritory.store.migrate.tables import (
@@ -29,9 +29,9 @@ from meritory.store.migrate.tables import (
     PAGE_ROWS,
     TABLES,
     VECTORS,
-    Part,
     Rewriting,
     Row,
+    TablePart,
 )
 
 
@@ -48,7 +48,7 @@ class TableTally:
 
 
 @dataclass(slots=True)
-class Tally:
+class UserTally:
     """The rows of one user."""
 
     user: str
@@ -69,7 +69,7 @@ class Tally:
         """Whether nothing was found to differ."""
         return not any(one.differing for one in self.tables.values())
 
-    def compared(self, part: Part, found: Comparison) -> None:
+    def compared(self, part: TablePart, found: RowComparison) -> None:
         """Takes in what comparing a part brought."""
         one = self.tables[part.table.name]
         one.compared += found.row_count
@@ -79,19 +79,19 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Report:
+class MigrationReport:
     """What came of it, user by user."""
 
     source: str
     target: str
     is_copy: bool = True
-    users: list[Tally] = field(default_factory=list)
+    users: list[UserTally] = field(default_factory=list)
     # Users whose rows changed in the source while they were read.
     changed_meanwhile: list[str] = field(default_factory=list)
 
-    def tally(self, user: str, new_user: str) -> Tally:
+    def tally(self, user: str, new_user: str) -> UserTally:
         """A new tally for a user."""
-        self.users.append(Tally(user, new_user))
+        self.users.append(UserTally(user, new_user))
         return self.users[-1]
 
     @property
@@ -136,16 +136,16 @@ class RowCounter:
 
 
 @dataclass(frozen=True, slots=True)
-class Journey:
+class MigrationRun:
     """Who is moved where, and what is noted on the way."""
 
-    source: Reading
-    target: Side
+    source: EndpointReader
+    target: Endpoint
     # What tells the source from all other stores.
     origin: str
     user: str
     new_user: str
-    tally: Tally
+    tally: UserTally
     counter: RowCounter = field(default_factory=RowCounter)
     carries_secret: bool = False
     # Throws away what an unfinished move left in the target.
@@ -153,7 +153,7 @@ class Journey:
     batch_rows: int = PAGE_ROWS
 
 
-def travel(journey: Journey) -> None:
+def travel(journey: MigrationRun) -> None:
     """Moves the user, from wherever an earlier call came to."""
     progress = _begun(journey)
     tally, counter = journey.tally, journey.counter
@@ -180,7 +180,7 @@ def travel(journey: Journey) -> None:
         _finish(journey, jobs, rewriting, progress)
 
 
-def _compare(journey: Journey, parts: Sequence[Part], rewriting: Rewriting) -> None:
+def _compare(journey: MigrationRun, parts: Sequence[TablePart], rewriting: Rewriting) -> None:
     with journey.target.reading() as there:
         for part in parts:
             found = compared(part, rewriting, journey.source, there)
@@ -188,7 +188,7 @@ def _compare(journey: Journey, parts: Sequence[Part], rewriting: Rewriting) -> N
             journey.counter.add(found.row_count)
 
 
-def _begun(journey: Journey) -> Progress:
+def _begun(journey: MigrationRun) -> Progress:
     """Where to go on, or a beginning."""
     with journey.target.reading() as there:
         known = demand_room(journey, there)
@@ -206,7 +206,7 @@ def _begun(journey: Journey) -> Progress:
     )
 
 
-def demand_room(journey: Journey, there: Reading) -> Progress | None:
+def demand_room(journey: MigrationRun, there: EndpointReader) -> Progress | None:
     """Where a move from this source stands; refused where anything else of the user's is."""
     known, occupied = there.progress(journey.new_user), _occupied(there, journey.new_user)
     is_ours = known is not None and (known.source, known.user) == (journey.origin, journey.user)
@@ -230,7 +230,7 @@ def demand_room(journey: Journey, there: Reading) -> Progress | None:
     )
 
 
-def _demand_untouched(journey: Journey, there: Reading, known: Progress) -> None:
+def _demand_untouched(journey: MigrationRun, there: EndpointReader, known: Progress) -> None:
     """What somebody else wrote as the user is not thrown away unless that is asked for."""
     for table in TABLES:
         # Files of models know no transaction: there may be one more than was noted.
@@ -245,14 +245,14 @@ def _demand_untouched(journey: Journey, there: Reading, known: Progress) -> None
             )
 
 
-def _occupied(there: Reading, user: str) -> list[str]:
+def _occupied(there: EndpointReader, user: str) -> list[str]:
     """The tables in which a user has something of his own."""
     own = (table for table in TABLES if table.name not in BOOKKEEPING)
     return [table.name for table in own if there.has_rows(user, table)]
 
 
 def _beginning(
-    journey: Journey, writing: Writing, standing: Standing, carries_secret: bool
+    journey: MigrationRun, writing: EndpointWriter, standing: EndpointState, carries_secret: bool
 ) -> Progress:
     writing.clear(journey.new_user)
     if carries_secret:
@@ -270,7 +270,7 @@ def _beginning(
     return progress
 
 
-def _join_embedders(source: Reading, writing: Writing) -> None:
+def _join_embedders(source: EndpointReader, writing: EndpointWriter) -> None:
     """A store without vectors takes over the embedders; any other keeps those that it has."""
     known = {one.name: one for one in writing.embedders()}
     for one in source.embedders():
@@ -291,23 +291,25 @@ def _join_embedders(source: Reading, writing: Writing) -> None:
             writing.note("serving", str(one.number))
 
 
-def parts_of(source: Reading, target: Reading, user: str) -> tuple[list[Part], list[str]]:
+def parts_of(
+    source: EndpointReader, target: EndpointReader, user: str
+) -> tuple[list[TablePart], list[str]]:
     """What is copied, in order, and embedders whose vectors the target has no use for."""
-    there: Mapping[str, Embedder] = {one.name: one for one in target.embedders()}
+    there: Mapping[str, EndpointEmbedder] = {one.name: one for one in target.embedders()}
     parts, left_behind = [], []
     for table in TABLES:
         if table is not VECTORS:
-            parts.append(Part(table))
+            parts.append(TablePart(table))
             continue
         for one in source.embedders():
             if one.name in there:
-                parts.append(Part(VECTORS, (one.name, there[one.name].number)))
+                parts.append(TablePart(VECTORS, (one.name, there[one.name].number)))
             elif source.vector_count(user, one.number):
                 left_behind.append(one.name)
     return parts, left_behind
 
 
-def _left(parts: Sequence[Part], progress: Progress) -> Iterator[Part]:
+def _left(parts: Sequence[TablePart], progress: Progress) -> Iterator[TablePart]:
     """The parts that are not done yet, from the one that was last written to on."""
     names = [part.name for part in parts]
     if progress.part is None:
@@ -319,7 +321,9 @@ def _left(parts: Sequence[Part], progress: Progress) -> Iterator[Part]:
     return iter(parts[names.index(progress.part) :])
 
 
-def _copied(journey: Journey, part: Part, rewriting: Rewriting, progress: Progress) -> Progress:
+def _copied(
+    journey: MigrationRun, part: TablePart, rewriting: Rewriting, progress: Progress
+) -> Progress:
     """Copies a part batch by batch; each notes in the same transaction how far it came."""
     after = progress.after if progress.part == part.name else None
     if progress.part == part.name and after is None:
@@ -334,7 +338,8 @@ def _copied(journey: Journey, part: Part, rewriting: Rewriting, progress: Progre
         following = list(islice(rows, size))
         reached = tuple(batch[-1][at] for at in places) if following else None
         progress = journey.target.write(
-            journey.new_user, _Batch(journey, part, [told(row) for row in batch], progress, reached)
+            journey.new_user,
+            _CopyBatch(journey, part, [told(row) for row in batch], progress, reached),
         )
         journey.tally.tables[part.table.name].copied += len(batch)
         journey.counter.add(len(batch))
@@ -343,16 +348,16 @@ def _copied(journey: Journey, part: Part, rewriting: Rewriting, progress: Progre
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _CopyBatch:
     """Rows to write, and what to note with them."""
 
-    journey: Journey
-    part: Part
+    journey: MigrationRun
+    part: TablePart
     rows: list[Row]
     progress: Progress
     reached: tuple[object, ...] | None
 
-    def __call__(self, writing: Writing) -> Progress:
+    def __call__(self, writing: EndpointWriter) -> Progress:
         user, known = self.journey.new_user, self.progress
         added = writing.add(user, self.part, self.rows)
         name = self.part.table.name
@@ -368,7 +373,9 @@ class _Batch:
         return progress
 
 
-def _finish(journey: Journey, jobs: Part, rewriting: Rewriting, progress: Progress) -> None:
+def _finish(
+    journey: MigrationRun, jobs: TablePart, rewriting: Rewriting, progress: Progress
+) -> None:
     """Jobs, numbers and the mark that all is done, in one transaction."""
     told, user = rewriting.of(jobs), journey.new_user
     rows = [told(row) for row in journey.source.rows(journey.user, jobs)]
@@ -378,7 +385,7 @@ def _finish(journey: Journey, jobs: Part, rewriting: Rewriting, progress: Progre
     }
     standing = replace(progress.standing, given=given)
 
-    def work(writing: Writing) -> Comparison:
+    def work(writing: EndpointWriter) -> RowComparison:
         if rows:
             writing.add(user, jobs, rows)
         found = compare(jobs, user, rows, writing.rows(user, jobs))
@@ -400,20 +407,22 @@ def _finish(journey: Journey, jobs: Part, rewriting: Rewriting, progress: Progre
     journey.counter.add(2 * len(rows))
 
 
-def compared(part: Part, rewriting: Rewriting, source: Reading, target: Reading) -> Comparison:
+def compared(
+    part: TablePart, rewriting: Rewriting, source: EndpointReader, target: EndpointReader
+) -> RowComparison:
     """Compares a part of both sides."""
     expected = map(rewriting.of(part), source.rows(rewriting.old_user, part))
     return compare(part, rewriting.new_user, expected, target.rows(rewriting.new_user, part))
 
 
 def rewriting_of(
-    source: Reading, target: Side, names: tuple[str, str], raised: Mapping[str, int]
+    source: EndpointReader, target: Endpoint, names: tuple[str, str], raised: Mapping[str, int]
 ) -> Rewriting:
     """How a user's rows are told in the target."""
     scopes = BY_NAME["scopes"]
     columns = [column.name for column in scopes.columns]
     at = [columns.index(name) for name in ("scope", "agent", "project")]
-    found = ([row[place] for place in at] for row in source.rows(names[0], Part(scopes)))
+    found = ([row[place] for place in at] for row in source.rows(names[0], TablePart(scopes)))
     known = {number: (agent, project) for number, agent, project in found}
     return Rewriting(*names, raised, known, target.takes_nul)
 
@@ -435,7 +444,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Comparison:
+class RowComparison:
     """What came of comparing one part."""
 
     row_count: int = 0
@@ -445,9 +454,11 @@ class Comparison:
     digest: str = ""
 
 
-def compare(part: Part, user: str, expected: Iterable[Row], found: Iterable[Row]) -> Comparison:
+def compare(
+    part: TablePart, user: str, expected: Iterable[Row], found: Iterable[Row]
+) -> RowComparison:
     """Walks both sides at once; both come in the order of their keys."""
-    result, whole = Comparison(), hashlib.blake2b(digest_size=16)
+    result, whole = RowComparison(), hashlib.blake2b(digest_size=16)
     names = [column.name for column in part.table.columns]
     places = [names.index(name) for name in part.table.key]
 

@@ -13,7 +13,7 @@ from meritory.domain.memory import Scope
 from meritory.domain.quality import Carried
 from meritory.engine.memories.write import indexed
 from meritory.engine.services import Services
-from meritory.engine.transfer.entries import Batch
+from meritory.engine.transfer.entries import LineBatch
 from meritory.engine.transfer.extra_tables import Keepsake, KeptRule
 from meritory.engine.transfer.import_schema import ExportedLine, ExportedMemory, checked_line
 from meritory.engine.transfer.report import How, Note, Store, Taken, checked
@@ -31,7 +31,7 @@ class Restore:
         self._user = scope.user
         self._how = how
 
-    def prepare(self, batch: Batch, note: Note) -> Store:
+    def prepare(self, batch: LineBatch, note: Note) -> Store:
         """Checks and embeds a batch; returns what restores it and notes how far it got."""
         found = [checked(self._line, line.value) for line in batch.lines]
         problems = [

@@ -7,41 +7,41 @@ import msgspec
 from meritory.domain.errors import NotFound
 from meritory.server.dashboard import LINK_LIFE_S, PAGE_HEADERS, PAGES, used_link_page
 from meritory.server.event_stream import EventStream
-from meritory.server.table import Call, Page, Query, Route
+from meritory.server.table import Call, Page, QueryParams, Route
 
 INDEX = "index.html"
 
 
-class Link(msgspec.Struct):
+class LoginLink(msgspec.Struct):
     """An address that lets one browser in, once."""
 
     url: str
     expires_in_s: int
 
 
-class EnterQuery(Query, kw_only=True):
+class EnterQuery(QueryParams, kw_only=True):
     """The code of a one-time link."""
 
     code: str = ""
 
 
-class LogoutQuery(Query, kw_only=True):
+class LogoutQuery(QueryParams, kw_only=True):
     """Whether every browser is meant, or only the one that asks."""
 
     everywhere: bool = False
 
 
-class Ended(msgspec.Struct):
+class LogoutReply(msgspec.Struct):
     """How many logins were ended."""
 
     ended: int
 
 
-def new_link(call: Call) -> Link:
+def new_link(call: Call) -> LoginLink:
     """Makes a link that lets one browser in."""
     dashboard = call.engine.dashboard
     code = dashboard.logins.new_link()
-    return Link(f"{dashboard.address}{PAGES}/enter?code={code}", LINK_LIFE_S)
+    return LoginLink(f"{dashboard.address}{PAGES}/enter?code={code}", LINK_LIFE_S)
 
 
 def enter(call: Call) -> Page:
@@ -57,7 +57,7 @@ def enter(call: Call) -> Page:
     return Page(b"", status=303, headers=headers)
 
 
-def logout(call: Call) -> Ended:
+def logout(call: Call) -> LogoutReply:
     """Ends the login of the browser that asks, or all."""
     logins = call.engine.dashboard.logins
     if call.query.everywhere:
@@ -68,7 +68,7 @@ def logout(call: Call) -> Ended:
         )
     # Pages that follow ask again, and only those that still may are let in.
     call.engine.live.close()
-    return Ended(ended)
+    return LogoutReply(ended)
 
 
 def to_index(call: Call) -> Page:
@@ -104,7 +104,7 @@ ROUTES = (
         access="admin",
         reach="daemon",
         summary="Make a link that lets one browser into the dashboard, once.",
-        reply=Link,
+        reply=LoginLink,
         is_quick=True,
     ),
     Route(
@@ -115,7 +115,7 @@ ROUTES = (
         reach="daemon",
         summary="End the login of the browser that asks, or every login.",
         query=LogoutQuery,
-        reply=Ended,
+        reply=LogoutReply,
         is_quick=True,
     ),
     Route(

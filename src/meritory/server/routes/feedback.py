@@ -7,47 +7,47 @@ import contextlib
 from meritory.api.memory import Memory
 from meritory.domain.errors import NotFound
 from meritory.engine.feedback import capture as capturing
-from meritory.engine.feedback.reading import Report
+from meritory.engine.feedback.reading import FeedbackReport
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
 from meritory.server.schemas import feedback as wire
-from meritory.server.schemas.sessions import Taken, UserQuery
+from meritory.server.schemas.sessions import RatingsOut, UserQuery
 from meritory.server.scoped_memory import demand_report, demand_session
 from meritory.server.table import Call, Route
 
 
-def report(call: Call) -> wire.CapturedOut | Taken:
+def report(call: Call) -> wire.CapturedOut | RatingsOut:
     """Keeps a report, or takes ratings."""
     body: wire.Feedback = call.body
     if body.ratings is not None:
         return _rated(call, body)
     memory = call.memory()
-    told = Report(body.signal, _fields(body, body.session_key), call.request_id)
+    told = FeedbackReport(body.signal, _fields(body, body.session_key), call.request_id)
     demand_report(memory, told.fields)
     return wire.CapturedOut.of(capturing.capture(memory.services, memory.scope, told))
 
 
-def _rated(call: Call, body: wire.Feedback) -> Taken:
+def _rated(call: Call, body: wire.Feedback) -> RatingsOut:
     """Ratings of what a session was shown, from the agent's tool."""
     memory, key = call.memory(), str(checked_name("session_key", body.session_key))
     demand_session(memory, key)
     with contextlib.suppress(NotFound):
         known_session(memory.services, memory.scope, key)
     request = ratings.RatingCall(memory.scope.user, key, body.ratings, "tool", body.injection)
-    return Taken.of(ratings.rate(memory.services, request))
+    return RatingsOut.of(ratings.rate(memory.services, request))
 
 
 def complete(call: Call) -> wire.CapturedOut:
     """Adds to a report what it lacked."""
     body: wire.Completion = call.body
     memory = call.memory()
-    told = Report(body.signal, _fields(body, body.session_key), call.request_id)
+    told = FeedbackReport(body.signal, _fields(body, body.session_key), call.request_id)
     found = capturing.complete(memory.services, memory.scope, call.path["id"], told)
     return wire.CapturedOut.of(found)
 
 
-def _fields(body: wire.Told, session_key: str | None) -> dict[str, object]:
+def _fields(body: wire.FeedbackBody, session_key: str | None) -> dict[str, object]:
     found = body.fields()
     return found if session_key is None else {**found, "session_key": session_key}
 
@@ -109,7 +109,7 @@ ROUTES = (
         reach="scope",
         summary="Give a thumbs up or down on the work, or rate what a session was shown.",
         body=wire.Feedback,
-        reply=(wire.CapturedOut, Taken),
+        reply=(wire.CapturedOut, RatingsOut),
     ),
     Route(
         method="GET",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from meritory.engine.observe.observer import Observer
 from meritory.server.schemas import memories
-from meritory.server.table import Call, Route, Scoped, Text
+from meritory.server.table import Call, Route, Scoped, TextReply
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[dict[str, str], float]
@@ -98,10 +98,10 @@ def errors(call: Call) -> memories.Failures:
     )
 
 
-def prometheus(call: Call) -> Text:
+def prometheus(call: Call) -> TextReply:
     """All figures in the text format of Prometheus."""
     totals = call.memory().services.store.totals(call.memory().scope.user)
-    return Text(
+    return TextReply(
         page(call.engine.observer, call.engine.uptime_s(), totals.get("live", 0)),
         MEDIA_TYPE,
     )
@@ -144,6 +144,6 @@ ROUTES = (
         access="read",
         reach="daemon",
         summary="All figures for Prometheus.",
-        reply=Text,
+        reply=TextReply,
     ),
 )

@@ -123,13 +123,13 @@ def _joined(before: wire.Injected, now: wire.Injected) -> wire.Injected:
     return now
 
 
-def stop(call: Call) -> wire.Taken:
+def stop(call: Call) -> wire.RatingsOut:
     """The agent has replied: the ratings at the end of its text."""
     body: wire.Stop = call.body
     memory, _ = _opened(call)
     reply, path = body.last_assistant_message, body.transcript_path
     if reply and is_echo(call, memory.scope, reply):
-        return wire.Taken(0, [])
+        return wire.RatingsOut(0, [])
     # A reply that was handed over need not be looked for.
     found = told(call, None, path if reply is None else None, NEAR_LIMIT_BYTES)
     request = ratings.ReplyCall(
@@ -139,10 +139,10 @@ def stop(call: Call) -> wire.Taken:
         body.memory_feedback,
         () if found is None else read_turns(found),
     )
-    return wire.Taken.of(ratings.stop(memory.services, request))
+    return wire.RatingsOut.of(ratings.stop(memory.services, request))
 
 
-def pre_compact(call: Call) -> wire.Taken:
+def pre_compact(call: Call) -> wire.RatingsOut:
     """The agent is about to forget: late ratings, then everything may be shown again."""
     body: wire.Compact = call.body
     memory, _ = _opened(call)
@@ -152,7 +152,7 @@ def pre_compact(call: Call) -> wire.Taken:
         told(call, body.transcript, body.transcript_path),
         feedback=body.memory_feedback,
     )
-    return wire.Taken.of(end.compact(memory.services, request))
+    return wire.RatingsOut.of(end.compact(memory.services, request))
 
 
 def session_end(call: Call) -> wire.EndedOut:
@@ -173,7 +173,7 @@ def session_end(call: Call) -> wire.EndedOut:
             ),
         )
     memory.work_meanwhile()
-    return wire.EndedOut(ended.job, ended.is_queued, wire.Taken.of(ended.ratings))
+    return wire.EndedOut(ended.job, ended.is_queued, wire.RatingsOut.of(ended.ratings))
 
 
 ROUTES = (
@@ -205,7 +205,7 @@ ROUTES = (
         reach="scope",
         summary="Tell the agent's reply; the ratings in it are taken.",
         body=wire.Stop,
-        reply=wire.Taken,
+        reply=wire.RatingsOut,
     ),
     Route(
         method="POST",
@@ -215,7 +215,7 @@ ROUTES = (
         reach="scope",
         summary="Tell that the agent is about to forget what it was shown.",
         body=wire.Compact,
-        reply=wire.Taken,
+        reply=wire.RatingsOut,
     ),
     Route(
         method="POST",

@@ -11,7 +11,7 @@ from msgspec import Meta
 from meritory.domain.codec import moment_text, parse_moment
 from meritory.domain.errors import InputError
 from meritory.domain.memory import EveryScope, Scope
-from meritory.domain.session import SessionOutcome, Shown
+from meritory.domain.session import MemoryShowing, SessionOutcome
 from meritory.engine.memories import change
 from meritory.server.schemas import memories as schemas_memories
 from meritory.server.schemas.memories import Limit, Moment
@@ -77,7 +77,7 @@ class SessionShown(msgspec.Struct):
     outcome: SessionOutcome | None
 
     @classmethod
-    def of(cls, found: Shown) -> SessionShown:
+    def of(cls, found: MemoryShowing) -> SessionShown:
         """A session for the wire."""
         return cls(
             found.session_key,
@@ -127,7 +127,7 @@ class ActivityQuery(UserQuery, kw_only=True):
     since: Moment | None = None
 
 
-class Activity(msgspec.Struct):
+class ActivityOut(msgspec.Struct):
     """How much happened since a moment; the outcomes are of the sessions that began since then."""
 
     since: str
@@ -200,7 +200,7 @@ def graph(call: Call) -> Graph:
     return Graph(nodes, [*ties, *needs])
 
 
-def activity(call: Call) -> Activity:
+def activity(call: Call) -> ActivityOut:
     """How much happened since a moment."""
     memory = call.view(call.query.user)
     if call.query.since is None:
@@ -208,7 +208,7 @@ def activity(call: Call) -> Activity:
     else:
         since = parse_moment(call.query.since, "since")
     found = memory.services.store.activity(memory.scope.user, since)
-    return Activity(since=moment_text(since), **found)
+    return ActivityOut(since=moment_text(since), **found)
 
 
 ROUTES = (
@@ -280,6 +280,6 @@ ROUTES = (
         reach="user",
         summary="Count what happened since a moment.",
         query=ActivityQuery,
-        reply=Activity,
+        reply=ActivityOut,
     ),
 )

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from meritory.api.memory import Memory
-from meritory.domain.codec import Fault, Greeting, Written
+from meritory.domain.codec import ErrorReply, Greeting, WrittenReply
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.memory import WriteResult
 from meritory.engine.memories.validate import checked_name
@@ -62,18 +62,18 @@ def scope(call: Call) -> Greeting:
     return Greeting(memory.scope, call.grant.user or memory.settings.user)
 
 
-def remember_many(call: Call) -> list[Written]:
+def remember_many(call: Call) -> list[WrittenReply]:
     """Stores many texts at once."""
     results = _called(_memory(call).remember_many, call.body.arguments)
     return [_written(result) for result in results]
 
 
-def _written(result: WriteResult) -> Written:
+def _written(result: WriteResult) -> WrittenReply:
     told = result.error
     fault = None
     if isinstance(told, MeritoryError):
-        fault = Fault(told.code, told.status, told.message, told.hint)
-    return Written(
+        fault = ErrorReply(told.code, told.status, told.message, told.hint)
+    return WrittenReply(
         result.outcome, result.memory, result.reason, result.other_id, result.cosine, fault
     )
 

@@ -10,11 +10,11 @@ from msgspec import Meta
 from meritory.domain.codec import moment_text, parse_moment
 from meritory.server.logs import Level, LineQuery, latest_lines
 from meritory.server.schemas.memories import PAGE_LIMIT, Moment
-from meritory.server.table import Call, Query, Route
+from meritory.server.table import Call, QueryParams, Route
 from meritory.settings.home import LOG_NAME
 
 
-class LogsQuery(Query, kw_only=True):
+class LogsQuery(QueryParams, kw_only=True):
     """Which lines are wanted, newest first: of this level or worse."""
 
     level: Level = "debug"
@@ -34,13 +34,13 @@ class LineOut(msgspec.Struct):
     details: dict[str, Any]
 
 
-class Lines(msgspec.Struct):
+class LogLinesOut(msgspec.Struct):
     """The latest lines of the log, newest first."""
 
     results: list[LineOut]
 
 
-def listing(call: Call) -> Lines:
+def listing(call: Call) -> LogLinesOut:
     """The latest lines of the log that fit."""
     asked: LogsQuery = call.query
     since = None if asked.since is None else parse_moment(asked.since, "since")
@@ -48,7 +48,7 @@ def listing(call: Call) -> Lines:
         call.engine.settings.home / LOG_NAME,
         LineQuery(asked.level, asked.category, since, asked.limit),
     )
-    return Lines(
+    return LogLinesOut(
         [
             LineOut(
                 moment_text(one.at),
@@ -72,6 +72,6 @@ ROUTES = (
         reach="daemon",
         summary="Show the latest lines of the daemon's log.",
         query=LogsQuery,
-        reply=Lines,
+        reply=LogLinesOut,
     ),
 )

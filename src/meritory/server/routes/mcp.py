@@ -12,13 +12,13 @@ from meritory.api.memory import Memory
 from meritory.domain.errors import MeritoryError
 from meritory.domain.memory import NAME_LIMIT_CHARS
 from meritory.mcp import protocol
-from meritory.mcp.protocol import Fault, Json, Request, failed
+from meritory.mcp.protocol import Json, McpFault, McpRequest, failed
 from meritory.mcp.schema import framed
 from meritory.mcp.table import BY_NAME
 from meritory.server import mcp_resources
 from meritory.server.mcp_tools import Caller, call_tool
-from meritory.server.scoped_memory import Confined
-from meritory.server.table import Call, Route, Scoped, Text
+from meritory.server.scoped_memory import ScopedMemory
+from meritory.server.table import Call, Route, Scoped, TextReply
 
 ACTOR = "mcp"
 _JSON = "application/json"
@@ -41,11 +41,11 @@ class McpQuery(Scoped, kw_only=True):
     cwd: str | None = None
 
 
-def endpoint(call: Call) -> Text:
+def endpoint(call: Call) -> TextReply:
     """One message of a client, or a list of them where its version has such."""
     try:
         message = protocol.parse(call.body)
-    except Fault as fault:
+    except McpFault as fault:
         return _sent(protocol.refusal(None, fault), is_strict=True)
     header = call.headers.get(_VERSION)
     is_stateless = protocol.is_stateless(message) or header in protocol.STATELESS
@@ -54,23 +54,23 @@ def endpoint(call: Call) -> Text:
             _check_headers(call.headers, message)
         elif header is not None and header not in protocol.HANDSHAKE:
             raise protocol.unsupported(header)
-    except Fault as fault:
+    except McpFault as fault:
         return _sent(protocol.refusal(message, fault), is_strict=True)
     version = None if is_stateless else header or _UNNAMED_VERSION
     reply = protocol.respond(message, partial(_live, call), version)
     if reply is None:
-        return Text("", _JSON, 202)
+        return TextReply("", _JSON, 202)
     return _sent(reply, is_strict=is_stateless)
 
 
-def _sent(reply: Any, *, is_strict: bool) -> Text:
+def _sent(reply: Any, *, is_strict: bool) -> TextReply:
     """A reply; the older era puts what is wrong into the message alone, but for lost ids."""
     fault = reply.get("error") if isinstance(reply, dict) else None
     status = 200
     if fault is not None and (is_strict or reply.get("id") is None):
         status = _STATUSES.get(fault["code"], 400)
     # Not by msgspec, which refuses ids that a client may send: huge ones, halves of characters.
-    return Text(framed(reply).decode("ascii"), _JSON, status)
+    return TextReply(framed(reply).decode("ascii"), _JSON, status)
 
 
 def _check_headers(headers: Mapping[str, str], message: Any) -> None:
@@ -82,7 +82,7 @@ def _check_headers(headers: Mapping[str, str], message: Any) -> None:
     inside = params if isinstance(params, dict) else {}
     meta = inside.get("_meta")
     if not isinstance(meta, dict) or protocol.VERSION_KEY not in meta:
-        raise Fault(protocol.INVALID_PARAMS, f"params._meta needs {protocol.VERSION_KEY}")
+        raise McpFault(protocol.INVALID_PARAMS, f"params._meta needs {protocol.VERSION_KEY}")
     method = message.get("method")
     wanted: Json = {_VERSION: meta[protocol.VERSION_KEY], _METHOD: method}
     field = _NAMED.get(method) if isinstance(method, str) else None
@@ -92,7 +92,7 @@ def _check_headers(headers: Mapping[str, str], message: Any) -> None:
         given = headers.get(name)
         if names.count(name) != 1 or given is None or _plain(given) != value:
             told = f"Header mismatch: {name} must be there once and say what the body says"
-            raise Fault(protocol.HEADER_MISMATCH, told)
+            raise McpFault(protocol.HEADER_MISMATCH, told)
 
 
 def _plain(value: str) -> str | None:
@@ -109,21 +109,21 @@ def _plain(value: str) -> str | None:
 # -- what the daemon knows ------------------------------------------------------------------
 
 
-def _live(call: Call, request: Request) -> Json:
+def _live(call: Call, request: McpRequest) -> Json:
     caller = _caller(call, request)
     if request.method != "tools/call":
         return _resources(caller.memory, request)
     name, arguments = request.params.get("name"), request.params.get("arguments")
     if not isinstance(name, str):
-        raise Fault(protocol.INVALID_PARAMS, "a call names its tool")
+        raise McpFault(protocol.INVALID_PARAMS, "a call names its tool")
     if not isinstance(arguments, dict | None):
-        raise Fault(protocol.INVALID_PARAMS, "arguments must be an object")
+        raise McpFault(protocol.INVALID_PARAMS, "arguments must be an object")
     if call.grant.role == "read" and name in BY_NAME and not BY_NAME[name].reads_only:
         return failed(f"{name} needs a token with the role write, and this one may only read.")
     return call_tool(caller, name, arguments or {})
 
 
-def _resources(memory: Memory, request: Request) -> Json:
+def _resources(memory: Memory, request: McpRequest) -> Json:
     try:
         if request.method == "resources/list":
             return mcp_resources.listing(memory, request.params.get("cursor"))
@@ -131,10 +131,10 @@ def _resources(memory: Memory, request: Request) -> Json:
     except MeritoryError as error:
         if error.status >= 500:
             memory.services.observer.failed("mcp", error, None)
-        raise Fault(protocol.INTERNAL, str(error)) from error
+        raise McpFault(protocol.INTERNAL, str(error)) from error
 
 
-def _caller(call: Call, request: Request) -> Caller:
+def _caller(call: Call, request: McpRequest) -> Caller:
     query: McpQuery = call.query
     project = call.project(query.project, query.cwd)
     named = Scoped(user=query.user, agent=query.agent, project=project)
@@ -143,7 +143,7 @@ def _caller(call: Call, request: Request) -> Caller:
     memory = call.engine.agents_view(call.grant, named, actor=ACTOR, any_id=any_id)
     told = [request.meta.get(name) for name in _SESSION_META]
     keys = [key for key in (*told, query.session_key) if isinstance(key, str) and _is_name(key)]
-    if isinstance(memory, Confined):
+    if isinstance(memory, ScopedMemory):
         keys = [key for key in keys if memory.knows_session(key)]
     harness = query.harness if query.harness and _is_name(query.harness) else None
     return Caller(memory, harness, tuple(dict.fromkeys(keys)))

@@ -12,7 +12,7 @@ from meritory.text.normalize import check_text
 WHY_LIMIT_CHARS = 500
 
 
-def remember(call: Call) -> memories.Written | memories.WrittenMany:
+def remember(call: Call) -> memories.WriteOut | memories.WrittenMany:
     """Stores one memory, or many of which one bad item never keeps the others out."""
     body: memories.Remember = call.body
     memory = call.memory()
@@ -22,12 +22,12 @@ def remember(call: Call) -> memories.Written | memories.WrittenMany:
         if len(body.memories) > memories.MANY_LIMIT_COUNT:
             raise TooLarge(f"at most {memories.MANY_LIMIT_COUNT} memories in one request")
         results = memory.remember_many([memories.given(item) for item in body.memories])
-        return memories.WrittenMany([memories.Written.of(result) for result in results])
+        return memories.WrittenMany([memories.WriteOut.of(result) for result in results])
     fields = memories.given(body, "memories", "user", "agent", "project")
     result = memory.remember_many([fields])[0]
     if result.memory is None:
         raise result.error or InputError(result.reason)
-    return memories.Written.of(result)
+    return memories.WriteOut.of(result)
 
 
 def listing(call: Call) -> memories.Memories:
@@ -56,9 +56,11 @@ def listing(call: Call) -> memories.Memories:
 
 def search(call: Call) -> memories.Hits:
     """The memories that answer a query best."""
-    asked: memories.Search | memories.SearchQuery = call.query if call.body is None else call.body
+    asked: memories.SearchBody | memories.SearchQuery = (
+        call.query if call.body is None else call.body
+    )
     found = call.memory().recall(asked.query, asked.limit, asked.explain)
-    return memories.Hits([memories.Hit.found(hit) for hit in found])
+    return memories.Hits([memories.HitOut.found(hit) for hit in found])
 
 
 def show(call: Call) -> memories.MemoryOut:
@@ -99,7 +101,7 @@ def purge(call: Call) -> memories.Gone:
 def history(call: Call) -> memories.History:
     """Every change of a memory, oldest first."""
     entries = call.memory().history(call.path["id"])
-    return memories.History([memories.Entry.of(entry) for entry in entries])
+    return memories.History([memories.HistoryEntryOut.of(entry) for entry in entries])
 
 
 def restore(call: Call) -> memories.Memories:
@@ -117,7 +119,7 @@ ROUTES = (
         reach="scope",
         summary="Store a memory, or many under `memories`.",
         body=memories.Remember,
-        reply=(memories.Written, memories.WrittenMany),
+        reply=(memories.WriteOut, memories.WrittenMany),
         operation="remember",
     ),
     Route(
@@ -137,7 +139,7 @@ ROUTES = (
         access="read",
         reach="scope",
         summary="Find the memories that answer a query best.",
-        body=memories.Search,
+        body=memories.SearchBody,
         reply=memories.Hits,
         operation="recall",
     ),

@@ -20,7 +20,7 @@ from meritory.server.schemas.sessions import UserQuery
 from meritory.server.table import Call, Route
 
 
-class DomainOut(msgspec.Struct):
+class HealthDomainOut(msgspec.Struct):
     """One part of the engine."""
 
     domain: str
@@ -30,17 +30,17 @@ class DomainOut(msgspec.Struct):
     details: dict[str, Any]
 
     @classmethod
-    def of(cls, found: Domain) -> DomainOut:
+    def of(cls, found: Domain) -> HealthDomainOut:
         """A domain for the wire."""
         return cls(found.name, found.score, found.status, list(found.warnings), found.details)
 
 
-class Diagnosis(msgspec.Struct):
+class DiagnosisOut(msgspec.Struct):
     """All parts; the whole is as well as its worst part."""
 
     score: float
     status: str
-    domains: list[DomainOut]
+    domains: list[HealthDomainOut]
 
 
 class StageOut(msgspec.Struct):
@@ -70,22 +70,22 @@ class Pipeline(msgspec.Struct):
     stages: list[StageOut]
 
 
-def everything(call: Call) -> Diagnosis:
+def everything(call: Call) -> DiagnosisOut:
     """Every domain, and the whole."""
     found = diagnostics.examine(_engine(call))
     score = diagnostics.overall(found)
-    return Diagnosis(
-        score, diagnostics.status_of(score), [DomainOut.of(domain) for domain in found]
+    return DiagnosisOut(
+        score, diagnostics.status_of(score), [HealthDomainOut.of(domain) for domain in found]
     )
 
 
-def one(call: Call) -> DomainOut:
+def one(call: Call) -> HealthDomainOut:
     """One domain."""
     look = DOMAINS.get(call.path["domain"])
     if look is None:
         known = ", ".join(DOMAINS)
         raise NotFound(f"no domain {call.path['domain'][:40]!r}", hint=f"there are {known}")
-    return DomainOut.of(look(_engine(call)))
+    return HealthDomainOut.of(look(_engine(call)))
 
 
 def pipeline(call: Call) -> Pipeline:
@@ -171,9 +171,9 @@ def _predictor(call: Call, memory: Memory, took: Mapping[str, Latency]) -> Worke
     )
 
 
-def _engine(call: Call) -> diagnostics.Engine:
+def _engine(call: Call) -> diagnostics.EngineFacts:
     memory = call.view(call.query.user)
-    return diagnostics.Engine(memory.services, memory.works, memory.scope.user)
+    return diagnostics.EngineFacts(memory.services, memory.works, memory.scope.user)
 
 
 ROUTES = (
@@ -185,7 +185,7 @@ ROUTES = (
         reach="daemon",
         summary="Show how every part is doing.",
         query=UserQuery,
-        reply=Diagnosis,
+        reply=DiagnosisOut,
     ),
     Route(
         method="GET",
@@ -195,7 +195,7 @@ ROUTES = (
         reach="daemon",
         summary="Show how one part is doing.",
         query=UserQuery,
-        reply=DomainOut,
+        reply=HealthDomainOut,
     ),
     Route(
         method="GET",

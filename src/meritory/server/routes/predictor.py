@@ -135,11 +135,11 @@ def waiting(call: Call) -> wire.CalibrationQueue:
     )
 
 
-def _questions(memory: Memory, asked: Sequence[Rated]) -> list[wire.QuestionOut]:
+def _questions(memory: Memory, asked: Sequence[Rated]) -> list[wire.CalibrationQuestionOut]:
     store, user = memory.services.store, memory.scope.user
     texts = store.memories(user, [one.memory_id for one in asked])
     return [
-        wire.QuestionOut.of(
+        wire.CalibrationQuestionOut.of(
             one,
             texts[one.memory_id].content,
             store.session(user, one.session_key).context[:_CONTEXT_CHARS],

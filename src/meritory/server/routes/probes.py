@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import msgspec
 
 from meritory.engine.quality import saved_runs
-from meritory.server.table import Call, Query, Route
+from meritory.server.table import Call, QueryParams, Route
 
 RUNS_MAX = 100
 
 
-class ProbeRunsQuery(Query, kw_only=True):
+class ProbeRunsQuery(QueryParams, kw_only=True):
     """How many runs are wanted."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=RUNS_MAX)] = 20

@@ -11,7 +11,7 @@ from meritory.server.schemas import sessions as wire
 from meritory.server.table import Call, Route
 
 
-def listing(call: Call) -> wire.Sessions:
+def listing(call: Call) -> wire.SessionsOut:
     """A page of sessions, latest first."""
     query: wire.SessionsQuery = call.query
     memory = call.view(query.user)
@@ -29,7 +29,7 @@ def listing(call: Call) -> wire.Sessions:
     )
     more = found[-1].session.key if len(found) == query.limit else None
     shown = [wire.SessionOut.of(one, store.session_score(user, one.session.key)) for one in found]
-    return wire.Sessions(shown, more)
+    return wire.SessionsOut(shown, more)
 
 
 def show(call: Call) -> wire.SessionOut:
@@ -39,12 +39,12 @@ def show(call: Call) -> wire.SessionOut:
     return wire.SessionOut.of(store.session_summary(user, key), store.session_score(user, key))
 
 
-def candidates(call: Call) -> wire.Candidates:
+def candidates(call: Call) -> wire.CandidatesOut:
     """Every candidate of a session with every number."""
     memory = call.view(call.query.user)
     store, user, key = memory.services.store, memory.scope.user, call.path["key"]
     store.session(user, key)
-    return wire.Candidates(
+    return wire.CandidatesOut(
         [wire.candidate_out(one, FEATURES) for one in store.session_memories(user, key)]
     )
 
@@ -67,7 +67,7 @@ ROUTES = (
         reach="user",
         summary="List sessions, latest first.",
         query=wire.SessionsQuery,
-        reply=wire.Sessions,
+        reply=wire.SessionsOut,
     ),
     Route(
         method="GET",
@@ -77,7 +77,7 @@ ROUTES = (
         reach="user",
         summary="Show every candidate of a session with every number as served.",
         query=wire.UserQuery,
-        reply=wire.Candidates,
+        reply=wire.CandidatesOut,
     ),
     Route(
         method="GET",

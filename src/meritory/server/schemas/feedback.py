@@ -17,14 +17,14 @@ from meritory.rank.feedback import Pair
 from meritory.rank.risk import Risk
 from meritory.server.schemas.memories import MemoryOut
 from meritory.server.schemas.sessions import Rated
-from meritory.server.table import Query, Scoped
+from meritory.server.table import QueryParams, Scoped
 
 # Whatever is wrong with these is told as an issue, and the report is kept all the same.
 Loose = Annotated[Any, Meta(description="What cannot be read is named in `issues`")]
 Text = str | None
 
 
-class Told(Scoped, kw_only=True):
+class FeedbackBody(Scoped, kw_only=True):
     """What a report may say."""
 
     context: Text = None
@@ -43,11 +43,13 @@ class Told(Scoped, kw_only=True):
 
     def fields(self) -> dict[str, Any]:
         """What was really said."""
-        names = (name for name in Told.__struct_fields__ if name not in Scoped.__struct_fields__)
+        names = (
+            name for name in FeedbackBody.__struct_fields__ if name not in Scoped.__struct_fields__
+        )
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-class Feedback(Told, kw_only=True):
+class Feedback(FeedbackBody, kw_only=True):
     """A thumbs up or down with `signal`, or ratings of what a session was shown."""
 
     signal: Text = None
@@ -66,7 +68,7 @@ class Feedback(Told, kw_only=True):
             raise InputError("ratings need a `session_key` and nothing that a report says")
 
 
-class Completion(Told, kw_only=True):
+class Completion(FeedbackBody, kw_only=True):
     """What a report lacked."""
 
     signal: Text = None
@@ -80,7 +82,7 @@ class IssueOut(msgspec.Struct):
     message: str
 
 
-class QuestionOut(msgspec.Struct):
+class FeedbackQuestionOut(msgspec.Struct):
     """Something to ask the user, and the field that the answer goes into."""
 
     field: str
@@ -148,7 +150,7 @@ class CapturedOut(msgspec.Struct, kw_only=True):
     memory: MemoryOut | None
     issues: list[IssueOut]
     # What to ask, and the fields that are missing.
-    questions: list[QuestionOut]
+    questions: list[FeedbackQuestionOut]
     missing: list[str]
 
     @classmethod
@@ -163,13 +165,13 @@ class CapturedOut(msgspec.Struct, kw_only=True):
             memory=None if found.memory is None else MemoryOut.of(found.memory),
             issues=[IssueOut(one.field, one.message) for one in found.issues],
             questions=[
-                QuestionOut(one.field, one.question, one.example) for one in found.questions
+                FeedbackQuestionOut(one.field, one.question, one.example) for one in found.questions
             ],
             missing=list(found.missing),
         )
 
 
-class EventsQuery(Query, kw_only=True):
+class EventsQuery(QueryParams, kw_only=True):
     """Which reports to list, latest first; `before` is the last id of the page before."""
 
     user: str | None = None
@@ -183,7 +185,7 @@ class EventsQuery(Query, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
 
 
-class RiskQuery(Query, kw_only=True):
+class RiskQuery(QueryParams, kw_only=True):
     """Of how many days; of all time when left out."""
 
     user: str | None = None
@@ -217,7 +219,7 @@ class ApprovalsOut(msgspec.Struct):
     trend: str
 
 
-class DomainOut(msgspec.Struct):
+class FeedbackDomainOut(msgspec.Struct):
     """The reports of one domain."""
 
     total: int
@@ -234,7 +236,7 @@ class SummaryOut(msgspec.Struct, kw_only=True):
     accepted: int
     rejected: int
     clarification_required: int
-    domains: dict[str, DomainOut]
+    domains: dict[str, FeedbackDomainOut]
     approval: ApprovalsOut
     contested: int
     last_updated: str | None

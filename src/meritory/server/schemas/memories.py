@@ -25,7 +25,7 @@ from meritory.domain.memory import (
     Trust,
     WriteResult,
 )
-from meritory.server.table import Query, Scoped
+from meritory.server.table import QueryParams, Scoped
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 # Told, not enforced, here: the write path says more about a text that it refuses.
@@ -93,7 +93,7 @@ class Patch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     valid_until: Moment | UnsetType | None = UNSET
 
 
-class Search(Scoped, kw_only=True):
+class SearchBody(Scoped, kw_only=True):
     """What to look for; `everywhere` in all projects and agents, for people."""
 
     query: str
@@ -152,7 +152,7 @@ class LimitQuery(EverywhereQuery, kw_only=True):
     limit: Limit = PAGE_LIMIT
 
 
-class StageQuery(Query, kw_only=True):
+class StageQuery(QueryParams, kw_only=True):
     """Which errors are wanted; a stage such as `job_extract`, or a group such as `job`."""
 
     stage: str | None = None
@@ -212,14 +212,14 @@ class MemoryOut(msgspec.Struct, kw_only=True):
         return cls(**record_to_dict(record))
 
 
-class Hit(MemoryOut, kw_only=True, omit_defaults=True):
+class HitOut(MemoryOut, kw_only=True, omit_defaults=True):
     """A memory that was found, its score and, on request, the numbers behind it."""
 
     score: float
     parts: Parts | None = None
 
     @classmethod
-    def found(cls, hit: Recalled) -> Hit:
+    def found(cls, hit: Recalled) -> HitOut:
         """What recall found, for the wire."""
         return cls(**record_to_dict(hit.memory), score=hit.score, parts=hit.parts)
 
@@ -234,7 +234,7 @@ class Memories(msgspec.Struct):
 class Hits(msgspec.Struct):
     """What was found, best first."""
 
-    results: list[Hit]
+    results: list[HitOut]
 
 
 class ErrorOut(msgspec.Struct):
@@ -245,7 +245,7 @@ class ErrorOut(msgspec.Struct):
     hint: str | None = None
 
 
-class Written(msgspec.Struct):
+class WriteOut(msgspec.Struct):
     """What became of a memory to be stored: `id` and `memory` are those it lives on in."""
 
     id: str | None
@@ -257,7 +257,7 @@ class Written(msgspec.Struct):
     error: ErrorOut | None = None
 
     @classmethod
-    def of(cls, result: WriteResult) -> Written:
+    def of(cls, result: WriteResult) -> WriteOut:
         """A result for the wire."""
         record, error = result.memory, None
         if isinstance(result.error, MeritoryError):
@@ -276,10 +276,10 @@ class Written(msgspec.Struct):
 class WrittenMany(msgspec.Struct):
     """What became of each, in the order given."""
 
-    results: list[Written]
+    results: list[WriteOut]
 
 
-class Entry(msgspec.Struct):
+class HistoryEntryOut(msgspec.Struct):
     """One change of a memory."""
 
     id: str
@@ -295,7 +295,7 @@ class Entry(msgspec.Struct):
     other: MemoryOut | None
 
     @classmethod
-    def of(cls, entry: HistoryEntry) -> Entry:
+    def of(cls, entry: HistoryEntry) -> HistoryEntryOut:
         """A change for the wire."""
         states = [
             None if record is None else MemoryOut.of(record)
@@ -317,7 +317,7 @@ class Entry(msgspec.Struct):
 class History(msgspec.Struct):
     """Every change, oldest first."""
 
-    results: list[Entry]
+    results: list[HistoryEntryOut]
 
 
 class Gone(msgspec.Struct):

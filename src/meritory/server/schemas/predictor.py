@@ -90,7 +90,7 @@ class ProjectOut(msgspec.Struct):
     success_rate: float
 
 
-class EntityOut(msgspec.Struct):
+class EntitySliceOut(msgspec.Struct):
     """How the predictor does where something about an entity helped, for show."""
 
     kind: str
@@ -188,7 +188,7 @@ class StatusOut(msgspec.Struct, kw_only=True):
     history: HistoryOut
     weighings: list[WeighingOut]
     project_success_rates: list[ProjectOut]
-    entity_success_rates: list[EntityOut]
+    entity_success_rates: list[EntitySliceOut]
     latency: SpeedOut
     calibration: CalibrationOut
     sidecar: SidecarOut
@@ -347,7 +347,7 @@ class SwitchedOut(msgspec.Struct):
     has_changed: bool
 
 
-class QuestionOut(msgspec.Struct):
+class CalibrationQuestionOut(msgspec.Struct):
     """A memory to be rated; what the judge said is told after a person has spoken."""
 
     id: str
@@ -360,7 +360,7 @@ class QuestionOut(msgspec.Struct):
     delta: float | None
 
     @classmethod
-    def of(cls, rated: Rated, content: str, context: str) -> QuestionOut:
+    def of(cls, rated: Rated, content: str, context: str) -> CalibrationQuestionOut:
         """A question for the wire."""
         is_rated = rated.human_label is not None
         return cls(
@@ -379,7 +379,7 @@ class Calibration(msgspec.Struct):
     """How far people and the judge are apart, and what is to be rated next."""
 
     calibration: CalibrationOut
-    results: list[QuestionOut]
+    results: list[CalibrationQuestionOut]
 
 
 class RatedDay(msgspec.Struct):

@@ -10,7 +10,7 @@ from msgspec import Meta
 from meritory.domain.codec import moment_text
 from meritory.domain.rule import RuleEvent, SessionConstraint, State
 from meritory.engine.rules.book import RuleView
-from meritory.engine.rules.guard import Verdict
+from meritory.engine.rules.guard import GuardVerdict
 from meritory.engine.rules.replay import Replay
 from meritory.server.schemas.sessions import Hook, SessionKey
 from meritory.server.table import Scoped
@@ -34,7 +34,7 @@ class VerdictOut(msgspec.Struct):
     constraint: str | None
 
     @classmethod
-    def of(cls, verdict: Verdict) -> VerdictOut:
+    def of(cls, verdict: GuardVerdict) -> VerdictOut:
         """The guard's word, for the wire."""
         return cls(verdict.decision, verdict.reason, verdict.rule_id, verdict.constraint)
 

@@ -19,7 +19,7 @@ from meritory.domain.session import (
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.ratings import RatingsTaken
 from meritory.server.schemas.memories import Moment
-from meritory.server.table import Query, Scoped
+from meritory.server.table import QueryParams, Scoped
 
 # As the library has it: something that can be shown, and that is not empty to the eye.
 _PRINTABLE = r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$"
@@ -138,23 +138,23 @@ class Injected(msgspec.Struct):
         )
 
 
-class Refusal(msgspec.Struct):
+class RatingRefusalOut(msgspec.Struct):
     """A rating that was not taken, and why."""
 
     name: str
     reason: str
 
 
-class Taken(msgspec.Struct):
+class RatingsOut(msgspec.Struct):
     """What became of ratings."""
 
     taken: int
-    refused: list[Refusal]
+    refused: list[RatingRefusalOut]
 
     @classmethod
-    def of(cls, found: RatingsTaken) -> Taken:
+    def of(cls, found: RatingsTaken) -> RatingsOut:
         """What was taken, for the wire."""
-        return cls(len(found.taken), [Refusal(*pair) for pair in found.refused])
+        return cls(len(found.taken), [RatingRefusalOut(*pair) for pair in found.refused])
 
 
 class EndedOut(msgspec.Struct):
@@ -162,10 +162,10 @@ class EndedOut(msgspec.Struct):
 
     job: str
     queued: bool
-    feedback: Taken
+    feedback: RatingsOut
 
 
-class SessionsQuery(Query, kw_only=True):
+class SessionsQuery(QueryParams, kw_only=True):
     """Which sessions to list, latest first; `before` is the last key of the page before."""
 
     user: str | None = None
@@ -177,7 +177,7 @@ class SessionsQuery(Query, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
 
 
-class UserQuery(Query, kw_only=True):
+class UserQuery(QueryParams, kw_only=True):
     """Whose it is."""
 
     user: str | None = None
@@ -257,7 +257,7 @@ class SessionOut(msgspec.Struct, kw_only=True):
         )
 
 
-class Sessions(msgspec.Struct):
+class SessionsOut(msgspec.Struct):
     """A page of sessions; `before` continues it."""
 
     results: list[SessionOut]
@@ -290,7 +290,7 @@ class CandidateOut(msgspec.Struct, kw_only=True):
     label_parts: dict[str, Any]
 
 
-class Candidates(msgspec.Struct):
+class CandidatesOut(msgspec.Struct):
     """Every candidate of a session, by rank."""
 
     results: list[CandidateOut]

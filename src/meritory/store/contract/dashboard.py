@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Protocol
 
 from meritory.domain.memory import Scope
-from meritory.domain.session import EntityGraph, SessionQuery, SessionSummary, Shown
+from meritory.domain.session import EntityGraph, MemoryShowing, SessionQuery, SessionSummary
 
 
-class GlanceReads(Protocol):
+class DashboardReads(Protocol):
     """What can be asked at a glance."""
 
     def change_numbers(self) -> dict[str, int]:
@@ -30,7 +30,7 @@ class GlanceReads(Protocol):
     def session_summary(self, user: str, key: str) -> SessionSummary:
         """One session with its outcome; NotFound otherwise."""
 
-    def shown_in(self, user: str, memory_id: str, limit: int) -> list[Shown]:
+    def shown_in(self, user: str, memory_id: str, limit: int) -> list[MemoryShowing]:
         """The sessions that a memory was put before, latest first."""
 
     def entity_graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:

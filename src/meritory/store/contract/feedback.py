@@ -16,7 +16,7 @@ from meritory.domain.feedback import (
     Testimony,
 )
 from meritory.domain.memory import Scope
-from meritory.rank.risk import Tally
+from meritory.rank.risk import RiskTally
 
 
 class FeedbackVerbs(Protocol):
@@ -63,7 +63,7 @@ class FeedbackReads(Protocol):
     ) -> tuple[int, int]:
         """How many reports were positive and negative: since a moment, of the latest so many."""
 
-    def feedback_tallies(self, user: str, since: datetime | None) -> list[Tally]:
+    def feedback_tallies(self, user: str, since: datetime | None) -> list[RiskTally]:
         """Positive and negative reports by tag, tool and domain."""
 
     def testimony(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Testimony]]:

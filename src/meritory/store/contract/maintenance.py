@@ -10,7 +10,7 @@ from typing import Protocol
 from meritory.domain.world import Following
 
 
-class Care(Protocol):
+class StoreMaintenance(Protocol):
     """What is done for a store as a whole."""
 
     def erase_traces(self) -> None:
@@ -44,7 +44,7 @@ class Care(Protocol):
         """Finishes what is under way and lets go of the files; safe to call twice."""
 
 
-class FollowReads(Protocol):
+class ChangeReads(Protocol):
     """How to be told."""
 
     def follow(self, told: Callable[[], None]) -> Following | None:
@@ -56,7 +56,7 @@ class FollowReads(Protocol):
         """
 
 
-class Turns(Protocol):
+class Locks(Protocol):
     """Whose turn it is."""
 
     def turn(self, what: str) -> AbstractContextManager[bool]:

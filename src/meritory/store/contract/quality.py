@@ -17,7 +17,7 @@ from meritory.domain.quality import (
 )
 
 if TYPE_CHECKING:
-    from meritory.store.contract.store import Near, Probe
+    from meritory.store.contract.store import Near, NeighbourProbe
 
 
 class RefusalReads(Protocol):
@@ -75,7 +75,7 @@ class UpkeepVerbs(UpkeepReads, Protocol):
 class GateReads(Protocol):
     """What can be asked about merges and what was shown."""
 
-    def neighbours(self, probe: Probe) -> list[list[Near]]:
+    def neighbours(self, probe: NeighbourProbe) -> list[list[Near]]:
         """For each vector the nearest live memories of exactly this scope, nearest first."""
 
     def merges_of(self, user: str, limit: int, before: int | None = None) -> list[HistoryEntry]:

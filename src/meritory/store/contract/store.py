@@ -29,10 +29,10 @@ from meritory.domain.memory import (
 from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
 from meritory.store.contract.access import AccessReads, AccessVerbs, ConsentReads, ConsentVerbs
-from meritory.store.contract.dashboard import GlanceReads
+from meritory.store.contract.dashboard import DashboardReads
 from meritory.store.contract.feedback import FeedbackReads, FeedbackVerbs
 from meritory.store.contract.jobs import JobReads, JobVerbs
-from meritory.store.contract.maintenance import Care, FollowReads, Turns
+from meritory.store.contract.maintenance import ChangeReads, Locks, StoreMaintenance
 from meritory.store.contract.predictor import PredictorReads, PredictorVerbs
 from meritory.store.contract.quality import (
     GateReads,
@@ -81,7 +81,7 @@ class Indexed:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MemoryChange:
     """The note that goes into a memory's history with every change."""
 
     operation: str
@@ -103,7 +103,7 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class NeighbourProbe:
     """Vectors whose nearest live memories in exactly one scope are wanted."""
 
     scope: Scope
@@ -135,7 +135,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class SearchPool:
     """What both legs found, and the turns beside every hit, as parallel arrays.
 
     `text` is the full-text score (0 = no hit); `cosine` is taken after removing what all memories
@@ -191,10 +191,10 @@ class Transaction(
     def live_by_hash(self, scope: Scope, hashes: Sequence[str]) -> dict[str, MemoryRecord]:
         """The live memories of exactly this scope with these content hashes."""
 
-    def nearest(self, probe: Probe) -> list[list[Near]]:
+    def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
         """For each vector the nearest live memories of exactly this scope, nearest first."""
 
-    def insert(self, memory: Indexed, change: Change | None) -> None:
+    def insert(self, memory: Indexed, change: MemoryChange | None) -> None:
         """Stores a new memory with its vectors, words, entities and first history entry.
 
         Without a change nothing is noted: its history follows by `put_history`.
@@ -203,7 +203,7 @@ class Transaction(
     def has(self, user: str, memory_id: str) -> bool:
         """Whether this id is taken."""
 
-    def update(self, memory: Indexed, change: Change | None) -> None:
+    def update(self, memory: Indexed, change: MemoryChange | None) -> None:
         """Replaces a memory's fields, words, vectors and entities, with its history entry.
 
         Without new vectors, those it has stay if its text does. Without a change nothing is noted.
@@ -254,13 +254,13 @@ class Store(
     RefusalReads,
     UpkeepReads,
     GateReads,
-    GlanceReads,
+    DashboardReads,
     ConsentReads,
     CarryReads,
     AccessReads,
-    FollowReads,
-    Turns,
-    Care,
+    ChangeReads,
+    Locks,
+    StoreMaintenance,
     Protocol,
 ):
     """A place for memories."""
@@ -280,7 +280,7 @@ class Store(
         `within` leaves out what that scope may not see, as if it did not exist.
         """
 
-    def search(self, search: Search) -> Pool:
+    def search(self, search: Search) -> SearchPool:
         """Both legs of a search in everything the scope may see."""
 
     def gather(self, gathering: Gathering) -> Gathered:

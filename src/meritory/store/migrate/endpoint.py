@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from meritory.store.migrate.tables import VECTORS, Part, Row, Table
-from meritory.store.sql.rows import Connection
+from meritory.store.migrate.tables import VECTORS, MigratedTable, Row, TablePart
+from meritory.store.sql.rows import SqlConnection
 
 # Beside the other things that a store knows of itself.
 _PREFIX = "moving "
@@ -22,7 +22,7 @@ def key_of(user: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EndpointState:
     """The numbers by which a user's rows are known to have changed, or not."""
 
     change: int = 0
@@ -38,7 +38,7 @@ class Progress:
 
     source: str
     user: str
-    standing: Standing
+    standing: EndpointState
     # By the table that gives numbers what is added to each on the way.
     raised: Mapping[str, int] = field(default_factory=dict)
     # The part that was last written to and the key of its last row, None when it is done.
@@ -59,7 +59,7 @@ def decoded(text: str) -> Progress:
     known: dict[str, Any] = json.loads(text)
     after = known.pop("after")
     return Progress(
-        standing=Standing(**known.pop("standing")),
+        standing=EndpointState(**known.pop("standing")),
         after=None if after is None else tuple(after),
         **known,
     )
@@ -68,7 +68,7 @@ def decoded(text: str) -> Progress:
 T = TypeVar("T")
 
 
-class Embedder(NamedTuple):
+class EndpointEmbedder(NamedTuple):
     """An embedder that a store knows, by its number there."""
 
     number: int
@@ -84,10 +84,10 @@ class Added(NamedTuple):
     token_count: int = 0
 
 
-class Reading(abc.ABC):
+class EndpointReader(abc.ABC):
     """One look at a store: nothing changes while it lasts."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SqlConnection) -> None:
         self.connection = connection
 
     # -- what differs -----------------------------------------------------------------------
@@ -97,11 +97,11 @@ class Reading(abc.ABC):
         """Everybody who may have something in the store."""
 
     @abc.abstractmethod
-    def standing(self, user: str) -> Standing:
+    def standing(self, user: str) -> EndpointState:
         """The numbers by which a user's rows are known to have changed."""
 
     @abc.abstractmethod
-    def _owned(self, table: Table) -> str:
+    def _owned(self, table: MigratedTable) -> str:
         """The condition that a row `t` is of a user."""
 
     @abc.abstractmethod
@@ -110,7 +110,7 @@ class Reading(abc.ABC):
 
     # -- what does not ----------------------------------------------------------------------
 
-    def rows(self, user: str, part: Part, after: Sequence[Any] | None = None) -> Iterator[Row]:
+    def rows(self, user: str, part: TablePart, after: Sequence[Any] | None = None) -> Iterator[Row]:
         """A user's rows by their keys, from behind a key on; vectors as a file has them."""
         table = part.table
         names = ", ".join(f"t.{column.name}" for column in table.columns)
@@ -127,7 +127,7 @@ class Reading(abc.ABC):
             statement + (f" ORDER BY {keys}" if keys else ""), values, table.page_rows
         )
 
-    def numbers(self, user: str, table: Table, page_rows: int) -> Iterator[int]:
+    def numbers(self, user: str, table: MigratedTable, page_rows: int) -> Iterator[int]:
         """The numbers that a table gave for a user, ascending."""
         found = self._stream(
             f"SELECT t.{table.gives} FROM {table.name} t WHERE {self._owned(table)}"  # noqa: S608
@@ -137,7 +137,7 @@ class Reading(abc.ABC):
         )
         return (number for (number,) in found)
 
-    def count(self, user: str, table: Table) -> int:
+    def count(self, user: str, table: MigratedTable) -> int:
         """How many rows a user has."""
         (count,) = self.connection.execute(
             f"SELECT count(*) FROM {table.name} t WHERE {self._owned(table)}",  # noqa: S608
@@ -145,7 +145,7 @@ class Reading(abc.ABC):
         ).fetchone()
         return int(count)
 
-    def has_rows(self, user: str, table: Table) -> bool:
+    def has_rows(self, user: str, table: MigratedTable) -> bool:
         """Whether a user has any row."""
         found = self.connection.execute(
             f"SELECT 1 FROM {table.name} t WHERE {self._owned(table)} LIMIT 1",  # noqa: S608
@@ -153,12 +153,12 @@ class Reading(abc.ABC):
         )
         return found.fetchone() is not None
 
-    def embedders(self) -> list[Embedder]:
+    def embedders(self) -> list[EndpointEmbedder]:
         """The embedders that the store knows."""
         found = self.connection.execute(
             "SELECT embedder, name, dimension, spec FROM embedders ORDER BY embedder"
         )
-        return [Embedder(*row) for row in found]
+        return [EndpointEmbedder(*row) for row in found]
 
     def serving(self) -> str | None:
         """The embedder whose vectors answer searches."""
@@ -178,7 +178,7 @@ class Reading(abc.ABC):
         found = self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if found is None else str(found[0])
 
-    def _number_of(self, part: Part) -> int:
+    def _number_of(self, part: TablePart) -> int:
         """The embedder's number on this side."""
         assert part.embedder is not None  # noqa: S101 - for mypy
         return next(one.number for one in self.embedders() if one.name == part.embedder[0])
@@ -193,11 +193,11 @@ class Reading(abc.ABC):
         return int(count)
 
 
-class Writing(Reading):
+class EndpointWriter(EndpointReader):
     """One transaction that changes the target, for one user."""
 
     @abc.abstractmethod
-    def add(self, user: str, part: Part, rows: Sequence[Row]) -> Added:
+    def add(self, user: str, part: TablePart, rows: Sequence[Row]) -> Added:
         """Stores rows as they are; what is derived from them is made."""
 
     @abc.abstractmethod
@@ -205,7 +205,7 @@ class Writing(Reading):
         """Removes every row of a user."""
 
     @abc.abstractmethod
-    def taken(self, table: Table, numbers: Iterable[int]) -> int:
+    def taken(self, table: MigratedTable, numbers: Iterable[int]) -> int:
         """Nought if none of these numbers is taken, else the highest that was ever given."""
 
     @abc.abstractmethod
@@ -213,7 +213,7 @@ class Writing(Reading):
         """Whether anybody has a vector here."""
 
     @abc.abstractmethod
-    def settle(self, user: str, standing: Standing, added: Added) -> None:
+    def settle(self, user: str, standing: EndpointState, added: Added) -> None:
         """Lets the user appear: new numbers are given behind those that were moved."""
 
     @abc.abstractmethod
@@ -221,11 +221,11 @@ class Writing(Reading):
         """Keeps something that the store knows of itself."""
 
     @abc.abstractmethod
-    def register(self, embedder: Embedder) -> None:
+    def register(self, embedder: EndpointEmbedder) -> None:
         """Makes an embedder known, unless it is."""
 
 
-class Side(Protocol):
+class Endpoint(Protocol):
     """A store that is moved from or to."""
 
     # As people are shown it.
@@ -237,10 +237,10 @@ class Side(Protocol):
     def is_hidden(self) -> bool:
         """Whether nobody else can find what is moved here before it is revealed."""
 
-    def reading(self) -> AbstractContextManager[Reading]:
+    def reading(self) -> AbstractContextManager[EndpointReader]:
         """One look at everything, for the length of the block."""
 
-    def write(self, user: str, work: Callable[[Writing], T]) -> T:
+    def write(self, user: str, work: Callable[[EndpointWriter], T]) -> T:
         """Runs `work` in a transaction; returns once it is durable."""
 
     def claimed(self, user: str) -> AbstractContextManager[None]:

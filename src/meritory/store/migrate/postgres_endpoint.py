@@ -14,15 +14,26 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import Conflict, Corrupt, InputError
 from meritory.domain.place import Place
-from meritory.store.migrate.endpoint import Added, Embedder, Reading, Standing, Writing
-from meritory.store.migrate.tables import GIVEN, TABLES, VECTORS, Part, Row, Table
+from meritory.store.migrate.endpoint import (
+    Added,
+    EndpointEmbedder,
+    EndpointReader,
+    EndpointState,
+    EndpointWriter,
+)
+from meritory.store.migrate.tables import GIVEN, TABLES, VECTORS, MigratedTable, Row, TablePart
 from meritory.store.postgres import terms
-from meritory.store.postgres.arrays import Packed, packed_dumper, packed_numbers, packed_vectors
+from meritory.store.postgres.arrays import (
+    PackedArray,
+    packed_dumper,
+    packed_numbers,
+    packed_vectors,
+)
 from meritory.store.postgres.connection import TenantConnection
-from meritory.store.postgres.engine import Engine, demand_driver, schema_version, translated
+from meritory.store.postgres.engine import PostgresEngine, demand_driver, schema_version, translated
 from meritory.store.postgres.pool import connect
 from meritory.store.postgres.schema import MIGRATIONS
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 
 _HEADER = struct.Struct(">iiiii")
@@ -30,12 +41,12 @@ _INTEGER, _REAL, _LENGTH = struct.Struct(">iq"), struct.Struct(">id"), struct.St
 _MISSING = _LENGTH.pack(-1)
 
 
-def packed_column(kind: str, values: Sequence[Any]) -> Packed:
+def packed_column(kind: str, values: Sequence[Any]) -> PackedArray:
     """The values of a column of this kind, at least one of them."""
     number, cell = _KINDS[kind]
     cells = [_MISSING if value is None else cell(value) for value in values]
     # Dimensions, whether something is missing, the type, the size, counted from one.
-    return Packed(_HEADER.pack(1, 1, number, len(values), 1) + b"".join(cells))
+    return PackedArray(_HEADER.pack(1, 1, number, len(values), 1) + b"".join(cells))
 
 
 def _integer(value: int) -> bytes:
@@ -87,7 +98,7 @@ _SETTLE = """UPDATE tenants SET change = :change, purge = :purge, learned = :lea
 
 
 @functools.cache
-def _insert(table: Table) -> str:
+def _insert(table: MigratedTable) -> str:
     """Whole columns as arrays: COPY is refused behind row-level security."""
     columns = [column for column in table.columns if column.name != "user"]
     names = ", ".join(column.name for column in columns)
@@ -98,7 +109,7 @@ def _insert(table: Table) -> str:
     )
 
 
-class PostgresReading(Reading):
+class PostgresEndpointReader(EndpointReader):
     """A look at a database, in one snapshot."""
 
     connection: TenantConnection
@@ -112,7 +123,7 @@ class PostgresReading(Reading):
             found = self.connection.execute("SELECT user FROM tenants ORDER BY user").fetchall()
         return [user for (user,) in found]
 
-    def standing(self, user: str) -> Standing:
+    def standing(self, user: str) -> EndpointState:
         found = (
             self.connection.execute(
                 f"SELECT {_NUMBERS} FROM tenants WHERE user = ?",  # noqa: S608
@@ -129,13 +140,13 @@ class PostgresReading(Reading):
                 ).fetchone()
                 given[name] = highest
         change, purge, learned = found[:3]
-        return Standing(change, purge, learned, given)
+        return EndpointState(change, purge, learned, given)
 
-    def rows(self, user: str, part: Part, after: Sequence[Any] | None = None) -> Iterator[Row]:
+    def rows(self, user: str, part: TablePart, after: Sequence[Any] | None = None) -> Iterator[Row]:
         found = super().rows(user, part, after)
         return map(_with_blob, found) if part.table is VECTORS else found
 
-    def _owned(self, table: Table) -> str:
+    def _owned(self, table: MigratedTable) -> str:
         return "t.user = ?"
 
     def _stream(self, statement: str, values: Sequence[Any], page_rows: int) -> Iterator[Row]:
@@ -147,7 +158,7 @@ class PostgresReading(Reading):
         self.connection.execute(f"CLOSE {name}")
 
 
-class PostgresWriting(PostgresReading, Writing):
+class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
     """A transaction on a database, for one tenant."""
 
     def __init__(self, connection: TenantConnection, user: str, stemmer: Stemmer) -> None:
@@ -156,8 +167,8 @@ class PostgresWriting(PostgresReading, Writing):
         self._stemmer = stemmer
         self._is_there = False
 
-    def add(self, user: str, part: Part, rows: Sequence[Row]) -> Added:
-        self.connection.adapt(Packed, packed_dumper())
+    def add(self, user: str, part: TablePart, rows: Sequence[Row]) -> Added:
+        self.connection.adapt(PackedArray, packed_dumper())
         turned = zip(part.table.columns, zip(*rows, strict=True), strict=True)
         columns = {column: values for column, values in turned if column.name != "user"}
         known = {column.name: values for column, values in columns.items()}
@@ -184,7 +195,7 @@ class PostgresWriting(PostgresReading, Writing):
         """Puts the texts of live memories into the full-text index."""
         gone = zip(values["deleted_at"], values["superseded_by"], strict=True)
         live = [at for at, ends in enumerate(gone) if ends == (None, None)]
-        texts = [terms.Text(values["content"][at], values["words"][at]) for at in live]
+        texts = [terms.IndexedText(values["content"][at], values["words"][at]) for at in live]
         rows = np.array(values["row"], np.int64)[live]
         token_count = terms.add_many(self.connection, self._stemmer, user, (rows, texts))
         return Added(len(live), token_count)
@@ -196,7 +207,7 @@ class PostgresWriting(PostgresReading, Writing):
         zeros = ", ".join(f"{name} = 0" for name in _NUMBERS.split(", "))
         self.connection.execute(f"UPDATE tenants SET {zeros} WHERE user = ?", (user,))  # noqa: S608
 
-    def taken(self, table: Table, numbers: Iterable[int]) -> int:
+    def taken(self, table: MigratedTable, numbers: Iterable[int]) -> int:
         # Here every user has numbers of his own.
         return 0
 
@@ -205,7 +216,7 @@ class PostgresWriting(PostgresReading, Writing):
             found = self.connection.execute("SELECT embedder FROM memory_vectors LIMIT 1")
             return found.fetchone() is not None
 
-    def settle(self, user: str, standing: Standing, added: Added) -> None:
+    def settle(self, user: str, standing: EndpointState, added: Added) -> None:
         self._demand_alone()
         for name, column in GIVEN.items():
             if name not in _COUNTED:
@@ -247,7 +258,7 @@ class PostgresWriting(PostgresReading, Writing):
                 (key, value),
             )
 
-    def register(self, embedder: Embedder) -> None:
+    def register(self, embedder: EndpointEmbedder) -> None:
         with self.connection.across():
             self.connection.execute(
                 """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
@@ -273,7 +284,7 @@ def _version(place: Place) -> int:
         return schema_version(raw)
 
 
-class PostgresSide:
+class PostgresEndpoint:
     """A database, for as long as a move takes."""
 
     kind = "postgresql"
@@ -283,20 +294,20 @@ class PostgresSide:
 
     def __init__(self, place: Place) -> None:
         self.name = place.name
-        self._engine = Engine(place.url, _CONNECTIONS)
+        self._engine = PostgresEngine(place.url, _CONNECTIONS)
         self._stemmer = Stemmer()
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[PostgresReading]:
+    def reading(self) -> Iterator[PostgresEndpointReader]:
         """One snapshot, whatever others write meanwhile."""
         with self._held() as connection:
-            yield PostgresReading(cast("TenantConnection", connection))
+            yield PostgresEndpointReader(cast("TenantConnection", connection))
 
-    def write(self, user: str, work: Callable[[Writing], T]) -> T:
+    def write(self, user: str, work: Callable[[EndpointWriter], T]) -> T:
         """Runs `work` in a transaction."""
 
         def whole(connection: TenantConnection) -> T:
-            writing = PostgresWriting(connection, user, self._stemmer)
+            writing = PostgresEndpointWriter(connection, user, self._stemmer)
             made = work(writing)
             writing.leave()
             return made
@@ -319,7 +330,7 @@ class PostgresSide:
             yield
 
     @contextlib.contextmanager
-    def _held(self) -> Iterator[Connection]:
+    def _held(self) -> Iterator[SqlConnection]:
         """A transaction that stays open while the other side works."""
         with self._engine.read() as connection:
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")

@@ -14,8 +14,15 @@ from typing import Any, TypeVar
 
 from meritory.domain.errors import Conflict, Corrupt, InputError
 from meritory.domain.session import ModelRows
-from meritory.store.migrate.endpoint import Added, Embedder, Reading, Standing, Writing, key_of
-from meritory.store.migrate.tables import GIVEN, MODELS, TABLES, Part, Row, Table
+from meritory.store.migrate.endpoint import (
+    Added,
+    EndpointEmbedder,
+    EndpointReader,
+    EndpointState,
+    EndpointWriter,
+    key_of,
+)
+from meritory.store.migrate.tables import GIVEN, MODELS, TABLES, MigratedTable, Row, TablePart
 from meritory.store.sqlite.backup import hold_alone, sync_file
 from meritory.store.sqlite.engine import (
     connect,
@@ -33,7 +40,7 @@ _ASKED_AT_ONCE = 10_000
 _SEQUENCE = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 
 
-class SqliteReading(Reading):
+class SqliteEndpointReader(EndpointReader):
     """A look at a file."""
 
     def __init__(self, connection: sqlite3.Connection, models: ModelRows) -> None:
@@ -49,11 +56,11 @@ class SqliteReading(Reading):
         found = self.connection.execute(" UNION ".join(named) + " ORDER BY user")
         return [user for (user,) in found]
 
-    def standing(self, user: str) -> Standing:
+    def standing(self, user: str) -> EndpointState:
         change, purge, learned = (
             int(self._noted(name) or 0) for name in ("change", "purge", "learned")
         )
-        return Standing(change, purge, learned, {name: self.highest(name) for name in GIVEN})
+        return EndpointState(change, purge, learned, {name: self.highest(name) for name in GIVEN})
 
     def highest(self, table: str) -> int:
         """The highest number that a table ever gave."""
@@ -63,17 +70,17 @@ class SqliteReading(Reading):
         ).fetchone()
         return max(given[0] if given else 0, found[0] or 0)
 
-    def rows(self, user: str, part: Part, after: Sequence[Any] | None = None) -> Iterator[Row]:
+    def rows(self, user: str, part: TablePart, after: Sequence[Any] | None = None) -> Iterator[Row]:
         if part.table is MODELS:
             return self._model_rows(user, -1 if after is None else after[0])
         return super().rows(user, part, after)
 
-    def count(self, user: str, table: Table) -> int:
+    def count(self, user: str, table: MigratedTable) -> int:
         if table is MODELS:
             return len(self._models.versions(user))
         return super().count(user, table)
 
-    def has_rows(self, user: str, table: Table) -> bool:
+    def has_rows(self, user: str, table: MigratedTable) -> bool:
         return bool(self.count(user, table)) if table is MODELS else super().has_rows(user, table)
 
     def _model_rows(self, user: str, after: int) -> Iterator[Row]:
@@ -82,7 +89,7 @@ class SqliteReading(Reading):
             if content is not None:
                 yield user, version, content, hashlib.sha256(content).hexdigest()
 
-    def _owned(self, table: Table) -> str:
+    def _owned(self, table: MigratedTable) -> str:
         if table.owner is not None:
             owner, column = table.owner
             return f"(SELECT o.user FROM {owner} o WHERE o.{column} = t.{column}) = ?"  # noqa: S608
@@ -93,10 +100,10 @@ class SqliteReading(Reading):
         return iter(self.connection.execute(statement, tuple(values)))
 
 
-class SqliteWriting(SqliteReading, Writing):
+class SqliteEndpointWriter(SqliteEndpointReader, EndpointWriter):
     """A transaction on a file."""
 
-    def add(self, user: str, part: Part, rows: Sequence[Row]) -> Added:
+    def add(self, user: str, part: TablePart, rows: Sequence[Row]) -> Added:
         if part.table is MODELS:
             # Files know no transaction; one that is written again is the same.
             for _, version, content, _ in rows:
@@ -121,7 +128,7 @@ class SqliteWriting(SqliteReading, Writing):
                     (user,),
                 )
 
-    def taken(self, table: Table, numbers: Iterable[int]) -> int:
+    def taken(self, table: MigratedTable, numbers: Iterable[int]) -> int:
         highest, left = self.highest(table.name), iter(numbers)
         asked = f"""SELECT 1 FROM {table.name} WHERE {table.gives} IN
             (SELECT value FROM json_each(?)) LIMIT 1"""  # noqa: S608
@@ -135,7 +142,7 @@ class SqliteWriting(SqliteReading, Writing):
             self.connection.execute("SELECT 1 FROM memory_vectors LIMIT 1").fetchone() is not None
         )
 
-    def settle(self, user: str, standing: Standing, added: Added) -> None:
+    def settle(self, user: str, standing: EndpointState, added: Added) -> None:
         for name, value in (
             *(("change", standing.change), ("learned", standing.learned)),
             *([("purge", standing.purge)] if standing.purge else []),
@@ -168,7 +175,7 @@ class SqliteWriting(SqliteReading, Writing):
             (key, value),
         )
 
-    def register(self, embedder: Embedder) -> None:
+    def register(self, embedder: EndpointEmbedder) -> None:
         self.connection.execute(
             """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
                 ON CONFLICT (name) DO NOTHING""",
@@ -176,7 +183,7 @@ class SqliteWriting(SqliteReading, Writing):
         )
 
 
-class SqliteSide:
+class SqliteEndpoint:
     """A file, for as long as a move takes."""
 
     kind = "sqlite"
@@ -227,18 +234,18 @@ class SqliteSide:
         return self._file != self.path
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[SqliteReading]:
+    def reading(self) -> Iterator[SqliteEndpointReader]:
         """A look at the file, which nobody else can change meanwhile."""
         with translated(self.path):
-            yield SqliteReading(self._connection, self._models)
+            yield SqliteEndpointReader(self._connection, self._models)
 
-    def write(self, user: str, work: Callable[[Writing], T]) -> T:
+    def write(self, user: str, work: Callable[[EndpointWriter], T]) -> T:
         """Runs `work` in a transaction."""
         connection = self._connection
         with translated(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:
-                made = work(SqliteWriting(connection, self._models))
+                made = work(SqliteEndpointWriter(connection, self._models))
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:

@@ -24,7 +24,7 @@ Row = tuple[Any, ...]
 PAGE_ROWS = 4_000
 
 
-class Column(NamedTuple):
+class MigratedColumn(NamedTuple):
     """A column and its kind: INTEGER, REAL, TEXT or BLOB."""
 
     name: str
@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class MigratedTable:
     """A table whose rows belong to users."""
 
     name: str
@@ -45,7 +45,7 @@ class Table:
     page_rows: int = PAGE_ROWS
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[MigratedColumn, ...]:
         """Its columns, as a file has them."""
         return shapes()[self.name]
 
@@ -56,10 +56,10 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     """What is copied in one go: a table, of vectors those of one embedder."""
 
-    table: Table
+    table: MigratedTable
     # Its name, and its number in the target.
     embedder: tuple[str, int] | None = None
 
@@ -69,9 +69,9 @@ class Part:
         return self.table.name if self.embedder is None else f"{self.table.name} {self.embedder[0]}"
 
 
-def _own(name: str, column: str, page_rows: int = PAGE_ROWS, **numbers: str) -> Table:
+def _own(name: str, column: str, page_rows: int = PAGE_ROWS, **numbers: str) -> MigratedTable:
     """A table that numbers its rows itself."""
-    return Table(name, (column,), None, {column: name, **numbers}, page_rows)
+    return MigratedTable(name, (column,), None, {column: name, **numbers}, page_rows)
 
 
 _BY_ROW = ("memories", "row")
@@ -79,58 +79,58 @@ _BY_SESSION = ("sessions", "session")
 _BY_ENTITY = ("entities", "entity")
 _ROW = {"row": "memories"}
 _SESSION = {"session": "sessions"}
-VECTORS = Table("memory_vectors", ("row",), _BY_ROW, _ROW)
-MODELS = Table("models", ("version",), page_rows=1)
+VECTORS = MigratedTable("memory_vectors", ("row",), _BY_ROW, _ROW)
+MODELS = MigratedTable("models", ("version",), page_rows=1)
 JOBS = _own("jobs", "job")
 
 # In this order: what is referred to comes first. Vectors come before counters, by which a daemon
 # finds memories that lack theirs.
-TABLES: tuple[Table, ...] = (
+TABLES: tuple[MigratedTable, ...] = (
     _own("scopes", "scope"),
     _own("memories", "row", scope="scopes"),
     VECTORS,
-    Table("memory_stats", ("row",), _BY_ROW, {**_ROW, "scope": "scopes"}),
+    MigratedTable("memory_stats", ("row",), _BY_ROW, {**_ROW, "scope": "scopes"}),
     _own("memory_history", "entry"),
-    Table("counters", ("name",)),
+    MigratedTable("counters", ("name",)),
     _own("entities", "entity"),
-    Table("aspects", ("aspect",), _BY_ENTITY, {"aspect": "aspects", "entity": "entities"}),
-    Table("attributes", ("aspect", "row"), _BY_ROW, {"aspect": "aspects", **_ROW}),
-    Table(
+    MigratedTable("aspects", ("aspect",), _BY_ENTITY, {"aspect": "aspects", "entity": "entities"}),
+    MigratedTable("attributes", ("aspect", "row"), _BY_ROW, {"aspect": "aspects", **_ROW}),
+    MigratedTable(
         "dependencies",
         ("entity", "on_entity"),
         _BY_ENTITY,
         {"entity": "entities", "on_entity": "entities"},
     ),
-    Table("imports", ("digest",)),
+    MigratedTable("imports", ("digest",)),
     # With whole transcripts.
     _own("sessions", "session", page_rows=100),
-    Table("session_memories", ("session", "memory_id"), _BY_SESSION, _SESSION),
-    Table("injections", ("session", "number"), _BY_SESSION, _SESSION),
-    Table("rating_events", ("event",), _BY_SESSION, {"event": "rating_events", **_SESSION}),
-    Table("session_scores", ("session",), _BY_SESSION, _SESSION),
-    Table("uses", ("session", "memory_id"), _BY_SESSION, _SESSION),
+    MigratedTable("session_memories", ("session", "memory_id"), _BY_SESSION, _SESSION),
+    MigratedTable("injections", ("session", "number"), _BY_SESSION, _SESSION),
+    MigratedTable("rating_events", ("event",), _BY_SESSION, {"event": "rating_events", **_SESSION}),
+    MigratedTable("session_scores", ("session",), _BY_SESSION, _SESSION),
+    MigratedTable("uses", ("session", "memory_id"), _BY_SESSION, _SESSION),
     _own("events", "event"),
     _own("spending", "spend"),
-    Table("predictor_state", ()),
+    MigratedTable("predictor_state", ()),
     _own("predictor_comparisons", "comparison", session="sessions"),
     _own("predictor_training_log", "run"),
-    Table("predictor_canary", ("session",), None, _SESSION),
-    Table("predictor_calibration", ("session", "memory_id"), None, _SESSION),
+    MigratedTable("predictor_canary", ("session",), None, _SESSION),
+    MigratedTable("predictor_calibration", ("session", "memory_id"), None, _SESSION),
     _own("feedback_events", "event"),
-    Table("feedback_wordings", ("agent", "project", "fingerprint")),
-    Table("feedback_lessons", ("memory_id",)),
-    Table("feedback_evidence", ("memory_id", "feedback_id")),
-    Table("memory_beliefs", ("memory_id",)),
+    MigratedTable("feedback_wordings", ("agent", "project", "fingerprint")),
+    MigratedTable("feedback_lessons", ("memory_id",)),
+    MigratedTable("feedback_evidence", ("memory_id", "feedback_id")),
+    MigratedTable("memory_beliefs", ("memory_id",)),
     _own("actions", "action"),
-    Table("action_feedback", ("feedback_id", "action"), None, {"action": "actions"}),
-    Table("rules", ("id",), None, {"replayed_through": "actions"}),
+    MigratedTable("action_feedback", ("feedback_id", "action"), None, {"action": "actions"}),
+    MigratedTable("rules", ("id",), None, {"replayed_through": "actions"}),
     _own("rule_events", "event", action="actions"),
-    Table("session_constraints", ("session_key", "kind", "argument")),
-    Table("refusals", ("id",)),
-    Table("retrievals", ("row",), _BY_ROW, _ROW),
-    Table("merge_audits", ("entry",), None, {"entry": "memory_history"}),
-    Table("consents", ()),
-    Table("access_tokens", ("id",)),
+    MigratedTable("session_constraints", ("session_key", "kind", "argument")),
+    MigratedTable("refusals", ("id",)),
+    MigratedTable("retrievals", ("row",), _BY_ROW, _ROW),
+    MigratedTable("merge_audits", ("entry",), None, {"entry": "memory_history"}),
+    MigratedTable("consents", ()),
+    MigratedTable("access_tokens", ("id",)),
     MODELS,
     # Last, and with the mark that all is done: a daemon takes up whatever job it sees.
     JOBS,
@@ -147,7 +147,7 @@ GIVEN: dict[str, str] = {table.name: table.gives for table in TABLES if table.gi
 
 
 @functools.cache
-def shapes() -> Mapping[str, tuple[Column, ...]]:
+def shapes() -> Mapping[str, tuple[MigratedColumn, ...]]:
     """The columns of all tables, as our own migrations make them; models are files in a folder."""
     with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
         for migration in MIGRATIONS:
@@ -155,13 +155,13 @@ def shapes() -> Mapping[str, tuple[Column, ...]]:
                 fresh.execute(statement)
         found = {
             table.name: tuple(
-                Column(name, kind)
+                MigratedColumn(name, kind)
                 for _, name, kind, *_ in fresh.execute(f"PRAGMA table_info({table.name})")
             )
             for table in TABLES
         }
     names = (("user", "TEXT"), ("version", "INTEGER"), ("content", "BLOB"), ("digest", "TEXT"))
-    return {**found, MODELS.name: tuple(Column(*each) for each in names)}
+    return {**found, MODELS.name: tuple(MigratedColumn(*each) for each in names)}
 
 
 Edit = Callable[[Any], Any]
@@ -183,7 +183,7 @@ class Rewriting:
     # PostgreSQL has no NUL character in its texts.
     takes_nul: bool = True
 
-    def of(self, part: Part) -> Callable[[Row], Row]:
+    def of(self, part: TablePart) -> Callable[[Row], Row]:
         """What makes the rows of one part those of the other side."""
         edits = {
             at: edit
@@ -196,7 +196,7 @@ class Rewriting:
             return partial(self._edited, edits)
         return _same
 
-    def _edit(self, part: Part, column: str) -> Edit | None:
+    def _edit(self, part: TablePart, column: str) -> Edit | None:
         table = part.table
         raised = self.raised.get(table.numbers.get(column, ""), 0)
         is_renamed = self.old_user != self.new_user
@@ -262,7 +262,7 @@ def _raised(by: int, number: int | None) -> int | None:
     return number + by if number else number
 
 
-def _places(part: Part) -> tuple[int, ...]:
+def _places(part: TablePart) -> tuple[int, ...]:
     """Where a memory has its durable values, but for agent and project, its scope and its hash."""
     names = [column.name for column in part.table.columns]
     durable = [name for name in codec.DURABLE if name not in ("agent", "project")]

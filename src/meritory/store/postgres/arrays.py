@@ -29,7 +29,7 @@ _MISSING = b"\xff\xff\xff\xff"
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedArray:
     """An array of one dimension, as it goes over the wire."""
 
     content: bytes
@@ -50,7 +50,7 @@ def packed_dumper() -> type[Dumper]:
     return PackedDumper
 
 
-def packed_numbers(values: NDArray[Any], kind: str) -> Packed:
+def packed_numbers(values: NDArray[Any], kind: str) -> PackedArray:
     """An array of numbers: `i8`, `i4` or `f4`."""
     number, sent_as = _NUMBERS[kind]
     size = np.dtype(sent_as).itemsize
@@ -59,13 +59,13 @@ def packed_numbers(values: NDArray[Any], kind: str) -> Packed:
     return _packed(number, len(values), cells.tobytes())
 
 
-def packed_texts(texts: Sequence[str], at: Iterable[int], count: int) -> Packed:
+def packed_texts(texts: Sequence[str], at: Iterable[int], count: int) -> PackedArray:
     """An array of texts, each told by its place in a list that has it once."""
     cells = [_cell(text) for text in texts]
     return _packed(_TEXT, count, b"".join([cells[one] for one in at]))
 
 
-def packed_column(texts: Sequence[str | None]) -> Packed:
+def packed_column(texts: Sequence[str | None]) -> PackedArray:
     """An array of texts, some of which may be missing."""
     cells, has_missing = [], False
     for text in texts:
@@ -84,7 +84,7 @@ def _cell(text: str) -> bytes:
     return len(encoded).to_bytes(_LENGTH_BYTES, "big") + encoded
 
 
-def packed_pieces(values: NDArray[np.uint16], starts: NDArray[np.int64]) -> Packed:
+def packed_pieces(values: NDArray[np.uint16], starts: NDArray[np.int64]) -> PackedArray:
     """An array of byte strings: small numbers, cut where each string begins."""
     sizes = 2 * np.diff(np.append(starts, len(values)))
     ends = np.cumsum(sizes + _LENGTH_BYTES)
@@ -99,7 +99,7 @@ def packed_pieces(values: NDArray[np.uint16], starts: NDArray[np.int64]) -> Pack
     return _packed(_BYTEA, len(starts), words.tobytes())
 
 
-def packed_vectors(vectors: NDArray[np.float32], number: int) -> Packed:
+def packed_vectors(vectors: NDArray[np.float32], number: int) -> PackedArray:
     """An array of pgvector's vectors, whose type has this number in its database."""
     count, dimension = vectors.shape
     cell = [("length", ">i4"), ("width", ">i2"), ("unused", ">i2"), ("numbers", ">f4", dimension)]
@@ -108,7 +108,7 @@ def packed_vectors(vectors: NDArray[np.float32], number: int) -> Packed:
     return _packed(number, count, cells.tobytes())
 
 
-def _packed(number: int, count: int, cells: bytes, *, has_missing: bool = False) -> Packed:
+def _packed(number: int, count: int, cells: bytes, *, has_missing: bool = False) -> PackedArray:
     """With the header in front: dimensions, missing ones, the type, the size, counted from one."""
     header = [1, int(has_missing), number, count, 1] if count else [0, 0, number]
-    return Packed(np.array(header, ">i4").tobytes() + cells)
+    return PackedArray(np.array(header, ">i4").tobytes() + cells)

@@ -12,16 +12,16 @@ import numpy as np
 from meritory.domain.errors import InputError
 from meritory.store.contract.store import (
     Attribute,
-    Change,
     FloatArray,
     Indexed,
     IntArray,
+    MemoryChange,
     Store,
     Transaction,
 )
 from meritory.store.postgres import terms
 from meritory.store.postgres.arrays import (
-    Packed,
+    PackedArray,
     packed_column,
     packed_dumper,
     packed_numbers,
@@ -35,7 +35,7 @@ from meritory.store.sql.write import entry_values
 # Enough that round trips no longer count, and few enough that others need not wait long.
 CHUNK_ROWS = 4_000
 # A memory, and the note for its history unless it brings its own.
-Arrival = tuple[Indexed, Change | None]
+Arrival = tuple[Indexed, MemoryChange | None]
 # The types of columns that are not texts.
 _TYPES = {
     **dict.fromkeys(("row", "scope", "pinned", "demotion", "turn", "change"), "bigint"),
@@ -114,7 +114,7 @@ class BulkTransaction(PostgresTransaction):
         user = memories[0].record.user
         if any(memory.record.user != user for memory in memories):
             raise InputError("memories that are taken in together are of one user")
-        self._tenants.adapt(Packed, packed_dumper())
+        self._tenants.adapt(PackedArray, packed_dumper())
         count = self._count_of(user)
         rows = np.arange(count.row + 1, count.row + 1 + len(memories))
         count.row += len(memories)
@@ -144,7 +144,7 @@ class BulkTransaction(PostgresTransaction):
 
     def _words(self, user: str, rows: IntArray, memories: Sequence[Indexed]) -> None:
         live = [at for at, memory in enumerate(memories) if is_live(memory.record)]
-        texts = [terms.Text(memories[at].record.content, memories[at].words) for at in live]
+        texts = [terms.IndexedText(memories[at].record.content, memories[at].words) for at in live]
         count = self._count_of(user)
         count.token_count += terms.add_many(
             self.connection, self._stemmer, user, (rows[live], texts)

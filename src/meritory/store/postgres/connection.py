@@ -45,7 +45,7 @@ _LATE_ERRORS = 5
 _NO_TENANT = "a statement on tenants' tables named no tenant"
 
 
-class Answer:
+class QueryResult:
     """What a statement brought; one that was only sent is waited for when somebody looks."""
 
     def __init__(self, cursor: RawCursor[Any], settle: Callable[[], None]) -> None:
@@ -340,7 +340,7 @@ class WritingConnection(TenantConnection):
         return cursor
 
     def _answer(self, cursor: RawCursor[Any]) -> sql_rows.Cursor:
-        return cursor if self._pipeline is None else Answer(cursor, self.settle)
+        return cursor if self._pipeline is None else QueryResult(cursor, self.settle)
 
     def _go_to(self, tenant: str) -> None:
         if tenant in self._counts:

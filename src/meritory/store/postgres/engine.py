@@ -20,10 +20,10 @@ from meritory.store.postgres.connection import (
     WritingConnection,
 )
 from meritory.store.postgres.errors import translate_error
-from meritory.store.postgres.notify import Bell
-from meritory.store.postgres.pool import Pool
+from meritory.store.postgres.notify import NotifyThrottle
+from meritory.store.postgres.pool import ConnectionPool
 from meritory.store.postgres.schema import MIGRATIONS, SCHEMA
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
@@ -174,7 +174,7 @@ def _settings(raw: RawConnection[Any]) -> tuple[str, ...]:
     )
 
 
-class Engine:
+class PostgresEngine:
     """All connections to one database; any number of daemons may have one each."""
 
     def __init__(self, url: str, connection_limit: int = CONNECTION_LIMIT) -> None:
@@ -185,8 +185,8 @@ class Engine:
         # writers of one tenant wait for each other, each with a connection.
         limit = max(2, connection_limit)
         self._writers = threading.BoundedSemaphore(limit // 2)
-        self._pool = Pool(url, limit)
-        self._bell = Bell(self._pool)
+        self._pool = ConnectionPool(url, limit)
+        self._bell = NotifyThrottle(self._pool)
         try:
             with translated(), self._pool.lent() as raw:
                 migrate(raw)
@@ -201,13 +201,13 @@ class Engine:
         return self._pool.is_pooled
 
     @contextlib.contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> Iterator[SqlConnection]:
         """One snapshot of one tenant at a time, for the length of the block."""
         with self._transaction(TenantConnection, READ) as connection:
             yield connection
 
     @contextlib.contextmanager
-    def read_across(self) -> Iterator[Connection]:
+    def read_across(self) -> Iterator[SqlConnection]:
         """One snapshot of what concerns all tenants."""
         with self._transaction(StewardConnection, READ) as connection:
             yield connection
@@ -280,7 +280,7 @@ class Engine:
                 connection.rollback()
                 raise
 
-    def _ready(self) -> Pool:
+    def _ready(self) -> ConnectionPool:
         if os.getpid() != self._pid:
             raise StorageError(
                 "the store was opened before a fork", hint="open it again in this process"

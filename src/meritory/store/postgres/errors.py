@@ -20,7 +20,7 @@ from meritory.store.postgres.schema import SCHEMA
 from meritory.store.postgres.tenancy import APP, STEWARD
 from meritory.store.sql import rows as codec
 from meritory.store.sql.memory_reads import SqlReads
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 
 if TYPE_CHECKING:
     import psycopg
@@ -117,7 +117,7 @@ _LOGIN = f"""SELECT quote_ident(session_user),
     FROM pg_roles r WHERE rolname = session_user"""  # noqa: S608 - names of ours
 
 
-def about_login(connection: Connection) -> list[str]:
+def about_login(connection: SqlConnection) -> list[str]:
     """Whether the daemon's password opens the texts of all tenants, without Meritory."""
     login, can_tell_apart, is_open, is_owner = connection.execute(_LOGIN).fetchone()
     if not is_open:
@@ -143,7 +143,7 @@ _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embed
         OR abs(vector_norm(v.vector) - 1) > ?) ORDER BY v.row LIMIT ?"""
 
 
-def check_tenant(connection: Connection, user: str) -> list[str]:
+def check_tenant(connection: SqlConnection, user: str) -> list[str]:
     """Reads every row of a tenant and its hash."""
     damage = list(itertools.islice(_damaged_records(connection, user), _DAMAGE_LIMIT))
     damage += itertools.islice(SqlReads(connection).damaged_history(user), _DAMAGE_LIMIT)
@@ -155,7 +155,7 @@ def check_tenant(connection: Connection, user: str) -> list[str]:
     return damage
 
 
-def _damaged_records(connection: Connection, user: str) -> Iterator[str]:
+def _damaged_records(connection: SqlConnection, user: str) -> Iterator[str]:
     for row in connection.execute(f"{codec.SELECT_RECORD} WHERE m.user = ?", (user,)):
         try:
             codec.decode(row)

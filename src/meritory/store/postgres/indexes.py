@@ -14,7 +14,7 @@ from meritory.store.postgres import vectors
 from meritory.store.postgres.engine import translated
 from meritory.store.postgres.pool import connect, is_pooled
 from meritory.store.postgres.schema import SCHEMA
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
@@ -53,7 +53,7 @@ class LargeTenant(NamedTuple):
     dimension: int
 
 
-def lacking_index(connection: Connection) -> list[LargeTenant]:
+def lacking_index(connection: SqlConnection) -> list[LargeTenant]:
     """Tenants too large to be measured whole that have no index yet, with the serving embedder."""
     found = connection.execute(_LACKING, (vectors.EXACT_ROWS, INDEXED_DIMENSIONS))
     return [LargeTenant(*row) for row in found]
@@ -119,7 +119,7 @@ def _statement(tenant: LargeTenant, name: str, vector_schema: str) -> Composed:
     )
 
 
-def make_index_locked(tenant: LargeTenant, connection: Connection) -> None:
+def make_index_locked(tenant: LargeTenant, connection: SqlConnection) -> None:
     """The same for a login that does not own the tables; meanwhile writers wait."""
     connection.execute("SET LOCAL statement_timeout = 0")
     connection.execute("SELECT index_vectors(?, ?, ?)", tuple(tenant))

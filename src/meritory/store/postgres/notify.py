@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from meritory.domain.errors import MeritoryError
 from meritory.store.postgres.connection import CHANNEL
-from meritory.store.postgres.pool import Pool, connect
+from meritory.store.postgres.pool import ConnectionPool, connect
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 RING_EVERY_S = 0.25
 
 
-class Bell:
+class NotifyThrottle:
     """Decides which commits of a process are heard by others; safe to share between threads."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._lock = threading.Lock()
         self._rung_s = -RING_EVERY_S

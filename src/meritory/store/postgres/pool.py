@@ -65,7 +65,7 @@ def is_pooled(raw: RawConnection[Any]) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
+class _PooledConnection:
     """A connection with the moments at which it was made and last given back."""
 
     raw: RawConnection[Any]
@@ -73,14 +73,14 @@ class _Kept:
     idle_s: float = 0.0
 
 
-class Pool:
+class ConnectionPool:
     """Up to so many connections to one database; safe to share between threads."""
 
     def __init__(self, url: str, limit: int) -> None:
         self._url = url
         self._slots = threading.BoundedSemaphore(limit)
         self._lock = threading.Lock()
-        self._idle: list[_Kept] = []
+        self._idle: list[_PooledConnection] = []
         self._closed = False
         # Whether the last connection that was made leads through a pooler.
         self.is_pooled = False
@@ -104,7 +104,7 @@ class Pool:
         finally:
             self._slots.release()
 
-    def _kept(self) -> _Kept | None:
+    def _kept(self) -> _PooledConnection | None:
         """A connection that is there and that the server has not dropped meanwhile."""
         while True:
             with self._lock:
@@ -117,14 +117,14 @@ class Pool:
                 return kept
             kept.raw.close()
 
-    def _made(self) -> _Kept:
+    def _made(self) -> _PooledConnection:
         import psycopg
 
         trouble = self._trouble
         if trouble is not None and not self._trying.acquire(blocking=False):
             raise translate_error(trouble) from None
         try:
-            made = _Kept(self._connected(), time.monotonic())
+            made = _PooledConnection(self._connected(), time.monotonic())
             self._trouble = None
             return made
         except psycopg.Error as error:
@@ -147,7 +147,7 @@ class Pool:
             raw.prepare_threshold = None
         return raw
 
-    def _take_back(self, kept: _Kept) -> None:
+    def _take_back(self, kept: _PooledConnection) -> None:
         now_s = time.monotonic()
         kept.idle_s = now_s
         with self._lock:

@@ -19,10 +19,10 @@ from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
 from meritory.domain.world import Following
 from meritory.store.contract.sessions import Gathered, Gathering, Trait
-from meritory.store.contract.store import IntArray, Pool, Probe, Search, Transaction
+from meritory.store.contract.store import IntArray, NeighbourProbe, Search, SearchPool, Transaction
 from meritory.store.postgres.bulk import BulkTransaction
 from meritory.store.postgres.connection import WritingConnection
-from meritory.store.postgres.engine import CONNECTION_LIMIT, Engine
+from meritory.store.postgres.engine import CONNECTION_LIMIT, PostgresEngine
 from meritory.store.postgres.errors import LATE, about_login, check_tenant
 from meritory.store.postgres.indexes import lacking_index, make_index, make_index_locked
 from meritory.store.postgres.notify import Listener
@@ -35,7 +35,7 @@ from meritory.store.search import candidates, search
 from meritory.store.search.index import Nearest
 from meritory.store.search.search import Ground
 from meritory.store.sql.memory_reads import SqlReads, as_json
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 from meritory.store.sql.store import SqlStore, set_serving
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 
@@ -58,12 +58,12 @@ _RUNNING = "SELECT job, lease FROM jobs WHERE state = 'running' ORDER BY job"
 class PostgresStore(SqlStore):
     """The storage contract on one PostgreSQL database."""
 
-    _engine: Engine
+    _engine: PostgresEngine
 
     def __init__(self, url: str, pool_size: int = CONNECTION_LIMIT) -> None:
         super().__init__()
         self.place = Place(url=url)
-        self._engine = Engine(url, pool_size)
+        self._engine = PostgresEngine(url, pool_size)
         self._listener = Listener(url)
         self.models: ModelRows | None = ModelTable(self._engine)
         self._stemmer = Stemmer()
@@ -83,14 +83,14 @@ class PostgresStore(SqlStore):
 
         return self._engine.write(whole)
 
-    def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
+    def _nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
         with self._engine.read() as connection:
             found = embedder_of(connection, probe.scope.user, probe.embedder)
             return nearest_rows(connection, found, probe, scope)
 
     # -- finding --------------------------------------------------------------------------
 
-    def search(self, search_: Search) -> Pool:
+    def search(self, search_: Search) -> SearchPool:
         with self._engine.read() as connection:
             return search.run(self._ground(connection, search_, by_rest=True), search_)
 
@@ -99,7 +99,7 @@ class PostgresStore(SqlStore):
             ground = self._ground(connection, gathering.search, by_rest=False)
             return candidates.gather(ground, gathering)
 
-    def _ground(self, connection: Connection, asked: Search, *, by_rest: bool) -> Ground:
+    def _ground(self, connection: SqlConnection, asked: Search, *, by_rest: bool) -> Ground:
         user = asked.scope.user
         scopes = SqlReads(connection).visible_scopes(asked.scope)
         index = self._views.index(connection, user)
@@ -258,7 +258,7 @@ class PostgresStore(SqlStore):
         self._views.clear()
 
 
-def _serve(connection: Connection, embedder: str) -> bool:
+def _serve(connection: SqlConnection, embedder: str) -> bool:
     ready = connection.execute(
         f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({_LACKING})",  # noqa: S608
         {"embedder": embedder, "after": None, "last": 0},

@@ -20,7 +20,7 @@ from meritory.store.postgres.vectors import rows_text
 from meritory.store.search.index import View, top
 from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
 from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 from meritory.text.terms import MAX_TERMS
 
@@ -55,14 +55,14 @@ _TOTALS = "SELECT document_count, token_count FROM tenants WHERE user = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class IndexedText:
     """What of a memory is in the index."""
 
     content: str
     words: str
 
 
-def add(connection: Connection, stemmer: Stemmer, user: str, row: int, text: Text) -> int:
+def add(connection: SqlConnection, stemmer: Stemmer, user: str, row: int, text: IndexedText) -> int:
     """Puts the text of a memory into the index; returns how many tokens it has."""
     places = _places(stemmer, text)
     token_count = sum(map(len, places.values()))
@@ -82,7 +82,10 @@ def add(connection: Connection, stemmer: Stemmer, user: str, row: int, text: Tex
 
 
 def add_many(
-    connection: Connection, stemmer: Stemmer, user: str, texts: tuple[IntArray, Sequence[Text]]
+    connection: SqlConnection,
+    stemmer: Stemmer,
+    user: str,
+    texts: tuple[IntArray, Sequence[IndexedText]],
 ) -> int:
     """Puts the texts of many rows into the index, as `add` would; returns how many tokens."""
     rows, told = texts
@@ -120,14 +123,16 @@ def add_many(
     return token_count
 
 
-def drop(connection: Connection, stemmer: Stemmer, user: str, row: int, text: Text) -> int:
+def drop(
+    connection: SqlConnection, stemmer: Stemmer, user: str, row: int, text: IndexedText
+) -> int:
     """Takes out of the index again what was put in; returns how many tokens that were."""
     places = _places(stemmer, text)
     connection.execute(_DROP, (user, row, as_json(places)))
     return sum(map(len, places.values()))
 
 
-def _places(stemmer: Stemmer, text: Text) -> dict[str, list[int]]:
+def _places(stemmer: Stemmer, text: IndexedText) -> dict[str, list[int]]:
     """By stem where it stands."""
     content, words = stemmer.stems_of((text.content, text.words))
     places: dict[str, list[int]] = {}
@@ -157,7 +162,7 @@ _NOTHING = _Postings(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, n
 class TermTable:
     """One search's look at the index of one tenant."""
 
-    def __init__(self, connection: Connection, user: str, stemmer: Stemmer, view: View) -> None:
+    def __init__(self, connection: SqlConnection, user: str, stemmer: Stemmer, view: View) -> None:
         self._connection = connection
         self._user = user
         self._stemmer = stemmer

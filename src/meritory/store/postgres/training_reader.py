@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from meritory.domain.predictor import TaughtSession
 from meritory.domain.session import ModelRows
-from meritory.store.postgres.engine import Engine
+from meritory.store.postgres.engine import PostgresEngine
 from meritory.store.postgres.vectors import vector_of
 from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 from meritory.store.sql.training_reader import taught_sessions
 
 
 class ModelTable:
     """The table `models`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: PostgresEngine) -> None:
         self._engine = engine
 
     def versions(self, user: str) -> list[int]:
@@ -79,7 +79,7 @@ class PostgresReader:
     """What training and scoring read; of writing it knows models only."""
 
     def __init__(self, url: str) -> None:
-        self._engine = Engine(url, _CONNECTIONS)
+        self._engine = PostgresEngine(url, _CONNECTIONS)
         self.models: ModelRows | None = ModelTable(self._engine)
 
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
@@ -110,7 +110,7 @@ class PostgresReader:
 
 
 def stored_vectors(
-    connection: Connection, user: str, embedder: str, memory_ids: Sequence[str]
+    connection: SqlConnection, user: str, embedder: str, memory_ids: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
     """The stored vectors of memories; one without is missing from the answer."""
     rows = connection.execute(

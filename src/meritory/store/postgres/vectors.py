@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.rank.hybrid import centred_cosine, store_mean
-from meritory.store.contract.store import FloatArray, IntArray, Probe
+from meritory.store.contract.store import FloatArray, IntArray, NeighbourProbe
 from meritory.store.search.index import Nearest, View
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 
 # Up to here all of a tenant's vectors are measured: about 1 ms for a thousand of 256 numbers.
 EXACT_ROWS = 20_000
@@ -65,7 +65,7 @@ def vectors_of(packed: bytes, dimension: int) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedder:
+class StoredEmbedder:
     """The number and dimension of an embedder, and whose vectors are meant."""
 
     user: str
@@ -86,7 +86,7 @@ class Mean:
         return row_count <= self.row_count * (1.0 + _MEAN_GROWTH)
 
 
-def take_mean(connection: Connection, embedder: Embedder, view: View) -> Mean:
+def take_mean(connection: SqlConnection, embedder: StoredEmbedder, view: View) -> Mean:
     """The mean of all vectors of a tenant, or of many of them, evenly chosen."""
     values: dict[str, Any] = {"user": embedder.user, "embedder": embedder.number}
     which, asked_count = "", view.count
@@ -115,11 +115,15 @@ class Measured:
     """
 
     def __init__(
-        self, connection: Connection, view: View, known: tuple[Embedder, Mean] | None, by_rest: bool
+        self,
+        connection: SqlConnection,
+        view: View,
+        known: tuple[StoredEmbedder, Mean] | None,
+        by_rest: bool,
     ) -> None:
         self._connection = connection
         self._view = view
-        self._embedder: Embedder | None = known[0] if known else None
+        self._embedder: StoredEmbedder | None = known[0] if known else None
         self._mean: Mean | None = known[1] if known else None
         self._by_rest = by_rest
         self._query = np.empty(0, np.float32)
@@ -221,8 +225,8 @@ class Measured:
 
 
 def indexed_rows(
-    connection: Connection,
-    embedder: Embedder,
+    connection: SqlConnection,
+    embedder: StoredEmbedder,
     asked: tuple[FloatArray, FloatArray, FloatArray],
     limit: int,
 ) -> list[tuple[int, float, float]]:
@@ -251,12 +255,12 @@ def indexed_rows(
     return found.fetchall()
 
 
-def embedder_of(connection: Connection, user: str, name: str | None) -> Embedder | None:
+def embedder_of(connection: SqlConnection, user: str, name: str | None) -> StoredEmbedder | None:
     """An embedder the store knows, for one tenant's vectors."""
     found = connection.execute(
         "SELECT embedder, dimension FROM embedders WHERE name = ?", (name,)
     ).fetchone()
-    return None if found is None else Embedder(user, *found)
+    return None if found is None else StoredEmbedder(user, *found)
 
 
 # From so many vectors on it is faster to bring the scope's vectors over.
@@ -274,7 +278,7 @@ _ROW_COUNT = "SELECT document_count FROM tenants WHERE user = ?"
 
 
 def nearest_rows(
-    connection: Connection, embedder: Embedder | None, probe: Probe, scope: int
+    connection: SqlConnection, embedder: StoredEmbedder | None, probe: NeighbourProbe, scope: int
 ) -> list[Nearest]:
     """For each vector the live rows of one scope at or above a cosine, nearest first."""
     if embedder is None or embedder.dimension != probe.vectors.shape[1]:
@@ -302,7 +306,9 @@ def _nearest(found: list[Any]) -> Nearest:
     return Nearest(np.array(rows, np.int64), np.array(cosines, np.float32))
 
 
-def _compared(connection: Connection, probe: Probe, values: dict[str, Any]) -> list[Nearest]:
+def _compared(
+    connection: SqlConnection, probe: NeighbourProbe, values: dict[str, Any]
+) -> list[Nearest]:
     """All at once, by one product of matrices."""
     found = connection.execute(_NearestVECTORS, values).fetchall()
     if not found:
@@ -318,7 +324,7 @@ def _compared(connection: Connection, probe: Probe, values: dict[str, Any]) -> l
 
 
 def _indexed(
-    connection: Connection, embedder: Embedder, probe: Probe, at: int, scope: int
+    connection: SqlConnection, embedder: StoredEmbedder, probe: NeighbourProbe, at: int, scope: int
 ) -> Nearest:
     """Through the index, which knows of no scopes."""
     wanted, vector = probe.limit * _NearestWIDENING, probe.vectors[at]

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.rank.composite import PROVENANCE_LADDER, standings
-from meritory.store.postgres.vectors import Embedder, Mean, take_mean
+from meritory.store.postgres.vectors import Mean, StoredEmbedder, take_mean
 from meritory.store.search.candidates import Traits
-from meritory.store.search.index import Batch, MemoryIndex, View
+from meritory.store.search.index import IndexBatch, MemoryIndex, View
 from meritory.store.search.search import EPOCH_JULIAN_DAY
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 
 # So many of each may be kept: see TRAITS_LIMIT.
 TENANTS_KEPT = 64
@@ -29,7 +29,7 @@ class TenantTraits(Traits):
         super().__init__(user)
         self.lock = threading.Lock()
 
-    def _last_change(self, connection: Connection) -> int:
+    def _last_change(self, connection: SqlConnection) -> int:
         return change_of(connection, self._user)[0]
 
 
@@ -84,7 +84,7 @@ _CHANGED = (
 )
 
 
-def change_of(connection: Connection, user: str) -> tuple[int, int]:
+def change_of(connection: SqlConnection, user: str) -> tuple[int, int]:
     """The numbers of a tenant's last change and last purge."""
     change, purge = connection.execute(_NUMBERS, (user,)).fetchone() or (0, 0)
     return int(change), int(purge)
@@ -98,7 +98,7 @@ class Views:
         self._indexes: OrderedDict[str, MemoryIndex] = OrderedDict()
         self._means: dict[tuple[str, int], Mean] = {}
 
-    def index(self, connection: Connection, user: str) -> MemoryIndex:
+    def index(self, connection: SqlConnection, user: str) -> MemoryIndex:
         """The copy of one tenant as it is in this transaction."""
         with self._lock:
             index = self._indexes.get(user)
@@ -109,7 +109,7 @@ class Views:
         self._let_go()
         return index
 
-    def mean(self, connection: Connection, embedder: Embedder, view: View) -> Mean:
+    def mean(self, connection: SqlConnection, embedder: StoredEmbedder, view: View) -> Mean:
         """The mean vector of one tenant, not older than a tenth of its growth."""
         key = (embedder.user, embedder.number)
         known = self._means.get(key)
@@ -133,7 +133,7 @@ class Views:
                     del self._means[key]
 
 
-def _synchronise(connection: Connection, index: MemoryIndex, user: str) -> None:
+def _synchronise(connection: SqlConnection, index: MemoryIndex, user: str) -> None:
     change, purge = change_of(connection, user)
     with index.lock:
         # A transaction that began earlier may look at less than the copy has by now.
@@ -163,7 +163,7 @@ def _take_over(index: MemoryIndex, packed: Any) -> None:
     created_day = _julian_days(ordered.pop("created_at"))
     standing = standings(ordered.pop("importance"), created_day)
     keys = [session_keys[at] for at in order.tolist()]
-    index.add_columns(Batch(session_key=keys, standing=standing, **ordered))
+    index.add_columns(IndexBatch(session_key=keys, standing=standing, **ordered))
 
 
 def _julian_days(moments: NDArray[Any]) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from meritory.domain.job import Job, Lease
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.rule import RecordedAction
 from meritory.domain.session import Event
-from meritory.store.contract.store import Change, FloatArray, Indexed, Probe
+from meritory.store.contract.store import FloatArray, Indexed, MemoryChange, NeighbourProbe
 from meritory.store.postgres import terms
 from meritory.store.postgres.connection import COUNTED, WritingConnection
 from meritory.store.postgres.vectors import embedder_of, nearest_rows, vector_text
@@ -27,7 +27,7 @@ _TEXT = """SELECT row, content, words FROM memories WHERE user = ? AND id = ?
     AND deleted_at IS NULL AND superseded_by IS NULL"""
 
 # A memory, and the note for its history unless it brings its own.
-Arrival = tuple[Indexed, Change | None]
+Arrival = tuple[Indexed, MemoryChange | None]
 # So many wait at most until they are stored together.
 ARRIVALS_LIMIT = 4_000
 
@@ -93,7 +93,7 @@ class PostgresTransaction(SqlTransaction):
 
     # -- new memories -----------------------------------------------------------------------
 
-    def insert(self, memory: Indexed, change: Change | None) -> None:
+    def insert(self, memory: Indexed, change: MemoryChange | None) -> None:
         # Many in a row go together, as soon as anything else is asked or done.
         self._arrived.append((memory, change))
         self._tenants.ahead = self._take_in
@@ -119,7 +119,7 @@ class PostgresTransaction(SqlTransaction):
 
     def _reindex_words(self, row: int, memory: Indexed) -> None:
         record = memory.record
-        text = terms.Text(record.content, memory.words)
+        text = terms.IndexedText(record.content, memory.words)
         known = self._text(record.user, record.id)
         if known is not None and (known != text or not is_live(record)):
             self._drop(record.user, row, known)
@@ -127,26 +127,26 @@ class PostgresTransaction(SqlTransaction):
             self._add(row, memory)
 
     def _add(self, row: int, memory: Indexed) -> None:
-        text = terms.Text(memory.record.content, memory.words)
+        text = terms.IndexedText(memory.record.content, memory.words)
         user = memory.record.user
         count = self._count_of(user)
         count.token_count += terms.add(self.connection, self._stemmer, user, row, text)
         count.document_count += 1
 
-    def _drop(self, user: str, row: int, text: terms.Text) -> None:
+    def _drop(self, user: str, row: int, text: terms.IndexedText) -> None:
         count = self._count_of(user)
         count.token_count -= terms.drop(self.connection, self._stemmer, user, row, text)
         count.document_count -= 1
 
-    def _text(self, user: str, memory_id: str) -> terms.Text | None:
+    def _text(self, user: str, memory_id: str) -> terms.IndexedText | None:
         found = self.connection.execute(_TEXT, (user, memory_id)).fetchone()
-        return None if found is None else terms.Text(*found[1:])
+        return None if found is None else terms.IndexedText(*found[1:])
 
     def _vector_value(self, vector: FloatArray, dimension: int) -> Any:
         # Looked at as on SQLite; the zero vector, which means there is none, is NULL here.
         return vector_text(vector) if codec.vector_blob(vector, dimension) else None
 
-    def _nearest_rows(self, probe: Probe, scope: int) -> list[Nearest]:
+    def _nearest_rows(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
         found = embedder_of(self.connection, probe.scope.user, probe.embedder)
         return nearest_rows(self.connection, found, probe, scope)
 
@@ -228,7 +228,7 @@ class PostgresTransaction(SqlTransaction):
     def purge(self, user: str, memory_id: str) -> None:
         found = self.connection.execute(_TEXT, (user, memory_id)).fetchone()
         if found is not None:
-            self._drop(user, found[0], terms.Text(*found[1:]))
+            self._drop(user, found[0], terms.IndexedText(*found[1:]))
         super().purge(user, memory_id)
 
     def _note_purge(self, user: str) -> None:

@@ -14,7 +14,7 @@ from meritory.store.contract.store import IntArray
 from meritory.store.search.index import View, top
 from meritory.store.search.search import EPOCH_JULIAN_DAY, Ground, both_legs, numbers, united
 from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 from meritory.text.title import OPENING_CHARS
 
 # What a memory is, without what may change while it stays the same. The plus keeps SQLite from
@@ -63,7 +63,9 @@ def gather(ground: Ground, gathering: Gathering) -> Gathered:
     )
 
 
-def _rows_of(connection: Connection, view: View, user: str, ids: Sequence[str]) -> dict[str, int]:
+def _rows_of(
+    connection: SqlConnection, view: View, user: str, ids: Sequence[str]
+) -> dict[str, int]:
     """By id the rows that are open; an id from outside says nothing about who may see it."""
     if not ids:
         return {}
@@ -94,7 +96,7 @@ class Traits:
         self._lasting: dict[int, tuple[str | None, tuple[Any, ...]]] = {}
 
     def of(
-        self, connection: Connection, rows: IntArray, scopes: Sequence[int], now: datetime
+        self, connection: SqlConnection, rows: IntArray, scopes: Sequence[int], now: datetime
     ) -> dict[int, Trait]:
         """The traits of the live, trusted, valid memories behind row numbers."""
         wanted, moment = rows.tolist(), moment_text(now)
@@ -109,7 +111,7 @@ class Traits:
                     found[row] = Trait._make((*lasting, access_count, usefulness))
         return found
 
-    def _catch_up(self, connection: Connection) -> None:
+    def _catch_up(self, connection: SqlConnection) -> None:
         """Forgets what was changed since; what is learned later may be newer, never older."""
         change = self._last_change(connection)
         if len(self._lasting) > TRAITS_LIMIT:
@@ -122,10 +124,10 @@ class Traits:
                 self._lasting.pop(row, None)
         self._change = change
 
-    def _last_change(self, connection: Connection) -> int:
+    def _last_change(self, connection: SqlConnection) -> int:
         return numbers(connection)["change"]
 
-    def _learn(self, connection: Connection, rows: Sequence[int]) -> None:
+    def _learn(self, connection: SqlConnection, rows: Sequence[int]) -> None:
         if rows:
             values = {"user": self._user, "rows": as_json(rows), "epoch": EPOCH_JULIAN_DAY}
             values["opening"] = OPENING_CHARS

@@ -119,7 +119,7 @@ _TAKEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """One memory as the index needs it; an empty vector means there is none."""
 
     row: int
@@ -139,7 +139,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class IndexBatch:
     """Many memories as the index needs them, a column for each thing, without their vectors."""
 
     row: IntArray
@@ -156,7 +156,7 @@ class Batch:
     trusted: BoolArray
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> Batch:
+    def of(cls, entries: Sequence[IndexEntry]) -> IndexBatch:
         """The columns of single entries."""
         return cls(
             row=np.array([entry.row for entry in entries], np.int64),
@@ -276,23 +276,23 @@ class MemoryIndex:
         known = np.flatnonzero(self._slot_of_row != _NONE)
         self.remove(np.setdiff1d(known, rows).tolist())
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[IndexEntry]) -> None:
         """Takes memories in; where a row was there before, its old slot dies."""
         if not entries:
             return
         first = self._count
-        slots = self._take(Batch.of(entries))
+        slots = self._take(IndexBatch.of(entries))
         self._columns.embedded[slots] = [bool(entry.vector) for entry in entries]
         self._fill(entries)
         self._note_mean(first)
 
-    def add_columns(self, batch: Batch) -> None:
+    def add_columns(self, batch: IndexBatch) -> None:
         """Takes memories in whose vectors are kept elsewhere."""
         if len(batch.row):
             self._take(batch)
             self._count += len(batch.row)
 
-    def _take(self, batch: Batch) -> IntArray:
+    def _take(self, batch: IndexBatch) -> IntArray:
         """Writes the columns behind the last slot; those slots count only once `_count` says so."""
         rows = batch.row
         self.remove(rows.tolist())
@@ -325,7 +325,7 @@ class MemoryIndex:
             slots[: len(self._slot_of_row)] = self._slot_of_row
             self._slot_of_row = slots
 
-    def _fill(self, entries: Sequence[Entry]) -> None:
+    def _fill(self, entries: Sequence[IndexEntry]) -> None:
         missing = bytes(4 * self.dimension)
         blob = b"".join(entry.vector or missing for entry in entries)
         vectors = np.frombuffer(blob, np.float32).reshape(len(entries), self.dimension)

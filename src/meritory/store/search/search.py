@@ -13,9 +13,9 @@ import numpy as np
 from meritory.domain.errors import Corrupt
 from meritory.rank.composite import PROVENANCE_LADDER, standing
 from meritory.rank.hybrid import match_sessions
-from meritory.store.contract.store import BoolArray, FloatArray, IntArray, Pool, Search
-from meritory.store.search.index import Entry, MemoryIndex, View, top
-from meritory.store.sql.rows import Connection
+from meritory.store.contract.store import BoolArray, FloatArray, IntArray, Search, SearchPool
+from meritory.store.search.index import IndexEntry, MemoryIndex, View, top
+from meritory.store.sql.rows import SqlConnection
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 from meritory.text.terms import choose_terms
 
@@ -30,7 +30,7 @@ _LOAD_ROWS = 4_096
 _WIDENING = 4
 _SECONDS_PER_DAY = 86_400.0
 EPOCH_JULIAN_DAY = 2_440_587.5
-_ENTRY_COLUMNS = tuple(item.name for item in fields(Entry))[:9]
+_ENTRY_COLUMNS = tuple(item.name for item in fields(IndexEntry))[:9]
 
 
 class Words(Protocol):
@@ -68,7 +68,7 @@ class Vectors(Protocol):
 class Ground:
     """What is searched: the look at the index, and the two ways to find something in it."""
 
-    connection: Connection
+    connection: SqlConnection
     stemmer: Stemmer
     view: View
     scopes: list[int]
@@ -104,7 +104,7 @@ def open_view(index: MemoryIndex, search: Search, scopes: Sequence[int]) -> View
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class SessionScores:
     """What the sessions open to a search say as a whole."""
 
     # By session.
@@ -120,7 +120,7 @@ class Sessions:
         return found
 
 
-def session_leg(words: Words, view: View, terms: Sequence[str]) -> Sessions:
+def session_leg(words: Words, view: View, terms: Sequence[str]) -> SessionScores:
     """How well every session matches as one text, made of what its strongest source said.
 
     Words spread over a session add up here, without a second index. What an assistant says at
@@ -130,7 +130,7 @@ def session_leg(words: Words, view: View, terms: Sequence[str]) -> Sessions:
     slots = slots[view.sessions(slots) >= 0]
     leads = np.ones(len(view.open), np.bool_)
     if not len(slots):
-        return Sessions(np.empty(0, np.float32), leads, 0)
+        return SessionScores(np.empty(0, np.float32), leads, 0)
     sessions, steps = view.sessions(slots), _ladder_steps(view, slots)
     step_count = len(PROVENANCE_LADDER)
     lengths = np.bincount(
@@ -146,7 +146,7 @@ def session_leg(words: Words, view: View, terms: Sequence[str]) -> Sessions:
         found = view.open_slots_of(words.rows(term))
         hits.append(view.sessions(found[(found >= 0) & leads[found]]))
     found_words = match_sessions(hits, length).astype(np.float32)
-    return Sessions(found_words, leads, int(np.count_nonzero(length)))
+    return SessionScores(found_words, leads, int(np.count_nonzero(length)))
 
 
 def _ladder_steps(view: View, slots: IntArray) -> IntArray:
@@ -156,7 +156,7 @@ def _ladder_steps(view: View, slots: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Legs:
+class SearchLegs:
     """What both searches found, before it is joined; slots of hits stand best first."""
 
     terms: tuple[str, ...]
@@ -167,7 +167,7 @@ class Legs:
     rare_hits: tuple[int, ...]
 
 
-def both_legs(ground: Ground, search: Search) -> Legs:
+def both_legs(ground: Ground, search: Search) -> SearchLegs:
     """Runs both searches over what is open."""
     view, words = ground.view, ground.words
     # Words and phrases together: each question to the tokenizer costs as much as its answer.
@@ -186,7 +186,7 @@ def both_legs(ground: Ground, search: Search) -> Legs:
     vector = search.vector if search.vector is not None else np.empty(0, np.float32)
     raw, cosines = ground.vectors.cosines(vector, search.vector_limit)
     shared = rare_hits(words, best, rare)
-    return Legs(terms, hits, text_scores, raw, cosines, shared)
+    return SearchLegs(terms, hits, text_scores, raw, cosines, shared)
 
 
 def rare_terms(
@@ -222,7 +222,7 @@ def rare_hits(words: Words, rows: IntArray, terms: Sequence[str]) -> tuple[int, 
     return tuple(rows[found >= RARE_WORDS_MIN].tolist())
 
 
-def run(ground: Ground, search: Search) -> Pool:
+def run(ground: Ground, search: Search) -> SearchPool:
     """Both legs, joined, with the turns up to two steps beside every hit."""
     view = ground.view
     legs = both_legs(ground, search)
@@ -230,14 +230,14 @@ def run(ground: Ground, search: Search) -> Pool:
     return joined(ground, legs, with_neighbours(view, found))
 
 
-def joined(ground: Ground, legs: Legs, slots: IntArray) -> Pool:
+def joined(ground: Ground, legs: SearchLegs, slots: IntArray) -> SearchPool:
     """What is known about slots, which are sorted and hold all text hits."""
     view, cosines = ground.view, legs.cosines
     text = np.zeros(len(slots), np.float32)
     text[np.searchsorted(slots, legs.hits)] = legs.text_scores
     ground.vectors.complete(legs.raw, cosines, slots)
     sessions = session_leg(ground.words, view, legs.terms)
-    return Pool(
+    return SearchPool(
         rows=view.rows(slots),
         text=text,
         cosine=cosines[slots],
@@ -280,7 +280,7 @@ def _positions(slots: IntArray, wanted: IntArray) -> IntArray:
     return np.where((wanted >= 0) & (slots[at] == wanted), at, -1)
 
 
-def numbers(connection: Connection) -> dict[str, int]:
+def numbers(connection: SqlConnection) -> dict[str, int]:
     """The numbers by which copies in memory know that the store has changed."""
     noted = dict(
         connection.execute("SELECT key, CAST(value AS INTEGER) FROM meta WHERE key <> 'serving'")
@@ -291,7 +291,7 @@ def numbers(connection: Connection) -> dict[str, int]:
 
 
 def synchronise(
-    connection: Connection, index: MemoryIndex, user: str, embedder: int | None
+    connection: SqlConnection, index: MemoryIndex, user: str, embedder: int | None
 ) -> None:
     """Takes over what was committed since the index last looked, by us or another process."""
     noted = numbers(connection)
@@ -320,11 +320,11 @@ def synchronise(
         index.change = noted["change"]
 
 
-def entry_of(row: Sequence[Any]) -> Entry:
+def entry_of(row: Sequence[Any]) -> IndexEntry:
     """One memory out of the columns that `synchronise` reads."""
     importance, created_day, is_trusted, until_day = row[9:13]
     known = dict(zip(_ENTRY_COLUMNS, row[:9], strict=True))
-    return Entry(
+    return IndexEntry(
         **known,
         standing=standing(importance, created_day),
         is_trusted=bool(is_trusted),
@@ -332,7 +332,7 @@ def entry_of(row: Sequence[Any]) -> Entry:
     )
 
 
-def take_in(index: MemoryIndex, entries: Sequence[Entry]) -> None:
+def take_in(index: MemoryIndex, entries: Sequence[IndexEntry]) -> None:
     """Adds entries; a damaged row that holds nonsense must not take the others from a search."""
     nonsense = (TypeError, ValueError, OverflowError)
     try:

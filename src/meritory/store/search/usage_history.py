@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from meritory.rank.usage_history import WORD_SESSIONS, Past
 from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import Connection, moment
+from meritory.store.sql.rows import SqlConnection, moment
 from meritory.text.terms import query_terms
 from meritory.text.tokens import MAX_WORDS, imprint
 
@@ -130,7 +130,7 @@ class _Arrays:
         )
 
 
-class PastIndex:
+class UsageHistory:
     """The finished sessions of one user; not for several threads at once."""
 
     def __init__(self, user: str) -> None:
@@ -150,7 +150,7 @@ class PastIndex:
             return _NONE
         return self._projects.setdefault(project, len(self._projects))
 
-    def caught_up(self, connection: Connection, embedder: str | None) -> Past:
+    def caught_up(self, connection: SqlConnection, embedder: str | None) -> Past:
         """All that is known by now, with contexts of one embedder."""
         fresh = self._read_on(connection)
         self._lessons.update(fresh)
@@ -177,7 +177,7 @@ class PastIndex:
             self._order.insert(place, key)
         return place
 
-    def _from(self, connection: Connection, place: int) -> list[_Lesson]:
+    def _from(self, connection: SqlConnection, place: int) -> list[_Lesson]:
         """The sessions from a place on, those read that are not at hand."""
         wanted = [session for _, session in self._order[place:]]
         missing = [session for session in wanted if session not in self._lessons]
@@ -186,7 +186,7 @@ class PastIndex:
         # What was purged meanwhile stays in the order, and says nothing.
         return [known.get(session, _Lesson.nothing(at)) for at, session in self._order[place:]]
 
-    def _read_on(self, connection: Connection) -> dict[int, _Lesson]:
+    def _read_on(self, connection: SqlConnection) -> dict[int, _Lesson]:
         """What was learned since the last time."""
         fresh = self._read(connection, _LEARNED_SINCE, (self._user, self._learned))
         # Not by what is read again: others may have learned in between.
@@ -194,7 +194,7 @@ class PastIndex:
         return fresh
 
     def _read(
-        self, connection: Connection, which: str, values: tuple[Any, ...]
+        self, connection: SqlConnection, which: str, values: tuple[Any, ...]
     ) -> dict[int, _Lesson]:
         rows = connection.execute(f"{_LESSONS} {which} ORDER BY learned", values).fetchall()
         if not rows:

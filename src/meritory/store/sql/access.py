@@ -9,7 +9,7 @@ from typing import Any
 
 from meritory.domain.access import AccessToken
 from meritory.domain.codec import moment_text
-from meritory.store.sql.rows import Connection, Reader, moment
+from meritory.store.sql.rows import SqlConnection, SqlReader, moment
 
 _COLUMNS = tuple(item.name for item in fields(AccessToken))
 _MOMENTS = frozenset(name for name in _COLUMNS if name.endswith("_at"))
@@ -26,7 +26,7 @@ _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM access_tokens WHERE user = ?"  # n
 class SqlAccess:
     """What a transaction can do with tokens, and ask about them."""
 
-    connection: Connection
+    connection: SqlConnection
 
     def put_access_token(self, token: AccessToken) -> None:
         self.connection.execute(_PUT, {name: _plain(getattr(token, name)) for name in _COLUMNS})
@@ -48,7 +48,7 @@ class SqlAccess:
 class SqlAccessReads:
     """What can be asked of a store about tokens."""
 
-    _engine: Reader
+    _engine: SqlReader
 
     def access_token(self, user: str, token_id: str) -> AccessToken | None:
         with self._engine.read() as connection:
@@ -59,12 +59,12 @@ class SqlAccessReads:
             return _all(connection, user)
 
 
-def _one(connection: Connection, user: str, token_id: str) -> AccessToken | None:
+def _one(connection: SqlConnection, user: str, token_id: str) -> AccessToken | None:
     found = connection.execute(f"{_SELECT} AND id = ?", (user, token_id)).fetchone()
     return None if found is None else _token(found)
 
 
-def _all(connection: Connection, user: str) -> list[AccessToken]:
+def _all(connection: SqlConnection, user: str) -> list[AccessToken]:
     found = connection.execute(f"{_SELECT} ORDER BY created_at, id", (user,))
     return [_token(row) for row in found]
 

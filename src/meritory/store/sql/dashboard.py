@@ -10,9 +10,15 @@ from typing import Any, TypeVar
 
 from meritory.domain.codec import moment_text
 from meritory.domain.memory import Entity, Scope
-from meritory.domain.session import OUTCOMES, EntityGraph, SessionQuery, SessionSummary, Shown
+from meritory.domain.session import (
+    OUTCOMES,
+    EntityGraph,
+    MemoryShowing,
+    SessionQuery,
+    SessionSummary,
+)
 from meritory.store.sql.memory_reads import SqlReads, as_json
-from meritory.store.sql.rows import SELECT_SESSION, Reader, decode_session, moment
+from meritory.store.sql.rows import SELECT_SESSION, SqlReader, decode_session, moment
 from meritory.store.sql.sessions import no_session
 
 T = TypeVar("T")
@@ -84,10 +90,10 @@ _OUTCOMES_SINCE = f"""SELECT {_OUTCOME} AS outcome, count(*) FROM sessions s {_J
     WHERE s.user = :user AND s.started_at >= :since GROUP BY outcome"""  # noqa: S608 - ours
 
 
-class SqlGlanceReads:
+class SqlDashboardReads:
     """What can be asked of a store at a glance."""
 
-    _engine: Reader
+    _engine: SqlReader
     # By topic the statement that tells its number; another database counts in other places.
     _numbers: Mapping[str, str] = _NUMBERS
 
@@ -172,10 +178,10 @@ class SqlGlanceReads:
             rows = connection.execute(_SUMMARIES + conditions + _LATEST_FIRST, values).fetchall()
         return [SessionSummary(decode_session(row), *row[-3:]) for row in rows]
 
-    def shown_in(self, user: str, memory_id: str, limit: int) -> list[Shown]:
+    def shown_in(self, user: str, memory_id: str, limit: int) -> list[MemoryShowing]:
         with self._engine.read() as connection:
             rows = connection.execute(_SHOWN, (memory_id, user, limit)).fetchall()
-        return [Shown(key, project, moment(at), *rest) for key, project, at, *rest in rows]
+        return [MemoryShowing(key, project, moment(at), *rest) for key, project, at, *rest in rows]
 
     def entity_graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:
         return self._while_unchanged(

@@ -11,7 +11,7 @@ from meritory.domain.errors import NotFound
 from meritory.domain.memory import Entity, EntityView, Scope
 from meritory.store.contract.store import Attribute
 from meritory.store.sql.memory_reads import SqlReads, as_json
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 
 _LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
 _HOLDS = "m.trust = 'trusted' AND (m.valid_until IS NULL OR m.valid_until > :now)"
@@ -89,7 +89,7 @@ def describe(reads: SqlReads, scope: Scope, key: str) -> EntityView:
     )
 
 
-def stated_attributes(connection: Connection, user: str) -> dict[str, tuple[Attribute, ...]]:
+def stated_attributes(connection: SqlConnection, user: str) -> dict[str, tuple[Attribute, ...]]:
     """By memory id, the entities that somebody said outright it is about."""
     found: dict[str, tuple[Attribute, ...]] = {}
     for memory_id, key, kind, name, aspect in connection.execute(
@@ -103,7 +103,7 @@ def stated_attributes(connection: Connection, user: str) -> dict[str, tuple[Attr
     return found
 
 
-def dependencies(connection: Connection, user: str) -> list[tuple[Attribute, Attribute]]:
+def dependencies(connection: SqlConnection, user: str) -> list[tuple[Attribute, Attribute]]:
     """Every dependency between entities, in a fixed order."""
     found = connection.execute(
         """SELECT a.key, a.kind, a.name, b.key, b.kind, b.name FROM dependencies d
@@ -165,7 +165,7 @@ def required(reads: SqlReads, asked: InPlay) -> list[str]:
 
 
 def totals(
-    connection: Connection, user: str, facets: Mapping[str, Mapping[str, int]]
+    connection: SqlConnection, user: str, facets: Mapping[str, Mapping[str, int]]
 ) -> dict[str, int]:
     """Counts of memories by state, kind, provenance and trust, of history and of entities."""
     states = facets["state"]

@@ -23,9 +23,9 @@ from meritory.domain.feedback import (
 )
 from meritory.domain.memory import Scope
 from meritory.domain.world import ID_LENGTH
-from meritory.rank.risk import Tally
+from meritory.rank.risk import RiskTally
 from meritory.store.sql.memory_reads import SqlReads, as_json
-from meritory.store.sql.rows import Connection, Reader, moment
+from meritory.store.sql.rows import SqlConnection, SqlReader, moment
 
 # As with sessions: what was said longer ago than this has faded anyway.
 TESTIMONY_PER_MEMORY = 100
@@ -56,7 +56,7 @@ _SINCE = "polarity <> 0 AND (:since IS NULL OR at >= :since)"
 class SqlFeedback:
     """What a transaction can do with feedback."""
 
-    connection: Connection
+    connection: SqlConnection
 
     def add_feedback(self, event: FeedbackEvent) -> None:
         self.connection.execute(_INSERT, _values(event))
@@ -131,7 +131,7 @@ class SqlFeedback:
 class SqlFeedbackReads:
     """What can be asked about feedback."""
 
-    _engine: Reader
+    _engine: SqlReader
     damaged: set[int]
 
     def feedback_event(self, user: str, prefix: str) -> FeedbackEvent:
@@ -197,7 +197,7 @@ class SqlFeedbackReads:
         )
         return positive or 0, negative or 0
 
-    def feedback_tallies(self, user: str, since: datetime | None) -> list[Tally]:
+    def feedback_tallies(self, user: str, since: datetime | None) -> list[RiskTally]:
         names = {"user": user, "since": None if since is None else moment_text(since)}
         of_tags = ", json_each(feedback_events.tags)"
         rows = self._rows(
@@ -212,7 +212,7 @@ class SqlFeedbackReads:
             ),
             names,
         )
-        return [Tally(*row) for row in rows]
+        return [RiskTally(*row) for row in rows]
 
     def testimony(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Testimony]]:
         with self._engine.read() as connection:
@@ -262,7 +262,7 @@ def _place(scope: Scope) -> tuple[str, str, str]:
     return scope.user, scope.agent or "", scope.project or ""
 
 
-def _testimony(connection: Connection, user: str, memory_id: str) -> list[Testimony]:
+def _testimony(connection: SqlConnection, user: str, memory_id: str) -> list[Testimony]:
     rows = connection.execute(_SAID, (user, memory_id, TESTIMONY_PER_MEMORY))
     return [Testimony(moment(at), witness, value, key) for at, witness, value, key in rows]
 

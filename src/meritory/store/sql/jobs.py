@@ -24,7 +24,7 @@ from meritory.domain.job import (
     Lease,
 )
 from meritory.store.sql.memory_reads import SqlReads, as_json
-from meritory.store.sql.rows import Reader
+from meritory.store.sql.rows import SqlReader
 
 _COLUMNS = tuple(field.name for field in fields(Job))
 _MOMENTS = ("due_at", "created_at", "leased_until", "finished_at")
@@ -181,7 +181,7 @@ class SqlJobs(SqlJobRows):
 class SqlJobReads:
     """What can be asked of a store about jobs."""
 
-    _engine: Reader
+    _engine: SqlReader
 
     def jobs(self, user: str | None, state: JobState | None, limit: int) -> list[Job]:
         conditions = [

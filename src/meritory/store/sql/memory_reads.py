@@ -12,7 +12,7 @@ from meritory.domain.codec import parse_moment, record_from_dict
 from meritory.domain.errors import Corrupt, InputError, NotFound
 from meritory.domain.memory import EveryScope, HistoryEntry, MemoryRecord, Scope
 from meritory.store.sql import rows as codec
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 
 _HISTORY = """SELECT entry, memory_id, operation, at, actor, action, why, before, other, other_id,
     undone FROM memory_history """
@@ -24,7 +24,7 @@ _NEXT_BEFORE = """SELECT before FROM memory_history
 class SqlReads:
     """Records and history out of one connection."""
 
-    def __init__(self, connection: Connection, damaged: set[int] | None = None) -> None:
+    def __init__(self, connection: SqlConnection, damaged: set[int] | None = None) -> None:
         self.connection = connection
         self._damaged = set() if damaged is None else damaged
 

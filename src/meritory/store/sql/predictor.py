@@ -21,7 +21,7 @@ from meritory.domain.predictor import (
     TrainingRun,
 )
 from meritory.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
-from meritory.store.sql.rows import Connection, Reader, moment
+from meritory.store.sql.rows import SqlConnection, SqlReader, moment
 from meritory.store.sql.training_reader import taught_sessions
 
 _SESSION = "(SELECT session FROM sessions WHERE user = :user AND key = :session_key)"
@@ -55,7 +55,7 @@ _WINNERS = {
 class SqlPredictor:
     """What a transaction can do with the predictor's records."""
 
-    connection: Connection
+    connection: SqlConnection
 
     def set_predictor_state(self, user: str, state: str) -> None:
         self.connection.execute(
@@ -146,7 +146,7 @@ class SqlPredictor:
 class SqlPredictorReads:
     """What can be asked about the predictor."""
 
-    _engine: Reader
+    _engine: SqlReader
 
     def predictor_state(self, user: str) -> str | None:
         with self._engine.read() as connection:
@@ -267,7 +267,7 @@ class SqlPredictorReads:
         ]
 
 
-def _state(connection: Connection, user: str) -> str | None:
+def _state(connection: SqlConnection, user: str) -> str | None:
     found = connection.execute(
         "SELECT state FROM predictor_state WHERE user = ?", (user,)
     ).fetchone()

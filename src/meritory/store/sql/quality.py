@@ -27,15 +27,15 @@ from meritory.domain.quality import (
     MergeVerdict,
     Refusal,
     Retrieval,
+    ShownFigure,
     ShownLately,
-    ShownMemory,
     WeekOutcome,
 )
-from meritory.store.contract.store import Near, Probe
+from meritory.store.contract.store import Near, NeighbourProbe
 from meritory.store.contract.transfer import R
 from meritory.store.search.index import Nearest
 from meritory.store.sql.memory_reads import SqlReads, as_json
-from meritory.store.sql.rows import Connection, Reader, moment
+from meritory.store.sql.rows import SqlConnection, SqlReader, moment
 
 # A week by week account looks at so many changes at most: a page must not read all of history.
 OUTCOME_ENTRIES = 20_000
@@ -64,13 +64,13 @@ _TURNS = f"""SELECT (SELECT count(*) FROM ({_LATEST}) s),
 class SqlGateReads(ABC):
     """What can be asked of a store about merges and what was shown."""
 
-    _engine: Reader
+    _engine: SqlReader
 
     @abstractmethod
-    def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
+    def _nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
         """By row; every store has a way of its own."""
 
-    def neighbours(self, probe: Probe) -> list[list[Near]]:
+    def neighbours(self, probe: NeighbourProbe) -> list[list[Near]]:
         with self._engine.read() as connection:
             found = connection.execute(
                 """SELECT scope FROM scopes WHERE user = ?
@@ -125,10 +125,10 @@ def _live(reads: SqlReads, user: str, rows: set[int]) -> dict[int, MemoryRecord]
     return {row: record for row, record in found.items() if record is not None}
 
 
-def _shown(row: Sequence[Any]) -> ShownMemory:
+def _shown(row: Sequence[Any]) -> ShownFigure:
     label, has_helped, origins, features, version, provenance, sources = row
     learned = json.loads(sources) if sources else []
-    return ShownMemory(
+    return ShownFigure(
         label,
         bool(has_helped),
         tuple(json.loads(origins)),
@@ -154,7 +154,7 @@ _MOMENTS = frozenset({"at", "first_at", "last_at"})
 class SqlCarrying:
     """What a transaction can do with them."""
 
-    connection: Connection
+    connection: SqlConnection
 
     def carry(self, user: str, rows: Sequence[Carried]) -> None:
         for row in rows:
@@ -170,7 +170,7 @@ class SqlCarrying:
 class SqlCarryingReads:
     """What can be asked of a store about them."""
 
-    _engine: Reader
+    _engine: SqlReader
 
     def carried(self, user: str, kind: type[R]) -> list[R]:
         table, key = _TABLES[kind]
@@ -243,7 +243,7 @@ _OLD: Mapping[Keepsake, tuple[str, str, str]] = {
 class SqlQualityRows:
     """Refusals, counts, audits and consent out of one connection."""
 
-    connection: Connection
+    connection: SqlConnection
 
     def refusals(self, user: str, limit: int, offset: int = 0) -> list[Refusal]:
         found = self.connection.execute(
@@ -376,7 +376,7 @@ class SqlQuality(SqlQualityRows, SqlCarrying):
 class SqlQualityReads(SqlGateReads, SqlCarryingReads):
     """What can be asked of a store about them."""
 
-    _engine: Reader
+    _engine: SqlReader
 
     def refusals(self, user: str, limit: int, offset: int = 0) -> list[Refusal]:
         with self._engine.read() as connection:
@@ -411,7 +411,7 @@ class SqlQualityReads(SqlGateReads, SqlCarryingReads):
             return _rows(connection).consent(user)
 
 
-def _rows(connection: Connection) -> SqlQualityRows:
+def _rows(connection: SqlConnection) -> SqlQualityRows:
     rows = SqlQualityRows()
     rows.connection = connection
     return rows

@@ -53,7 +53,7 @@ class Cursor(Protocol):
         """The rows that are left, one by one."""
 
 
-class Connection(Protocol):
+class SqlConnection(Protocol):
     """One connection inside a transaction."""
 
     def execute(self, statement: str, values: Any = ..., /) -> Cursor:
@@ -63,13 +63,13 @@ class Connection(Protocol):
         """Runs a statement once for every row of values."""
 
 
-class Reader(Protocol):
+class SqlReader(Protocol):
     """Where reads get their connection."""
 
-    def read(self) -> AbstractContextManager[Connection]:
+    def read(self) -> AbstractContextManager[SqlConnection]:
         """A connection for reads of one user, for the length of the block."""
 
-    def read_across(self) -> AbstractContextManager[Connection]:
+    def read_across(self) -> AbstractContextManager[SqlConnection]:
         """A connection for the few reads that are about all users together."""
 
 

@@ -20,7 +20,7 @@ from meritory.domain.rule import (
     State,
 )
 from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import Connection, Reader, moment
+from meritory.store.sql.rows import SqlConnection, SqlReader, moment
 
 # Of all users together, about 0.4 kB each: 20 MB at most.
 ACTION_LIMIT = 50_000
@@ -65,7 +65,7 @@ _QUERY = {
 class SqlRuleRows:
     """Actions, rules and constraints out of one connection."""
 
-    connection: Connection
+    connection: SqlConnection
 
     def actions(self, user: str, query: ActionQuery) -> list[RecordedAction]:
         given = {name: getattr(query, name) for name in _QUERY}
@@ -221,7 +221,7 @@ class SqlRules(SqlRuleRows):
 class SqlRuleReads:
     """What can be asked of a store about actions, rules and constraints."""
 
-    _engine: Reader
+    _engine: SqlReader
 
     def actions(self, user: str, query: ActionQuery) -> list[RecordedAction]:
         with self._engine.read() as connection:
@@ -248,7 +248,7 @@ class SqlRuleReads:
             return _rows(connection).session_constraints(user, session_key)
 
 
-def _rows(connection: Connection) -> SqlRuleRows:
+def _rows(connection: SqlConnection) -> SqlRuleRows:
     rows = SqlRuleRows()
     rows.connection = connection
     return rows

@@ -27,13 +27,13 @@ from meritory.domain.session import (
     Turn,
 )
 from meritory.rank.usage_history import Past
-from meritory.store.search.usage_history import PastIndex
+from meritory.store.search.usage_history import UsageHistory
 from meritory.store.sql.rows import (
     SELECT_CANDIDATE,
     SELECT_EVENT,
     SELECT_SCORE,
     SELECT_SESSION,
-    Reader,
+    SqlReader,
     decode_candidate,
     decode_event,
     decode_score,
@@ -53,10 +53,10 @@ _OF_SESSION = "session = (SELECT session FROM sessions WHERE user = ? AND key = 
 class SqlSessionReads:
     """Sessions, what they were shown and what they taught."""
 
-    _engine: Reader
+    _engine: SqlReader
 
     def __init__(self) -> None:
-        self._pasts: dict[str, PastIndex] = {}
+        self._pasts: dict[str, UsageHistory] = {}
         self._past_lock = threading.Lock()
         self._secret: bytes | None = None
         # By user the state of learning for which the counts were made.
@@ -183,7 +183,7 @@ class SqlSessionReads:
 
     def past(self, scope: Scope, embedder: str | None) -> tuple[Past, int]:
         with self._engine.read() as connection, self._past_lock:
-            index = self._pasts.setdefault(scope.user, PastIndex(scope.user))
+            index = self._pasts.setdefault(scope.user, UsageHistory(scope.user))
             past = index.caught_up(connection, embedder)
             return past, index.project_number(scope.project)
 

@@ -25,7 +25,7 @@ from meritory.domain.session import (
     Spending,
     Turn,
 )
-from meritory.store.sql.rows import SELECT_SESSION, Connection, decode_session
+from meritory.store.sql.rows import SELECT_SESSION, SqlConnection, decode_session
 
 EVENT_LIMIT = 50_000
 
@@ -33,7 +33,7 @@ EVENT_LIMIT = 50_000
 class SqlEvents:
     """What a transaction writes down for people to see."""
 
-    connection: Connection
+    connection: SqlConnection
 
     def log_events(self, user: str, events: Sequence[Event]) -> None:
         if not events:
@@ -129,7 +129,7 @@ _SESSION_COLUMNS = (
 class SqlSessions(SqlEvents):
     """What a transaction can do with sessions."""
 
-    connection: Connection
+    connection: SqlConnection
 
     # -- sessions -------------------------------------------------------------------------
 

@@ -24,13 +24,13 @@ from meritory.domain.world import ID_LENGTH
 from meritory.store.contract.store import Attribute, IntArray
 from meritory.store.sql import entities
 from meritory.store.sql.access import SqlAccessReads
-from meritory.store.sql.dashboard import SqlGlanceReads
+from meritory.store.sql.dashboard import SqlDashboardReads
 from meritory.store.sql.feedback import SqlFeedbackReads
 from meritory.store.sql.jobs import SqlJobReads
 from meritory.store.sql.memory_reads import SqlReads, as_json
 from meritory.store.sql.predictor import SqlPredictorReads
 from meritory.store.sql.quality import SqlQualityReads
-from meritory.store.sql.rows import Connection, Reader
+from meritory.store.sql.rows import SqlConnection, SqlReader
 from meritory.store.sql.rules import SqlRuleReads
 from meritory.store.sql.session_reads import SqlSessionReads
 
@@ -58,20 +58,20 @@ _STATES = {
 }
 
 
-class Engine(Reader, Protocol):
+class SqlEngine(SqlReader, Protocol):
     """Where a store gets its connections."""
 
-    def write_across(self, work: Callable[[Connection], T]) -> T:
+    def write_across(self, work: Callable[[SqlConnection], T]) -> T:
         """Runs `work`, which is about all users together, in one transaction."""
 
 
-class _Reads(SqlSessionReads, SqlJobReads, SqlPredictorReads, SqlGlanceReads): ...
+class _Reads(SqlSessionReads, SqlJobReads, SqlPredictorReads, SqlDashboardReads): ...
 
 
 class SqlStore(_Reads, SqlFeedbackReads, SqlRuleReads, SqlQualityReads, SqlAccessReads):
     """Everything of the storage contract that needs nothing but SQL."""
 
-    _engine: Engine
+    _engine: SqlEngine
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ def page_of(reads: SqlReads, where: str, values: dict[str, Any], limit: int) -> 
     return page
 
 
-def _serving(connection: Connection) -> EmbedderInfo | None:
+def _serving(connection: SqlConnection) -> EmbedderInfo | None:
     found = connection.execute(
         """SELECT name, dimension, spec FROM embedders
             WHERE embedder = (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'serving')"""
@@ -279,7 +279,7 @@ def _serving(connection: Connection) -> EmbedderInfo | None:
     return EmbedderInfo(*found) if found else None
 
 
-def _register(connection: Connection, embedder: EmbedderInfo) -> None:
+def _register(connection: SqlConnection, embedder: EmbedderInfo) -> None:
     (dimension,) = connection.execute(
         """INSERT INTO embedders (name, dimension, spec) VALUES (?, ?, ?)
             ON CONFLICT (name) DO UPDATE SET spec = excluded.spec RETURNING dimension""",
@@ -295,7 +295,7 @@ def _register(connection: Connection, embedder: EmbedderInfo) -> None:
         set_serving(connection, embedder.name)
 
 
-def set_serving(connection: Connection, name: str) -> None:
+def set_serving(connection: SqlConnection, name: str) -> None:
     """Lets an embedder that the store knows answer searches."""
     connection.execute(
         """INSERT INTO meta SELECT 'serving', CAST(embedder AS TEXT) FROM embedders WHERE name = ?

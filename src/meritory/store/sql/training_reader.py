@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from meritory.domain.predictor import TaughtSession
 from meritory.domain.session import ModelRows
 from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import Connection, moment
+from meritory.store.sql.rows import SqlConnection, moment
 from meritory.store.sqlite.engine import connect, translated
 
 _SESSIONS = """SELECT s.session, s.key, s.started_at, s.project, s.context, s.embedder,
@@ -31,7 +31,7 @@ _CANDIDATES = """SELECT memory_id, features, label, json_extract(label_parts, '$
 
 
 def taught_sessions(
-    connection: Connection, user: str, feature_version: int, limit: int
+    connection: SqlConnection, user: str, feature_version: int, limit: int
 ) -> list[TaughtSession]:
     """The latest judged sessions that count, oldest first."""
     names = {"user": user, "version": feature_version, "limit": limit}
@@ -42,7 +42,7 @@ def taught_sessions(
 
 
 def stored_vectors(
-    connection: Connection, user: str, embedder: str, memory_ids: Sequence[str]
+    connection: SqlConnection, user: str, embedder: str, memory_ids: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
     """The stored vectors of memories; one without is missing from the answer."""
     rows = connection.execute(

@@ -10,7 +10,14 @@ from typing import Any
 from meritory.domain.codec import moment_text, record_to_dict
 from meritory.domain.errors import Corrupt, InputError, NotFound
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
-from meritory.store.contract.store import Attribute, Change, FloatArray, Indexed, Near, Probe
+from meritory.store.contract.store import (
+    Attribute,
+    FloatArray,
+    Indexed,
+    MemoryChange,
+    Near,
+    NeighbourProbe,
+)
 from meritory.store.search.index import Nearest
 from meritory.store.sql import rows as codec
 from meritory.store.sql.access import SqlAccess
@@ -19,12 +26,12 @@ from meritory.store.sql.jobs import SqlJobs
 from meritory.store.sql.memory_reads import SqlReads
 from meritory.store.sql.predictor import SqlPredictor
 from meritory.store.sql.quality import SqlQuality
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 from meritory.store.sql.rules import SqlRules
 from meritory.store.sql.sessions import SqlSessions
 from meritory.store.sqlite import purge
 
-FindNearest = Callable[[Probe, int], list[Nearest]]
+FindNearest = Callable[[NeighbourProbe, int], list[Nearest]]
 _INSERT = (
     f"INSERT INTO memories ({', '.join(codec.MEMORY_COLUMNS)}) "  # noqa: S608 - names of ours
     f"VALUES ({', '.join(':' + name for name in codec.MEMORY_COLUMNS)}) RETURNING row"
@@ -49,7 +56,7 @@ class SqlTransaction(
 
     def __init__(
         self,
-        connection: Connection,
+        connection: SqlConnection,
         find_nearest: FindNearest,
         damaged: set[int] | None = None,
     ) -> None:
@@ -79,7 +86,7 @@ class SqlTransaction(
         records = self._sound(scope.user, {row for _, row in found})
         return {digest: records[row] for digest, row in found if row in records}
 
-    def nearest(self, probe: Probe) -> list[list[Near]]:
+    def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
         scope = self._scope(probe.scope)
         found = self._find_nearest(probe, scope)
         near = [list(zip(n.rows.tolist(), n.cosines.tolist(), strict=True)) for n in found]
@@ -125,7 +132,7 @@ class SqlTransaction(
         ).fetchone()
         return found is not None
 
-    def insert(self, memory: Indexed, change: Change | None) -> None:
+    def insert(self, memory: Indexed, change: MemoryChange | None) -> None:
         record = memory.record
         row = self._new_row(self._values(memory))
         self.connection.execute(
@@ -143,7 +150,7 @@ class SqlTransaction(
         (row,) = self.connection.execute(_INSERT, values).fetchone()
         return int(row)
 
-    def update(self, memory: Indexed, change: Change | None) -> None:
+    def update(self, memory: Indexed, change: MemoryChange | None) -> None:
         record = memory.record
         found = self.connection.execute(
             "SELECT row, content = ? FROM memories WHERE user = ? AND id = ?",
@@ -273,7 +280,7 @@ class SqlTransaction(
 
     # -- history and counters -------------------------------------------------------------
 
-    def _log(self, record: MemoryRecord, change: Change) -> None:
+    def _log(self, record: MemoryRecord, change: MemoryChange) -> None:
         self.connection.execute(
             """INSERT INTO memory_history
                 (user, memory_id, operation, at, actor, action, why, before, other, other_id)
@@ -369,7 +376,7 @@ class SqlTransaction(
         return int(found[0])
 
 
-def entry_values(record: MemoryRecord, change: Change) -> tuple[Any, ...]:
+def entry_values(record: MemoryRecord, change: MemoryChange) -> tuple[Any, ...]:
     """An entry of a memory's history, in the order of its columns."""
     return (
         record.user,

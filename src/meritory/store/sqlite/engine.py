@@ -254,7 +254,7 @@ def side_files(path: Path) -> tuple[Path, Path]:
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
-class Engine:
+class SqliteEngine:
     """All connections of one database; reads run in parallel, writes one after the other."""
 
     def __init__(self, path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from meritory.store.contract.store import FloatArray, IntArray
 from meritory.store.search.index import View
 from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 from meritory.text.terms import fts_query
 
 # What one step of merging may write; others may write between two of them.
@@ -40,7 +40,7 @@ class InMemory:
 class FullText:
     """FTS5, which SQLite brings along."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
         self._known: dict[str, IntArray] = {}
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 from meritory.store.sqlite.schema import FEEDBACK_ERASURES, QUALITY_ERASURES, RULES_ERASURES
 from meritory.text.normalize import canonical
 
@@ -48,7 +48,7 @@ _ORPHAN_ENTITIES = """DELETE FROM entities WHERE user = :user
     AND NOT EXISTS (SELECT 1 FROM dependencies d WHERE d.on_entity = entities.entity)"""
 
 
-def erase(connection: Connection, user: str, memory_id: str) -> None:
+def erase(connection: SqlConnection, user: str, memory_id: str) -> None:
     """Erases one memory and all that is told of it."""
     names = {"user": user, "id": memory_id}
     texts = _texts(connection, names)
@@ -80,14 +80,14 @@ def erase(connection: Connection, user: str, memory_id: str) -> None:
         pass
 
 
-def _texts(connection: Connection, names: Mapping[str, str]) -> set[str]:
+def _texts(connection: SqlConnection, names: Mapping[str, str]) -> set[str]:
     """All that the memory ever said."""
     texts = {text for (text,) in connection.execute(_TEXT, names)}
     told = (_state(before).get("content") for (before,) in connection.execute(_STATES, names))
     return texts | {text for text in told if isinstance(text, str)}
 
 
-def _forget_refusals(connection: Connection, names: Mapping[str, str], texts: set[str]) -> None:
+def _forget_refusals(connection: SqlConnection, names: Mapping[str, str], texts: set[str]) -> None:
     """Takes along what was refused and has these words, whatever their spelling or when."""
     said = [_spelled(text) for text in texts]
     gone = [
@@ -106,7 +106,7 @@ def _repeats(text: str, said: str) -> bool:
     return text == said or (len(said) >= _TELLING_CHARS and said in text)
 
 
-def _redact(connection: Connection, names: Mapping[str, str], texts: set[str]) -> None:
+def _redact(connection: SqlConnection, names: Mapping[str, str], texts: set[str]) -> None:
     """Takes the memory's words out of the history of those it was merged with."""
     told = {**names, "texts": json.dumps(sorted(texts))}
     for entry, before in connection.execute(_WORN, told).fetchall():
@@ -126,7 +126,7 @@ def _state(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def note(connection: Connection, change: int) -> None:
+def note(connection: SqlConnection, change: int) -> None:
     """Tells indexes in memory that something is gone, by the number of the change."""
     # FTS5 keeps deleted words in old segments until they are merged away.
     connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('optimize')")
@@ -138,18 +138,18 @@ def note(connection: Connection, change: int) -> None:
     )
 
 
-def due(connection: Connection) -> str | None:
+def due(connection: SqlConnection) -> str | None:
     """The number of the last purge whose traces were not erased from the files yet."""
     found = connection.execute("SELECT value FROM meta WHERE key = 'purge_due'").fetchone()
     return None if found is None else str(found[0])
 
 
-def settle(connection: Connection, number: str) -> None:
+def settle(connection: SqlConnection, number: str) -> None:
     """Notes that the traces are gone, unless another purge came in between."""
     connection.execute("DELETE FROM meta WHERE key = 'purge_due' AND value = ?", (number,))
 
 
-def is_log_in_use(connection: Connection) -> bool:
+def is_log_in_use(connection: SqlConnection) -> bool:
     """Empties the log, unless another connection is in its way."""
     (is_blocked, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return bool(is_blocked)

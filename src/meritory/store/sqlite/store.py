@@ -16,16 +16,16 @@ from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
 from meritory.domain.world import Following
 from meritory.store.contract.sessions import Gathered, Gathering, Trait
-from meritory.store.contract.store import IntArray, Pool, Probe, Search, Transaction
+from meritory.store.contract.store import IntArray, NeighbourProbe, Search, SearchPool, Transaction
 from meritory.store.search import candidates, search
 from meritory.store.search.index import MemoryIndex, Nearest
 from meritory.store.search.search import Ground
 from meritory.store.sql.memory_reads import SqlReads
-from meritory.store.sql.rows import Connection
+from meritory.store.sql.rows import SqlConnection
 from meritory.store.sql.store import SqlStore, page_of, set_serving
 from meritory.store.sql.write import SqlTransaction
 from meritory.store.sqlite import backup, fulltext
-from meritory.store.sqlite.engine import Engine, side_files, sqlite_features
+from meritory.store.sqlite.engine import SqliteEngine, side_files, sqlite_features
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ _LACKING = """SELECT t.row FROM memory_stats t
 class SqliteStore(SqlStore):
     """The storage contract on one SQLite file."""
 
-    _engine: Engine
+    _engine: SqliteEngine
     models: ModelRows | None = None
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class SqliteStore(SqlStore):
         self.place = Place(file=path)
         self._lock = backup.hold(path)
         try:
-            self._engine = Engine(path)
+            self._engine = SqliteEngine(path)
         except BaseException:
             self._lock.close()
             raise
@@ -67,7 +67,7 @@ class SqliteStore(SqlStore):
             lambda connection: work(SqlTransaction(connection, self._nearest, self.damaged))
         )
 
-    def _nearest(self, probe: Probe, scope: int) -> list[Nearest]:
+    def _nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
         with self._engine.read() as connection:
             index = self._index(connection, probe.scope.user, probe.embedder)
         if index.dimension != probe.vectors.shape[1]:
@@ -77,7 +77,7 @@ class SqliteStore(SqlStore):
 
     # -- finding --------------------------------------------------------------------------
 
-    def search(self, search_: Search) -> Pool:
+    def search(self, search_: Search) -> SearchPool:
         with self._engine.read() as connection:
             index = self._index(connection, search_.scope.user, search_.embedder)
             return search.run(self._ground(connection, index, search_), search_)
@@ -88,7 +88,7 @@ class SqliteStore(SqlStore):
             index = self._index(connection, asked.scope.user, asked.embedder)
             return candidates.gather(self._ground(connection, index, asked), gathering)
 
-    def _ground(self, connection: Connection, index: MemoryIndex, asked: Search) -> Ground:
+    def _ground(self, connection: SqlConnection, index: MemoryIndex, asked: Search) -> Ground:
         scopes = SqlReads(connection).visible_scopes(asked.scope)
         view = search.open_view(index, asked, scopes)
         words, vectors = fulltext.FullText(connection), fulltext.InMemory(view)
@@ -122,7 +122,7 @@ class SqliteStore(SqlStore):
                     del self._indexes[key]
         return serves
 
-    def _index(self, connection: Connection, user: str, embedder: str | None) -> MemoryIndex:
+    def _index(self, connection: SqlConnection, user: str, embedder: str | None) -> MemoryIndex:
         found = connection.execute(
             # A damaged row has no number here: then words alone must do.
             "SELECT embedder, dimension FROM embedders WHERE name = ? AND dimension > 0",
@@ -180,7 +180,7 @@ class SqliteStore(SqlStore):
         self._lock.close()
 
 
-def _serve(connection: Connection, embedder: str) -> bool:
+def _serve(connection: SqlConnection, embedder: str) -> bool:
     ready = connection.execute(
         f"SELECT 1 FROM embedders WHERE name = :embedder AND NOT EXISTS ({_LACKING})",  # noqa: S608
         {"embedder": embedder, "user": None, "id": None},

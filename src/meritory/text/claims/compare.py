@@ -51,10 +51,10 @@ def clearly_differ(old: frozenset[str], new: frozenset[str]) -> bool:
 
 __all__ = [
     "Claim",
+    "ClaimVerdict",
     "Relation",
     "Survivor",
     "Values",
-    "Verdict",
     "compare",
     "compare_claims",
     "protected_values",
@@ -76,7 +76,7 @@ _FRONTING = frozenset({"after", "at", "before", "during", "for", "from", "in", "
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClaimVerdict:
     """What to do with two near texts, which text survives, and why."""
 
     relation: Relation
@@ -84,23 +84,23 @@ class Verdict:
     reason: str
 
 
-def compare(old: str, new: str) -> Verdict:
+def compare(old: str, new: str) -> ClaimVerdict:
     """Return the verdict on an old text and a newer one that lies close to it."""
     return compare_claims(read_claim(old), read_claim(new))
 
 
-def compare_claims(old: Claim, new: Claim) -> Verdict:
+def compare_claims(old: Claim, new: Claim) -> ClaimVerdict:
     """Return the same verdict for texts already read, so that one may be held against many."""
     preferred = _preferred(old, new)
     if canonical(old.text) == canonical(new.text):
-        return Verdict("merge", preferred, "same text")
+        return ClaimVerdict("merge", preferred, "same text")
     verdict = _merged(old, new, preferred)
     if verdict:
         return verdict
     reason = superseded(old, new)
     if reason:
-        return Verdict("supersede", "new", reason)
-    return Verdict("keep_both", preferred, _difference(old, new))
+        return ClaimVerdict("supersede", "new", reason)
+    return ClaimVerdict("keep_both", preferred, _difference(old, new))
 
 
 def relation(old: str, new: str) -> Relation:
@@ -117,19 +117,19 @@ def _preferred(old: Claim, new: Claim) -> Survivor:
     return "new" if new.specificity > old.specificity else "old"
 
 
-def _merged(old: Claim, new: Claim, preferred: Survivor) -> Verdict | None:
+def _merged(old: Claim, new: Claim, preferred: Survivor) -> ClaimVerdict | None:
     if old.changes & NEGATIVE_CHANGES != new.changes & NEGATIVE_CHANGES or not old.keys:
         return None
     if old.keys == new.keys:
-        return Verdict("merge", preferred, "same words in the same order")
+        return ClaimVerdict("merge", preferred, "same words in the same order")
     if _fronted(old) == _fronted(new):
-        return Verdict("merge", preferred, "same words, one part moved to the front")
+        return ClaimVerdict("merge", preferred, "same words, one part moved to the front")
     if _is_turned(old, new):
-        return Verdict("merge", preferred, "same words, turned around the verb")
+        return ClaimVerdict("merge", preferred, "same words, turned around the verb")
     if _adds_to(old, new) or _names_user(old, new):
-        return Verdict("merge", "new", "the new text says all of the old one and more")
+        return ClaimVerdict("merge", "new", "the new text says all of the old one and more")
     if _adds_to(new, old) or _names_user(new, old):
-        return Verdict("merge", "old", "the old text says all of the new one and more")
+        return ClaimVerdict("merge", "old", "the old text says all of the new one and more")
     return None
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from meritory.domain.rule import RecordedAction
 from meritory.text.claims.words import words
-from meritory.text.commands.parse import COMMAND_LIMIT_CHARS, Command, read_commands, readable
+from meritory.text.commands.parse import COMMAND_LIMIT_CHARS, ShellCommand, read_commands, readable
 from meritory.text.secrets import find_secrets
 
 # What is kept of an argument; what is read of it is far more.
@@ -173,14 +173,14 @@ class ToolAction:
     argument: str
 
     @cached_property
-    def commands(self) -> tuple[Command, ...]:
+    def commands(self) -> tuple[ShellCommand, ...]:
         """The commands of a shell's line."""
         return read_commands(self.argument) if self.tool == "shell" else ()
 
     @cached_property
-    def by_program(self) -> dict[str, list[Command]]:
+    def by_program(self) -> dict[str, list[ShellCommand]]:
         """The commands of each program."""
-        found: dict[str, list[Command]] = {}
+        found: dict[str, list[ShellCommand]] = {}
         for command in self.commands:
             found.setdefault(command.program, []).append(command)
         return found
@@ -323,7 +323,7 @@ def _first(given: Mapping[Any, Any], keys: tuple[str, ...]) -> str:
     return ""
 
 
-def command_risk(command: Command) -> int:
+def command_risk(command: ShellCommand) -> int:
     """How risky one command is, from 1 to 10."""
     has = command.options | set(command.named)
     found = [
@@ -336,14 +336,14 @@ def command_risk(command: Command) -> int:
     return max(found, default=2)
 
 
-def sql_words(command: Command) -> tuple[str, ...]:
+def sql_words(command: ShellCommand) -> tuple[str, ...]:
     """Patterns for the statements in it that throw data away."""
     if command.program not in _SQL_PROGRAMS:
         return ()
     return tuple(f"*{found[0]}*" for word in command.named if (found := _SQL.search(word)))
 
 
-def risky_words(command: Command) -> tuple[str, ...]:
+def risky_words(command: ShellCommand) -> tuple[str, ...]:
     """The words that make it as risky as it is."""
     has = command.options | set(command.named)
     fitting = [

@@ -81,7 +81,7 @@ _PIECE: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ShellCommand:
     """One program with its words: what is named in order, and options in any order."""
 
     program: str
@@ -99,7 +99,7 @@ class Command:
         return f"{self.program} {self.named[0]}" if self.has_subcommand else self.program
 
 
-def read_commands(line: str) -> tuple[Command, ...]:
+def read_commands(line: str) -> tuple[ShellCommand, ...]:
     """Every command of a line, each once, in order, up to a bound."""
     found = _commands(_without_documents(readable(line)), 0)
     return tuple(dict.fromkeys(islice(found, _COMMANDS_LIMIT_COUNT)))
@@ -125,7 +125,7 @@ def readable(line: str) -> str:
     return _without_documents(line[:DOCUMENTS_LIMIT_CHARS])[:COMMAND_LIMIT_CHARS]
 
 
-def _commands(line: str, depth: int) -> Iterator[Command]:
+def _commands(line: str, depth: int) -> Iterator[ShellCommand]:
     for words in _split(line):
         words = _carried(words)
         if not words:
@@ -214,7 +214,7 @@ def _inner(program: str, words: Sequence[str]) -> str | None:
     return None
 
 
-def _command(program: str, words: Sequence[str]) -> Command:
+def _command(program: str, words: Sequence[str]) -> ShellCommand:
     taking = SUBCOMMANDS.get(program, ())
     named: list[str] = []
     options: set[str] = set()
@@ -232,7 +232,7 @@ def _command(program: str, words: Sequence[str]) -> Command:
             options |= _options(word)
     deed = f"{program} {named[0]}" if program in SUBCOMMANDS and named else program
     spelled = _SPELLINGS.get(deed, {})
-    return Command(program, tuple(named), frozenset(spelled.get(one, one) for one in options))
+    return ShellCommand(program, tuple(named), frozenset(spelled.get(one, one) for one in options))
 
 
 def _options(word: str) -> set[str]:

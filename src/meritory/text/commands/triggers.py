@@ -23,7 +23,7 @@ from meritory.text.commands.actions import (
     sql_words,
     stems,
 )
-from meritory.text.commands.parse import SUBCOMMANDS, Command, read_commands
+from meritory.text.commands.parse import SUBCOMMANDS, ShellCommand, read_commands
 
 # -- fitting --------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ def _words(tool: str, pattern: str) -> tuple[str, ...]:
     return words if len(found) != 1 else _spelled(found[0], words)
 
 
-def _spelled(command: Command, words: Sequence[str]) -> tuple[str, ...]:
+def _spelled(command: ShellCommand, words: Sequence[str]) -> tuple[str, ...]:
     """A command's words, options in the spelling by which actions are compared."""
     short = {word for word in command.options if word[1:2] != "-" and len(word) > 2}
     split = {word for word in short if {f"-{letter}" for letter in word[1:]} <= command.options}
@@ -107,7 +107,7 @@ def fits(trigger: Trigger, action: ToolAction) -> bool:
     return all(any(glob(word, value) for value in action.values) for word in trigger.words)
 
 
-def _fits_command(words: tuple[str, ...], command: Command) -> bool:
+def _fits_command(words: tuple[str, ...], command: ShellCommand) -> bool:
     if words[0] != command.program:
         return False
     options = [word for word in words[1:] if word.startswith("-")]
@@ -174,7 +174,7 @@ def derive(action: ToolAction, said: Collection[str]) -> Trigger | None:
 
 
 def _command_words(action: ToolAction, said: Collection[str]) -> tuple[str, ...]:
-    def weight(command: Command) -> tuple[int, int]:
+    def weight(command: ShellCommand) -> tuple[int, int]:
         return command_risk(command), len(stems(_text(command)) & set(said))
 
     if not action.commands:
@@ -190,7 +190,7 @@ def _command_words(action: ToolAction, said: Collection[str]) -> tuple[str, ...]
     return (command.program, *deed, *rest, *sql_words(command), *sorted(options))
 
 
-def _text(command: Command) -> str:
+def _text(command: ShellCommand) -> str:
     return " ".join((command.program, *command.named, *command.options))
 
 

@@ -26,7 +26,7 @@ _GIVEN: Final = frozenset({"tool", "result", "system"})
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QuoteAttribution:
     """Who said a thing, the turn it stands in, and its words as they stand there."""
 
     provenance: Provenance
@@ -35,7 +35,7 @@ class Standing:
     quote: str
 
 
-def standing_of(turns: Sequence[Turn], quote: str, content: str) -> Standing | None:
+def standing_of(turns: Sequence[Turn], quote: str, content: str) -> QuoteAttribution | None:
     """Return whose word a quote is, None when nobody said it; spaces do not count.
 
     The least trusted of those who said it decides: what an agent or a tool said as well may be an
@@ -54,17 +54,17 @@ def standing_of(turns: Sequence[Turn], quote: str, content: str) -> Standing | N
         return None
     given = next((place for place in places if place[1] in _GIVEN), None)
     if given is not None:
-        return Standing("assistant_derived", _source(turns, given[0]), given[0], given[2])
+        return QuoteAttribution("assistant_derived", _source(turns, given[0]), given[0], given[2])
     said = next((place for place in places if place[1] != "user"), None)
     if said is not None:
-        return Standing("assistant_derived", "agent", said[0], said[2])
+        return QuoteAttribution("assistant_derived", "agent", said[0], said[2])
     place, _, words = places[-1]
     own = own_words(turns[place].text)
     if not pattern.search(own):
-        return Standing("assistant_derived", "tool", place, words)
+        return QuoteAttribution("assistant_derived", "tool", place, words)
     if not _bears_out(own, content) or _denies(words) != _denies(content):
-        return Standing("assistant_derived", "agent", place, words)
-    return Standing("user_stated", "user", place, words)
+        return QuoteAttribution("assistant_derived", "agent", place, words)
+    return QuoteAttribution("user_stated", "user", place, words)
 
 
 def _pattern(quote: str) -> re.Pattern[str] | None:

@@ -17,7 +17,7 @@ CANDIDATE_LIMIT: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundClaim:
     """One claim worth keeping, with the words that it rests on and the turn that holds them."""
 
     content: str
@@ -36,7 +36,7 @@ class Found:
 class Declined:
     """A candidate that is not stored; below the floor, or refused by a check."""
 
-    found: Found
+    found: FoundClaim
     reason: str
     outcome: Literal["floored", "refused"] = "floored"
 
@@ -45,7 +45,7 @@ class Declined:
 class Extraction:
     """All that an extractor has to say about one transcript, best candidates first."""
 
-    candidates: tuple[Found, ...] = ()
+    candidates: tuple[FoundClaim, ...] = ()
     refused: tuple[Declined, ...] = ()
 
 

@@ -17,7 +17,7 @@ from meritory.text.extract.cues import (
     Cue,
     Declined,
     Extraction,
-    Found,
+    FoundClaim,
 )
 from meritory.text.extract.spoken import Spoken, sentences
 from meritory.text.normalize import canonical
@@ -84,14 +84,14 @@ _LOOSE_ENDS: Final = f"{_ENDS}\u2013\u2014-"
 _COURTESY: Final = re.compile(r",? (?:please|thanks|thank you|ok|okay)$", re.IGNORECASE)
 
 
-def extract(turns: Sequence[Turn]) -> tuple[Found, ...]:
+def extract(turns: Sequence[Turn]) -> tuple[FoundClaim, ...]:
     """Return what the user said outright, at most five claims, best first."""
     return read(turns).candidates
 
 
 def read(turns: Sequence[Turn]) -> Extraction:
     """Return what is worth keeping of a transcript, and what is not, with the reason."""
-    found: list[Found] = []
+    found: list[FoundClaim] = []
     declined: list[Declined] = []
     for claim in _claims(turns):
         reason = objection(claim.content)
@@ -106,7 +106,7 @@ def read(turns: Sequence[Turn]) -> Extraction:
     return Extraction(tuple(best[:CANDIDATE_LIMIT]), (*declined, *too_many))
 
 
-def _claims(turns: Sequence[Turn]) -> Iterator[Found]:
+def _claims(turns: Sequence[Turn]) -> Iterator[FoundClaim]:
     has_acted = False
     topic = ""
     for place, turn in enumerate(turns):
@@ -126,7 +126,7 @@ def _claims(turns: Sequence[Turn]) -> Iterator[Found]:
         topic = said[-1].text[:TOPIC_LIMIT_CHARS] if said else ""
 
 
-def _claim(one: Spoken, place: int, topic: str, ways: Sequence[Cue]) -> Found | None:
+def _claim(one: Spoken, place: int, topic: str, ways: Sequence[Cue]) -> FoundClaim | None:
     plain = one.bare.replace("\u2019", "'")
     lowered = plain.lower()
     for cue in ways:
@@ -149,7 +149,7 @@ def _claim(one: Spoken, place: int, topic: str, ways: Sequence[Cue]) -> Found | 
         if cue.way in ("remember", "correction"):
             # "Remember to ..." asks for something to be done, whatever it is.
             kind = "constraint" if before.lower().endswith(" to ") else _kind(content, cue.kind)
-        return Found(content, kind, "user_stated", "user", cue.confidence, place, one.text)
+        return FoundClaim(content, kind, "user_stated", "user", cue.confidence, place, one.text)
     return None
 
 
@@ -185,9 +185,9 @@ def _kind(content: str, otherwise: Kind) -> Kind:
     return cast("Kind", found)
 
 
-def _distinct(found: Sequence[Found]) -> list[Found]:
+def _distinct(found: Sequence[FoundClaim]) -> list[FoundClaim]:
     """The claims without those that say less of the same; the first of two alike stays."""
-    kept: list[tuple[Found, frozenset[str]]] = []
+    kept: list[tuple[FoundClaim, frozenset[str]]] = []
     for one in found:
         terms = frozenset(query_terms(one.content)) | {canonical(one.content)}
         if not any(_is_same(terms, other) for _, other in kept):

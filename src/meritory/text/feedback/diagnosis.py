@@ -21,7 +21,7 @@ _AROUND_CHARS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DiagnosisEvidence:
     """What speaks for a category: where it stands, and the words."""
 
     source: str
@@ -33,7 +33,7 @@ class Diagnosis:
     """The category with everything that speaks for it."""
 
     category: Category
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[DiagnosisEvidence, ...]
 
 
 def _words(*phrases: str) -> re.Pattern[str]:
@@ -128,7 +128,7 @@ def diagnose(
     texts: Mapping[str, str], failing: Sequence[str] = (), guardrails: Sequence[str] = ()
 ) -> Diagnosis | None:
     """The category that the most telling evidence names; None when nothing does."""
-    found: dict[Category, list[Evidence]] = {}
+    found: dict[Category, list[DiagnosisEvidence]] = {}
     for category, evidence in _all_evidence(texts, failing, guardrails):
         found.setdefault(category, []).append(evidence)
     for category in CATEGORIES:
@@ -139,16 +139,16 @@ def diagnose(
 
 def _all_evidence(
     texts: Mapping[str, str], failing: Sequence[str], guardrails: Sequence[str]
-) -> Iterator[tuple[Category, Evidence]]:
+) -> Iterator[tuple[Category, DiagnosisEvidence]]:
     for name in guardrails:
-        yield "guardrail_triggered", Evidence(f"guardrail:{name}", f"{name} is false")
+        yield "guardrail_triggered", DiagnosisEvidence(f"guardrail:{name}", f"{name} is false")
     for name, text in texts.items():
         for category, pattern in _PATTERNS.items():
             match = pattern.search(text)
             if match is not None:
-                yield category, Evidence(name, _quoted(text, match))
+                yield category, DiagnosisEvidence(name, _quoted(text, match))
     for criterion in failing:
-        told = Evidence(f"rubric:{criterion}", f"{criterion} is below its minimum")
+        told = DiagnosisEvidence(f"rubric:{criterion}", f"{criterion} is below its minimum")
         yield _CRITERIA[criterion], told
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.session import Exhibit, Turn
+from meritory.domain.session import JudgedMemory, Turn
 from meritory.text.judge.conduct import Conduct, Exchange, Piece, read_conduct
 from meritory.text.judge.evidence import is_document
 from meritory.text.judge.objections import asks_to_forget, contradicts, explains_again, objection_in
@@ -47,7 +47,7 @@ KEPT_TEXT_CHARS: Final = 400
 class Wording:
     """The memories of one session with their weighted terms."""
 
-    exhibits: tuple[Exhibit, ...]
+    exhibits: tuple[JudgedMemory, ...]
     terms: tuple[Mapping[str, float], ...]
     shown: NDArray[np.bool_]
     # 1 for a term that a single exhibit holds, near 0 for one that all hold.
@@ -57,7 +57,7 @@ class Wording:
     bulk: Numbers
 
 
-def read_wording(exhibits: Sequence[Exhibit]) -> Wording:
+def read_wording(exhibits: Sequence[JudgedMemory]) -> Wording:
     """Return the exhibits with their terms and how rare these are."""
     terms = [_terms(exhibit.text) for exhibit in exhibits]
     shown = np.array([exhibit.was_shown for exhibit in exhibits], np.bool_)
@@ -117,7 +117,7 @@ class Corrections:
     topics: tuple[str, ...]
 
 
-def read_corrections(transcript: Sequence[Turn], exhibits: Sequence[Exhibit]) -> Corrections:
+def read_corrections(transcript: Sequence[Turn], exhibits: Sequence[JudgedMemory]) -> Corrections:
     """Return what the person corrected and explained again."""
     texts = read_wording(exhibits)
     shown_terms = [texts.terms[place] for place in _places(texts.shown)]

@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.session import Exhibit
+from meritory.domain.session import JudgedMemory
 from meritory.text.judge.digest import Digest, digest_terms, paths_in
 from meritory.text.judge.overlap import COMMON, MIN_VALUE_CHARS
 
@@ -116,7 +116,7 @@ WEIGHTS: Final = {"titled": TITLED, "untitled": UNTITLED, "claim": CLAIM}
 
 
 @dataclass(frozen=True, slots=True)
-class Docket:
+class EvidenceTable:
     """The candidate memories of one session, with their terms and how rare these are."""
 
     terms: tuple[frozenset[str], ...]
@@ -140,7 +140,7 @@ class Docket:
         return math.fsum(self.rarity[term] for term in terms)
 
 
-def open_docket(exhibits: Sequence[Exhibit]) -> Docket:
+def open_docket(exhibits: Sequence[JudgedMemory]) -> EvidenceTable:
     """Return the memories with their terms, their own paths and how rare each term is."""
     in_order = [digest_terms(exhibit.text) for exhibit in exhibits]
     terms = tuple(map(frozenset, in_order))
@@ -148,7 +148,7 @@ def open_docket(exhibits: Sequence[Exhibit]) -> Docket:
     holders = Counter(term for found in terms for term in found)
     pair_holders = Counter(pair for found in pairs for pair in found)
     count = len(terms)
-    return Docket(
+    return EvidenceTable(
         terms=terms,
         pairs=pairs,
         pair_rarity={pair: _rarity(held, count) for pair, held in pair_holders.items()},
@@ -174,7 +174,7 @@ def is_document(text: str) -> bool:
     return len(text) >= DOCUMENT_CHARS or "\n" in text.strip()
 
 
-def signals(docket: Docket, digest: Digest) -> Numbers:
+def signals(docket: EvidenceTable, digest: Digest) -> Numbers:
     """Return one row per memory, one column per name in `SIGNALS`."""
     if not docket.count:
         return np.zeros((0, len(SIGNALS)))
@@ -208,7 +208,7 @@ def signals(docket: Docket, digest: Digest) -> Numbers:
     return np.column_stack([np.asarray(columns[name], np.float64) for name in SIGNALS])
 
 
-def chances(docket: Docket, digest: Digest) -> Numbers:
+def chances(docket: EvidenceTable, digest: Digest) -> Numbers:
     """Return the chance that each memory helped, 0..1."""
     found = signals(docket, digest)
     names = weights_names(docket, digest)
@@ -216,13 +216,13 @@ def chances(docket: Docket, digest: Digest) -> Numbers:
     return np.select([names == name for name in by_name], list(by_name.values()))
 
 
-def limits(docket: Docket, digest: Digest) -> Numbers:
+def limits(docket: EvidenceTable, digest: Digest) -> Numbers:
     """Return the largest chance that each memory can have in this session."""
     names = weights_names(docket, digest)
     return np.array([WEIGHTS[name].limit for name in names.tolist()])
 
 
-def weights_names(docket: Docket, digest: Digest) -> NDArray[np.str_]:
+def weights_names(docket: EvidenceTable, digest: Digest) -> NDArray[np.str_]:
     """Return by memory the name of the weights that fit it, a key of `WEIGHTS`.
 
     Where calls name files, a document whose file no call names was not used. Where no tool
@@ -236,7 +236,7 @@ def weights_names(docket: Docket, digest: Digest) -> NDArray[np.str_]:
     return np.where(docket.is_document, document, "claim")
 
 
-def echoed(docket: Docket, digest: Digest) -> Flags:
+def echoed(docket: EvidenceTable, digest: Digest) -> Flags:
     """Return the shown memories that the agent only read out.
 
     A reply that restates a memory may be an answer. Replies that restate nearly everything that
@@ -254,13 +254,13 @@ def echoed(docket: Docket, digest: Digest) -> Flags:
     return docket.shown & restated & ~is_acted if is_read_out else none
 
 
-def _is_restated(docket: Docket, place: int, said: Sequence[frozenset[str]]) -> bool:
+def _is_restated(docket: EvidenceTable, place: int, said: Sequence[frozenset[str]]) -> bool:
     terms = docket.terms[place]
     best = max((docket.weight(terms & piece) for piece in said), default=0.0)
     return docket.shown[place] and best >= RESTATED_SHARE * docket.weight(terms) > 0.0
 
 
-def only_opened(docket: Docket, digest: Digest) -> Flags:
+def only_opened(docket: EvidenceTable, digest: Digest) -> Flags:
     """Return the documents whose file a call opened and no call wrote."""
     edited = _endings(path for turn in digest.turns for path in turn.edited)
     opened = _endings(path for turn in digest.turns for path in turn.opened)
@@ -294,11 +294,11 @@ def _endings(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _rare_count(docket: Docket, terms: frozenset[str]) -> int:
+def _rare_count(docket: EvidenceTable, terms: frozenset[str]) -> int:
     return sum(docket.holders[term] <= RARE_HOLDERS for term in terms)
 
 
-def _chance_of_results(docket: Docket, results: frozenset[str]) -> Mapping[str, float]:
+def _chance_of_results(docket: EvidenceTable, results: frozenset[str]) -> Mapping[str, float]:
     """Return by term how often the output of tools holds terms that are as common as it is."""
     kind = {term: int(2.0 * math.log2(held)) for term, held in docket.holders.items()}
     counted = Counter(kind.values())
@@ -307,7 +307,7 @@ def _chance_of_results(docket: Docket, results: frozenset[str]) -> Mapping[str, 
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _TermPiece:
     """What one line of the agent brought in: terms and pairs that the user had not typed before."""
 
     weight: float
@@ -315,7 +315,7 @@ class _Piece:
     pairs: tuple[Pair, ...]
 
 
-def _pieces(digest: Digest) -> list[_Piece]:
+def _pieces(digest: Digest) -> list[_TermPiece]:
     typed: set[str] = set()
     found = []
     for turn in digest.turns:
@@ -323,11 +323,13 @@ def _pieces(digest: Digest) -> list[_Piece]:
         for act, terms in turn.pieces:
             new = tuple(term for term in terms if term not in typed)
             pairs = tuple(pair for pair in pairwise(terms) if not typed.issuperset(pair))
-            found.append(_Piece(ACT_WEIGHTS[act], new, pairs))
+            found.append(_TermPiece(ACT_WEIGHTS[act], new, pairs))
     return found
 
 
-def _brought(docket: Docket, pieces: Sequence[_Piece], total: Numbers) -> tuple[Numbers, Numbers]:
+def _brought(
+    docket: EvidenceTable, pieces: Sequence[_TermPiece], total: Numbers
+) -> tuple[Numbers, Numbers]:
     """Return each memory's best overlap with one piece, and its largest share of a piece.
 
     A piece that several memories overlap with is shared among them: the one with the largest
@@ -345,7 +347,7 @@ def _brought(docket: Docket, pieces: Sequence[_Piece], total: Numbers) -> tuple[
     return best, alone
 
 
-def _postings(docket: Docket) -> Mapping[str, Rows]:
+def _postings(docket: EvidenceTable) -> Mapping[str, Rows]:
     """Return by term the places of the memories that hold it; common terms are left out."""
     held: dict[str, list[int]] = {}
     limit = max(RARE_HOLDERS, COMMON_SHARE * docket.count)
@@ -356,7 +358,9 @@ def _postings(docket: Docket) -> Mapping[str, Rows]:
     return {term: np.array(places, np.int64) for term, places in held.items()}
 
 
-def _overlaps(pieces: Sequence[_Piece], postings: Mapping[str, Rows], docket: Docket) -> Numbers:
+def _overlaps(
+    pieces: Sequence[_TermPiece], postings: Mapping[str, Rows], docket: EvidenceTable
+) -> Numbers:
     """Return the weighted overlap of every piece (a row) with every memory (a column)."""
     cells, worth = [], []
     for number, piece in enumerate(pieces):

@@ -22,11 +22,11 @@ from typing import Final
 
 import numpy as np
 
-from meritory.domain.session import Exhibit, Turn, Verdict
+from meritory.domain.session import JudgedMemory, Turn, Verdict
 from meritory.text.judge.corrections import Corrections, read_corrections
 from meritory.text.judge.digest import ACTS, Digest, read_digest, vocabulary_of
 from meritory.text.judge.evidence import (
-    Docket,
+    EvidenceTable,
     Flags,
     Numbers,
     chances,
@@ -48,7 +48,7 @@ OPENED_WORTH: Final = 0.6
 
 
 def judge_session(
-    transcript: Sequence[Turn], exhibits: Sequence[Exhibit], digest: Digest | None = None
+    transcript: Sequence[Turn], exhibits: Sequence[JudgedMemory], digest: Digest | None = None
 ) -> Verdict:
     """Return the verdict on a finished session; equal input gives an equal verdict.
 
@@ -98,7 +98,7 @@ def _confidence(scores: Numbers) -> float:
     return round(float(likely.mean()), 4) if len(likely) else 0.0
 
 
-def _continuity(scores: Numbers, docket: Docket, found: Corrections) -> float:
+def _continuity(scores: Numbers, docket: EvidenceTable, found: Corrections) -> float:
     useful = np.where(scores >= USEFUL, scores, 0.0)
     useful[list(found.missing)] = 1.0
     harm = float(-scores[scores < 0.0].sum())
@@ -107,7 +107,7 @@ def _continuity(scores: Numbers, docket: Docket, found: Corrections) -> float:
     return round((given + 0.5) / (given + lacking + 1.0), 4)
 
 
-def _reasoning(scores: Numbers, docket: Docket, found: Corrections) -> str:
+def _reasoning(scores: Numbers, docket: EvidenceTable, found: Corrections) -> str:
     useful_count = int((docket.shown & (scores >= USEFUL)).sum())
     parts = [f"{useful_count} of {int(docket.shown.sum())} shown memories left traces of use"]
     if unseen_count := int((~docket.shown & (scores >= USEFUL)).sum()):

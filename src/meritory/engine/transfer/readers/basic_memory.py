@@ -12,8 +12,8 @@ from typing import Any
 from meritory.domain.errors import InputError
 from meritory.domain.memory import Kind
 from meritory.engine.transfer.entries import (
-    Entry,
-    Found,
+    FoundFiles,
+    ImportEntry,
     changed_at,
     entity,
     filled,
@@ -43,7 +43,7 @@ _ENTITY_LIMIT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Note:
+class _NoteFile:
     """A note with what holds for all of it."""
 
     name: str
@@ -60,25 +60,25 @@ def is_note(text: str) -> bool:
     return "permalink" in front_matter(front) or any(map(_OBSERVATION.match, body.split("\n")))
 
 
-def read(found: Found) -> Iterator[Entry]:
+def read(found: FoundFiles) -> Iterator[ImportEntry]:
     """Every observation, telling relation and section of the notes."""
     for path in found.files:
         name = path.relative_to(found.path).as_posix() if found.path.is_dir() else path.name
         try:
             text = read_text(path)
         except InputError as error:
-            yield Entry(name, error)
+            yield ImportEntry(name, error)
             continue
         yield from _of_note(path, name, text)
 
 
-def _of_note(path: Path, name: str, text: str) -> Iterator[Entry]:
+def _of_note(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
     front, body = without_front(tamed(text))
     fields = front_matter(front)
     lines = body.split("\n")
     related = [(number, *found) for number, found in _relations(lines)]
     title = str(fields.get("title") or path.stem)
-    note = _Note(
+    note = _NoteFile(
         name=name,
         title=title,
         tags=tags(fields.get("tags")),
@@ -102,7 +102,7 @@ def _of_note(path: Path, name: str, text: str) -> Iterator[Entry]:
         yield _entry(note, claim.line, {"content": content, "kind": kind_of(claim.text)})
 
 
-def _observed(note: _Note, number: int, found: re.Match[str]) -> Entry:
+def _observed(note: _NoteFile, number: int, found: re.Match[str]) -> ImportEntry:
     category, text = found["category"].strip(), found["text"].strip()
     own = [match["tag"] for match in _TAG.finditer(text)]
     bare = _CONTEXT.sub("", text)
@@ -116,7 +116,7 @@ def _observed(note: _Note, number: int, found: re.Match[str]) -> Entry:
     return _entry(note, number, fields)
 
 
-def _related(note: _Note, number: int, relation: tuple[str, str, str]) -> Entry:
+def _related(note: _NoteFile, number: int, relation: tuple[str, str, str]) -> ImportEntry:
     kind, target, line = relation
     context = _CONTEXT.search(line)
     told = f" ({context['context']})" if context else ""
@@ -127,7 +127,7 @@ def _related(note: _Note, number: int, relation: tuple[str, str, str]) -> Entry:
     return _entry(note, number, {"content": content, "about": list(about), "depends_on": []})
 
 
-def _entry(note: _Note, number: int, fields: dict[str, Any]) -> Entry:
+def _entry(note: _NoteFile, number: int, fields: dict[str, Any]) -> ImportEntry:
     content = fields["content"]
     about = [note.about] if note.about else []
     whole = {
@@ -139,7 +139,9 @@ def _entry(note: _Note, number: int, fields: dict[str, Any]) -> Entry:
         "source": source("basic-memory", note.name, content),
         **fields,
     }
-    return Entry(f"{note.name}:{number}", filled(whole), len(content.encode("utf-8", "replace")))
+    return ImportEntry(
+        f"{note.name}:{number}", filled(whole), len(content.encode("utf-8", "replace"))
+    )
 
 
 def _relations(lines: list[str]) -> Iterator[tuple[int, tuple[str, str, str]]]:

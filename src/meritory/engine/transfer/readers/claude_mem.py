@@ -9,8 +9,8 @@ from typing import Any
 from meritory.domain.errors import InputError
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, Kind
 from meritory.engine.transfer.entries import (
-    Entry,
-    Found,
+    FoundFiles,
+    ImportEntry,
     Skipped,
     filled,
     name_or_none,
@@ -46,7 +46,7 @@ _HEADS = {
 _Made = Callable[[Mapping[str, Any]], "dict[str, Any] | None"]
 
 
-def read(found: Found) -> Iterator[Entry]:
+def read(found: FoundFiles) -> Iterator[ImportEntry]:
     """Every row of the three tables that holds something to remember."""
     for path in found.files:
         with open_foreign(path) as tables:
@@ -57,15 +57,15 @@ def read(found: Found) -> Iterator[Entry]:
 
 def _of_table(
     tables: ForeignTables, table: str, columns: tuple[str, ...], made: _Made
-) -> Iterator[Entry]:
+) -> Iterator[ImportEntry]:
     for number, row in enumerate(tables.rows(table, columns), 1):
         place = f"{table} {row['id'] if row.get('id') is not None else number}"
         if row.get("status") not in (None, "active"):
-            yield Entry(place, Skipped("it is not active any more"))
+            yield ImportEntry(place, Skipped("it is not active any more"))
             continue
         fields = made(row)
         if fields is None:
-            yield Entry(place, InputError("the row holds no text"))
+            yield ImportEntry(place, InputError("the row holds no text"))
             continue
         session = fields.pop("session", None)
         for content in parts(fields["content"], CONTENT_LIMIT_CHARS):
@@ -76,7 +76,7 @@ def _of_table(
                 "created_at": when(row["created_at"], row["created_at_epoch"]),
                 "source": source("claude-mem", place, content, session),
             }
-            yield Entry(place, filled(whole), len(content.encode("utf-8", "replace")))
+            yield ImportEntry(place, filled(whole), len(content.encode("utf-8", "replace")))
 
 
 def _observation(row: Mapping[str, Any]) -> dict[str, Any] | None:

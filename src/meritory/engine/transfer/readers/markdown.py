@@ -12,8 +12,8 @@ from pathlib import Path
 from meritory.domain.errors import InputError
 from meritory.domain.memory import Kind
 from meritory.engine.transfer.entries import (
-    Entry,
-    Found,
+    FoundFiles,
+    ImportEntry,
     Skipped,
     changed_at,
     filled,
@@ -82,7 +82,7 @@ _LONG_GAP = re.compile(r"[^\S\n]{100,}")
 
 
 @dataclass(slots=True)
-class Claim:
+class MarkdownClaim:
     """A piece of a document: where it begins, the headings above it, its text."""
 
     line: int
@@ -96,14 +96,14 @@ class Claim:
 
 
 @dataclass(slots=True)
-class _Piece:
+class _MarkdownPiece:
     """A block under construction."""
 
     line: int
     mark: str
     indent: int
     lines: list[str]
-    children: list[_Piece] = field(default_factory=list)
+    children: list[_MarkdownPiece] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -130,7 +130,7 @@ def tamed(text: str) -> str:
     return _LONG_GAP.sub(" ", text)
 
 
-def claims(text: str) -> Iterator[Claim]:
+def claims(text: str) -> Iterator[MarkdownClaim]:
     """Every claim of a document, in its order."""
     _, body = without_front(tamed(text))
     body = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), body)
@@ -144,9 +144,9 @@ def claims(text: str) -> Iterator[Claim]:
         yield from _of_chapter(tuple(name for _, name in titles), pieces)
 
 
-def _chapters(body: str) -> Iterator[tuple[int, str, list[_Piece]]]:
+def _chapters(body: str) -> Iterator[tuple[int, str, list[_MarkdownPiece]]]:
     """Headings with the blocks below them; the first may have none."""
-    reader = _Reader()
+    reader = _MarkdownReader()
     level, title = 7, ""
     lines = body.split("\n")
     for number, line in enumerate(lines, 1):
@@ -159,7 +159,7 @@ def _chapters(body: str) -> Iterator[tuple[int, str, list[_Piece]]]:
     yield level, title, reader.taken()
 
 
-def _heading(line: str, following: list[str], reader: _Reader) -> tuple[int, str] | None:
+def _heading(line: str, following: list[str], reader: _MarkdownReader) -> tuple[int, str] | None:
     found = _HEADING.match(line)
     if found:
         return len(found[1]), found[2].strip().rstrip("#").strip("*` \t")
@@ -169,12 +169,12 @@ def _heading(line: str, following: list[str], reader: _Reader) -> tuple[int, str
     return None
 
 
-class _Reader:
+class _MarkdownReader:
     """Takes lines and makes blocks of them."""
 
     def __init__(self) -> None:
-        self._pieces: list[_Piece] = []
-        self._open: _Piece | None = None
+        self._pieces: list[_MarkdownPiece] = []
+        self._open: _MarkdownPiece | None = None
         self._fence = ""
         self._code: list[str] = []
         self._code_line = 0
@@ -190,7 +190,7 @@ class _Reader:
         """Whether a line without a mark would go on with what is there."""
         return self._open is not None
 
-    def taken(self) -> list[_Piece]:
+    def taken(self) -> list[_MarkdownPiece]:
         """The blocks so far; the next ones begin anew."""
         if self._fence:
             self._end_code()
@@ -224,14 +224,14 @@ class _Reader:
         indent = len(plain) - len(plain.lstrip())
         if bullet:
             text = _TASK.sub("", bullet["text"], count=1)
-            self._add(_Piece(number, bullet["mark"], indent, [text]))
+            self._add(_MarkdownPiece(number, bullet["mark"], indent, [text]))
         elif self._open is not None and (not was_parted or indent > self._open.indent):
             self._open.lines.append(line.strip().removeprefix("> "))
         else:
             self._open = None
-            self._add(_Piece(number, "", indent, [line.strip().removeprefix("> ")]))
+            self._add(_MarkdownPiece(number, "", indent, [line.strip().removeprefix("> ")]))
 
-    def _add(self, piece: _Piece) -> None:
+    def _add(self, piece: _MarkdownPiece) -> None:
         parent = self._last_bullet() if piece.mark else None
         while parent is not None and piece.indent > parent.indent:
             if not parent.children or piece.indent <= parent.children[-1].indent:
@@ -242,7 +242,7 @@ class _Reader:
             self._pieces.append(piece)
         self._open = piece
 
-    def _last_bullet(self) -> _Piece | None:
+    def _last_bullet(self) -> _MarkdownPiece | None:
         return self._pieces[-1] if self._pieces and self._pieces[-1].mark else None
 
     def _end_code(self) -> None:
@@ -254,14 +254,14 @@ class _Reader:
         if holder is not None:
             holder.lines.append(code)
         elif is_short:
-            self._pieces.append(_Piece(self._code_line, "", 0, [code]))
+            self._pieces.append(_MarkdownPiece(self._code_line, "", 0, [code]))
         self._fence, self._code = "", []
         if self._open is not None and not self._open.mark:
             self._open = None
 
 
-def _of_chapter(path: tuple[str, ...], pieces: list[_Piece]) -> Iterator[Claim]:
-    lead: _Piece | None = None
+def _of_chapter(path: tuple[str, ...], pieces: list[_MarkdownPiece]) -> Iterator[MarkdownClaim]:
+    lead: _MarkdownPiece | None = None
     place = 0
     while place < len(pieces):
         piece = pieces[place]
@@ -271,7 +271,7 @@ def _of_chapter(path: tuple[str, ...], pieces: list[_Piece]) -> Iterator[Claim]:
         under = (*path, lead.text.rstrip(": ")) if lead is not None and piece.mark else path
         steps = _steps(pieces[place:])
         if len(steps) > 1:
-            yield from _cut(Claim(piece.line, under, _joined(steps)))
+            yield from _cut(MarkdownClaim(piece.line, under, _joined(steps)))
             place += len(steps)
             continue
         following = pieces[place + 1 : place + 2]
@@ -284,9 +284,9 @@ def _of_chapter(path: tuple[str, ...], pieces: list[_Piece]) -> Iterator[Claim]:
         place += 1
 
 
-def _steps(pieces: list[_Piece]) -> list[_Piece]:
+def _steps(pieces: list[_MarkdownPiece]) -> list[_MarkdownPiece]:
     """A numbered list at the beginning that is short enough to stay in one piece."""
-    steps: list[_Piece] = []
+    steps: list[_MarkdownPiece] = []
     for piece in pieces:
         if not piece.is_step:
             break
@@ -294,16 +294,18 @@ def _steps(pieces: list[_Piece]) -> list[_Piece]:
     return steps if len(_joined(steps)) <= _STEPS_LIMIT_CHARS else []
 
 
-def _of_piece(path: tuple[str, ...], piece: _Piece) -> Iterator[Claim]:
+def _of_piece(path: tuple[str, ...], piece: _MarkdownPiece) -> Iterator[MarkdownClaim]:
     if piece.children and piece.text.endswith(":"):
         for child in piece.children:
             yield from _of_piece((*path, piece.text.rstrip(": ")), child)
         return
     if not piece.mark and (rows := _table_rows(piece.lines)):
         for number, row in enumerate(rows, 2):
-            yield from _cut(Claim(piece.line + number, path, row))
+            yield from _cut(MarkdownClaim(piece.line + number, path, row))
         return
-    yield from _cut(Claim(piece.line, path, _joined([piece]) if piece.children else piece.text))
+    yield from _cut(
+        MarkdownClaim(piece.line, path, _joined([piece]) if piece.children else piece.text)
+    )
 
 
 def _table_rows(lines: list[str]) -> list[str]:
@@ -323,7 +325,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in _CELL_EDGE.split(line.strip().strip("|"))]
 
 
-def _joined(pieces: list[_Piece], depth: int = 0) -> str:
+def _joined(pieces: list[_MarkdownPiece], depth: int = 0) -> str:
     lines: list[str] = []
     for piece in pieces:
         mark = f"{'  ' * depth}{piece.mark} " if depth or piece.is_step else ""
@@ -333,9 +335,9 @@ def _joined(pieces: list[_Piece], depth: int = 0) -> str:
     return "\n".join(lines)
 
 
-def _cut(claim: Claim) -> Iterator[Claim]:
+def _cut(claim: MarkdownClaim) -> Iterator[MarkdownClaim]:
     for part in parts(claim.text, CLAIM_LIMIT_CHARS):
-        yield Claim(claim.line, claim.path, part)
+        yield MarkdownClaim(claim.line, claim.path, part)
 
 
 def parts(text: str, limit_chars: int) -> Iterator[str]:
@@ -370,26 +372,26 @@ def is_instruction(path: Path) -> bool:
     return name in INSTRUCTION_NAMES or name.endswith(INSTRUCTION_ENDINGS)
 
 
-def read(found: Found) -> Iterator[Entry]:
+def read(found: FoundFiles) -> Iterator[ImportEntry]:
     """Every claim of the files."""
     for path in found.files:
         name = path.relative_to(found.path).as_posix() if found.path.is_dir() else path.name
         try:
             text = read_text(path)
         except InputError as error:
-            yield Entry(name, error)
+            yield ImportEntry(name, error)
             continue
         yield from _of_file(path, name, text)
 
 
-def _of_file(path: Path, name: str, text: str) -> Iterator[Entry]:
+def _of_file(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
     provenance = "user_stated" if is_instruction(path) else "assistant_derived"
     created_at = changed_at(path)
     for claim in claims(text):
         place = f"{name}:{claim.line}"
         if REFERENCE.match(claim.text):
             skipped = Skipped(f"{claim.text[:80]} is not followed; import that file by itself")
-            yield Entry(place, skipped, len(claim.text))
+            yield ImportEntry(place, skipped, len(claim.text))
             continue
         content = claim.whole
         fields = {
@@ -400,8 +402,8 @@ def _of_file(path: Path, name: str, text: str) -> Iterator[Entry]:
             "created_at": created_at,
             "source": source("markdown", _where(name, claim), content),
         }
-        yield Entry(place, filled(fields), len(content.encode("utf-8", "replace")))
+        yield ImportEntry(place, filled(fields), len(content.encode("utf-8", "replace")))
 
 
-def _where(name: str, claim: Claim) -> str:
+def _where(name: str, claim: MarkdownClaim) -> str:
     return " > ".join((name, *claim.path))

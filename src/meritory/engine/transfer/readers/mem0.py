@@ -11,8 +11,8 @@ from typing import Any
 
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.engine.transfer.entries import (
-    Entry,
-    Found,
+    FoundFiles,
+    ImportEntry,
     Skipped,
     filled,
     name_or_none,
@@ -34,7 +34,7 @@ _USERS_SHOWN = 5
 Row = tuple[str, Mapping[str, Any] | MeritoryError]
 
 
-def read(found: Found) -> Iterator[Entry]:
+def read(found: FoundFiles) -> Iterator[ImportEntry]:
     """Every memory that is live there; of several people's only those of the one that was named."""
     _check_users(found)
     for path in found.files:
@@ -42,7 +42,7 @@ def read(found: Found) -> Iterator[Entry]:
             yield _entry(place, row, found.only_user)
 
 
-def _check_users(found: Found) -> None:
+def _check_users(found: FoundFiles) -> None:
     """Memories of several people do not become one person's by accident, in whatever files."""
     only, name = found.only_user, found.path.name
     rows = (row for path in found.files for _, row in _rows(path))
@@ -65,14 +65,16 @@ def _user(row: Mapping[str, Any] | MeritoryError) -> str | None:
     return None if isinstance(row, MeritoryError) else name_or_none(row.get("user_id"))
 
 
-def _entry(place: str, row: Mapping[str, Any] | MeritoryError, only: str | None) -> Entry:
+def _entry(place: str, row: Mapping[str, Any] | MeritoryError, only: str | None) -> ImportEntry:
     if isinstance(row, MeritoryError):
-        return Entry(place, row)
+        return ImportEntry(place, row)
     if only is not None and _user(row) != only:
-        return Entry(place, Skipped("it is another user's"))
+        return ImportEntry(place, Skipped("it is another user's"))
     content = next((row[name] for name in _TEXTS if isinstance(row.get(name), str)), None)
     if content is None:
-        return Entry(place, InputError("there is no text under memory, data, text or content"))
+        return ImportEntry(
+            place, InputError("there is no text under memory, data, text or content")
+        )
     metadata = row.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     created, updated = when(row.get("created_at")), when(row.get("updated_at"))
@@ -89,7 +91,7 @@ def _entry(place: str, row: Mapping[str, Any] | MeritoryError, only: str | None)
         "valid_until": when(row.get("expiration_date")),
         "source": source("mem0", name_or_none(row.get("id")) or place, content, row.get("run_id")),
     }
-    return Entry(place, filled(fields), len(content.encode("utf-8", "replace")))
+    return ImportEntry(place, filled(fields), len(content.encode("utf-8", "replace")))
 
 
 def _rows(path: Path) -> Iterator[Row]:
