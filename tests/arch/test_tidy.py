@@ -1,6 +1,6 @@
 """The house rules that a machine can check, each with a planted violation that must be caught.
 
-Parameters: at most five, `self` and `cls` apart. Two kinds of function may have more, because
+Parameters: at most seven, `self` and `cls` apart. Two kinds of function may have more, because
 their parameters are what a person types: the front door's methods in memory.py, of which only
 the parameters without a keyword default count, and click commands, whose parameters are options.
 """
@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "meritory"
 
 MODULE_LIMIT_LINES = 800
-FUNCTION_LIMIT_LINES = 60
-PARAMETER_LIMIT = 5
+FUNCTION_LIMIT_LINES = 70
+PARAMETER_LIMIT = 7
 FILE_LIMIT_BYTES = 10 * 1024 * 1024
 FRONT_DOORS = {"api/memory.py", "api/remote.py", "integrations/mem0.py"}
 CLICK_DECORATORS = {"command", "group", "option", "argument", "pass_context", "pass_obj"}
@@ -296,28 +296,32 @@ def test_a_long_module_is_caught() -> None:
 
 
 def test_a_long_function_is_caught_at_any_depth() -> None:
-    fits = "def f():\n" + "    x = 1\n" * 59
+    fits = "def f():\n" + "    x = 1\n" * 69
     assert long_functions(fits, "m.py") == []
-    assert long_functions(fits + "    x = 1\n", "m.py") == ["m.py:1 f has 61 lines"]
-    method = "class C:\n    async def g(self):\n" + "        x = 1\n" * 60
-    assert long_functions(method, "m.py") == ["m.py:2 g has 61 lines"]
+    assert long_functions(fits + "    x = 1\n", "m.py") == ["m.py:1 f has 71 lines"]
+    method = "class C:\n    async def g(self):\n" + "        x = 1\n" * 70
+    assert long_functions(method, "m.py") == ["m.py:2 g has 71 lines"]
 
 
 @pytest.mark.parametrize(
     ("source", "name", "caught"),
     [
-        ("def f(a, b, c, d, e): ...", "m.py", False),
-        ("def f(a, b, c, d, e, f): ...", "m.py", True),
-        ("def f(a, b, /, c, *, d, e, f=1): ...", "m.py", True),
-        ("def f(a, b, c, d, *rest, **more): ...", "m.py", True),
-        ("class C:\n    def f(self, a, b, c, d, e): ...", "m.py", False),
-        ("class C:\n    def f(self, a, b, c, d, e, g): ...", "m.py", True),
-        ("def f(a, *, b=1, c=1, d=1, e=1, f=1): ...", "api/memory.py", False),
-        ("def f(a, *, b, c, d, e, f): ...", "api/memory.py", True),
-        ("def f(a, b=1, c=1, d=1, e=1, f=1): ...", "api/memory.py", True),
-        ("@click.command()\ndef f(a, b, c, d, e, f, g): ...", "cli/m.py", False),
-        ("@app.command('x')\n@click.option('-a')\ndef f(a, b, c, d, e, f): ...", "cli/m.py", False),
-        ("@cached\ndef f(a, b, c, d, e, f): ...", "cli/m.py", True),
+        ("def f(x, y, a, b, c, d, e): ...", "m.py", False),
+        ("def f(x, y, a, b, c, d, e, f): ...", "m.py", True),
+        ("def f(x, y, a, b, /, c, *, d, e, f=1): ...", "m.py", True),
+        ("def f(x, y, a, b, c, d, *rest, **more): ...", "m.py", True),
+        ("class C:\n    def f(self, x, y, a, b, c, d, e): ...", "m.py", False),
+        ("class C:\n    def f(self, x, y, a, b, c, d, e, g): ...", "m.py", True),
+        ("def f(a, *, x=1, y=1, b=1, c=1, d=1, e=1, f=1): ...", "api/memory.py", False),
+        ("def f(a, *, x, y, b, c, d, e, f): ...", "api/memory.py", True),
+        ("def f(x, y, a, b=1, c=1, d=1, e=1, f=1): ...", "api/memory.py", True),
+        ("@click.command()\ndef f(x, y, a, b, c, d, e, f, g): ...", "cli/m.py", False),
+        (
+            "@app.command('x')\n@click.option('-a')\ndef f(x, y, a, b, c, d, e, f): ...",
+            "cli/m.py",
+            False,
+        ),
+        ("@cached\ndef f(x, y, a, b, c, d, e, f): ...", "cli/m.py", True),
     ],
 )
 def test_a_crowded_function_is_caught(source: str, name: str, caught: bool) -> None:

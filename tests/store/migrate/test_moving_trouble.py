@@ -108,11 +108,11 @@ def test_every_batch_is_one_transaction_with_its_note(database: Place, tmp_path:
 _CHILD = """
 import sys
 from moving_kit import moved
-from meritory.engine.transfer.migrate import Wish
+from meritory.engine.transfer.migrate import MigrationRequest
 from meritory.domain.place import Place
 def watch(done, total):
     print(done, total, flush=True)
-moved(Place.of(sys.argv[1]), Place.of(sys.argv[2]), Wish(batch_rows=1), watch)
+moved(Place.of(sys.argv[1]), Place.of(sys.argv[2]), MigrationRequest(batch_rows=1), watch)
 """
 
 
