@@ -10,8 +10,8 @@ from pathlib import Path
 
 from meritory.api.memory import Memory
 from meritory.domain.place import Place
+from meritory.lab.measure import Sandbox, copied
 from meritory.lab.probes import Probe
-from meritory.lab.sandbox import Sandbox, copied
 from meritory.settings import load_settings
 
 NAMED = {

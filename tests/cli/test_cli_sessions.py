@@ -8,7 +8,7 @@ import pytest
 from cli_types import Run
 
 from meritory.api.memory import Memory
-from meritory.demo.week import recorded
+from meritory.demo.recording import recorded
 from meritory.engine.pipeline import FLOWS
 from meritory.rank.labels import MIN_CONFIDENCE
 from meritory.settings import load_settings

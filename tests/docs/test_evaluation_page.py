@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from meritory.cli.app import APP
-from meritory.lab.anchor import AMBIGUOUS_FROM
-from meritory.lab.probes import read_probes
+from meritory.lab.probes import AMBIGUOUS_FROM, read_probes
 from meritory.rank.bootstrap import MARGIN, MIN_PAIRS
 from meritory.rank.probes import DEPTH
 

@@ -20,8 +20,7 @@ from meritory.cli.why import why_blocks
 from meritory.domain.errors import InputError
 
 if TYPE_CHECKING:
-    from meritory.demo.later import Step
-    from meritory.demo.week import Played, Week
+    from meritory.demo.recording import Played, Step, Week
     from meritory.domain.memory import MemoryRecord
     from meritory.domain.session import SessionMemory
 
@@ -49,7 +48,7 @@ class DemoStory:
 
 def played(week: Week) -> DemoStory:
     """Plays on until the predictor is heard, with a bar where somebody looks."""
-    from meritory.demo.later import SESSIONS_MAX, Later
+    from meritory.demo.recording import SESSIONS_MAX, Later
 
     later, steps = Later(week), []
     with bar("learning") as report:
@@ -156,7 +155,7 @@ def demo(keep: str | None, quick: bool) -> Answer:
 
 
 def _week(file: Path, home: Path) -> Week:
-    from meritory.demo.week import Week
+    from meritory.demo.recording import Week
     from meritory.settings import load_settings
 
     return Week(file, load_settings(home, {}))

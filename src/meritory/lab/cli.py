@@ -121,7 +121,7 @@ def sweep(file: str, given: tuple[str, ...], no_session: bool, margin: float) ->
     Without --set, weights, slope, floor and the share of the vectors are tried one at a time. A
     value of gate.threshold writes the copy's memories anew, each time.
     """
-    from meritory.lab.sweep import sweep as swept
+    from meritory.lab.results import sweep as swept
 
     points = _points(given)
     for point in points:
@@ -146,7 +146,7 @@ def _key(point: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _points(given: Sequence[str]) -> list[dict[str, str]]:
     """What is tried: first what serves today, then the rest."""
     if not given:
-        from meritory.lab.sweep import DEFAULT_GRID
+        from meritory.lab.results import DEFAULT_GRID
 
         today = changed({}).shown()
         single = [
@@ -249,9 +249,8 @@ def generate(file: str, count: int) -> Answer:
     FILE must not exist yet. No model is asked: the questions are made of rare words of the
     memories, from all kinds, sources and projects. They are marked as generated.
     """
-    from meritory.lab.anchor import Anchors
+    from meritory.lab.probes import Anchors, probe_line
     from meritory.lab.probes import generate as made
-    from meritory.lab.probes import probe_line
 
     target = Path(os.path.expanduser(file))
     if os.path.lexists(target):

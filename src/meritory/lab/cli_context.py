@@ -100,8 +100,7 @@ class Laboratory:
     """An open copy of the user's store, on which runs are made."""
 
     def __init__(self, memory: Memory, copy: Path, trial: EvalTrial) -> None:
-        from meritory.lab.measure import anchored
-        from meritory.lab.sandbox import Sandbox
+        from meritory.lab.measure import Sandbox, anchored
 
         self._memory = memory
         self._copy = copy
@@ -131,8 +130,13 @@ class Laboratory:
         )
 
     def _outcomes(self, settings: Settings, report: Report) -> list[ProbeOutcome]:
-        from meritory.lab.measure import MeasurePlan, ProbeOutcome, measure, measure_rebuilt
-        from meritory.lab.sandbox import Sandbox
+        from meritory.lab.measure import (
+            MeasurePlan,
+            ProbeOutcome,
+            Sandbox,
+            measure,
+            measure_rebuilt,
+        )
         from meritory.rank.probes import ProbeHit
 
         trial = self._trial
@@ -169,7 +173,7 @@ class Laboratory:
 def opened_copy() -> Iterator[tuple[Memory, Path]]:
     """A throw-away copy of the user's store, open; the store itself is only read."""
     from meritory.api.memory import Memory
-    from meritory.lab.sandbox import copied
+    from meritory.lab.measure import copied
 
     settings = current_settings()
     with (

@@ -109,7 +109,7 @@ def _arm(kind: str) -> Iterator[Arm]:
     """An extractor with an empty store in a folder that is gone afterwards."""
     from meritory.api.memory import Memory
     from meritory.lab.extraction import Arm
-    from meritory.lab.sandbox import COPY_NAME, Sandbox, folder
+    from meritory.lab.measure import COPY_NAME, Sandbox, folder
     from meritory.ports.extractor import open_extractor
 
     settings = current_settings({"extraction.kind": "none", "judge.kind": "none"})

@@ -19,11 +19,9 @@ from meritory.engine.memories.validate import (
     only_proposed,
 )
 from meritory.engine.memories.write import write
-from meritory.lab.anchor import means_the_same
-from meritory.lab.measure import MeasurePlan, anchored, measure
-from meritory.lab.probes import Probe, read_expected, read_object
+from meritory.lab.measure import MeasurePlan, Sandbox, anchored, measure
+from meritory.lab.probes import Probe, means_the_same, read_expected, read_object
 from meritory.lab.results import plain_pair, statement
-from meritory.lab.sandbox import Sandbox
 from meritory.rank import bootstrap
 from meritory.rank.probes import Floats, ProbeHit, values
 from meritory.text.normalize import check_text

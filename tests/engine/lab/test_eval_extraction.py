@@ -20,7 +20,7 @@ from meritory.lab.extraction import (
     extraction_run,
     read_labels,
 )
-from meritory.lab.sandbox import Sandbox, folder
+from meritory.lab.measure import Sandbox, folder
 from meritory.text.extract.cues import FoundClaim
 
 pytestmark = pytest.mark.files_only("measures on throw-away files")

@@ -16,9 +16,18 @@ from meritory.engine.services import Policy
 from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.start import start
 from meritory.lab import results
-from meritory.lab.measure import MeasurePlan, anchored, measure, measure_rebuilt, rebuild
-from meritory.lab.sandbox import FrozenStore, Sandbox, copied, folder
-from meritory.lab.sweep import sweep
+from meritory.lab.measure import (
+    FrozenStore,
+    MeasurePlan,
+    Sandbox,
+    anchored,
+    copied,
+    folder,
+    measure,
+    measure_rebuilt,
+    rebuild,
+)
+from meritory.lab.results import sweep
 from meritory.rank.composite import SourceWeights
 from meritory.store.sqlite.backup import snapshot
 

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from meritory.api.memory import Memory
 from meritory.domain.errors import InputError
-from meritory.lab.anchor import Anchor, Anchors, means_the_same
-from meritory.lab.probes import Probe, generate, probe_line, read_probes, set_hash
+from meritory.lab.probes import (
+    Anchor,
+    Anchors,
+    Probe,
+    generate,
+    means_the_same,
+    probe_line,
+    read_probes,
+    set_hash,
+)
 from places import Places
 
 LINE = json.dumps({"question": "which port?", "expected": "The port is 5433"})

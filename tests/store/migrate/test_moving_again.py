@@ -15,7 +15,7 @@ from meritory.domain.errors import Conflict, Corrupt, InputError, NotFound
 from meritory.domain.place import Place
 from meritory.engine.transfer.backup import ModelFiles
 from meritory.engine.transfer.migrate import MigrationRequest, preview
-from meritory.lab.sandbox import copied
+from meritory.lab.measure import copied
 from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
 
 

@@ -1,10 +1,11 @@
-"""Plays the recorded week through the session API, on recorded time, and tells what happened."""
+"""Play the recorded week through the session API, then more sessions until the model is active."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -167,3 +168,132 @@ class Week:
 def moment_of(day: float) -> datetime:
     """A day of the recording as a moment."""
     return BEGIN + timedelta(days=day)
+
+
+LATER_FILE = "later.json"
+# It stops after so many sessions that the predictor took part in, or when there were so many.
+SESSIONS_MAX = 60
+HEARD_SESSIONS = 6
+_HOURS_APART = 7
+_SEED = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One session: what the agent was told at its start, and what came of it."""
+
+    number: int
+    key: str
+    at: datetime
+    prompt: str
+    status_line: str
+    # The baseline's weight that it was served with, and the one that the next will be.
+    alpha: float
+    next_alpha: float
+    # Why the two differ; empty when they do not.
+    why: str
+    # What trainings that ended with it came to.
+    trained: tuple[str, ...] = ()
+
+
+class Later:
+    """Sessions in the store of a week that is over, drawn from the same topics again and again."""
+
+    def __init__(self, week: Week) -> None:
+        text = files("meritory.demo").joinpath(LATER_FILE).read_text("utf-8")
+        self._script: dict[str, Any] = json.loads(text)
+        self._week = week
+        self._memory = week.memory
+        self._chance = random.Random(_SEED)  # noqa: S311 - the same every time, on purpose
+        self._runs_seen = 0
+        self._ids: dict[str, list[str]] = {}
+        self.heard_in: list[str] = []
+
+    @property
+    def title(self) -> str:
+        """What these weeks are about."""
+        return str(self._script["title"])
+
+    def play(self) -> Iterator[Step]:
+        """Plays sessions until the predictor has been heard for some, at most `SESSIONS_MAX`."""
+        self._week.go_to(moment_of(self._script["begin_day"]))
+        for topic in self._script["topics"]:
+            notes = [*topic["helps"], *topic["others"]]
+            self._ids[topic["name"]] = [self._stored(text) for text in notes]
+        self._week.go_on(timedelta(days=2))
+        # The week had trainings of its own.
+        self._trained()
+        for number in range(1, SESSIONS_MAX + 1):
+            step = self._step(number)
+            if step.alpha < 1.0:
+                self.heard_in.append(step.key)
+            yield step
+            if len(self.heard_in) >= HEARD_SESSIONS:
+                return
+
+    def telling(self) -> tuple[str, str] | None:
+        """A session and a memory that helped in it, which the predictor lifted the most."""
+        store, user = self._memory.services.store, self._memory.scope.user
+        found = [
+            ((one.candidate.baseline_rank or 0) - one.candidate.rank, key, one.memory_id)
+            for key in self.heard_in
+            for one in store.session_memories(user, key)
+            if (one.label or 0.0) > 0.0 and one.candidate.was_injected
+        ]
+        return max(found)[1:] if found else None
+
+    def _stored(self, text: str) -> str:
+        return self._memory.remember(text, on_similar="keep").id
+
+    def _step(self, number: int) -> Step:
+        topic = self._chance.choice(self._script["topics"])
+        prompt = self._chance.choice(topic["asks"]).format(*topic["marks"])
+        before = self._memory.predictor_status()
+        session = self._memory.session(f"ticket-{number:02d}", context=prompt)
+        step = Step(
+            number=number,
+            key=session.key,
+            at=self._week.now,
+            prompt=prompt,
+            status_line=session.status_line,
+            alpha=before["alpha"],
+            next_alpha=before["alpha"],
+            why="",
+        )
+        session.end(used=dict.fromkeys(self._ids[topic["name"]][: len(topic["helps"])], 1.0))
+        # What was ordered is trained here and now; a program would leave it to the background.
+        self._memory.drain()
+        self._week.go_on(timedelta(hours=_HOURS_APART))
+        after = self._memory.predictor_status()
+        return replace(
+            step, next_alpha=after["alpha"], why=_why(before, after), trained=self._trained()
+        )
+
+    def _trained(self) -> tuple[str, ...]:
+        runs = self._memory.services.store.training_runs(self._memory.scope.user, SESSIONS_MAX)
+        fresh = runs[: len(runs) - self._runs_seen][::-1]
+        self._runs_seen = len(runs)
+        return tuple(
+            f"model v{one.model_version} "
+            + ("serves now" if one.is_accepted else f"refused: {_refused(one.gates)}")
+            for one in fresh
+        )
+
+
+def _refused(gates: Sequence[Mapping[str, object]]) -> str:
+    return ", ".join(str(one["name"]) for one in gates if not one["passed"]) or "it failed"
+
+
+def _why(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """What moved the baseline's weight, from what the status says before and after."""
+    if before["alpha"] == after["alpha"]:
+        return ""
+    if after["alpha"] == 1.0:
+        return "the baseline has most of the trust again"
+    best = max(after["weighings"], key=lambda one: one["trust"])
+    trust = sum(one["trust"] for one in after["weighings"])
+    why = (
+        f"the predictor has {trust:.0%} of the trust; its best weight gains"
+        f" {best['ndcg_margin']:+.3f} NDCG@10 over {best['session_count']} sessions"
+    )
+    return f"cold start is over: {why}" if before["is_cold"] and not after["is_cold"] else why
