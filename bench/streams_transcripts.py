@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.datasets import WrongData, _checked
 from bench.streams_types import Message
-from meritory.server.messages import read_messages
+from meritory.connect.transcripts import read_messages
 
 # Outside the repository: the unpacked transcripts of one stream take 141 MB.
 CACHE = Path(tempfile.gettempdir()) / "meritory-bench"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import msgspec
 
 from meritory.cli.app import APP, SECTIONS
+from meritory.connect.desired import HookShape, harness_modules
 from meritory.server.app import TABLE
 from meritory.server.openapi import document
 from meritory.settings import SETTINGS, Setting, show
@@ -227,7 +230,37 @@ def openapi_page() -> str:
     return json.dumps(document(TABLE), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+HOOK_SHAPES = "src/meritory/hook/shapes.py"
+HOOK_MARK = "# Made by tools/gen_docs.py from connect/*.py"
+
+
+def hook_shapes() -> str:
+    """The hook's table of clients: the hook is run without this package and cannot import it."""
+    shapes = {one.NAME: one.HOOK for one in harness_modules() if one.HOOK is not None}
+    default = HookShape({})
+    rows = []
+    for name, shape in shapes.items():
+        given = (field.name for field in fields(shape) if field.name not in ("events", "guesses"))
+        more = [
+            f"{key}={getattr(shape, key)!r}"
+            for key in given
+            if getattr(shape, key) != getattr(default, key)
+        ]
+        rows.append(f"{name!r}: Harness({', '.join([repr(dict(shape.events)), *more])}),")
+    guesses = {key: event for shape in shapes.values() for key, event in shape.guesses.items()}
+    made = f"HARNESSES = {{{''.join(rows)}}}\nGUESSES = {guesses!r}\n"
+    before, _, rest = (ROOT / HOOK_SHAPES).read_text("utf-8").partition(f"{HOOK_MARK}: begin\n")
+    after = rest.partition(f"{HOOK_MARK}: end\n")[2]
+    text = f"{before}{HOOK_MARK}: begin\n{made}{HOOK_MARK}: end\n{after}"
+    ruff = [str(Path(sys.executable).with_name("ruff")), "format", "--stdin-filename", HOOK_SHAPES]
+    done = subprocess.run(
+        [*ruff, "-"], input=text, capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return done.stdout
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    HOOK_SHAPES: hook_shapes,
     "docs/reference/settings.md": settings_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/http.md": http_page,

@@ -38,11 +38,11 @@ ALLOWED: dict[str, set[str]] = {
     "api": BELOW_ENGINE | {"engine", "settings"},
     # Run for every prompt of an agent, without site-packages: standard library only.
     "hook": set(),
-    "connect": {"domain", "settings"},
+    "connect": {"domain", "settings", "text"},
     "mcp": {"api", "domain", "hook", "settings", "__init__"},
     "integrations": {"api", "domain", "text", "__init__"},
     "demo": {"api", "domain", "settings"},
-    "server": {"api", "domain", "engine", "mcp", "ports", "settings", "__init__"} | PURE,
+    "server": {"api", "connect", "domain", "engine", "mcp", "ports", "settings", "__init__"} | PURE,
     "cli": {"api", "domain", "engine", "ports", "settings", "server", "demo", "hook", "mcp"}
     | {"connect", "__init__"}
     | PURE,

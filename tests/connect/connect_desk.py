@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from meritory.connect import ConnectPlan, place_for, prepare_connect, prepare_disconnect
-from meritory.connect import _harness as harness_module
-from meritory.connect.desired import Document
+from meritory.connect.desired import Document, harness_module
+from meritory.connect.plan import ConnectPlan, place_for, prepare_connect, prepare_disconnect
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 

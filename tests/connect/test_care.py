@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 from connect_desk import NOW, Desk
 
-from meritory.connect import (
+from meritory.connect import files, install_record
+from meritory.connect import plan as planning
+from meritory.connect.json_syntax import read
+from meritory.connect.plan import (
     HARNESS_NAMES,
-    files,
     harness_checks,
-    install_record,
     is_connected,
     is_found,
     prepare_connect,
     prepare_disconnect,
 )
-from meritory.connect import plan as planning
-from meritory.connect.json_syntax import read
 from meritory.domain.errors import Conflict, InputError, ReadOnlyStore
 
 BROKEN_JSON = {

@@ -14,18 +14,12 @@ from click.testing import CliRunner
 from connect_desk import Desk
 
 from meritory.cli.app import APP
-from meritory.cli.connect import HARNESSES
-from meritory.connect import (
-    HARNESS_NAMES,
-    Finding,
-    claude_code,
-    codex,
-    gemini_cli,
-    harness_checks,
-    openclaw,
-    place_for,
-)
 from meritory.connect import checks as checking
+from meritory.connect import claude_code, codex, gemini_cli, openclaw
+from meritory.connect.desired import Finding, harness_modules
+from meritory.connect.plan import harness_checks, place_for
+from meritory.domain.harness import HARNESS_NAMES, HOOK_HARNESS_NAMES
+from meritory.hook import main
 
 
 def said(desk: Desk, name: str) -> list[Finding]:
@@ -195,7 +189,7 @@ def test_the_plugin_and_the_settings_are_not_used_together(desk: Desk) -> None:
 
 def test_our_own_module_that_is_gone_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.connect("opencode")
-    monkeypatch.setattr("meritory.connect.PACKAGE", desk.user_home / "gone")
+    monkeypatch.setattr("meritory.connect.plan.PACKAGE", desk.user_home / "gone")
     found = said(desk, "opencode")
     assert found and found[0].status == "fail"
 
@@ -221,9 +215,14 @@ def run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Run:
     return call
 
 
-def test_the_names_are_the_same_everywhere() -> None:
-    assert HARNESSES == HARNESS_NAMES
-    assert checking.Finding is Finding
+def test_every_harness_has_a_module_and_a_row() -> None:
+    folder = Path(checking.__file__).parent
+    files = {
+        path.stem.replace("_", "-") for path in folder.glob("*.py") if "NAME =" in path.read_text()
+    }
+    assert {module.NAME for module in harness_modules()} == set(HARNESS_NAMES) == files
+    running = {module.NAME for module in harness_modules() if module.HOOK is not None}
+    assert running == set(HOOK_HARNESS_NAMES) == set(main.HARNESSES)
 
 
 def test_a_dry_run_shows_everything_and_changes_nothing(run: Run, desk: Desk) -> None:

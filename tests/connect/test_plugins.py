@@ -16,7 +16,8 @@ import pytest
 from connect_desk import Desk
 
 from meritory.api import client
-from meritory.connect import claude_code, plugin_folder
+from meritory.connect import claude_code
+from meritory.connect.plan import plugin_folder
 from meritory.text.ratings_trailer import strip_trailers
 
 NODE = shutil.which("node")
@@ -26,13 +27,6 @@ needs_node = pytest.mark.skipif(
 )
 Play = Callable[..., dict[str, Any]]
 ANSWER = "Use heron.\n\n<!--mf {} m1=0.8-->"
-
-
-def test_both_plugins_have_the_same_way_to_the_daemon() -> None:
-    one, other = (
-        plugin_folder(name, "daemon.js").read_bytes() for name in ("opencode", "openclaw")
-    )
-    assert one == other
 
 
 def test_the_plugin_for_claude_code_says_what_connect_says() -> None:

@@ -17,11 +17,12 @@ from connect_desk import Desk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meritory.connect import HARNESS_NAMES, _harness, place_for
-from meritory.connect.desired import Document, Item, Member
+from meritory.connect.desired import Document, Item, Member, harness_module
 from meritory.connect.json_edit import Made
 from meritory.connect.json_syntax import plain, read
 from meritory.connect.merge import is_merged, merged, our_commands, says_the_same, unmerged
+from meritory.connect.plan import place_for
+from meritory.domain.harness import HARNESS_NAMES
 
 
 def cases(desk: Desk, name: str) -> Iterator[dict[Path, tuple[str, str]]]:
@@ -193,7 +194,7 @@ def test_a_foreign_wrapper_around_our_hook_is_not_ours(desk: Desk) -> None:
     line = place.commands.hook_line
     foreign = [f"time {line}", f"{line} | tee log", f"{line} --harness codex", f"echo {line}"]
     foreign += [line.replace("claude-code", "codex"), "meritory hook", "meritory hook --harness x"]
-    document = _harness("claude-code").setup(place).documents[0]
+    document = harness_module("claude-code").setup(place).documents[0]
     value = {"hooks": {"Stop": [{"hooks": [{"command": one} for one in foreign]}]}}
     text = json.dumps(value, indent=2)
     assert unmerged(text, document, "claude-code", None) == text
@@ -203,7 +204,7 @@ def test_a_foreign_wrapper_around_our_hook_is_not_ours(desk: Desk) -> None:
 
 def test_our_hook_in_a_users_group_is_taken_out_alone(desk: Desk) -> None:
     place = place_for("claude-code", desk.home, desk.env)
-    document = _harness("claude-code").setup(place).documents[0]
+    document = harness_module("claude-code").setup(place).documents[0]
     theirs = {"type": "command", "command": "say hi"}
     ours = {"type": "command", "command": place.commands.hook_line}
     value = {"hooks": {"Stop": [{"matcher": "x", "hooks": [theirs, ours]}]}}

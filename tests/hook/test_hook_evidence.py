@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from meritory.connect.transcripts import read_messages
 from meritory.domain.session import Turn
-from meritory.server.messages import read_messages
 from meritory.text.transcript import read_turns
 
 Entry = dict[str, Any]

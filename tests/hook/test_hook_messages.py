@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from meritory.connect.transcript_entry import without_context
+from meritory.connect.transcripts import read_messages
 from meritory.server.dedupe import WINDOW_MS, DuplicateFilter
-from meritory.server.messages import read_messages, without_context
 from meritory.text.transcript import read_transcript
 
 NOTES = "[meritory notes " + "0" * 32 + "] x\nm1: put in\n[/meritory notes " + "0" * 32 + "]"

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from meritory.connect.transcript_entry import Message
+from meritory.connect.transcripts import read_messages
 from meritory.server import transcripts
-from meritory.server.messages import Message, read_messages
 from meritory.server.transcripts import TranscriptFile
 
 MEGABYTE = 1_000_000

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from web_types import Processes, Served
 
+from meritory.connect.desired import harness_modules
 from meritory.domain.errors import InputError
-from meritory.server.transcripts import HARNESS_FOLDERS, TAIL_LIMIT_BYTES, read_file
+from meritory.server.transcripts import TAIL_LIMIT_BYTES, read_file
 from meritory.text.judge.digest import decode_digest
 
 KEPT = ".claude/projects/-home-anna-shop"
@@ -72,7 +73,9 @@ def test_a_byte_order_mark_before_the_first_line_is_skipped(
     assert said(file, tmp_path) == ["hello"]
 
 
-@pytest.mark.parametrize("known", HARNESS_FOLDERS)
+@pytest.mark.parametrize(
+    "known", [folder for one in harness_modules() for folder in one.TRANSCRIPTS]
+)
 def test_every_harness_folder_is_known(tmp_path: Path, known: str) -> None:
     file = tmp_path / known / "deep" / "s.jsonl"
     file.parent.mkdir(parents=True)

@@ -6,12 +6,13 @@ import click
 
 from meritory.cli.context import current_flags
 from meritory.cli.options import command
-
-HARNESSES = ("claude-code", "codex", "gemini-cli", "copilot-cli", "cursor", "vscode")
+from meritory.domain.harness import HOOK_HARNESS_NAMES
 
 
 @command("hook", "meritory hook --harness claude-code < event.json")
-@click.option("--harness", required=True, metavar="NAME", help=f"One of {', '.join(HARNESSES)}.")
+@click.option(
+    "--harness", required=True, metavar="NAME", help=f"One of {', '.join(HOOK_HARNESS_NAMES)}."
+)
 @click.option("--event", metavar="NAME", help="The event, for clients that do not say it.")
 @click.option("--hide-ratings", is_flag=True, help="Take the rating line off the screen.")
 def hook(harness: str, event: str | None, hide_ratings: bool) -> None:

@@ -13,26 +13,17 @@ from meritory.cli.context import current_flags, current_home, demand_yes, enviro
 from meritory.cli.options import command
 from meritory.cli.output import Answer, Block, Lines
 from meritory.domain.errors import InputError, MeritoryError
+from meritory.domain.harness import HARNESS_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from meritory.connect import ConnectPlan
+    from meritory.connect.plan import ConnectPlan
 
     Prepare = Callable[[str, Path, Mapping[str, str]], ConnectPlan]
 
 
 # As in meritory.connect, which is only loaded when it is needed; a test compares them.
-HARNESSES = (
-    "claude-code",
-    "codex",
-    "gemini-cli",
-    "copilot-cli",
-    "cursor",
-    "vscode",
-    "opencode",
-    "openclaw",
-)
 
 
 @command(
@@ -42,7 +33,7 @@ HARNESSES = (
     meritory connect --all --dry-run
     """,
 )
-@click.argument("harness", type=click.Choice(HARNESSES), required=False)
+@click.argument("harness", type=click.Choice(HARNESS_NAMES), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every harness found on this machine.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -56,7 +47,7 @@ def connect(harness: str | None, everything: bool, dry_run: bool, yes: bool, **o
     Shows every change before it is made and keeps a copy of each file. What others put there
     stays as it is, and `meritory disconnect` gives the files back as they were.
     """
-    from meritory.connect import is_found, prepare_connect
+    from meritory.connect.plan import is_found, prepare_connect
 
     _refuse_elsewhere(harness, own)
     if own["plugin"]:
@@ -75,7 +66,7 @@ def connect(harness: str | None, everything: bool, dry_run: bool, yes: bool, **o
     meritory disconnect --all --yes
     """,
 )
-@click.argument("harness", type=click.Choice(HARNESSES), required=False)
+@click.argument("harness", type=click.Choice(HARNESS_NAMES), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every harness that is connected.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -85,7 +76,7 @@ def disconnect(harness: str | None, everything: bool, dry_run: bool, yes: bool) 
     A file that was not changed since is given back to the byte; of one that was, only what is
     Meritory's is taken out. Memories are kept.
     """
-    from meritory.connect import is_connected, prepare_disconnect
+    from meritory.connect.plan import is_connected, prepare_disconnect
 
     home, env = current_home(), environment()
     names = _named(harness, everything, lambda name: is_connected(name, home, env))
@@ -119,10 +110,12 @@ def _named(
     harness: str | None, everything: bool, is_meant: Callable[[str], bool]
 ) -> tuple[str, ...]:
     if everything == (harness is not None):
-        raise InputError("name one harness, or say --all", hint=f"one of {', '.join(HARNESSES)}")
+        raise InputError(
+            "name one harness, or say --all", hint=f"one of {', '.join(HARNESS_NAMES)}"
+        )
     if harness is not None:
         return (harness,)
-    return tuple(name for name in HARNESSES if is_meant(name))
+    return tuple(name for name in HARNESS_NAMES if is_meant(name))
 
 
 def _prepared(
@@ -228,7 +221,7 @@ def _plugin() -> Answer:
     """Where the plugin for Claude Code is, and the commands that install it."""
     import shutil
 
-    from meritory.connect import plugin_folder
+    from meritory.connect.plan import plugin_folder
 
     folder = plugin_folder("claude-code")
     steps = [

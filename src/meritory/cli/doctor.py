@@ -203,7 +203,7 @@ def _elsewhere_checks() -> list[HealthCheck]:
 
 def _harness_checks() -> list[HealthCheck]:
     """The agents on this machine, and whether Meritory is in them."""
-    from meritory.connect import harness_checks
+    from meritory.connect.plan import harness_checks
     from meritory.engine.observe.health import HealthCheck
 
     found = harness_checks(current_home(), environment())

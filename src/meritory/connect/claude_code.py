@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Word
+from meritory.connect.desired import (
+    COMMON_EVENTS,
+    Document,
+    Finding,
+    HarnessSetup,
+    HookShape,
+    InstallTarget,
+    Word,
+)
 from meritory.connect.hook_groups import (
     HARMLESS_TOOLS,
     TIMEOUT_S,
@@ -15,11 +24,16 @@ from meritory.connect.hook_groups import (
     settings_at,
 )
 from meritory.connect.managed import our_argv
+from meritory.connect.transcript_entry import Message
 
 NAME = "claude-code"
 TITLE = "Claude Code"
 PROGRAMS = ("claude",)
-EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd", "PreToolUse")
+EVENTS = tuple(COMMON_EVENTS)
+HOOK = HookShape(
+    {**COMMON_EVENTS, "StopFailure": "stop", "MessageDisplay": "display"}, home="CLAUDE_CONFIG_DIR"
+)
+TRANSCRIPTS, MOVED_TRANSCRIPTS = (".claude/projects",), ("projects",)
 DISPLAY = "MessageDisplay"
 # What changes something, or leaves the machine; nobody waits for a guard before a file is read.
 GUARDED = {"PreToolUse": "Bash|Edit|MultiEdit|Write|NotebookEdit|WebFetch"}
@@ -83,3 +97,16 @@ def checks(place: InstallTarget) -> list[Finding]:
         files.append(folder / "managed-settings.json")
         files += sorted(folder.glob("managed-settings.d/*.json"))
     return forbidding(NAME, files, _SWITCHES)
+
+
+def read_entry(entry: Message) -> Iterator[Message] | None:
+    """Leave out what is not conversation: a subagent's talk, a summary, bookkeeping.
+
+    The rest has the common shape.
+    """
+    kind = entry.get("type")
+    if any(entry.get(name) for name in ("isSidechain", "isMeta", "isCompactSummary")):
+        return iter(())
+    # It also keeps its whole requests, each as if the user had said it.
+    is_request = isinstance(entry.get("message"), dict) and kind not in (None, "user", "assistant")
+    return iter(()) if is_request or kind in ("attachment", "queue-operation") else None

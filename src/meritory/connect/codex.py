@@ -5,19 +5,35 @@ Codex runs a hook only after the user approved it; that is theirs to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Member
+from meritory.connect.desired import (
+    COMMON_EVENTS,
+    Document,
+    Finding,
+    HarnessSetup,
+    HookShape,
+    InstallTarget,
+    Member,
+)
 from meritory.connect.hook_groups import TIMEOUT_S, at, forbidding, grouped, settings_at
 from meritory.connect.managed import our_argv
+from meritory.connect.transcript_entry import MESSAGE_KEYS, Message, is_inserted
 
 NAME = "codex"
 TITLE = "Codex"
 PROGRAMS = ("codex",)
-EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd", "PreToolUse")
+EVENTS = tuple(COMMON_EVENTS)
+HOOK = HookShape(COMMON_EVENTS, home="CODEX_HOME")
+TRANSCRIPTS, MOVED_TRANSCRIPTS = (".codex/sessions",), ("sessions",)
 STARTUP_TIMEOUT_S = 20
 TRUST_HINT = "start `codex`, type /hooks and approve Meritory's hooks; until then they do not run"
+_TOOL_ITEMS = {
+    "custom_tool_call": "function_call",
+    "custom_tool_call_output": "function_call_output",
+}
 _SWITCHES = ((("features", "hooks"), False), (("allow_managed_hooks_only",), True))
 
 
@@ -85,3 +101,24 @@ def _our_places(events: Any) -> list[tuple[str, str]]:
 
 def _snake(event: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in event).lstrip("_")
+
+
+def read_entry(entry: Message) -> Iterator[Message] | None:
+    """Read an item of the conversation; hooks and the client itself speak as a developer."""
+    payload = entry.get("payload")
+    if not isinstance(payload, dict):
+        return None
+    return _messages(payload) if entry.get("type") in (None, "response_item") else iter(())
+
+
+def _messages(payload: Message) -> Iterator[Message]:
+    if payload.get("role") in ("developer", "system") or is_inserted(payload):
+        return
+    kind = str(payload.get("type"))
+    if kind == "local_shell_call":
+        call = {"type": "function_call", "name": "local_shell", "arguments": payload.get("action")}
+        yield {**payload, **call}
+    elif kind in _TOOL_ITEMS:
+        yield {**payload, "type": _TOOL_ITEMS[kind], "arguments": payload.get("input")}
+    elif any(key in payload for key in MESSAGE_KEYS):
+        yield payload

@@ -4,12 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Mark
+from meritory.connect.desired import (
+    CAMEL_EVENTS,
+    COMMON_EVENTS,
+    Document,
+    Finding,
+    HarnessSetup,
+    HookShape,
+    InstallTarget,
+    Mark,
+)
 from meritory.connect.hook_groups import TIMEOUT_S, flat, server
+from meritory.connect.transcript_entry import no_own_format
 
 NAME = "cursor"
 TITLE = "Cursor"
 PROGRAMS = ("cursor", "cursor-agent")
+# It also runs the hooks in Claude Code's settings, under either name.
+HOOK = HookShape(
+    {
+        **COMMON_EVENTS,
+        **CAMEL_EVENTS,
+        "beforeSubmitPrompt": "user-prompt-submit",
+        "afterAgentResponse": "stop",
+        "stop": "stop",
+    },
+    shape="cursor",
+    guard="cursor",
+    reply="text",
+)
+TRANSCRIPTS, MOVED_TRANSCRIPTS = (".cursor/projects",), ()
+read_entry = no_own_format
 EVENTS = (
     "sessionStart",
     "beforeSubmitPrompt",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from meritory.connect.managed import Commands
+from meritory.connect.transcript_entry import Message
+from meritory.domain.errors import InputError
+from meritory.domain.harness import HARNESS_NAMES
 
 Status = Literal["ok", "warn", "fail"]
 Syntax = Literal["json", "json5", "toml", "text"]
@@ -105,12 +110,68 @@ class HarnessSetup:
     obstacles: tuple[Finding, ...] = field(default=())
 
 
+@dataclass(frozen=True, slots=True)
+class HookShape:
+    """How a client calls the hook and how it wants to be answered.
+
+    `tools/gen_docs.py` writes these rows into `hook/shapes.py`, which cannot import this package.
+    """
+
+    # The client's names of events, with the daemon's.
+    events: Mapping[str, str]
+    # The shape of a reply with context, and of a verdict on a tool call.
+    shape: Literal["nested", "flat", "cursor"] = "nested"
+    guard: Literal["nested", "flat", "gemini", "cursor"] = "nested"
+    # The field with the agent's reply. Without one, the reply is read from the transcript.
+    reply: str = "last_assistant_message"
+    # The variable by which people move the client's data.
+    home: str = ""
+    # Seconds after an event until the transcript is complete, where only that has the reply.
+    settles_s: Mapping[str, float] = field(default_factory=dict)
+    # The events whose reply reaches the agent.
+    shows: tuple[str, ...] = ("session-start", "user-prompt-submit")
+    # Fields that name the event, for a client that does not.
+    guesses: Mapping[str, str] = field(default_factory=dict)
+
+
+# The names of events in the daemon, in the order of a session.
+DAEMON_EVENTS = (
+    *("session-start", "user-prompt-submit", "stop", "pre-compact", "session-end"),
+    "pre-tool",
+)
+# The names that Claude Code introduced and most clients took over.
+COMMON_EVENTS = dict(
+    zip(
+        ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd", "PreToolUse"),
+        DAEMON_EVENTS,
+        strict=True,
+    )
+)
+CAMEL_EVENTS = dict(
+    zip(
+        (
+            *("sessionStart", "userPromptSubmitted", "agentStop", "preCompact", "sessionEnd"),
+            "preToolUse",
+        ),
+        DAEMON_EVENTS,
+        strict=True,
+    )
+)
+
+
 class HarnessModule(Protocol):
     """What each module of a harness offers."""
 
     NAME: str
     TITLE: str
     PROGRAMS: tuple[str, ...]
+    # How it calls the hook; None for a client that loads a plugin instead.
+    HOOK: HookShape | None
+    # Where it keeps transcripts: in the user's home, and in a folder that people moved.
+    TRANSCRIPTS: tuple[str, ...]
+    MOVED_TRANSCRIPTS: tuple[str, ...]
+    # Reads an entry of its transcripts; None for an entry that is not its own.
+    read_entry: Callable[[Message], Iterator[Message] | None]
 
     def root(self, place: InstallTarget) -> Path:
         """The folder whose presence means that the harness is used here."""
@@ -120,3 +181,16 @@ class HarnessModule(Protocol):
 
     def checks(self, place: InstallTarget) -> list[Finding]:
         """What the doctor should say about a harness that is connected."""
+
+
+@cache
+def harness_module(name: str) -> HarnessModule:
+    """Return the module of a harness."""
+    if name not in HARNESS_NAMES:
+        raise InputError(f"unknown harness {name!r}", hint=f"one of {', '.join(HARNESS_NAMES)}")
+    return cast(HarnessModule, import_module(f"meritory.connect.{name.replace('-', '_')}"))
+
+
+def harness_modules() -> list[HarnessModule]:
+    """Return the modules of all harnesses."""
+    return [harness_module(name) for name in HARNESS_NAMES]

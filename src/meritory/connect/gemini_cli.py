@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Wish, Word
+from meritory.connect.desired import (
+    Document,
+    Finding,
+    HarnessSetup,
+    HookShape,
+    InstallTarget,
+    Wish,
+    Word,
+)
 from meritory.connect.hook_groups import TIMEOUT_S, at, forbidding, grouped, server, settings_at
+from meritory.connect.transcript_entry import Message, tool_calls, tool_result
 
 NAME = "gemini-cli"
 TITLE = "Gemini CLI"
 PROGRAMS = ("gemini",)
-# Its event before compaction comes with every call of the model, so it is left out.
-EVENTS = ("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd", "BeforeTool")
+_EVENTS = {
+    "SessionStart": "session-start",
+    "BeforeAgent": "user-prompt-submit",
+    "AfterAgent": "stop",
+    "SessionEnd": "session-end",
+    "BeforeTool": "pre-tool",
+}
+# PreCompress is left out: it comes with every request to the model.
+EVENTS = tuple(_EVENTS)
+HOOK = HookShape(_EVENTS, guard="gemini", reply="prompt_response", home="GEMINI_CLI_HOME")
+TRANSCRIPTS, MOVED_TRANSCRIPTS = (".gemini/tmp",), (".gemini/tmp",)
 GUARDED = {"BeforeTool": "run_shell_command|replace|write_file|web_fetch"}
 _SWITCHES = ((("hooksConfig", "enabled"), False), (("admin", "hooks", "enabled"), False))
 
@@ -50,3 +69,17 @@ def checks(place: InstallTarget) -> list[Finding]:
             told = f"the hook `meritory` is disabled in {file}"
             found.append(Finding(NAME, "warn", told, "type /hooks enable meritory in Gemini CLI"))
     return found
+
+
+def read_entry(entry: Message) -> Iterator[Message] | None:
+    """Read what the model said and did."""
+    return _messages(entry) if entry.get("type") == "gemini" else None
+
+
+def _messages(entry: Message) -> Iterator[Message]:
+    yield {"role": "assistant", "content": entry.get("content")}
+    calls = entry.get("toolCalls")
+    yield from tool_calls(calls)
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict) and call.get("resultDisplay"):
+            yield tool_result(call["resultDisplay"], call.get("id"), call.get("name"))

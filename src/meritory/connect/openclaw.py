@@ -7,10 +7,14 @@ from typing import Any
 
 from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Member, Word
 from meritory.connect.hook_groups import at, server, settings_at
+from meritory.connect.transcript_entry import no_own_format
 
 NAME = "openclaw"
 TITLE = "OpenClaw"
 PROGRAMS = ("openclaw",)
+HOOK = None
+TRANSCRIPTS, MOVED_TRANSCRIPTS = (".openclaw/agents",), ()
+read_entry = no_own_format
 _ENDING = "/meritory/data/plugins/openclaw"
 _ACCESS = ("plugins", "entries", "meritory", "hooks", "allowConversationAccess")
 

@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 
 from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Member
+from meritory.connect.transcript_entry import no_own_format
 
 NAME = "opencode"
 TITLE = "OpenCode"
 PROGRAMS = ("opencode",)
+HOOK = None
+TRANSCRIPTS, MOVED_TRANSCRIPTS = (".local/share/opencode",), ()
+read_entry = no_own_format
 _STUB = """// Written by `meritory connect opencode`; `meritory disconnect opencode` takes it away.
 const options = {options};
 

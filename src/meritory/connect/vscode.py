@@ -5,12 +5,29 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Mark
+from meritory.connect.desired import (
+    COMMON_EVENTS,
+    Document,
+    Finding,
+    HarnessSetup,
+    HookShape,
+    InstallTarget,
+    Mark,
+)
 from meritory.connect.hook_groups import TIMEOUT_S, at, flat, server, settings_at
+from meritory.connect.transcript_entry import no_own_format
 
 NAME = "vscode"
 TITLE = "VS Code"
 PROGRAMS = ("code",)
+# It drops the reply to a prompt, so only the start of a session can show memories.
+HOOK = HookShape(COMMON_EVENTS, reply="", shows=("session-start",))
+TRANSCRIPTS = (
+    ".config/Code/User/workspaceStorage",
+    "Library/Application Support/Code/User/workspaceStorage",
+)
+MOVED_TRANSCRIPTS = ()
+read_entry = no_own_format
 EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "PreToolUse")
 HOOKS_FILE = "meritory-hooks.json"
 _LOCATIONS = "chat.hookFilesLocations"

@@ -43,41 +43,103 @@ class Harness:
         self.__dict__.update(other)
 
 
-_EVENTS = (START, PROMPT, REPLY, COMPACT, END, TOOL)
-_NAMES = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd", "PreToolUse")
-_COMMON = dict(zip(_NAMES, _EVENTS, strict=True))
-_NAMES = (
-    *("sessionStart", "userPromptSubmitted", "agentStop", "preCompact", "sessionEnd"),
-    "preToolUse",
-)
-_CAMEL = dict(zip(_NAMES, _EVENTS, strict=True))
-_CURSOR = {"beforeSubmitPrompt": PROMPT, "afterAgentResponse": REPLY, "stop": REPLY}
-# Its PreCompress comes before every request to the model and means nothing.
-_GEMINI = {"SessionStart": START, "BeforeAgent": PROMPT, "AfterAgent": REPLY, "SessionEnd": END}
-_GEMINI["BeforeTool"] = TOOL
-_CLAUDE = {**_COMMON, "StopFailure": REPLY, "MessageDisplay": DISPLAY}
+# Made by tools/gen_docs.py from connect/*.py: begin
 HARNESSES = {
-    "claude-code": Harness(_CLAUDE, home="CLAUDE_CONFIG_DIR"),
-    "codex": Harness(_COMMON, home="CODEX_HOME"),
-    "gemini-cli": Harness(_GEMINI, guard="gemini", reply="prompt_response", home="GEMINI_CLI_HOME"),
+    "claude-code": Harness(
+        {
+            "SessionStart": "session-start",
+            "UserPromptSubmit": "user-prompt-submit",
+            "Stop": "stop",
+            "PreCompact": "pre-compact",
+            "SessionEnd": "session-end",
+            "PreToolUse": "pre-tool",
+            "StopFailure": "stop",
+            "MessageDisplay": "display",
+        },
+        home="CLAUDE_CONFIG_DIR",
+    ),
+    "codex": Harness(
+        {
+            "SessionStart": "session-start",
+            "UserPromptSubmit": "user-prompt-submit",
+            "Stop": "stop",
+            "PreCompact": "pre-compact",
+            "SessionEnd": "session-end",
+            "PreToolUse": "pre-tool",
+        },
+        home="CODEX_HOME",
+    ),
+    "gemini-cli": Harness(
+        {
+            "SessionStart": "session-start",
+            "BeforeAgent": "user-prompt-submit",
+            "AfterAgent": "stop",
+            "SessionEnd": "session-end",
+            "BeforeTool": "pre-tool",
+        },
+        guard="gemini",
+        reply="prompt_response",
+        home="GEMINI_CLI_HOME",
+    ),
     "copilot-cli": Harness(
-        _CAMEL,
+        {
+            "sessionStart": "session-start",
+            "userPromptSubmitted": "user-prompt-submit",
+            "agentStop": "stop",
+            "preCompact": "pre-compact",
+            "sessionEnd": "session-end",
+            "preToolUse": "pre-tool",
+        },
         shape="flat",
         guard="flat",
         reply="",
         home="COPILOT_HOME",
-        settles_s={REPLY: 0.6, END: 1.0},
+        settles_s={"stop": 0.6, "session-end": 1.0},
     ),
-    # It runs the hooks in Claude Code's settings as well, under either name.
     "cursor": Harness(
-        {**_COMMON, **_CAMEL, **_CURSOR}, shape="cursor", guard="cursor", reply="text"
+        {
+            "SessionStart": "session-start",
+            "UserPromptSubmit": "user-prompt-submit",
+            "Stop": "stop",
+            "PreCompact": "pre-compact",
+            "SessionEnd": "session-end",
+            "PreToolUse": "pre-tool",
+            "sessionStart": "session-start",
+            "userPromptSubmitted": "user-prompt-submit",
+            "agentStop": "stop",
+            "preCompact": "pre-compact",
+            "sessionEnd": "session-end",
+            "preToolUse": "pre-tool",
+            "beforeSubmitPrompt": "user-prompt-submit",
+            "afterAgentResponse": "stop",
+            "stop": "stop",
+        },
+        shape="cursor",
+        guard="cursor",
+        reply="text",
     ),
-    # What is answered to a prompt is dropped there: only a session's beginning can show memories.
-    "vscode": Harness(_COMMON, reply="", shows=(START,)),
+    "vscode": Harness(
+        {
+            "SessionStart": "session-start",
+            "UserPromptSubmit": "user-prompt-submit",
+            "Stop": "stop",
+            "PreCompact": "pre-compact",
+            "SessionEnd": "session-end",
+            "PreToolUse": "pre-tool",
+        },
+        reply="",
+        shows=("session-start",),
+    ),
 }
-# Copilot CLI does not say which event it is; what comes with it does.
-GUESSES = {"prompt": "userPromptSubmitted", "stopReason": "agentStop", "source": "sessionStart"}
-GUESSES |= {"reason": "sessionEnd", "trigger": "preCompact", "toolArgs": "preToolUse"}
+GUESSES = {
+    "prompt": "userPromptSubmitted",
+    "stopReason": "agentStop",
+    "source": "sessionStart",
+    "reason": "sessionEnd",
+    "trigger": "preCompact",
+    "toolArgs": "preToolUse",
+}
+# Made by tools/gen_docs.py from connect/*.py: end
 # Prompts by people, and by programs that speak for them; others are the client's own.
 _TYPED = ("", "user", "sdk")
 

@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from meritory.domain.errors import InputError
-from meritory.server.messages import (
+from meritory.connect import copilot_cli
+from meritory.connect.desired import harness_modules
+from meritory.connect.transcript_entry import Message
+from meritory.connect.transcripts import (
     EntryOrder,
-    Message,
     decode_line,
     document_entries,
     entry_at,
     entry_messages,
     read_messages,
 )
+from meritory.domain.errors import InputError
 from meritory.text.normalize import strip_byte_order_mark
 
 if TYPE_CHECKING:
@@ -134,20 +136,6 @@ class TranscriptFile:
         return entry
 
 
-# In the user's home; each is where one harness keeps its sessions.
-HARNESS_FOLDERS = (
-    ".claude/projects",
-    ".codex/sessions",
-    ".gemini/tmp",
-    ".copilot/session-state",
-    ".cursor/projects",
-    ".openclaw/agents",
-    ".local/share/opencode",
-    ".config/Code/User/workspaceStorage",
-    "Library/Application Support/Code/User/workspaceStorage",
-)
-# The same where somebody moved a harness's own folder elsewhere.
-MOVED_FOLDERS = ("projects", "sessions", ".gemini/tmp", "session-state")
 # Before a compaction, only late ratings are of interest.
 TAIL_LIMIT_BYTES = 1 << 20
 # Whoever waits for a prompt waits for this too, and only the last replies are of interest.
@@ -212,10 +200,9 @@ def _followed(call: Call, path: str) -> BinaryIO | None:
 
 def _usual(body: Any) -> str | None:
     """Where Copilot CLI keeps its transcript, which it names at a reply only."""
-    if body.harness != "copilot-cli" or not body.relayed:
+    if body.harness != copilot_cli.NAME or not body.relayed:
         return None
-    folder = body.client_home or "~/.copilot"
-    return f"{folder}/session-state/{body.session_key}/events.jsonl"
+    return copilot_cli.usual_transcript(body.client_home, body.session_key)
 
 
 def read_file(
@@ -256,9 +243,13 @@ def _placed(path: str, home: Path, moved: str | None) -> tuple[Path, tuple[str, 
     if not path or "\0" in path or len(path) > _PATH_LIMIT_CHARS:
         raise InputError("transcript_path is no path")
     named = home / path[2:] if path.startswith("~/") else Path(path)
-    folders = [home / known for known in HARNESS_FOLDERS]
+    folders = [home / folder for harness in harness_modules() for folder in harness.TRANSCRIPTS]
     if moved and os.path.isabs(moved) and "\0" not in moved:
-        folders += [Path(moved) / known for known in MOVED_FOLDERS]
+        folders += [
+            Path(moved) / folder
+            for harness in harness_modules()
+            for folder in harness.MOVED_TRANSCRIPTS
+        ]
     for folder in folders:
         # The folder itself may be kept elsewhere, behind a link of the user's.
         real = Path(os.path.realpath(folder))

@@ -16,8 +16,7 @@ from session_kit import HERON, NOTES, Desk
 
 from meritory.domain.access import Consent
 from meritory.engine.observe import consent, telemetry
-from meritory.engine.observe.consent import ASKED_EVERY, ASKED_FOR, CLIENTS, QUESTION, next_step
-from meritory.hook import main
+from meritory.engine.observe.consent import ASKED_EVERY, ASKED_FOR, QUESTION, next_step
 from meritory.text.render import OWN_REMARK
 
 Desks = Callable[..., Desk]
@@ -112,11 +111,6 @@ def test_a_program_is_never_asked_and_leaves_no_trace(desks: Desks) -> None:
         assert session.memories
         assert "telemetry" not in session.inject
     assert desk.store.consent("default") is None
-
-
-def test_the_clients_that_may_ask_are_those_that_can_be_connected() -> None:
-    plugins = {"openclaw", "opencode"}
-    assert set(CLIENTS) == set(main.HARNESSES) | plugins
 
 
 def test_the_question_takes_no_room_from_memories(desks: Desks) -> None:

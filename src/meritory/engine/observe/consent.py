@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from meritory.domain.access import Consent
 from meritory.domain.errors import Busy, StorageError
+from meritory.domain.harness import HARNESS_NAMES
 from meritory.domain.session import SessionRecord
 from meritory.engine.services import Services
 from meritory.store.contract.store import Transaction
@@ -24,11 +25,6 @@ QUESTION: Final = (
     " text, prompts, replies, paths or project names. Nothing is sent anywhere.]\n"
     "[meritory: for yes run `meritory telemetry on`, for no `meritory telemetry off`; either can be"
     " changed at any time. If they decline, drop it and do not bring it up again.]"
-)
-# The clients that people connect themselves; a program may call its own whatever it likes.
-CLIENTS: Final = (
-    *("claude-code", "codex", "copilot-cli", "cursor", "gemini-cli", "openclaw", "opencode"),
-    "vscode",
 )
 Step = Literal["ask", "close", "nothing"]
 
@@ -88,7 +84,7 @@ def with_question(services: Services, session: SessionRecord, text: str) -> str:
 
     Only a person's own client passes it on to who may answer: a program's session is never asked.
     """
-    if session.harness not in CLIENTS:
+    if session.harness not in HARNESS_NAMES:
         return text
     whole = f"{text}\n{QUESTION}" if text else QUESTION
     is_short = token_estimate(whole) <= services.policy.session.start_tokens

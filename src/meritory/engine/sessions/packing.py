@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from meritory.domain.harness import traits_of
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.session import Candidate, SessionRecord
 from meritory.engine.predictor.state import PredictorState, standing_of, state_of
@@ -21,8 +22,6 @@ from meritory.text import render
 # the last of them are worth.
 READ_AHEAD = 32
 DISPUTED_READ = 10
-# They write the angle brackets of what they are given as entities.
-PLAIN_HARNESSES = ("gemini-cli",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,7 @@ def block(services: Services, session: SessionRecord, number: int) -> render.Blo
         code=code,
         nonce=nonce,
         ask=services.policy.session.labels.agent_feedback,
-        plain=session.harness in PLAIN_HARNESSES,
+        plain=traits_of(session.harness).escapes_brackets,
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 
 from meritory.api.memory import Memory
+from meritory.connect.transcript_entry import without_context
 from meritory.domain.errors import NotFound
+from meritory.domain.harness import traits_of
 from meritory.domain.memory import Scope
 from meritory.domain.session import SessionRecord
 from meritory.engine.memories.validate import checked_name
@@ -13,7 +15,6 @@ from meritory.engine.sessions import end, ratings
 from meritory.engine.sessions.context import StartRequest, known_session
 from meritory.engine.sessions.prompt import PromptRequest, prompt
 from meritory.engine.sessions.start import start
-from meritory.server.messages import without_context
 from meritory.server.schemas import sessions as wire
 from meritory.server.scoped_memory import demand_session
 from meritory.server.table import Call, Route
@@ -21,8 +22,6 @@ from meritory.server.transcripts import NEAR_LIMIT_BYTES, told, whole
 from meritory.text.render import BLOCK_LIMIT_CHARS, units
 from meritory.text.transcript import read_turns
 
-# Clients whose history, once resumed, has lost what a session was shown at its beginning.
-LOSING = ("gemini-cli", "copilot-cli")
 # Ways to begin after which the agent has nothing before its eyes any more.
 FORGETFUL = ("compact", "clear")
 # The way to begin after which it still has all that it had.
@@ -59,7 +58,7 @@ def session_start(call: Call) -> wire.Injected:
         return wire.Injected.nothing()
     if known is not None and body.source in FORGETFUL:
         end.compact(memory.services, end.EndRequest(known.key, known.user))
-    is_kept = body.source == RESUMED and body.harness not in LOSING
+    is_kept = body.source == RESUMED and not traits_of(body.harness).loses_start_on_resume
     is_told = known is not None and is_kept and _has_before_its_eyes(memory, known)
     served = wire.Injected.of(start(memory.services, _beginning(call, memory, body.context)))
     # The session is open again; what the agent has before its eyes is not told twice.
@@ -99,7 +98,7 @@ def user_prompt_submit(call: Call) -> wire.Injected:
     request = PromptRequest(
         body.session_key,
         memory.scope,
-        without_context(body.prompt) if body.harness == "gemini-cli" else body.prompt,
+        without_context(body.prompt),
         body.harness,
         body.cwd,
         body.memory_feedback,

@@ -1,7 +1,7 @@
 // Meritory in OpenClaw: memories go in before the prompt, ratings come out of the reply.
 // It leaves OpenClaw's own memory, and the slot for it, alone.
 
-import { Daemon, Sessions, ended, hasTrailer, judged, stripped } from "./daemon.js";
+import { Daemon, Sessions, ended, hasTrailer, judged, stripped } from "../daemon.mjs";
 
 // Runs that nobody typed: a schedule, a heartbeat, another session.
 const OWN_TRIGGERS = new Set(["cron", "heartbeat", "memory", "overflow", "inter_session"]);

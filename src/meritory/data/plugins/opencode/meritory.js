@@ -1,7 +1,7 @@
 // Meritory in OpenCode: memories go in with the user's message, ratings come out of the reply.
 // OpenCode runs it through the small file that `meritory connect opencode` writes.
 
-import { Daemon, Sessions, ended, forgetting, hasTrailer, judged, shownFor, stripped } from "./daemon.js";
+import { Daemon, Sessions, ended, forgetting, hasTrailer, judged, shownFor, stripped } from "../daemon.mjs";
 
 const IDLE_END_MS = 30 * 60_000;
 const HISTORY_WAIT_MS = 1_000;
