@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bench.calibrate_rule import Sweep, Table
 from bench.gate import SHIPPED_THRESHOLD, Judged, _judge_all, _observations, sentences
-from meritory.engine.memories.embedding import CHANGE_THRESHOLD
+from meritory.engine.memories.gate import CHANGE_THRESHOLD
 from meritory.ports.embedder import Embedder, EmbedderSpec, open_embedder
 
 MERGING = Sweep(

@@ -18,7 +18,7 @@ from bench.calibrate_rule import Floats, Sweep, Table
 from bench.datasets import MAX_MEMORY_CHARS
 from meritory import Memory
 from meritory.domain.memory import Scope
-from meritory.engine.memories.recall import _is_about_it, pool_scores
+from meritory.engine.memories.recall import pool_scores, relevant
 from meritory.engine.services import PROMPT_MEMORY_LIMIT, Services
 from meritory.engine.sessions.prompt_candidates import HIT_LIMIT, _near_enough
 from meritory.rank import composite as rank_composite
@@ -176,7 +176,7 @@ def _recalled(
 ) -> Places:
     weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, sources)
     final = pool_scores(services, pool, weight)
-    about = np.flatnonzero(_is_about_it(pool, floor) & (final > 0.0))
+    about = np.flatnonzero(relevant(pool, floor) & (final > 0.0))
     return about[np.argsort(-final[about], kind="stable")][:_FOLDED]
 
 

@@ -75,7 +75,7 @@ class Feeder(threading.Thread):
                 owed -= 1
                 place = (place + 1) % len(self._results)
                 if counter is not None:
-                    counter.counted("default", self._results[place])
+                    counter.add("default", self._results[place])
                     self.told += PER_SEARCH
 
 
@@ -149,7 +149,7 @@ def increment_us() -> float:
             results = [f"m{place}" for place in range(PER_SEARCH)]
             begun = time.perf_counter()
             for _ in range(20_000):
-                counter.counted("default", results)
+                counter.add("default", results)
             return (time.perf_counter() - begun) / 20_000 * 1e6
 
 

@@ -31,7 +31,7 @@ from bench.gate_made import (
     word_pairs,
 )
 from bench.gate_pairs import CHANGES, DISTINCT, NOT_CHANGES, PARAPHRASES
-from meritory.engine.memories.embedding import CHANGE_THRESHOLD, gate_threshold
+from meritory.engine.memories.gate import CHANGE_THRESHOLD, gate_threshold
 from meritory.ports.embedder import Embedder, EmbedderSpec, open_embedder
 from meritory.text.claims.compare import compare, protected_values
 

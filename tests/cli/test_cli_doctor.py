@@ -53,7 +53,7 @@ def test_import_reports_outcomes_and_the_first_problems(run: Run, tmp_path: Path
     assert done.code == 1
     assert "read 15 lines: 2 stored, 13 refused" in done.out
     assert "line 3: not a line of JSON" in done.out
-    assert "line 6: there is no field 'kindd' (did you mean 'kind'?)" in done.out
+    assert "line 6: unknown field 'kindd' (did you mean 'kind'?)" in done.out
     assert "and 3 more" in done.out
     assert "The port is 5432" in run("list", "--project", "p").out
     again = run("import", str(file), "--project", "p", "--json")

@@ -71,7 +71,7 @@ def test_a_secret_is_refused_with_advice(run: Run) -> None:
     [
         (["x", "--kind", "fac"], "'fac' is not one of 'fact'"),
         (["x", "--importance", "2"], "0.0<=x<=1.0"),
-        (["x", "--importance", "nan"], "importance must lie between 0 and 1"),
+        (["x", "--importance", "nan"], "importance must be between 0 and 1"),
         (["x", "--valid-from", "yesterday"], "hint: use ISO 8601"),
         (["x", "--depends-on", "y"], "depends_on needs about"),
         (["x", "--supersedes", NO_ID], "no memory"),

@@ -35,7 +35,8 @@ from meritory.engine.feedback.capture import Captured
 from meritory.engine.feedback.reading import FeedbackReport
 from meritory.engine.feedback.summary import Summary
 from meritory.engine.jobs.worker import Background
-from meritory.engine.memories import change, entities
+from meritory.engine.memories import change, undo
+from meritory.engine.memories import purge as erasing
 from meritory.engine.memories import recall as recalling
 from meritory.engine.memories import write as writing
 from meritory.engine.memories.validate import checked_field, checked_name, make_draft
@@ -276,17 +277,17 @@ class Memory(FeedbackMethods):
         """Hides a memory; with `purge` it is erased for good, history and all."""
         record = self.get(memory_id)
         if purge:
-            change.purge(self._services, record)
+            erasing.purge(self._services, record)
         else:
-            change.forget(self._services, record, why)
+            erasing.forget(self._services, record, why)
 
     def undo(self, memory_id: str) -> list[MemoryRecord]:
         """Takes back the last change of a memory and returns all that changed by it."""
-        return change.undo(self._services, self.get(memory_id))
+        return undo.undo(self._services, self.get(memory_id))
 
     def split(self, memory_id: str, entry: int | None = None) -> list[MemoryRecord]:
         """Takes a merge apart again."""
-        return change.split(self._services, self.get(memory_id), entry)
+        return undo.split(self._services, self.get(memory_id), entry)
 
     # -- reading --------------------------------------------------------------------------
 
@@ -295,7 +296,7 @@ class Memory(FeedbackMethods):
         wanted = self.settings.recall.limit if limit is None else limit
         found = recalling.recall(self._services, self.scope, query, wanted, explain=explain)
         if self._services.counter is not None:
-            self._services.counter.counted(self.scope.user, [hit.memory.id for hit in found])
+            self._services.counter.add(self.scope.user, [hit.memory.id for hit in found])
         return found
 
     def get(self, memory_id: str) -> MemoryRecord:
@@ -403,11 +404,11 @@ class Memory(FeedbackMethods):
 
     def related(self, context: str) -> list[str]:
         """Ids of memories about what a context names and what that depends on."""
-        return entities.traversal(self._services, self.scope, _checked_text("a context", context))
+        return recalling.traversal(self._services, self.scope, _checked_text("a context", context))
 
     def required(self, context: str = "") -> list[str]:
         """Ids of memories that must always be shown: pins, and constraints on what is in play."""
-        return entities.required(self._services, self.scope, _checked_text("a context", context))
+        return recalling.required(self._services, self.scope, _checked_text("a context", context))
 
     # -- care -----------------------------------------------------------------------------
 

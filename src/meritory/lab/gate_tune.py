@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from meritory.domain.errors import Conflict, InputError
 from meritory.domain.memory import Listing, MemoryRecord, Scope
-from meritory.engine.memories.gate import GateVerdict, judge
-from meritory.engine.memories.write import NEIGHBOUR_LIMIT, Gate, gate_in_use
+from meritory.engine.memories.gate import Gate, GateVerdict, gate_in_use, judge
+from meritory.engine.memories.write import NEIGHBOUR_LIMIT
 from meritory.engine.quality.figures import Audited, audited, older_neighbours
 from meritory.engine.services import Services
 
@@ -128,7 +128,7 @@ def tune(
     """Tries thresholds on the latest memories of a user, all scopes."""
     asked = request or TuneRequest()
     thresholds = _checked(asked)
-    gate = gate_in_use(services, services.embedding.stored_name())
+    gate = gate_in_use(services.policy, services.embedding.stored_name())
     if gate is None:
         raise Conflict(
             "the gate is off, or no embedder serves", hint="set gate.enabled and embedder.kind"

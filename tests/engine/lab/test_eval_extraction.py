@@ -132,7 +132,7 @@ def test_labels_are_read_line_by_line() -> None:
         ('{"question": "a?"}', "expected must be"),
         ('{"expected": "a", "question": 3}', "question must be text"),
         ('{"expected": "a", "transcript": 3}', "transcript must be"),
-        ('{"expected": "a", "answer": "b"}', "no field"),
+        ('{"expected": "a", "answer": "b"}', "unknown field"),
     ],
 )
 def test_a_bad_label_is_named_with_its_line(line: str, told: str) -> None:

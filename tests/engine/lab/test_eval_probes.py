@@ -55,7 +55,7 @@ def test_remarks_and_empty_lines_say_nothing() -> None:
         ('{"question": 3, "expected": "a"}', "must be text"),
         ('{"question": "a?", "expected": []}', "expected must be"),
         ('{"question": "a?", "expected": [3]}', "must be text"),
-        ('{"question": "a?", "expected": "b", "expected_fact_id": 3}', "no field"),
+        ('{"question": "a?", "expected": "b", "expected_fact_id": 3}', "unknown field"),
         ('{"question": "a?", "expected": "b", "tags": 3}', "tags"),
         ('{"question": "a?", "expected": "b", "project": 3}', "project"),
         ('{"question": "a?", "expected": "b", "notes": 3}', "notes"),

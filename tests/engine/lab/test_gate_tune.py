@@ -8,7 +8,7 @@ import pytest
 from session_kit import HERON, NOTES, Desk
 
 from meritory.domain.errors import Conflict, InputError, NotFound
-from meritory.engine.memories import change
+from meritory.engine.memories import undo
 from meritory.engine.quality import figures
 from meritory.engine.quality.figures import Audited
 from meritory.lab.gate_tune import AUDITED_MIN, NEW_MERGES_MIN, Row, TuneRequest, recommend, tune
@@ -174,9 +174,7 @@ def test_taking_a_merge_apart_says_that_it_was_wrong(desk: Desk, way: str) -> No
     entry = merged(desk)
     services = desk.memory.services
     record = desk.memory.page()[0]
-    changed = (
-        change.split(services, record, entry) if way == "split" else desk.memory.undo(record.id)
-    )
+    changed = undo.split(services, record, entry) if way == "split" else desk.memory.undo(record.id)
     assert len(changed) == 2
     assert desk.store.merge_audits("default") == {entry: "wrong"}
     assert figures.unaudited(services, "default", 5) == []

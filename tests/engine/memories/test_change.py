@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meritory import Conflict, InputError, Memory, NotFound
-from meritory.engine.memories import change
+from meritory.engine.memories import undo
 from places import Places
 
 
@@ -52,9 +52,9 @@ def test_a_moved_memory_is_found_in_its_new_project_only(memory: Memory, places:
     ("fields", "message"),
     [
         ({"content": ""}, "empty"),
-        ({"id": "x"}, "no field"),
-        ({"trust": "trusted"}, "no field"),
-        ({"access_count": 5}, "no field"),
+        ({"id": "x"}, "unknown field"),
+        ({"trust": "trusted"}, "unknown field"),
+        ({"access_count": 5}, "unknown field"),
         ({"valid_until": "1999-01-01", "valid_from": "2000-01-01"}, "before valid_from"),
     ],
 )
@@ -73,7 +73,7 @@ def test_forget_and_undo(memory: Memory) -> None:
     assert contents(memory, "lunch") == []
     assert memory.get(made.id).deleted_at is not None
     assert memory.history(made.id)[-1].why == "wrong"
-    with pytest.raises(Conflict, match="undo that first"):
+    with pytest.raises(Conflict, match="undo that change first"):
         memory.update(made.id, importance=0.1)
     memory.undo(made.id)
     assert contents(memory, "lunch") == ["Lunch is at noon"]
@@ -183,10 +183,10 @@ def test_a_chain_of_successors_comes_apart_link_by_link(memory: Memory) -> None:
 def test_an_undo_overtaken_by_another_change_gives_way(memory: Memory) -> None:
     made = memory.remember("one text")
     memory.update(made.id, content="second text")
-    chosen = change.last_change(memory.history(made.id))
+    chosen = undo.last_change(memory.history(made.id))
     memory.update(made.id, content="third text")
-    with pytest.raises(Conflict, match="changed meanwhile"):
-        change._revert(memory.services, chosen, must_be_last=True)
+    with pytest.raises(Conflict, match="changed in the meantime"):
+        undo._revert_entry(memory.services, chosen, must_be_last=True)
     assert memory.get(made.id).content == "third text"
 
 

@@ -99,7 +99,7 @@ def test_closing_writes_the_rest_and_leaves_no_thread(
         assert counts(memory) == {}
         held = counter_of(memory)
     until(lambda: not is_there())
-    held.counted("default", ["late"])
+    held.add("default", ["late"])
     assert not is_there()
     with places.memory() as memory:
         assert counts(memory) == {HERON: 1}
@@ -107,10 +107,10 @@ def test_closing_writes_the_rest_and_leaves_no_thread(
 
 def test_the_thread_writes_after_an_interval_and_ends_when_idle(store: Store) -> None:
     counter = Counter(store, World(), Observer(World()), interval_ms=10)
-    counter.counted("default", ["unknown"])
+    counter.add("default", ["unknown"])
     until(lambda: store.counters("default").get(RETRIEVED) == 1)
     until(lambda: not is_there())
-    counter.counted("default", ["unknown"])
+    counter.add("default", ["unknown"])
     until(lambda: store.counters("default").get(RETRIEVED) == 2)
     counter.close()
 
@@ -120,8 +120,8 @@ def test_too_many_waiting_are_written_at_once(
 ) -> None:
     monkeypatch.setattr(retrieval_counts, "FLUSH_EARLY_MEMORIES", 3)
     counter = Counter(store, World(), Observer(World()), interval_ms=600_000)
-    counter.counted("default", ["a", "b"])
-    counter.counted("default", ["c"])
+    counter.add("default", ["a", "b"])
+    counter.add("default", ["c"])
     until(lambda: store.counters("default").get(RETRIEVED) == 3)
     counter.close()
 
@@ -132,7 +132,7 @@ def test_threads_that_count_together_lose_nothing(store: Store) -> None:
 
     def work() -> None:
         for _ in range(5):
-            counter.counted("default", ids)
+            counter.add("default", ids)
             time.sleep(0.003)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
@@ -162,11 +162,11 @@ def test_what_cannot_be_written_is_kept_and_told(store: Store) -> None:
     observer = Observer(World())
     busy = Stubborn(store, 2)
     counter = Counter(busy, World(), observer, interval_ms=10)  # type: ignore[arg-type]
-    counter.counted("default", ["a", "a", "b"])
+    counter.add("default", ["a", "a", "b"])
     until(lambda: store.counters("default").get(RETRIEVED) == 3)
     assert [one.stage for one in observer.failures()] == ["retrieval_counts"] * 2
     busy.failures = 99
-    counter.counted("default", ["c"])
+    counter.add("default", ["c"])
     # A program that is done does not fail for it.
     counter.close()
 

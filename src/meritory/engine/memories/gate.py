@@ -1,4 +1,7 @@
-"""What a memory becomes when another text joins it, and when it must not: pure decisions."""
+"""The similarity gate: merge a new memory into a near one, supersede it, or keep both.
+
+The decisions are pure; `write` applies them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import cache
 from typing import Literal
 
 from meritory.domain.memory import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
+from meritory.engine.services import Policy
 from meritory.rank.composite import PROVENANCE_LADDER
 from meritory.store.contract.store import Near
 from meritory.text.claims.compare import (
@@ -15,26 +19,63 @@ from meritory.text.claims.compare import (
     Survivor,
     clearly_differ,
     compare_claims,
+    says_change,
     words_of,
 )
 from meritory.text.claims.read import read_claim
 
+# Calibrated for the bundled embedder (ADR 0005). Words decide, so a poor value elsewhere costs
+# duplicates and never a fact.
+GATE_THRESHOLDS = {"static-minilm-256-v1": 0.75}
+GATE_THRESHOLD_DEFAULT = 0.80
+# A new value moves a short text far: "... is now called osprey" has a cosine of .62 to "... heron".
+# Texts that state a change are therefore compared with neighbours from further away.
+CHANGE_THRESHOLD = 0.50
 SOURCE_LIMIT_COUNT = 64
-# What an undo leaves alone; everything else about a claim is put back.
-_NOT_CLAIMED = frozenset(
+# Fields that an undo does not touch; it restores all others.
+_NOT_REVERTIBLE = frozenset(
     {"id", "user", "created_at", "updated_at", "embedder", "dimension"}
     | {"access_count", "last_accessed", "usefulness"}
 )
-CHANGEABLE = tuple(f.name for f in fields(MemoryRecord) if f.name not in _NOT_CLAIMED)
-# Reading takes time in proportion to length; a long text is held against the nearest only.
+_REVERTIBLE = tuple(f.name for f in fields(MemoryRecord) if f.name not in _NOT_REVERTIBLE)
+# Parsing time grows with length, so a long text is compared with its nearest neighbour only.
 LONG_TEXT_CHARS = 2_000
 
 Decision = Literal["stored", "merged", "superseded", "kept_both"]
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """The embedder whose vectors the gate compares, and the lowest cosine of a neighbour."""
+
+    embedder: str
+    floor: float
+    # For a text that states a change.
+    change_floor: float
+
+    def floor_for(self, record: MemoryRecord) -> float:
+        """Return the lowest cosine at which a neighbour of this memory is compared with it."""
+        return self.change_floor if says_change(record.content) else self.floor
+
+
+def gate_threshold(embedder: str) -> float:
+    """Return the calibrated threshold of the similarity gate for an embedder's vectors."""
+    return GATE_THRESHOLDS.get(embedder, GATE_THRESHOLD_DEFAULT)
+
+
+def gate_in_use(policy: Policy, serving: str | None) -> Gate | None:
+    """Return the configured gate; None if it is off or no embedder is serving."""
+    if serving is None or not policy.gate_enabled:
+        return None
+    if policy.gate_threshold is not None:
+        return Gate(serving, policy.gate_threshold, policy.gate_threshold)
+    floor = gate_threshold(serving)
+    return Gate(serving, floor, min(floor, CHANGE_THRESHOLD))
+
+
+@dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """What the similarity gate decided about a new memory, against which old ones, and why."""
+    """The decision about a new memory, the neighbours that it concerns, and the reason."""
 
     decision: Decision
     near: tuple[Near, ...] = ()
@@ -43,17 +84,18 @@ class GateVerdict:
 
 
 def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
-    """Merge beats supersede beats keeping both; nothing near means simply stored.
+    """Decide about a new memory: merge before supersede before keep both.
 
-    More than the nearest is looked at: among texts of one template the nearest often differs in
-    its value while the true paraphrase comes second. Below the floor only a stated change counts.
+    All neighbours are compared, not only the nearest: among texts of one template the nearest
+    often differs in its value while the true paraphrase comes second. Below the floor only a
+    stated change counts.
     """
-    kept = GateVerdict("stored")
+    fallback = GateVerdict("stored")
     if not near:
-        return kept
+        return fallback
     retired: tuple[Near, ...] = ()
     reason = ""
-    # The new text is read at most once, and only if a neighbour is close enough in words.
+    # Parse the new text at most once, and only if a neighbour shares enough words.
     words, claim = words_of(new.content), cache(read_claim)
     for neighbour in near[: 1 if len(new.content) > LONG_TEXT_CHARS else None]:
         old = neighbour.memory.content
@@ -63,68 +105,70 @@ def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
             verdict = compare_claims(read_claim(old), claim(new.content))
         is_near = neighbour.cosine >= floor
         survivor = verdict.survivor
-        if verdict.relation == "merge" and is_near and may_merge(neighbour.memory, new, survivor):
+        if verdict.relation == "merge" and is_near and _may_merge(neighbour.memory, new, survivor):
             return GateVerdict("merged", (neighbour,), verdict.survivor, verdict.reason)
         if verdict.relation == "supersede" and may_supersede(neighbour.memory, new):
-            # "Now" ends every earlier value, not only the nearest one.
+            # A stated change ends every earlier value, not only the nearest one.
             retired, reason = (*retired, neighbour), reason or verdict.reason
-        elif kept.decision == "stored" and is_near:
-            kept = GateVerdict("kept_both", (neighbour,), "new", verdict.reason)
-    return GateVerdict("superseded", retired, "new", reason) if retired else kept
-
-
-def stated_at(record: MemoryRecord) -> datetime:
-    """When the claim began to hold, as far as is known."""
-    return record.valid_from or record.created_at
+        elif fallback.decision == "stored" and is_near:
+            fallback = GateVerdict("kept_both", (neighbour,), "new", verdict.reason)
+    return GateVerdict("superseded", retired, "new", reason) if retired else fallback
 
 
 def _is_guarded(old: MemoryRecord, new: MemoryRecord) -> bool:
-    """A person's pin or constraint is not rewritten or silenced by anybody but a person."""
+    """Return whether the old memory is a pin or constraint and the new one is not a person's."""
     return (old.pinned or old.kind == "constraint") and new.origin != "user"
 
 
-def is_weaker(one: MemoryRecord, other: MemoryRecord) -> bool:
-    """Whether one text has less standing: a weaker provenance, less trust, or no person behind."""
+def _is_weaker(record: MemoryRecord, other: MemoryRecord) -> bool:
+    """Return whether a memory has a weaker provenance, less trust, or no person behind it."""
     return (
-        _step(one) > _step(other)
-        or (one.trust == "untrusted" and other.trust == "trusted")
-        or (one.origin != "user" and other.origin == "user")
+        _provenance_rank(record) > _provenance_rank(other)
+        or (record.trust == "untrusted" and other.trust == "trusted")
+        or (record.origin != "user" and other.origin == "user")
     )
 
 
-def may_merge(old: MemoryRecord, new: MemoryRecord, survivor: Survivor) -> bool:
-    """Whether two wordings of one claim may share a row: same trust and validity, no guard.
+def _may_merge(old: MemoryRecord, new: MemoryRecord, survivor: Survivor) -> bool:
+    """Return whether two wordings of one claim may share a row.
 
-    The text that survives must not be the weaker one: else an agent's words would come to stand
-    as what the user said.
+    They need the same trust and validity. The surviving text must not be the weaker one, or an
+    agent's wording would be attributed to the user.
     """
     kept, dropped = (old, new) if survivor == "old" else (new, old)
     return (
         old.trust == new.trust
         and old.valid_until == new.valid_until
-        and not is_weaker(kept, dropped)
+        and not _is_weaker(kept, dropped)
         and not _is_guarded(old, new)
     )
 
 
 def may_supersede(old: MemoryRecord, new: MemoryRecord) -> bool:
-    """Whether a changed claim may retire the old one: newer, trusted as much, stated as firmly."""
+    """Return whether a changed claim may replace the old one.
+
+    It must be newer, equally trusted and of an equal or stronger provenance.
+    """
     return (
-        stated_at(new) >= stated_at(old)
+        (new.valid_from or new.created_at) >= (old.valid_from or old.created_at)
         and (new.trust == "trusted" or old.trust == "untrusted")
-        and _step(new) <= _step(old)
+        and _provenance_rank(new) <= _provenance_rank(old)
         and not _is_guarded(old, new)
     )
 
 
 def merged(old: MemoryRecord, new: MemoryRecord, survivor: Survivor, now: datetime) -> MemoryRecord:
-    """The old memory with the new one taken in; nothing either of them knew is dropped."""
-    stronger = min((old, new), key=_step)
+    """Return the old memory with the details of the new one added."""
+    stronger = min((old, new), key=_provenance_rank)
     same_class = old.provenance == new.provenance
+    # A constraint remains one; a plain fact takes the more specific kind.
+    kind: Kind = new.kind if old.kind == "fact" else old.kind
+    if "constraint" in (old.kind, new.kind):
+        kind = "constraint"
     return replace(
         old,
         content=old.content if survivor == "old" else new.content,
-        kind=_kind(old, new),
+        kind=kind,
         provenance=stronger.provenance,
         confidence=max(old.confidence, new.confidence) if same_class else stronger.confidence,
         importance=max(old.importance, new.importance),
@@ -140,41 +184,37 @@ def merged(old: MemoryRecord, new: MemoryRecord, survivor: Survivor, now: dateti
 
 
 def may_renew(old: MemoryRecord, new: MemoryRecord) -> bool:
-    """Whether the same text, said again, may change what is known about it."""
-    return not is_weaker(new, old) and not _is_guarded(old, new)
+    """Return whether a repeated text may change the details of the stored memory."""
+    return not _is_weaker(new, old) and not _is_guarded(old, new)
 
 
 def refreshed(old: MemoryRecord, new: MemoryRecord, now: datetime) -> MemoryRecord:
-    """The old memory after the same text came again: renewed by an equal, noted from a weaker."""
+    """Return the old memory after the same text was written again.
+
+    A weaker writer only adds a source.
+    """
     if not may_renew(old, new):
         return replace(old, sources=_united(old.sources, new.sources), updated_at=now)
-    # Said again, it holds as it is said now: with a new end, or with none.
+    # The latest statement decides how long the memory is valid.
     return replace(merged(old, new, "old", now), valid_until=new.valid_until)
 
 
-def undone(current: MemoryRecord, entry: HistoryEntry, now: datetime) -> MemoryRecord:
-    """A memory without one of its changes: what later changes made of it stays."""
+def revert(current: MemoryRecord, entry: HistoryEntry, now: datetime) -> MemoryRecord:
+    """Return a memory without one of its changes; fields changed later are kept."""
     before, after = entry.before or current, entry.after or current
-    back = {
+    restored = {
         name: getattr(before, name)
-        for name in CHANGEABLE
+        for name in _REVERTIBLE
         if getattr(current, name) == getattr(after, name)
     }
-    return replace(current, **back, updated_at=now)
+    return replace(current, **restored, updated_at=now)
 
 
 def _united(old: tuple[Source, ...], new: tuple[Source, ...]) -> tuple[Source, ...]:
-    """Both, the first and the latest ones where there are too many."""
+    """Return all sources; above the limit the first and the latest ones."""
     both = tuple(dict.fromkeys((*old, *new)))
     return both if len(both) <= SOURCE_LIMIT_COUNT else (both[0], *both[1 - SOURCE_LIMIT_COUNT :])
 
 
-def _kind(old: MemoryRecord, new: MemoryRecord) -> Kind:
-    """A constraint stays one; a plain fact gives way to a more telling kind."""
-    if "constraint" in (old.kind, new.kind):
-        return "constraint"
-    return new.kind if old.kind == "fact" else old.kind
-
-
-def _step(record: MemoryRecord) -> int:
+def _provenance_rank(record: MemoryRecord) -> int:
     return PROVENANCE_LADDER.index(record.provenance)

@@ -1,8 +1,7 @@
-"""Counts what searches found, in memory, and writes it down now and then in one go.
+"""Count the memories that searches return, and write the counts in batches.
 
-An increment is a lock and a dict: nobody who searches waits for a disk. A thread begins to write
-when half an interval has passed, and only exists while there are counts. So a crash loses those of
-one interval, unless a write takes the other half, and who never searches never has the thread.
+Counting takes a lock and a dict, so no search waits for the disk. A thread writes after half an
+interval and exists only while there are counts. A crash loses the counts of at most one interval.
 """
 
 from __future__ import annotations
@@ -18,13 +17,11 @@ from meritory.engine.observe.observer import Observer
 from meritory.store.contract.store import Store, Transaction
 
 FLUSH_INTERVAL_MS = 2_000
-# So many different memories are written at once at most, and as many waiting start a flush.
+# The most memories in one write, and the number of waiting memories that starts a flush.
 FLUSH_MEMORIES = 1_000
 FLUSH_EARLY_MEMORIES = 50_000
 RETRIEVED = "recall.retrieved"
 _CLOSE_WAIT_S = 2.0
-
-_Counts = dict[str, dict[str, int]]
 
 
 class Counter:
@@ -40,17 +37,17 @@ class Counter:
         self._store = store
         self._world = world
         self._observer = observer
-        # Half of it: the other half is for the write, so that a crash loses no more than the whole.
+        # The other half of the interval is for the write itself.
         self._wait_s = interval_ms / 1000 / 2
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
-        self._counts: _Counts = {}
+        self._counts: dict[str, dict[str, int]] = {}
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def counted(self, user: str, memory_ids: Iterable[str]) -> None:
-        """Notes that somebody who asked was shown these memories."""
+    def add(self, user: str, memory_ids: Iterable[str]) -> None:
+        """Count one retrieval of each of these memories."""
         with self._lock:
             if self._closed:
                 return
@@ -69,21 +66,26 @@ class Counter:
             self._woken.set()
 
     def flush(self) -> int:
-        """Writes all counts down; returns of how many memories. What fails is kept for later."""
+        """Write all counts and return the number of memories; counts that fail are kept."""
         with self._flushing:
             with self._lock:
-                taken, self._counts = self._counts, {}
+                pending, self._counts = self._counts, {}
             written = 0
             try:
-                for user, counts in taken.items():
+                for user, counts in pending.items():
                     while counts:
-                        batch = _first(counts, FLUSH_MEMORIES)
+                        batch = dict(itertools.islice(counts.items(), FLUSH_MEMORIES))
                         self._write(user, batch)
                         written += len(batch)
                         for memory_id in batch:
                             del counts[memory_id]
             finally:
-                self._put_back(taken)
+                with self._lock:
+                    for user, counts in pending.items():
+                        if counts:
+                            current = self._counts.setdefault(user, {})
+                            for memory_id, count in counts.items():
+                                current[memory_id] = current.get(memory_id, 0) + count
             return written
 
     def _write(self, user: str, batch: Mapping[str, int]) -> None:
@@ -95,14 +97,6 @@ class Counter:
 
         self._store.write(work)
 
-    def _put_back(self, left: _Counts) -> None:
-        with self._lock:
-            for user, counts in left.items():
-                if counts:
-                    known = self._counts.setdefault(user, {})
-                    for memory_id, count in counts.items():
-                        known[memory_id] = known.get(memory_id, 0) + count
-
     def _serve(self) -> None:
         while True:
             self._woken.wait(self._wait_s)
@@ -113,23 +107,19 @@ class Counter:
                 self._observer.failed("retrieval_counts", error)
                 written = 1
             with self._lock:
-                # Not after the first empty look: whoever searches once may search again.
+                # Keep the thread for one more interval: another search often follows.
                 if self._closed or (not written and not self._counts):
                     self._thread = None
                     return
 
     def close(self) -> None:
-        """Writes down what is left and ends the thread; later counts are passed over."""
+        """Write the remaining counts and end the thread; later counts are ignored."""
         with self._lock:
             self._closed = True
             thread = self._thread
         self._woken.set()
         if thread is not None:
             thread.join(_CLOSE_WAIT_S)
-        # Counting must not be what fails a program that is done.
+        # A failed count must not fail a program that is about to end.
         with contextlib.suppress(StorageError, Busy):
             self.flush()
-
-
-def _first(counts: Mapping[str, int], limit: int) -> dict[str, int]:
-    return dict(itertools.islice(counts.items(), limit))

@@ -1,10 +1,11 @@
-"""From what somebody typed to a draft that can be written: every field checked and named."""
+"""Validate the fields of a memory; each error names the field."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from datetime import datetime
 from typing import Any
 
 from meritory.domain.codec import parse_moment
@@ -34,8 +35,7 @@ _CHOICES = {
 }
 _SHARES = ("confidence", "importance")
 _MOMENTS = ("valid_from", "valid_until", "created_at")
-_NAMES = ("agent", "project")
-# A front door belongs to one user; nobody writes for another by naming them.
+# A `Memory` belongs to one user, so a caller cannot write for another user.
 _FIELDS = tuple(field.name for field in fields(Draft) if field.name not in ("content", "user"))
 DEFAULT_PROVENANCE = dict.fromkeys(ORIGINS, "assistant_derived") | {"user": "user_stated"}
 _SOURCE_FIELDS = tuple(field.name for field in fields(Source))
@@ -43,7 +43,7 @@ _ENTITY_LIMIT_COUNT = 16
 
 
 def make_draft(content: object, scope: Scope, given: Mapping[str, Any]) -> Draft:
-    """A draft out of a text and named fields; InputError says which field is wrong and how."""
+    """Return a draft from a text and named fields; InputError names the wrong field."""
     text = checked_content(content)
     known_fields(given, _FIELDS)
     values: dict[str, Any] = {"agent": scope.agent, "project": scope.project}
@@ -51,33 +51,36 @@ def make_draft(content: object, scope: Scope, given: Mapping[str, Any]) -> Draft
     values.setdefault("provenance", DEFAULT_PROVENANCE.get(values.get("origin", "user")))
     draft = Draft(content=text, user=scope.user, **values)
     if draft.origin in UNTRUSTED_ORIGINS and draft.provenance == "user_stated":
-        raise InputError(f"what a {draft.origin} said is not user_stated")
+        raise InputError(
+            f"provenance cannot be user_stated for origin {draft.origin!r}",
+            hint="leave out provenance, or use assistant_derived",
+        )
     check_validity(draft.valid_from, draft.valid_until)
     if draft.depends_on and not draft.about:
-        raise InputError("depends_on needs about", hint="say what depends: about='api'")
+        raise InputError("depends_on needs about", hint="name the dependent: about='api'")
     return only_proposed(draft)
 
 
 def known_fields(given: Iterable[str], allowed: tuple[str, ...]) -> None:
-    """Refuses a field nobody knows, with the nearest one that exists."""
+    """Reject unknown fields, and suggest the most similar known one."""
     for name in given:
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, 1)
             raise InputError(
-                f"there is no field {name!r}",
-                hint=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(allowed)}",
+                f"unknown field {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"fields: {', '.join(allowed)}",
             )
 
 
 def checked_field(name: str, value: object) -> Any:
-    """The value of one field, in its own type, or an error that names the field."""
+    """Return the value of one field in its own type."""
     if name in _CHOICES:
         return checked_choice(name, value, _CHOICES[name])
     if name in _SHARES:
         return checked_share(name, value)
     if name in _MOMENTS:
         return None if value is None else parse_moment(value, name)
-    if name in _NAMES:
+    if name in ("agent", "project"):
         return checked_name(name, value)
     if name == "pinned":
         if not isinstance(value, bool):
@@ -93,26 +96,26 @@ def checked_field(name: str, value: object) -> Any:
 
 
 def checked_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
-    """One of the known words."""
+    """Return the value if it is one of the choices."""
     if isinstance(value, str) and value in choices:
         return value
     near = difflib.get_close_matches(str(value)[:40], choices, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(choices)}"
-    raise InputError(f"{name} cannot be {str(value)[:40]!r}", hint=hint)
+    raise InputError(f"invalid {name}: {str(value)[:40]!r}", hint=hint)
 
 
 def checked_share(name: str, value: object) -> float:
-    """A number from 0 to 1."""
+    """Return the value if it is a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{name} must be a number from 0 to 1, not {str(value)[:40]!r}")
-    # Compared before any conversion: a whole number may be too large for a float.
+    # Compare before converting: an integer may be too large for a float.
     if not 0 <= value <= 1:
-        raise InputError(f"{name} must lie between 0 and 1, not {str(value)[:40]}")
+        raise InputError(f"{name} must be between 0 and 1, not {str(value)[:40]}")
     return float(value)
 
 
 def checked_name(name: str, value: object) -> str | None:
-    """A short printable name; for agent and project None means everywhere."""
+    """Return a short printable name; None for agent and project means everywhere."""
     if value is None and name in ("agent", "project"):
         return None
     if not isinstance(value, str) or not value.strip():
@@ -123,10 +126,10 @@ def checked_name(name: str, value: object) -> str | None:
 
 
 def checked_tags(value: object) -> tuple[str, ...]:
-    """Distinct tags, from a list or a comma-separated text."""
+    """Return distinct tags from a list or a comma-separated text."""
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple | set | frozenset):
-        raise InputError("tags must be a list of words, or one text with commas")
+        raise InputError("tags must be a list or a comma-separated text")
     if len(items) > TAG_LIMIT_COUNT:
         raise InputError(f"at most {TAG_LIMIT_COUNT} tags, not {len(items)}")
     ordered = items if isinstance(items, list | tuple) else sorted(map(str, items))
@@ -140,7 +143,7 @@ def checked_tags(value: object) -> tuple[str, ...]:
 
 
 def checked_source(value: object) -> Source | None:
-    """A source, from a Source or a dictionary of its fields."""
+    """Return a source from a Source or a dictionary of its fields."""
     if value is None or isinstance(value, Source):
         source = value
     elif isinstance(value, Mapping):
@@ -149,13 +152,12 @@ def checked_source(value: object) -> Source | None:
     else:
         raise InputError(
             "source must be a Source or a dictionary of its fields",
-            hint=f"they are {', '.join(_SOURCE_FIELDS)}",
+            hint=f"fields: {', '.join(_SOURCE_FIELDS)}",
         )
     if source is not None:
         for name in _SOURCE_FIELDS:
-            held = getattr(source, name)
-            if held is not None:
-                checked_name(f"source.{name}", held)
+            if (text := getattr(source, name)) is not None:
+                checked_name(f"source.{name}", text)
     return source
 
 
@@ -169,14 +171,14 @@ def _checked_entities(name: str, value: object) -> tuple[str, ...]:
     return names
 
 
-def check_validity(valid_from: object, valid_until: object) -> None:
-    """A memory cannot cease to hold before it begins to."""
-    if valid_from is not None and valid_until is not None and valid_until < valid_from:  # type: ignore[operator]
-        raise InputError("valid_until lies before valid_from")
+def check_validity(valid_from: datetime | None, valid_until: datetime | None) -> None:
+    """Reject a validity that ends before it begins."""
+    if valid_from is not None and valid_until is not None and valid_until < valid_from:
+        raise InputError("valid_until is before valid_from")
 
 
 def only_proposed(draft: Draft) -> Draft:
-    """Turns a pin or constraint that no person asked for into a proposal a person can confirm."""
+    """Turn a pin or constraint that no person made into a proposal."""
     if draft.origin == "user":
         return draft
     tags = draft.tags
@@ -189,7 +191,7 @@ def only_proposed(draft: Draft) -> Draft:
 
 
 def screened_draft(draft: Draft, policy: str) -> Draft:
-    """The draft without secrets: in names, tags and sources they are refused in any case."""
+    """Return the draft without secrets; a secret in a name, tag or source is always refused."""
     source = draft.source or Source()
     names = [draft.agent, draft.project, source.harness, source.session_key, source.turn]
     for text in (*names, *draft.tags, *draft.about, *draft.depends_on):
@@ -198,16 +200,16 @@ def screened_draft(draft: Draft, policy: str) -> Draft:
 
 
 def screened(text: str, policy: str) -> str:
-    """The text without secrets: refused with the kind named, or redacted."""
-    found = find_secrets(text)
-    if not found:
+    """Return the text without secrets: redact them, or raise SecretFound with their kinds."""
+    secrets = find_secrets(text)
+    if not secrets:
         return text
     if policy == "redact":
         clean = redact(text)
         check_text(clean, what="a memory without its secrets")
         return clean
-    kinds = ", ".join(dict.fromkeys(match.kind for match in found))
+    kinds = ", ".join(dict.fromkeys(match.kind for match in secrets))
     raise SecretFound(
-        f"the text seems to hold a secret ({kinds}); it was not stored",
+        f"the text seems to contain a secret ({kinds}); it was not stored",
         hint='leave it out, or set secrets.policy = "redact" to store the rest',
     )

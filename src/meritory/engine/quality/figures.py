@@ -11,9 +11,9 @@ import numpy as np
 
 from meritory.domain.memory import PROVENANCES, HistoryEntry, Listing, MemoryRecord, Scope
 from meritory.domain.quality import MergeVerdict, ShownFigure, ShownLately
-from meritory.engine.memories.gate import judge
+from meritory.engine.memories.gate import Gate, gate_in_use, judge
 from meritory.engine.memories.retrieval_counts import RETRIEVED
-from meritory.engine.memories.write import NEIGHBOUR_LIMIT, Gate, gate_in_use
+from meritory.engine.memories.write import NEIGHBOUR_LIMIT
 from meritory.engine.services import Services
 from meritory.rank.candidates import REQUIRED
 from meritory.rank.features import FEATURE_VERSION, FEATURES
@@ -208,7 +208,7 @@ def _redundant(services: Services, user: str, sample: int) -> Redundant:
 
 def _merging(services: Services, chosen: Sequence[MemoryRecord]) -> int | None:
     """How many of these the gate would merge with an older one; None when there is no gate."""
-    gate = gate_in_use(services, services.embedding.stored_name()) if chosen else None
+    gate = gate_in_use(services.policy, services.embedding.stored_name()) if chosen else None
     if gate is None:
         return None
     scopes: dict[Scope, list[MemoryRecord]] = {}

@@ -19,7 +19,7 @@ from meritory.domain.job import Job
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import After, Effect, Handler, JobRunner
-from meritory.engine.memories.gate import undone
+from meritory.engine.memories.gate import revert
 from meritory.engine.memories.validate import PROPOSED_CONSTRAINT, PROPOSED_PIN
 from meritory.engine.memories.write import indexed
 from meritory.engine.observe.observer import tell
@@ -340,7 +340,7 @@ def _take_back(
         current = transaction.get(user, entry.memory_id)
         why = f"undid the sweep of {entry.at:%Y-%m-%d %H:%M}"
         note = MemoryChange(operation, now, services.actor, "undo", why, current)
-        transaction.update(indexed(undone(current, entry, now), {}), note)
+        transaction.update(indexed(revert(current, entry, now), {}), note)
         transaction.mark_undone(user, [entry.entry])
         transaction.count(user, "undone")
 

@@ -13,7 +13,7 @@ from meritory.domain.errors import Conflict
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, Scope
 from meritory.domain.session import SessionRecord
 from meritory.engine.memories.embedding import QueryVector
-from meritory.engine.memories.entities import keys_in_play
+from meritory.engine.memories.recall import keys_in_play
 from meritory.engine.services import Services
 from meritory.text.entities import entity_key
 from meritory.text.secrets import redact

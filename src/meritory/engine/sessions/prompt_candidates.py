@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Candidate, SessionRecord, ShownRow
-from meritory.engine.memories.entities import keys_in_play
-from meritory.engine.memories.recall import pool_scores
+from meritory.engine.memories.recall import keys_in_play, pool_scores
 from meritory.engine.pipeline import Stopwatch
 from meritory.engine.services import Services
 from meritory.engine.sessions.context import StartRequest, heard, understand

@@ -12,7 +12,7 @@ from meritory.api.memory import Memory
 from meritory.domain.codec import moment_text
 from meritory.domain.errors import NotFound
 from meritory.domain.quality import MergeVerdict
-from meritory.engine.memories import change
+from meritory.engine.memories import undo
 from meritory.engine.quality import figures as quality_figures
 from meritory.engine.quality import janitor as sweeping
 from meritory.engine.quality import maintenance, retention
@@ -185,7 +185,7 @@ def split(call: Call) -> SplitOut:
     memory = _memory(call)
     known = memory.services.store.merge_entry(memory.scope.user, _entry(call.path["entry"]))
     record = memory.get(known.memory_id)
-    changed = change.split(memory.services, record, known.entry)
+    changed = undo.split(memory.services, record, known.entry)
     return SplitOut([memories.MemoryOut.of(one) for one in changed])
 
 

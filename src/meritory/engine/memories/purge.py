@@ -1,0 +1,56 @@
+"""Forget a memory, or erase it with every trace of its text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meritory.domain.memory import MemoryRecord
+from meritory.engine.learning.job import reconsider
+from meritory.engine.memories.change import apply_change
+from meritory.engine.memories.validate import screened
+from meritory.engine.memories.write import indexed
+from meritory.engine.services import Services
+from meritory.store.contract.store import MemoryChange, Transaction
+from meritory.text.normalize import check_text
+
+
+def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
+    """Hide a memory from every search. An undo restores it."""
+    if record.deleted_at is not None:
+        return record
+    if why:
+        check_text(why, what="a reason")
+        why = screened(why, services.policy.secrets)
+    now = services.world.now()
+    forgotten = apply_change(
+        services, record, lambda current: replace(current, deleted_at=now), "delete", why
+    )
+    reconsider(services, forgotten)
+    return forgotten
+
+
+def purge(services: Services, record: MemoryRecord) -> None:
+    """Erase a memory, its history and every copy of its text. This cannot be undone.
+
+    Memories that it had superseded become visible again.
+    """
+    now = services.world.now()
+
+    def work(transaction: Transaction) -> None:
+        for old in transaction.superseded_by(record.user, record.id):
+            change = MemoryChange(
+                services.world.new_id(),
+                now,
+                services.actor,
+                "undo",
+                "its successor was erased",
+                old,
+            )
+            restored = replace(old, superseded_by=None, updated_at=now)
+            transaction.update(indexed(restored, {}), change)
+        transaction.purge(record.user, record.id)
+        transaction.count(record.user, "purged")
+
+    services.store.write(work)
+    # The database may keep deleted text in free pages and in its log until it is compacted.
+    services.store.erase_traces()
