@@ -16,8 +16,8 @@ from bench.datasets import ADVERSARIAL, MAX_MEMORY_CHARS, Corpus, _dia_ids, load
 from bench.noise import SHARE, with_evidence
 from bench.noise_made import planted
 from bench.plain import typed_words
-from meritory.text.claims.words import HEDGES, STOP_WORDS
 from meritory.text.extract.cues import IMPLIED
+from meritory.text.words import HEDGES, STOP_WORDS
 
 LOCOMO, NOISY, LONGMEMEVAL = "locomo", "locomo and noise", "longmemeval"
 # Prompts that a store has nothing to say to: what people asked about somebody else.

@@ -27,8 +27,8 @@ from meritory.rank.metrics import any_at, mrr, ndcg_at
 from meritory.rank.usage_history import Usage
 from meritory.settings import load_settings
 from meritory.store.contract.store import Search, SearchPool
+from meritory.text.overlap import OPENING_CHARS, title_scores, title_words
 from meritory.text.terms import query_pairs, query_terms
-from meritory.text.title import OPENING_CHARS, title_scores, title_words
 
 # "quiet": the share of the places of a prompt that stay empty where nothing answers it.
 MEASURES = ("p@3", "mrr", "ndcg@10", "quiet")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from meritory.text.claims.words import (
+from meritory.text.words import (
     CHANGE_NOW,
     FILLERS,
     HEDGES,

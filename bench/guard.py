@@ -30,7 +30,7 @@ from meritory.api.memory import Memory
 from meritory.engine.rules.actions import ToolCall
 from meritory.engine.rules.guard import GuardVerdict, check
 from meritory.settings import load_settings
-from meritory.text.commands.ordinary import ordinary_actions
+from meritory.text.commands.triggers import ordinary_actions
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 # After so many harmless calls somebody complains about one, in words that forbid nothing.

@@ -13,7 +13,7 @@ from typing import Literal
 from bench.datasets import Corpus, Doc
 from bench.gate_made import RESTATEMENTS
 from bench.product import is_derived
-from meritory.text.claims.words import STOP_WORDS
+from meritory.text.words import STOP_WORDS
 
 NoiseKind = Literal["chatter", "tautology", "paraphrase"]
 Origin = Literal["user", "agent"]

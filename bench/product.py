@@ -27,8 +27,8 @@ from meritory.rank.hybrid import (
     with_neighbours,
 )
 from meritory.settings import load_settings
-from meritory.text.claims.words import STOP_WORDS
 from meritory.text.terms import fts_query, query_terms
+from meritory.text.words import STOP_WORDS
 
 TEXT_LIMIT = 200
 # What the assistant derived counts less than what the user stated.

@@ -23,7 +23,7 @@ from meritory.rank import composite, diversity, fusion
 from meritory.rank.candidates import REQUIRED
 from meritory.rank.composite_feeds import seed_composite
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.text.title import OPENING_CHARS
+from meritory.text.overlap import OPENING_CHARS
 
 BASELINE, SERVED, PREDICTOR = "baseline", "served", "predictor"
 # The order that would be served if the model had no weight.

@@ -7,7 +7,7 @@ from bench.guard_cases import PLANTED, Made, commands
 
 from bench import guard
 from meritory.text.commands import triggers
-from meritory.text.commands.ordinary import ordinary_actions
+from meritory.text.commands.triggers import ordinary_actions
 
 FOLDERS = ("src", "src/api", "src/web/pages", "tests", "docs", "lib/core", "scripts")
 FILES = ("main.py", "index.ts", "app.go", "README.md", "test_login.py", "config.toml", "Button.tsx")

@@ -29,7 +29,7 @@ def refusal(run: Run, home: Path) -> str:
 
 def test_the_list_is_for_people_and_programs(run: Run, refusal: str) -> None:
     told = run("extraction", "list").out
-    assert "diff in this PR" in told and "task at hand" in told
+    assert "diff in this PR" in told and "current task" in told
     (one,) = json.loads(run("extraction", "list", "--json").out)["results"]
     assert (one["session_key"], one["extractor"], one["quote"]) == ("talk", "rules/1", FLOORED)
     assert json.loads(run("extraction", "list", "--offset", "1", "--json").out)["results"] == []

@@ -26,7 +26,7 @@ REFUSAL = Refusal(
     confidence=0.95,
     turn="3",
     quote="always show me the diff in this PR.",
-    reason="it is about the task at hand",
+    reason="it is about the current task",
     extractor="rules/1",
 )
 LATER = replace(REFUSAL, id="0a1b99", at=NOW + timedelta(minutes=1), turn=None, session_key=None)

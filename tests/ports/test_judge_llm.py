@@ -36,7 +36,7 @@ from meritory.ports.llm import (
     read_answer,
 )
 from meritory.text.judge.digest import Digest, TurnDigest
-from meritory.text.judge.pleas import without_pleas
+from meritory.text.judge.prompt_injection import without_pleas
 from ports.model_server import ModelServer, fair_reply, gullible_reply, read_case, running
 from ports.poison import EVASIVE, PLEAS, Plea
 

@@ -21,7 +21,7 @@ def test_a_session_is_read_and_a_refusal_restored(daemon: Served) -> None:
         refusals = daemon.ask("GET", f"/api/extraction/refusals?user={user}").json["results"]
         time.sleep(0.05)
     (one,) = refusals
-    assert "task at hand" in one["reason"] and one["memory_id"] is None
+    assert "current task" in one["reason"] and one["memory_id"] is None
     path = f"/api/extraction/refusals/{one['id']}"
     assert daemon.ask("GET", f"{path}?user={user}").json == one
     assert daemon.ask("GET", f"{path}?user=eve").status == 404

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meritory.server.mcp_tools import _TOOLS
-from meritory.text.own_calls import OPEN_CALLS_LIMIT, OWN_TOOLS, CallLinks, is_own_call
-from meritory.text.transcript import read_turns
+from meritory.text.transcript import OPEN_CALLS_LIMIT, OWN_TOOLS, CallLinks, is_own_call, read_turns
 
 
 def test_the_tools_are_those_of_the_server() -> None:

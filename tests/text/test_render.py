@@ -34,7 +34,7 @@ from meritory.text.render import (
     status_line,
     token_estimate,
 )
-from meritory.text.wordpiece import WordPiece
+from meritory.text.tokens import WordPiece
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE, NONCE = codes(b"secret of the store", "session", 1)

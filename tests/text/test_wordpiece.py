@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.text import wordpiece
-from meritory.text.wordpiece import WordPiece
+from meritory.text import tokens
+from meritory.text.tokens import WordPiece
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = (ROOT / "src/meritory/data/vocab.txt").read_text(encoding="utf-8").split("\n")
@@ -41,7 +41,7 @@ def test_a_second_reading_from_the_cache_is_the_same(pieces: WordPiece) -> None:
 
 
 def test_a_full_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wordpiece, "MAX_CACHED_CHUNKS", 3)
+    monkeypatch.setattr(tokens, "MAX_CACHED_CHUNKS", 3)
     small = WordPiece(VOCABULARY)
     for row in GOLDEN:
         assert small.encode(row["text"]) == row["ids"]

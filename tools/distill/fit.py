@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 
-from meritory.text.wordpiece import WordPiece
+from meritory.text.tokens import WordPiece
 
 Floats = NDArray[np.float32]
 FIRST_REAL_ID = 999  # everything below is a marker or unused

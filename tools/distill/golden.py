@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from meritory.text.wordpiece import WordPiece
+from meritory.text.tokens import WordPiece
 
 GOLDEN_TEXTS = (
     "Hello, world!",

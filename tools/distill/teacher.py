@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from safetensors.numpy import load_file
 
-from meritory.text.wordpiece import WordPiece
+from meritory.text.tokens import WordPiece
 
 LAYERS, HEADS, WIDTH = 6, 12, 384
 BATCH = 64

@@ -50,7 +50,7 @@ from meritory.rank.risk import Risk
 from meritory.settings import Settings, home_folder, load_settings
 from meritory.store.contract.store import Transaction
 from meritory.text.entities import entity_key, parse_about
-from meritory.text.feedback.topics import polarity
+from meritory.text.feedback import polarity
 
 PAGE_LIMIT_MAX = 1_000
 

@@ -15,7 +15,7 @@ from meritory.cli.output import Answer, Lines
 from meritory.cli.render import show_answer
 from meritory.domain.codec import record_to_dict
 from meritory.domain.errors import InputError
-from meritory.text.feedback.topics import SIGNALS, name, polarity
+from meritory.text.feedback import SIGNALS, name, polarity
 
 if TYPE_CHECKING:
     from meritory.engine.feedback.capture import Captured

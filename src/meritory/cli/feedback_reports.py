@@ -12,7 +12,7 @@ from meritory.cli.options import command
 from meritory.cli.output import Answer, Block, Column, Fields, Lines, Table
 from meritory.cli.records import age, clock_text
 from meritory.domain.codec import moment_text
-from meritory.text.feedback.topics import name
+from meritory.text.feedback import name
 
 if TYPE_CHECKING:
     from meritory.domain.feedback import FeedbackEvent

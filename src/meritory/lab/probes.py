@@ -17,7 +17,7 @@ from meritory.domain.errors import InputError
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.engine.memories.validate import checked_name, checked_tags, known_fields
 from meritory.store.contract.store import Store
-from meritory.text.claims.values import protected_values, units_of
+from meritory.text.claims.read import protected_values, units_of
 from meritory.text.entities import mentions
 from meritory.text.normalize import canonical, check_text, content_hash
 from meritory.text.secrets import find_secrets

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import InputError, MissingExtra, PortError
 from meritory.ports.embedder import BatchEmbedder, EmbedderSpec, Vectors, checked, identity
-from meritory.text.wordpiece import WordPiece
+from meritory.text.tokens import WordPiece
 
 # MiniLM and its kin were trained on at most this many word pieces, the two markers included.
 MAX_PIECES = 256

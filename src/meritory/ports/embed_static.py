@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import PortError
 from meritory.ports.embedder import Vectors, checked
-from meritory.text.wordpiece import WordPiece
+from meritory.text.tokens import WordPiece
 
 STATIC_NAME = "static-minilm-256-v1"
 STATIC_DIMENSION = 256

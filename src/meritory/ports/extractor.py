@@ -15,7 +15,7 @@ from meritory.domain.world import World
 from meritory.ports.extract_prompt import SCHEMA, ExtractInput, build_case
 from meritory.ports.llm import Llm
 from meritory.text.extract import rules
-from meritory.text.extract.attribution import QuoteAttribution, standing_of
+from meritory.text.extract.attribution import QuoteAttribution, attribute_quote
 from meritory.text.extract.cues import (
     CANDIDATE_LIMIT,
     CONFIRMED,
@@ -24,7 +24,7 @@ from meritory.text.extract.cues import (
     Extraction,
     FoundClaim,
 )
-from meritory.text.judge.pleas import visible
+from meritory.text.judge.prompt_injection import visible
 from meritory.text.normalize import check_text
 from meritory.text.secrets import redact
 
@@ -143,9 +143,10 @@ def _candidate(
     """One proposal after every check; None for what is known already."""
     quote = " ".join(row["quote"].split())
     content = _clean(row["content"], CONTENT_LIMIT_CHARS)
-    standing = standing_of(case.turns, quote, content) if len(quote) >= QUOTE_MIN_CHARS else None
-    found = _found(row, content, quote, standing)
-    if standing is None:
+    has_quote = len(quote) >= QUOTE_MIN_CHARS
+    speaker = attribute_quote(case.turns, quote, content) if has_quote else None
+    found = _found(row, content, quote, speaker)
+    if speaker is None:
         return Declined(found, "its quote is not in the transcript", "refused")
     if not _is_storable(content):
         return Declined(found, "it is no text that can be stored", "refused")

@@ -20,7 +20,7 @@ from meritory.ports.judge_prompt import (
 )
 from meritory.ports.llm import Llm
 from meritory.text.judge.digest import Digest
-from meritory.text.judge.pleas import visible
+from meritory.text.judge.prompt_injection import visible
 from meritory.text.judge.verdict import judge_session
 
 

@@ -18,7 +18,7 @@ from meritory.domain.errors import BadReply
 from meritory.domain.session import JudgedMemory, Turn
 from meritory.domain.world import World
 from meritory.ports.llm import Prompt
-from meritory.text.judge.pleas import without_pleas
+from meritory.text.judge.prompt_injection import without_pleas
 from meritory.text.ratings_trailer import strip_injected, strip_trailers
 from meritory.text.secrets import redact
 from meritory.text.terms import query_terms

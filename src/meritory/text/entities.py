@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from meritory.domain.errors import InputError
-from meritory.text.claims.words import words
+from meritory.text.words import words
 
 Kind = Literal["path", "identifier", "tag", "name", "issue", "topic"]
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
-from meritory.text.claims.words import STOP_WORDS
+from meritory.text.words import STOP_WORDS
 
 MAX_TERMS = 64
 MAX_TERM_CHARS = 80
@@ -26,6 +26,8 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f]+"
 )
+_PLAIN = re.compile(r"[a-z]+")
+_DOUBLED = re.compile(r"([^aeiouls])\1$")
 _UNQUOTABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -83,6 +85,35 @@ def choose_terms(
 def split_identifier(chunk: str) -> tuple[str, ...]:
     """Return the parts of a camelCase, snake_case, kebab-case, dotted or path-like identifier."""
     return tuple(_HUMP.findall(chunk))
+
+
+def stem(word: str, *, aggressive: bool = False) -> str:
+    """Return a lower-case word without the common English endings, other words unchanged.
+
+    `aggressive` strips any "-es" and a final "e" from short words too ("files" and "file" become
+    "fil"). Commands are compared in that form, so that "deleted" matches "delete" and "remove"
+    matches "removes"; stems of memories and feedback are stored, and keep the mild form.
+    """
+    if aggressive:
+        for ending in ("ing", "ed", "es", "s"):
+            if word.endswith(ending) and len(word) - len(ending) >= 3:
+                word = word.removesuffix(ending)
+                if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "ls":
+                    word = word[:-1]
+                break
+        return word.removesuffix("e") if len(word) > 3 else word
+    if not _PLAIN.fullmatch(word):
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("ses", "xes", "zes", "ches", "shes")) and len(word) > 4:
+        return word[:-2].removesuffix("e")
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:
+        word = word[:-1]
+    for ending, shortest in (("ing", 6), ("ed", 5), ("e", 5)):
+        if word.endswith(ending) and len(word) >= shortest:
+            return _DOUBLED.sub(r"\1", word[: -len(ending)])
+    return word
 
 
 def _typed_terms(text: str) -> Iterator[str]:

@@ -9,8 +9,10 @@ was below it in half of them. On other scripts and random letters it is about ri
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -55,3 +57,115 @@ def imprint(terms: Iterable[str]) -> NDArray[np.uint16]:
     stems = dict.fromkeys(term[:_STEM_CHARS] for term in terms)
     numbers = {zlib.crc32(stem.encode()) % WORD_COUNT for stem in list(stems)[:MAX_WORDS]}
     return np.array(sorted(numbers), np.uint16)
+
+
+UNKNOWN = "[UNK]"
+# A longer run of letters is no word; the reference tokenizer gives it up as unknown too.
+MAX_WORD_CHARS = 100
+# Chunks are cached as typed, so one dictionary look-up replaces the whole analysis of a word.
+MAX_CACHED_CHUNKS = 8_192
+MAX_CACHED_CHUNK_CHARS = 32
+
+# Python counts some of these as white space; BERT deletes them and joins what stood around them.
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+")
+# Unassigned code points (Cn) stay, as in the reference: they make their word unknown.
+_DELETED = frozenset({"Cc", "Cf", "Co", "Cs"})
+_ASCII_PARTS = re.compile(r"[0-9a-z]+|[!-/:-@\[-`{-~]")
+_CJK_RANGES = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+class WordPiece:
+    """A greedy longest-match-first tokenizer over a fixed vocabulary."""
+
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self._ids = {piece: index for index, piece in enumerate(vocabulary)}
+        self.unknown_id = self._ids[UNKNOWN]
+        self._longest = max(map(len, vocabulary))
+        self._cache: dict[str, tuple[int, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of the text's pieces, without the markers at its ends."""
+        cache = self._cache
+        found: list[int] = []
+        for chunk in _CONTROLS.sub("", text).split():
+            ids = cache.get(chunk)
+            if ids is None:
+                ids = self._encode_chunk(chunk)
+            found.extend(ids)
+        return found
+
+    def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
+        parts = _ASCII_PARTS.findall(chunk.lower()) if chunk.isascii() else _split(chunk)
+        ids = tuple(piece for part in parts for piece in self._encode_word(part))
+        if len(chunk) <= MAX_CACHED_CHUNK_CHARS:
+            if len(self._cache) >= MAX_CACHED_CHUNKS:
+                self._cache.clear()
+            self._cache[chunk] = ids
+        return ids
+
+    def _encode_word(self, word: str) -> tuple[int, ...]:
+        whole = self._ids.get(word)
+        if whole is not None:
+            return (whole,)
+        if len(word) > MAX_WORD_CHARS:
+            return (self.unknown_id,)
+        ids: list[int] = []
+        start = 0
+        while start < len(word):
+            piece = self._longest_piece(word, start)
+            if piece is None:
+                return (self.unknown_id,)
+            ids.append(piece[0])
+            start = piece[1]
+        return tuple(ids)
+
+    def _longest_piece(self, word: str, start: int) -> tuple[int, int] | None:
+        prefix = "##" if start else ""
+        for end in range(min(len(word), start + self._longest), start, -1):
+            found = self._ids.get(prefix + word[start:end])
+            if found is not None:
+                return found, end
+        return None
+
+
+def _split(chunk: str) -> Iterable[str]:
+    """Return the words and punctuation marks of a chunk that is not plain ASCII."""
+    spaced = "".join(_spaced(char) for char in chunk)
+    # Character by character: str.lower() would turn a final capital sigma into another letter.
+    plain = "".join(
+        char.lower()
+        for char in unicodedata.normalize("NFD", spaced)
+        if unicodedata.category(char) != "Mn"
+    )
+    return "".join(f" {char} " if _is_mark(char) else char for char in plain).split()
+
+
+def _spaced(char: str) -> str:
+    if char == "\ufffd" or unicodedata.category(char) in _DELETED:
+        return ""
+    return f" {char} " if _is_cjk(char) else char
+
+
+@lru_cache(maxsize=4096)
+def _is_mark(char: str) -> bool:
+    """Say whether a character stands for itself: all of ASCII's symbols, Unicode's punctuation."""
+    if char.isascii():
+        return not char.isalnum() and not char.isspace()
+    return unicodedata.category(char)[0] == "P"
+
+
+def _is_cjk(char: str) -> bool:
+    code = ord(char)
+    return code >= 0x3400 and any(low <= code <= high for low, high in _CJK_RANGES)

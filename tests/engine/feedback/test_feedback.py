@@ -14,7 +14,7 @@ from meritory.domain.feedback import FeedbackEvent
 from meritory.engine.feedback import capture as flow
 from meritory.engine.feedback.capture import Captured
 from meritory.engine.observe.timeline import timeline
-from meritory.text.feedback.topics import SIGNALS
+from meritory.text.feedback import SIGNALS
 from places import Places
 
 PUSHED = "You pushed to main without asking me first"

@@ -192,7 +192,7 @@ def test_what_the_floor_declined_can_be_brought_back_once(desk: Desk) -> None:
     desk.memory.drain()
     assert stored(desk) == [] and desk.counters()["write.floored"] == 1
     ((content, reason),) = refused(desk)
-    assert content == FLOORED.rstrip(".") and "task at hand" in reason
+    assert content == FLOORED.rstrip(".") and "current task" in reason
     services = desk.memory.services
     (one,) = refusals.listing(services, "default")
     assert refusals.show(services, "default", one.id[:6]) == one

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meritory.text.claims.compare import compare, protected_values, relation, survivor
-from meritory.text.claims.values import units_of
+from meritory.text.claims.read import units_of
 
 # The last ten of the list are said in other words; the rule does not claim to see through that.
 PROVABLE = PARAPHRASES[:-10]

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meritory.domain.session import ROLES, JudgedMemory, Role, Turn
-from meritory.text.judge.conduct import read_conduct
 from meritory.text.judge.corrections import (
     FORGOTTEN,
     MAX_TOPICS,
     MIN_USE,
     Corrections,
     Numbers,
+    read_conduct,
     read_corrections,
     read_wording,
     use_of,

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from meritory.domain.session import ROLES, JudgedMemory, Role, Turn, Verdict
 from meritory.rank.labels import MIN_CONFIDENCE
-from meritory.text.claims.words import words
 from meritory.text.judge.digest import Digest, TurnDigest, read_digest, vocabulary_of
 from meritory.text.judge.evidence import CLAIM
 from meritory.text.judge.verdict import (
@@ -25,6 +24,7 @@ from meritory.text.judge.verdict import (
     USEFUL,
     judge_session,
 )
+from meritory.text.words import words
 
 PNPM, PORT, RETRY, ANNA, COMMITS = range(5)
 SHOWN = (

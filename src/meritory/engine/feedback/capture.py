@@ -29,8 +29,9 @@ from meritory.engine.observe.observer import tell
 from meritory.engine.rules import learn
 from meritory.engine.services import Services
 from meritory.store.contract.store import NeighbourProbe, Transaction
-from meritory.text.feedback import topics
-from meritory.text.feedback.lesson import (
+from meritory.text import feedback
+from meritory.text.feedback import (
+    Question,
     fingerprint,
     is_same,
     lesson_text,
@@ -38,12 +39,11 @@ from meritory.text.feedback.lesson import (
     told_in,
     with_advice,
 )
-from meritory.text.feedback.questions import Question
 
 T = TypeVar("T")
 # What is warned of matters more than what went well anyway.
-IMPORTANCE = {topics.DOWN: 0.7, topics.UP: 0.5}
-KIND_TAGS = {topics.DOWN: "mistake", topics.UP: "success"}
+IMPORTANCE = {feedback.DOWN: 0.7, feedback.UP: 0.5}
+KIND_TAGS = {feedback.DOWN: "mistake", feedback.UP: "success"}
 STAGE = "feedback"
 _SUCCESSOR_STEPS = 8
 _TAGS_KEPT = 32
@@ -132,7 +132,7 @@ def _told(
         request_id=event.id,
         details={
             "id": event.id,
-            "signal": topics.name(event.polarity),
+            "signal": feedback.name(event.polarity),
             "status": event.status,
             "reason": event.reason,
             "domain": event.domain,
@@ -354,7 +354,7 @@ def _believe(services: Services, transaction: Transaction, event: FeedbackEvent)
     now = event.completed_at or event.at
     said = {one: _word(event, event.polarity, now) for one in event.memory_ids}
     if event.memory_id is not None:
-        said[event.memory_id] = _word(event, topics.UP, now)
+        said[event.memory_id] = _word(event, feedback.UP, now)
     proofs = services.store.proofs(event.user, list(said))
     heard = transaction.add_testimony(event.user, event.id, said)
     beliefs = {one: believed(proofs.get(one, ()), words, now) for one, words in heard.items()}

@@ -16,9 +16,9 @@ from meritory.domain.memory import NAME_LIMIT_CHARS, TAG_LIMIT_CHARS, TAG_LIMIT_
 from meritory.engine.memories.validate import checked_choice, checked_name, known_fields, screened
 from meritory.rank.feedback import QualityFacts, quality
 from meritory.rank.rubric import RubricVerdict, evaluate, read_guardrails, read_scores
-from meritory.text.feedback import questions as feedback_questions
-from meritory.text.feedback import topics
-from meritory.text.feedback.diagnosis import diagnose
+from meritory.text import feedback
+from meritory.text import feedback as feedback_questions
+from meritory.text.feedback import diagnose
 from meritory.text.ratings_trailer import strip_own
 from meritory.text.secrets import find_secrets, redact
 
@@ -239,11 +239,11 @@ def storable(text: str) -> str:
 def read(report: FeedbackReport, scope: Scope, event_id: str, now: datetime) -> ReportReading:
     """The event that a report is, with the decision about it."""
     reader = _ReportReader(report)
-    polarity = topics.polarity(report.signal) or 0
+    polarity = feedback.polarity(report.signal) or 0
     texts: dict[str, Any] = {name: reader.text(name) for name in TEXTS}
     is_own = reader.was_own and not any(texts.values())
     _let_context_speak(polarity, texts)
-    given, about = reader.tags(), topics.read_topics(set(texts.values()))
+    given, about = reader.tags(), feedback.read_topics(set(texts.values()))
     rubric, verdict = reader.rubric()
     origin = checked_choice("origin", report.fields.get("origin") or "user", _WITNESSES)
     event = FeedbackEvent(
@@ -259,7 +259,7 @@ def read(report: FeedbackReport, scope: Scope, event_id: str, now: datetime) -> 
         session_key=reader.session_key(),
         origin=cast("Origin", origin),
         tags=tuple(dict.fromkeys((*given, *about))),
-        domain=topics.domain(given, about),
+        domain=feedback.domain(given, about),
         last_action=reader.action(),
         rubric=rubric,
         memory_ids=tuple(reader.items("memory_ids", MEMORY_IDS_LIMIT_COUNT)),
@@ -273,7 +273,7 @@ def read(report: FeedbackReport, scope: Scope, event_id: str, now: datetime) -> 
 
 def _let_context_speak(polarity: int, texts: dict[str, str]) -> None:
     """A context that says enough stands for what went wrong, or for what worked."""
-    main = {topics.UP: "what_worked", topics.DOWN: "what_went_wrong"}.get(polarity)
+    main = {feedback.UP: "what_worked", feedback.DOWN: "what_went_wrong"}.get(polarity)
     if main and not texts[main] and feedback_questions.tells_all(texts["context"]):
         texts[main] = texts["context"]
 
@@ -282,7 +282,7 @@ def _judged(
     event: FeedbackEvent, verdict: RubricVerdict | None, is_actionable: bool
 ) -> FeedbackEvent:
     """The event with its diagnosis and its quality."""
-    is_down = event.polarity == topics.DOWN
+    is_down = event.polarity == feedback.DOWN
     found = None
     if is_down or (verdict and (verdict.failing or verdict.failed_guardrails)):
         # What to change is advice, and praise names no cause.
@@ -310,7 +310,7 @@ def _decided(
 ) -> ReportReading:
     """Whether it may become a lesson; a rubric speaks against praise only, never against blame."""
     if event.polarity == 0:
-        known = ", ".join(topics.SIGNALS)
+        known = ", ".join(feedback.SIGNALS)
         return _refused(
             event,
             "unknown_signal",
@@ -318,7 +318,7 @@ def _decided(
             f" {event.id} with a signal",
         )
     is_malformed = any(issue.field == _RUBRIC for issue in event.issues)
-    if event.polarity == topics.UP and (is_malformed or (verdict and not verdict.is_eligible)):
+    if event.polarity == feedback.UP and (is_malformed or (verdict and not verdict.is_eligible)):
         told = _told(event.issues, _RUBRIC) if verdict is None else verdict.reasons
         reason = "rubric_malformed" if verdict is None else "rubric_veto"
         return _refused(event, reason, f"kept, but it becomes no lesson: {'; '.join(told)}")

@@ -21,9 +21,8 @@ from meritory.rank.feedback import (
     trend,
 )
 from meritory.rank.risk import Risk, risks
-from meritory.text.feedback import topics
-from meritory.text.feedback.lesson import main_text
-from meritory.text.feedback.questions import content_words
+from meritory.text import feedback
+from meritory.text.feedback import content_words, main_text
 
 # Of each side; pairing compares every negative with every positive.
 PAIR_EVENTS_LIMIT = 500
@@ -77,8 +76,8 @@ def summary(services: Services, user: str) -> Summary:
     domains = {
         name: DomainTotals(
             sum(many for (domain, _), many in sides.items() if domain == name),
-            sides[name, topics.UP],
-            sides[name, topics.DOWN],
+            sides[name, feedback.UP],
+            sides[name, feedback.DOWN],
         )
         for name in sorted({one.domain for one in counts})
     }
@@ -125,7 +124,7 @@ def pairs(services: Services, user: str) -> list[pairing.Pair]:
                 user, FeedbackQuery(polarity=side, status="promoted", limit=PAIR_EVENTS_LIMIT)
             )
         ]
-        for side in (topics.DOWN, topics.UP)
+        for side in (feedback.DOWN, feedback.UP)
     ]
     return pairing.pairs(*sides)
 
@@ -138,7 +137,7 @@ def _for_pairing(event: FeedbackEvent) -> pairing.FeedbackText:
         event.id,
         place if event.context in ("", text) else event.context,
         text,
-        event.what_to_change if event.polarity == topics.DOWN else "",
+        event.what_to_change if event.polarity == feedback.DOWN else "",
         frozenset(content_words(f"{text} {event.context}")),
         frozenset(event.tags),
     )

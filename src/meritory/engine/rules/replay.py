@@ -10,8 +10,7 @@ from meritory.domain.rule import ActionQuery, RecordedAction, Rule, Trigger
 from meritory.rank.attribution import WINDOW_S
 from meritory.store.contract.rules import RuleReads
 from meritory.text.commands.actions import recorded_tool_action
-from meritory.text.commands.ordinary import ordinary_actions
-from meritory.text.commands.triggers import fits
+from meritory.text.commands.triggers import fits, ordinary_actions
 
 # What was done longer ago says little about what is harmless now.
 REPLAY_DAYS: Final = 30

@@ -13,8 +13,8 @@ from meritory.engine.sessions.context import Context
 from meritory.rank import candidates, composite_feeds, usage_history
 from meritory.store.contract.sessions import Gathered, Gathering, Trait
 from meritory.store.contract.store import Search
+from meritory.text.overlap import title_scores, title_words
 from meritory.text.terms import MAX_TERMS, query_pairs
-from meritory.text.title import title_scores, title_words
 
 # How many memories each source may name: a third of the pool, and never fewer than this. Words
 # may fill the pool, because a long context has many (ADR 0010).

@@ -17,9 +17,10 @@ from itertools import islice
 from typing import Any, Final
 
 from meritory.domain.rule import RecordedAction
-from meritory.text.claims.words import words
 from meritory.text.commands.parse import COMMAND_LIMIT_CHARS, ShellCommand, read_commands, readable
 from meritory.text.secrets import find_secrets
+from meritory.text.terms import stem
+from meritory.text.words import words
 
 # What is kept of an argument; what is read of it is far more.
 ARGUMENT_LIMIT_CHARS: Final = 4_000
@@ -368,16 +369,5 @@ _EMPTY: Final = words(
 def stems(text: str) -> frozenset[str]:
     """The stems of the words of a text that mean something."""
     found = dict.fromkeys(word.lower() for word in _WORD.findall(text))
-    kept = (stem(word) for word in found if word not in _EMPTY)
+    kept = (stem(word, aggressive=True) for word in found if word not in _EMPTY)
     return frozenset(list(dict.fromkeys(kept))[:_WORDS_LIMIT_COUNT])
-
-
-def stem(word: str) -> str:
-    """A word without its ending, so that "pushed" and "push" are the same."""
-    for ending in ("ing", "ed", "es", "s"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            word = word.removesuffix(ending)
-            if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "ls":
-                word = word[:-1]
-            break
-    return word.removesuffix("e") if len(word) > 3 else word

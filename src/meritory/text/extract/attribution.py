@@ -1,4 +1,10 @@
-"""Whose word a quote is: found out by where it stands in the transcript, by nobody's claim."""
+"""Who said the words of a transcript: the user, the agent, a tool or the web.
+
+The position of a quote in the transcript decides, never a claim about it. Users paste text into
+their turns: code fences, quotations, diffs, logs, documents with headings, tags of a client. Pasted
+text is not attributed to the user, so it is blanked out character by character. The remaining text
+keeps its offsets, and a quote is always a slice of the turn itself.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +15,81 @@ from typing import Final
 
 from meritory.domain.memory import Origin, Provenance
 from meritory.domain.session import Turn
-from meritory.text.claims.compare import says_change
-from meritory.text.claims.values import protected_values
-from meritory.text.claims.words import NEGATIONS, words
-from meritory.text.extract.spoken import own_words
+from meritory.text.claims.read import protected_values
 from meritory.text.terms import query_terms
+from meritory.text.words import NEGATIONS
 
-# What a claim must share with the turn it is quoted from to be that speaker's own.
+TURN_LIMIT_CHARS: Final = 20_000
+SENTENCE_LIMIT_CHARS: Final = 600
+# In longer turns, users write before and after the pasted text, not in the middle of it.
+PASTED_CHARS: Final = 3_000
+
+# The share of a claim's words that the quoted turn must contain for the speaker to own the claim.
 GROUNDED_SHARE: Final = 0.5
 _STEM_CHARS: Final = 5
+_FENCE: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+# Clients put reminders, commands and their output into the user's turn, as tags.
+_TAG: Final = re.compile(r"<([a-z][\w-]{1,40})(?:\s[^<>]{0,200})?>.*?(?:</\1>|\Z)", re.DOTALL)
+_COMMAND: Final = re.compile(r"\s*[/!][a-z][\w:.-]*(?:\s|\Z)")
+_LINE: Final = re.compile(r"[^\n]+")
+_HEADING: Final = re.compile(r"\s{0,3}#{1,6}\s+\S")
+_FOREIGN_LINE: Final = re.compile(
+    r"\s*(?:"
+    r">|\||\$ |>>> |#!|@@|diff --git|index [0-9a-f]{7}|\+\+\+ |--- |[+-](?![\s-])\S"
+    r"|[\[(]?\d{2,4}[-/:.]\d{2}[-/:.]\d{2}|\d{1,2}:\d{2}:\d{2}"
+    r"|\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|TRACE|FATAL|FAIL|PASS|SKIP)\b[\]:]?(?=\s)"
+    r"|at \S+[(:]|File \"|Traceback|[\w.]*(?:Error|Exception)\b:|[✖✗✓✔•─│├└]"
+    r"|[\w./\\-]+:\d+(?::\d+)?[:\s]|[\"'][\w -]+[\"']\s*:|[\w.$]+\s*=\s*\S+;?\s*$"
+    r"|(?:def|class|import|from|return|const|let|var|function|if|for|while)\b.*[:{;(]\s*$"
+    r"|//|/\*|\*/|<!--|</?\w|m\d{1,6}(?: [a-z]{1,12}){0,4}: |(?:System|Human|User|Assistant|AI):"
+    r")|.*[{};]\s*$|\s*[\[\]{}()]+,?\s*$"
+)
+
+# The text after such a line was written by someone else.
+_INTRODUCES: Final = re.compile(
+    r"\b(?:address|this|these|following|below|output|error|errors|logs?|says?|said|wrote|writes"
+    r"|message|reads?|got|get|see|shows?|email|article|review|comment|feedback|report|plan|text"
+    r"|transcript|paste[ds]?|README|docs?|CLAUDE\.md|AGENTS\.md)\b[^\n]{0,60}:\s*\Z",
+    re.IGNORECASE,
+)
+_KEEPS: Final = re.compile(r"\b(?:remember|memori[sz]e|keep in mind|note|rules?|prefer\w*)\b", re.I)
+_QUOTED: Final = re.compile(
+    '`[^`\n]{1,200}`|"[^"\n]{1,400}"|\u201c[^\u201d\n]{1,400}\u201d'
+    "|(?<![\\w])'[^'\n]{2,400}'(?!\\w)"
+)
+_PARAGRAPH: Final = re.compile(r"[^\n]+(?:\n(?![ \t]*\n)[^\n]+)*")
+_END: Final = re.compile(
+    r"(?<![ei]\.[eg])(?<!\bvs)(?<!\betc)(?<!\bcf)[.!?]+[\"')\]]*(?=\s|\Z)"
+    # A line ends a sentence, except where it only wraps.
+    r"|\n[ \t]*(?=\n)|\n(?=\s*(?:[-*+\u2022]|\d+[.)])\s)|\n(?![ \t]*[a-z])|(?<=[:;,])\n"
+)
+_BULLET: Final = re.compile(r"\s*(?:[-*+\u2022]|\d{1,2}[.)]|\[[ x]\])\s+")
+
 _WEB: Final = re.compile(
     r"\b\w*(?:web|fetch|brows|http|url|search|crawl|curl|wget)\w*", re.IGNORECASE
 )
 _WORDS: Final = re.compile(r"[\w']+")
-_GIVEN: Final = frozenset({"tool", "result", "system"})
+
+# Roles of text that the agent received.
+_RECEIVED_ROLES: Final = frozenset({"tool", "result", "system"})
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One sentence: as it stands in the turn, and with quoted words masked."""
+
+    text: str
+    bare: str
+
+    @property
+    def is_question(self) -> bool:
+        """Whether it ends with a question mark."""
+        return self.text.rstrip("\"') ").endswith("?")
 
 
 @dataclass(frozen=True, slots=True)
 class QuoteAttribution:
-    """Who said a thing, the turn it stands in, and its words as they stand there."""
+    """The speaker of a quote, the index of its turn, and its words as written there."""
 
     provenance: Provenance
     origin: Origin
@@ -35,145 +97,121 @@ class QuoteAttribution:
     quote: str
 
 
-def standing_of(turns: Sequence[Turn], quote: str, content: str) -> QuoteAttribution | None:
-    """Return whose word a quote is, None when nobody said it; spaces do not count.
+def own_words(turn: str) -> str:
+    """Return a user's turn with pasted text replaced by line breaks; empty for a slash command."""
+    text = turn[:TURN_LIMIT_CHARS]
+    if _COMMAND.match(text):
+        return ""
+    own = _TAG.sub(_blank, _FENCE.sub(_blank, text))
+    foreign: list[tuple[int, int]] = []
+    is_pasted = False
+    previous, end = "", 0
+    for line in _LINE.finditer(own):
+        if _HEADING.match(line.group()):
+            # A heading starts a document, and the rest of the turn is part of it.
+            foreign.append((line.start(), len(own)))
+            break
+        # Pasted text starts after an introducing line and ends at an empty line.
+        has_gap = own.count("\n", end, line.start()) > 1
+        is_introduced = _INTRODUCES.search(previous) and not _KEEPS.search(previous)
+        is_pasted = bool(is_introduced) or (is_pasted and not has_gap)
+        if is_pasted or _FOREIGN_LINE.match(line.group()):
+            foreign.append(line.span())
+        previous, end = line.group(), line.end()
+    own = _blanked(own, foreign)
+    if len(own.strip()) <= PASTED_CHARS:
+        return own
+    paragraphs = [match.span() for match in _PARAGRAPH.finditer(own)]
+    long = [(start, stop) for start, stop in paragraphs if stop - start > PASTED_CHARS]
+    return _blanked(own, [*paragraphs[1:-1], *long])
 
-    The least trusted of those who said it decides: what an agent or a tool said as well may be an
-    echo of theirs. What the user pasted is not the user's word, and may be anybody's. A claim that
-    the user's own words in the quoted turn do not bear out is the model's own.
+
+def sentences(turn: str) -> tuple[Spoken, ...]:
+    """Return the user's own sentences in a turn; none for a slash command."""
+    own = own_words(turn)
+    if not own:
+        return ()
+    bare = _QUOTED.sub(lambda match: "\x01" * len(match.group()), own)
+    found: list[Spoken] = []
+    start = 0
+    for end in [*(match.end() for match in _END.finditer(bare)), len(own)]:
+        bullet = _BULLET.match(own, start, end)
+        begin = bullet.end() if bullet else start
+        start = end
+        piece = own[begin:end]
+        begin += len(piece) - len(piece.lstrip())
+        stop = begin + len(piece.strip())
+        if begin < stop and stop - begin <= SENTENCE_LIMIT_CHARS:
+            found.append(Spoken(turn[begin:stop], bare[begin:stop]))
+    return tuple(found)
+
+
+def attribute_quote(turns: Sequence[Turn], quote: str, content: str) -> QuoteAttribution | None:
+    """Return who said a quote, None when no turn contains it; white space does not matter.
+
+    The least trusted speaker decides: if an agent or a tool also said it, the user may have echoed
+    them. Text that the user pasted counts as a tool's. A claim that the user's own words in the
+    quoted turn do not support is the model's own.
     """
-    pattern = _pattern(quote)
-    if pattern is None:
+    words = [re.escape(word) for word in quote.split()]
+    if not words:
         return None
-    places = [
-        (place, turn.role, match.group())
-        for place, turn in enumerate(turns)
+    pattern = re.compile(r"\s+".join(words))
+    matches = [
+        (index, turn.role, match.group())
+        for index, turn in enumerate(turns)
         if (match := pattern.search(turn.text))
     ]
-    if not places:
+    if not matches:
         return None
-    given = next((place for place in places if place[1] in _GIVEN), None)
-    if given is not None:
-        return QuoteAttribution("assistant_derived", _source(turns, given[0]), given[0], given[2])
-    said = next((place for place in places if place[1] != "user"), None)
-    if said is not None:
-        return QuoteAttribution("assistant_derived", "agent", said[0], said[2])
-    place, _, words = places[-1]
-    own = own_words(turns[place].text)
+    for index, role, said in matches:
+        if role in _RECEIVED_ROLES:
+            # The call before the text says whether it came from the web or from another tool.
+            before = reversed(turns[: index + 1])
+            call = next((turn.text for turn in before if turn.role == "tool"), "")
+            origin: Origin = "web" if _WEB.search(call.split("{")[0][:80]) else "tool"
+            return QuoteAttribution("assistant_derived", origin, index, said)
+    for index, role, said in matches:
+        if role != "user":
+            return QuoteAttribution("assistant_derived", "agent", index, said)
+    index, _, said = matches[-1]
+    own = own_words(turns[index].text)
     if not pattern.search(own):
-        return QuoteAttribution("assistant_derived", "tool", place, words)
-    if not _bears_out(own, content) or _denies(words) != _denies(content):
-        return QuoteAttribution("assistant_derived", "agent", place, words)
-    return QuoteAttribution("user_stated", "user", place, words)
+        return QuoteAttribution("assistant_derived", "tool", index, said)
+    if not _supports(own, content) or _is_negated(said) != _is_negated(content):
+        return QuoteAttribution("assistant_derived", "agent", index, said)
+    return QuoteAttribution("user_stated", "user", index, said)
 
 
-def _pattern(quote: str) -> re.Pattern[str] | None:
-    words = [re.escape(word) for word in quote.split()]
-    return re.compile(r"\s+".join(words)) if words else None
-
-
-def _source(turns: Sequence[Turn], place: int) -> Origin:
-    """Whether the text came from the web or from another tool, by the call before it."""
-    called = next((turn.text for turn in reversed(turns[: place + 1]) if turn.role == "tool"), "")
-    return "web" if _WEB.search(called.split("{")[0][:80]) else "tool"
-
-
-def _denies(text: str) -> bool:
-    """Whether a text says no: a claim must not turn around what was said."""
+def _is_negated(text: str) -> bool:
     found = _WORDS.findall(text.lower().replace("’", "'"))
     return any(word in NEGATIONS or word.endswith("n't") for word in found)
 
 
-def _bears_out(said: str, content: str) -> bool:
-    """Whether a claim keeps to what was said: half of its words, and every value in it."""
+def _supports(said: str, content: str) -> bool:
+    """Return whether a text contains half of a claim's words and all of its values."""
     stems = {term[:_STEM_CHARS] for term in query_terms(said, limit=2_000)}
     claimed = query_terms(content)
     if not claimed:
         return False
-    held = sum(term[:_STEM_CHARS] in stems for term in claimed)
-    if held < GROUNDED_SHARE * len(claimed):
+    shared = sum(term[:_STEM_CHARS] in stems for term in claimed)
+    if shared < GROUNDED_SHARE * len(claimed):
         return False
-    mine, theirs = protected_values(content), protected_values(said)
-    return set(mine.numbers) <= set(theirs.numbers) and set(mine.identifiers) <= set(
-        theirs.identifiers
-    )
+    claim_values, said_values = protected_values(content), protected_values(said)
+    return set(claim_values.numbers) <= set(said_values.numbers) and set(
+        claim_values.identifiers
+    ) <= set(said_values.identifiers)
 
 
-MIN_WORDS: Final = 3
-_WORD: Final = re.compile(r"[^\W_][\w'’./@+-]*")
-_POINTING: Final = words(
-    "it it's its this that that's these those they they're them he she him his her one ones there"
-    " same such above below"
-)
-# Words that a sentence can have many of without saying what it is about.
-_EMPTY: Final = words(
-    "a an the here and or but so to of in on at by for with from as than then not no never always"
-    " please again ever only just also too very really more most much be is are was were am been"
-    " being do does did doing done don't doesn't didn't have has had i i'm i've i'd i'll me my we"
-    " we're we've our us you your you're will would can could should must may might shall let's"
-    " want need prefer decided decide use using used make making get go put keep try stop like"
-    " what when where which who how why if all any every each some now off up out remember"
-    " way thing things stuff something anything everything future going forward time times plan"
-    " option approach idea decision choice"
-)
-# A subject that only the turn before could explain.
-_POINTER: Final = re.compile(
-    r"(?:it|it's|that's|they|they're|he|she|there|there's"
-    r"|(?:this|that|these|those) (?:is|was|are|were))\b",
-    re.IGNORECASE,
-)
-# How a claim is told apart that needs its topic beside it.
-ABOUT: Final = " (about: "
-_PRAISE: Final = words(
-    "right correct correctly good better best well properly proper careful carefully accurate"
-    " helpful nice great perfect quality high clean mistake mistakes wrong bad error errors work"
-    " works working job answer answers result results clear clearly"
-)
-_SPAN: Final = (
-    "(?:week|month|night|year|weekend|monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
-)
-_PASSING: Final = re.compile(
-    r"\b(?:for now|right now|at the moment|this (?:time|once|morning|week|afternoon|evening)|today"
-    r"|tonight|tomorrow|just once|(?:for|in|on|to|with|of) (?:this|that|the current|your)"
-    r" (?:\w+ )?(?:pr|pull request|branch|task|session|commit|change|changes|issue|file|function"
-    r"|chat|conversation|message|reply|answer|response|step|test|example|one|plan|draft|version"
-    r"|trip|case|ticket|job|run|fix|patch|diff)|yet"
-    r"|until (?!i (?:ask|say|tell|approve|confirm))(?:i|we|it|the|this|that|you)\b[^.]*"
-    rf"|next {_SPAN})\b",
-    re.IGNORECASE,
-)
-# What happened then is over, unless it is told as a change that has held since.
-_PAST: Final = re.compile(
-    rf"\b(?:yesterday|last {_SPAN}|(?:an? )?(?:few|couple of) (?:days|weeks|minutes|hours) ago)\b",
-    re.IGNORECASE,
-)
-_PROGRESS: Final = re.compile(
-    r"^(?:ok(?:ay)?[, ]+)?(?:i|we)(?:'ve| have)?(?: just| already| now)? (?:merged|pushed|committed"
-    r"|deployed|ran|run|finished|fixed|tested|installed|restarted|reverted|rebased|updated|added"
-    r"|removed|started|stopped|opened|closed|tried|checked|reviewed|approved|undid)\b",
-    re.IGNORECASE,
-)
-_SELF: Final = re.compile(
-    r"^(?:the |an? )?(?P<one>.{3,60}?) (?:is|are|means) (?:the |an? )?(?P=one)\W*$"
-)
+def _blanked(text: str, spans: list[tuple[int, int]]) -> str:
+    """Return the text with these spans replaced by line breaks."""
+    pieces: list[str] = []
+    done = 0
+    for start, end in sorted(spans):
+        pieces += (text[done:start], "\n" * (end - max(start, done)))
+        done = max(done, end)
+    return "".join((*pieces, text[done:]))
 
 
-def objection(content: str) -> str | None:
-    """Return why a claim would not help later, None when nothing speaks against it."""
-    said = [word.lower().replace("’", "'") for word in _WORD.findall(content)]
-    if len(said) < MIN_WORDS:
-        return "it says too little"
-    passing = _PASSING.search(content) or (not says_change(content) and _PAST.search(content))
-    if passing:
-        return f"it is about the task at hand ({passing.group().lower()[:40]!r})"
-    if _PROGRESS.match(content):
-        return "it tells how far the work has come"
-    if _POINTER.match(content) and ABOUT not in content:
-        return "it does not say what it is about"
-    telling = [word for word in said if word not in _EMPTY and word not in _POINTING]
-    points = said[0] in _POINTING or any(word in _POINTING for word in said[-2:])
-    if not telling or (points and len(telling) < 2):
-        return "it does not say what it is about"
-    if all(word in _PRAISE for word in telling) or _SELF.match(content.lower()):
-        return "it says what holds anyway"
-    return None
+def _blank(match: re.Match[str]) -> str:
+    return "\n" * len(match.group())

@@ -1,14 +1,11 @@
-"""What the person corrected, took back or had to explain again in a session.
-
-A memory that the agent went by and the person then corrected did harm. A memory that the person
-asks to forget did too. What the person explains although a memory says it was missing.
-"""
+"""Reads a transcript: what the person typed, what the agent brought in, and what it only echoed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -16,10 +13,234 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.session import JudgedMemory, Turn
-from meritory.text.judge.conduct import Conduct, Exchange, Piece, read_conduct
 from meritory.text.judge.evidence import is_document
-from meritory.text.judge.objections import asks_to_forget, contradicts, explains_again, objection_in
-from meritory.text.judge.overlap import COMMON_WEIGHT, WORD_WEIGHT, holders, terms_of, wording
+from meritory.text.normalize import unified
+from meritory.text.overlap import (
+    COMMON_WEIGHT,
+    VALUE_WEIGHT,
+    WORD_WEIGHT,
+    holders,
+    seen_in,
+    terms_of,
+    wording,
+)
+
+# Where the agent brought a term in. What it wrote into files weighs most: talk is cheap.
+ACT_WEIGHTS: Final = {"edit": 1.5, "tool": 1.2, "assistant": 0.7}
+# What a tool had shown before may have come from there as well as from memory.
+GIVEN_SHARE: Final = 0.3
+
+# A list of the block read out: this many memories restated in one turn, or all of them.
+MIN_ECHOES: Final = 3
+_RESTATED_SHARE: Final = 0.8
+_ECHOED_SHARE: Final = 0.6
+_MIN_PIECE_WEIGHT: Final = 2.0
+# A sentence or a line of code; longer ones are cut.
+_PIECE = re.compile(r"[^\s](?:[^\n.!?;]|[.!?;](?!\s)){0,399}[.!?;]*")
+
+# What one sentence or line brought in: each term with its worth.
+Piece = Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One prompt, and what the agent brought in before the next one."""
+
+    prompt: str
+    typed: Mapping[str, float]
+    # Of the typed terms, those that nobody had written before in the transcript.
+    new: tuple[str, ...]
+    # Whether the agent had acted before this prompt, and whether it acted on it.
+    is_later: bool
+    is_answered: bool = False
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """What happened in a session, exchange by exchange."""
+
+    exchanges: tuple[Exchange, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether the agent did nothing at all."""
+        return not any(exchange.is_answered for exchange in self.exchanges)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Return everything the agent brought in."""
+        return [piece for exchange in self.exchanges for piece in exchange.pieces]
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Return the terms of every prompt that the agent acted on."""
+        answered = (exchange for exchange in self.exchanges if exchange.is_answered)
+        return frozenset(term for exchange in answered for term in exchange.typed)
+
+
+def read_conduct(transcript: Sequence[Turn], shown: Sequence[Mapping[str, float]]) -> Conduct:
+    """Return what happened; `shown` are the terms of each memory that was put before the agent."""
+    exchanges = [Exchange("", {}, (), is_later=False)]
+    seen: set[str] = set()
+    typed: set[str] = set()
+    given: set[str] = set()
+    acted = False
+    for turn in transcript:
+        if turn.role == "user":
+            terms = terms_of(turn.text)
+            new = tuple(term for term in terms if term not in seen)
+            exchanges.append(Exchange(turn.text, terms, new, is_later=acted))
+            typed |= seen_in(turn.text)
+            seen |= typed
+        elif turn.role == "result":
+            given |= seen_in(turn.text)
+            seen |= given
+        elif turn.role in ACT_WEIGHTS:
+            acted = exchanges[-1].is_answered = True
+            for text in without_echo(turn.text, shown):
+                brought = sorted(seen_in(text) - typed)
+                seen.update(brought)
+                exchanges[-1].pieces.append(
+                    {
+                        term: ACT_WEIGHTS[turn.role] * (GIVEN_SHARE if term in given else 1.0)
+                        for term in brought
+                    }
+                )
+    return Conduct(tuple(exchanges))
+
+
+def without_echo(text: str, shown: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return the sentences and lines of a turn, less those that only read out shown memories.
+
+    One memory restated is an answer. Three in one turn, or all there are, is the block read out.
+    """
+    # Calls are often written as JSON, where a new line is two characters.
+    pieces = _PIECE.findall(text.replace("\\n", "\n"))
+    restating: dict[int, set[int]] = {}
+    restated: dict[int, dict[str, float]] = {}
+    for place, piece in enumerate(pieces):
+        terms = terms_of(piece)
+        total = sum(terms.values())
+        if total < _MIN_PIECE_WEIGHT:
+            continue
+        for number, memory in enumerate(shown):
+            common = {term: memory[term] for term in terms if term in memory}
+            if sum(terms[term] for term in common) >= _RESTATED_SHARE * total:
+                restating.setdefault(number, set()).add(place)
+                restated.setdefault(number, {}).update(common)
+    echoed = [
+        number
+        for number, common in restated.items()
+        if sum(common.values()) >= _ECHOED_SHARE * sum(shown[number].values())
+    ]
+    if len(echoed) < max(2, min(MIN_ECHOES, len(shown))):
+        return pieces
+    dropped = set[int]().union(*(restating[number] for number in echoed))
+    return [piece for place, piece in enumerate(pieces) if place not in dropped]
+
+
+# "No problem" and "no, thanks" object to nothing.
+_NO = re.compile(r"\s*(?:no+|nope|wrong|incorrect)\b(?:\s*[,.!:;-]+(?!\s*thank)|\s*$)")
+_WRONG = re.compile(
+    r"\b(?:that|this|it)(?:'s| is| was) (?:wrong|not (?:right|correct|true)|incorrect|a mistake"
+    r"|outdated|obsolete)\b"
+    r"|\byou(?:'re| are) (?:wrong|mistaken)\b"
+    r"|\bany ?more\b|\bno longer\b|\b(?:is|are) (?:outdated|obsolete|deprecated)\b"
+    r"|\b(?:don't|do not|never|stop|quit) (?:use|using|run|running)\b"
+    r"|\bwe (?:(?:don't|do not|never) (?:use|do|have|run)|(?:stopped|moved|switched|migrated))\b"
+    r"|\bnot like (?:this|that)\b|\b(?:undo|revert) (?:this|that|it)\b"
+)
+_FORGET = re.compile(
+    r"\b(?:forget|delete|remove|drop|erase)\b[^.\n]{0,40}\b(?:memory|memories|notes?)\b"
+    r"|\bforget that\b|\b(?:memory|meritory)[_ ](?:forget|delete)\b"
+)
+_AGAIN = re.compile(
+    r"\b(?:as|like) i (?:said|told|explained|mentioned)\b"
+    r"|\bi(?:'ve| have)? already (?:said|told|explained|mentioned)\b"
+    r"|\bi told you\b|\bremember(?:,| that| we)\b|\blike last time\b"
+    r"|\bhow (?:many times|often) do i\b"
+)
+_NEGATED = re.compile(r"\b(?:not|never|no|avoid|without|stop|cannot)\b|n't\b")
+_SENTENCE_END = re.compile(r"[.!?](?=\s)|\n+")
+
+# How far behind its first words a correction is read: the sentence it begins in, and the next.
+MAX_OBJECTION_CHARS: Final = 240
+_READ_SENTENCES: Final = 2
+# The share of a memory that a correction must name to be about it.
+_MIN_NAMED_SHARE: Final = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """What a person wrote against what the agent had just done."""
+
+    text: str
+    terms: Mapping[str, float]
+    # Terms that nobody had written before.
+    new: tuple[str, ...]
+
+    @property
+    def names_nothing(self) -> bool:
+        """Say whether it leaves open what it is about."""
+        return all(weight < WORD_WEIGHT for weight in self.terms.values())
+
+
+def objection_in(exchange: Exchange) -> Objection | None:
+    """Return the part of a prompt that objects, if any does."""
+    prompt = _plain(exchange.prompt)
+    start = _NO.match(prompt)
+    cue = start or _WRONG.search(prompt)
+    if cue is None:
+        return None
+    ends = [end.start() for end in _SENTENCE_END.finditer(prompt)]
+    first = max((end for end in ends if end < cue.start()), default=-1) + 1
+    later = [end for end in ends if end >= cue.end()]
+    last = later[_READ_SENTENCES - 1] if len(later) >= _READ_SENTENCES else len(prompt)
+    text = unified(exchange.prompt)[first : min(last, first + MAX_OBJECTION_CHARS)]
+    terms = terms_of(text)
+    new = tuple(term for term in exchange.new if terms.get(term, 0.0) > COMMON_WEIGHT)
+    return Objection(text, terms, new)
+
+
+def contradicts(objection: Objection, memory: str, terms: Mapping[str, float]) -> bool:
+    """Say whether an objection is aimed at a memory rather than in line with it.
+
+    It must name something of the memory, and what it brings in anew must not be what the memory
+    says too: "no, use npm" confirms the memory "never use pnpm, use npm". Where it brings in
+    nothing new, two negations agree.
+    """
+    named = sum(w for term, w in terms.items() if term in objection.terms and w > COMMON_WEIGHT)
+    if named < max(WORD_WEIGHT, _MIN_NAMED_SHARE * sum(terms.values())):
+        return False
+    if objection.new:
+        return not _holds(terms, objection)
+    return not (_is_negated(memory) and _is_negated(_NO.sub("", _plain(objection.text))))
+
+
+def asks_to_forget(text: str) -> bool:
+    """Say whether a text asks for a memory to be deleted."""
+    return _FORGET.search(_plain(text)) is not None
+
+
+def explains_again(prompt: str) -> bool:
+    """Say whether a person points out that this was said before."""
+    return _AGAIN.search(_plain(prompt)) is not None
+
+
+def _holds(terms: Collection[str], objection: Objection) -> bool:
+    new = objection.new
+    values = [term for term in new if objection.terms[term] >= VALUE_WEIGHT]
+    return all(value in terms for value in values) and 2 * sum(t in terms for t in new) > len(new)
+
+
+def _is_negated(text: str) -> bool:
+    return _NEGATED.search(_plain(text)) is not None
+
+
+def _plain(text: str) -> str:
+    return unified(text).lower()
+
 
 Numbers = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import Final
 
 from meritory.domain.session import Turn
-from meritory.text.claims.words import STOP_WORDS
-from meritory.text.judge.overlap import stem
+from meritory.text.terms import stem
+from meritory.text.words import STOP_WORDS
 
 # Acts of the agent whose lines are kept; `result` is what tools returned to it.
 ACTS: Final = ("edit", "tool", "assistant")

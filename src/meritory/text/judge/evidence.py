@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.session import JudgedMemory
 from meritory.text.judge.digest import Digest, digest_terms, paths_in
-from meritory.text.judge.overlap import COMMON, MIN_VALUE_CHARS
+from meritory.text.overlap import COMMON, MIN_VALUE_CHARS
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from meritory.text.claims.words import NUMBER_WORDS, STOP_WORDS, words
+import numpy as np
+from numpy.typing import NDArray
+
 from meritory.text.normalize import unified
-from meritory.text.terms import query_terms
+from meritory.text.terms import query_terms, stem
+from meritory.text.words import NUMBER_WORDS, STOP_WORDS, words
 
 # What finding a term again is worth: a value can hardly be there by chance, a common word can.
 VALUE_WEIGHT: Final = 2.0
@@ -26,11 +31,9 @@ MAX_TERMS: Final = 2_000
 _VALUE_MARK = re.compile(r"[\d_./\\:@#+]")
 _LINE_NUMBER = re.compile(r"(?<=\w\.\w)(\w*)(?::\d+){1,2}$")
 _PIECE = re.compile(r"[^\W\d_]+")
-_PLAIN = re.compile(r"[a-z]+")
 # A capital behind a small letter and a space: a name, not the start of a sentence.
 _NAME = re.compile(r"(?<=[a-z,;] )[A-ZÀ-ÖØ-Þ][^\W\d_]+")
 _QUOTED = re.compile(r"`([^`\n]{1,80})`|\"([^\"\n]{1,80})\"")
-_DOUBLED = re.compile(r"([^aeiouls])\1$")
 
 # Words that say little about which memory is meant: everyday English, and what any work on
 # programs is full of. A memory made of them can be found again anywhere.
@@ -114,22 +117,6 @@ def seen_in(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def stem(word: str) -> str:
-    """Return a word without the plainest English endings; anything else as it is."""
-    if not _PLAIN.fullmatch(word):
-        return word
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith(("ses", "xes", "zes", "ches", "shes")) and len(word) > 4:
-        return word[:-2].removesuffix("e")
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:
-        word = word[:-1]
-    for ending, shortest in (("ing", 6), ("ed", 5), ("e", 5)):
-        if word.endswith(ending) and len(word) >= shortest:
-            return _DOUBLED.sub(r"\1", word[: -len(ending)])
-    return word
-
-
 COMMON: Final = frozenset(map(stem, _COMMON_WORDS))
 
 
@@ -171,3 +158,50 @@ class _Weigher:
         if term in self._quoted:
             return VALUE_WEIGHT
         return NAME_WEIGHT if term in self._names else WORD_WEIGHT
+
+
+# The beginning of a memory that its title is read from.
+OPENING_CHARS: Final = 200
+# BM25's usual saturation, and less weight on length than usual: titles are short.
+_SATURATION: Final = 1.2
+_LENGTH_SHARE: Final = 0.5
+# The words of an identifier: humps of camelCase, runs of capitals, digits.
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
+_KEPT_TITLES: Final = 20_000
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Return the stems of a text's words, identifiers and paths split into theirs."""
+    stems = (stem(word.lower()) for word in _WORD.findall(text))
+    return tuple(word for word in stems if len(word) > 1 and word not in STOP_WORDS)
+
+
+@lru_cache(maxsize=_KEPT_TITLES)
+def title_words(opening: str) -> tuple[str, ...]:
+    """Return the words of the title, from the beginning of a memory's text."""
+    first, line_end, _ = opening.partition("\n")
+    if line_end:
+        return split_words(first)
+    named = (term for term, weight in terms_of(opening).items() if weight >= NAME_WEIGHT)
+    return tuple(dict.fromkeys(word for term in named for word in split_words(term)))
+
+
+def title_scores(context: str, titles: Sequence[tuple[str, ...]]) -> NDArray[np.float64]:
+    """Return how well a context matches each title, by BM25 over these titles."""
+    asked = frozenset(split_words(context))
+    holders = Counter(word for title in titles for word in set(title) & asked)
+    mean_length = max(1.0, sum(map(len, titles)) / max(len(titles), 1))
+    rarity = {
+        word: math.log1p((len(titles) - held + 0.5) / (held + 0.5))
+        for word, held in holders.items()
+    }
+    return np.array([_score(title, rarity, mean_length) for title in titles], np.float64)
+
+
+def _score(title: tuple[str, ...], rarity: dict[str, float], mean_length: float) -> float:
+    length = 1.0 - _LENGTH_SHARE + _LENGTH_SHARE * len(title) / mean_length
+    return sum(
+        rarity[word] * count * (_SATURATION + 1.0) / (count + _SATURATION * length)
+        for word, count in Counter(title).items()
+        if word in rarity
+    )

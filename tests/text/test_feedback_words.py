@@ -6,18 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.text.feedback.diagnosis import CATEGORIES, diagnose
-from meritory.text.feedback.lesson import fingerprint, is_same, lesson_text, with_advice
-from meritory.text.feedback.questions import content_words, is_actionable, questions, tells_all
-from meritory.text.feedback.topics import (
+from meritory.text.feedback import (
+    CATEGORIES,
     DOWN,
     GENERAL,
     SIGNALS,
     TOPICS,
     UP,
+    content_words,
+    diagnose,
     domain,
+    fingerprint,
+    is_actionable,
+    is_same,
+    lesson_text,
     polarity,
+    questions,
     read_topics,
+    tells_all,
+    with_advice,
 )
 
 
