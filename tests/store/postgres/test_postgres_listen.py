@@ -236,7 +236,7 @@ class Crew:
         runner = JobRunner(store, World(), {"kind": (("only", stage),)})
         self.worker = Worker(runner, poll_s=600.0, before=began.set)
         self.worker.start()
-        self.following = store.follow(self.worker.tell)
+        self.following = store.follow(self.worker.notify)
 
     def stop(self) -> None:
         assert self.following is not None

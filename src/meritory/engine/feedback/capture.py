@@ -25,7 +25,7 @@ from meritory.engine.learning.job import believed, keep
 from meritory.engine.memories import change
 from meritory.engine.memories.validate import make_draft
 from meritory.engine.memories.write import Prepared, PreparedBatch, decide_batch, prepare_batch
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.rules import learn
 from meritory.engine.services import Services
 from meritory.store.contract.store import NeighbourProbe, Transaction
@@ -234,14 +234,14 @@ def _promoted(services: Services, event: FeedbackEvent, report: FeedbackReport) 
         return _repeated(services, link, lesson)
     prepared = prepare_batch(services, [_draft(event)])
     promoted = services.store.write(lambda t: _told_or_written(services, t, link, prepared))
-    tell(services, [_told(promoted, "promoted", report, promoted.memory_id)])
+    publish(services, [_told(promoted, "promoted", report, promoted.memory_id)])
     return promoted
 
 
 def _repeated(services: Services, link: _Link, lesson: MemoryRecord) -> FeedbackEvent:
     """The event, counted for the lesson, which takes over advice that it lacked."""
     event = services.store.write(lambda t: _linked(services, t, link, lesson))
-    tell(services, [_told(event, "promoted", link.report, event.memory_id)])
+    publish(services, [_told(event, "promoted", link.report, event.memory_id)])
     better = with_advice(lesson.content, event.texts)
     if better is not None:
         _aside(services, "advice", lambda: _advised(services, event, lesson, better))

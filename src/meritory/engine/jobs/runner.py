@@ -273,8 +273,8 @@ class Worker:
         self._called.set()
         self._woken.set()
 
-    def tell(self) -> None:
-        """Something was written, maybe a job: it looks soon, and only a look is lost if not."""
+    def notify(self) -> None:
+        """Look for jobs soon, because another process may have queued one."""
         self._woken.set()
 
     def stop(self, timeout_s: float) -> bool:

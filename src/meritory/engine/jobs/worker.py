@@ -85,7 +85,7 @@ class Background:
                 self.worker.start()
                 if calendar is not None:
                     # Whoever keeps the house also does what others have queued.
-                    self._following = self._services.store.follow(self.worker.tell)
+                    self._following = self._services.store.follow(self.worker.notify)
         self.worker.wake()
 
     def _observed(self, event: JobEvent) -> None:

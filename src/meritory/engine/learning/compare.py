@@ -16,7 +16,7 @@ from meritory.domain.predictor import Comparison
 from meritory.domain.session import Event, SessionMemory, SessionRecord, SessionScore
 from meritory.engine.jobs.runner import After, Effect, no_effect
 from meritory.engine.learning.judge import KNOWN_BY_PROGRAM, RATED_BY_AGENT
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import (
     CALIBRATE_EVERY,
     REPLAYED_SCORER,
@@ -111,7 +111,7 @@ def compare(services: Services, job: Job) -> Effect:
             queue(transaction, user, now)
         events = _events(case, moved, comparison, now)
         transaction.log_events(user, events)
-        return partial(tell, services, events)
+        return partial(publish, services, events)
 
     return effect
 

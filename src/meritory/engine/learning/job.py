@@ -21,7 +21,7 @@ from meritory.domain.session import (
 from meritory.engine.jobs.runner import After, Effect, Handler
 from meritory.engine.learning.compare import compare
 from meritory.engine.learning.judge import judge
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.engine.sessions.ratings import LEARN_JOB
 from meritory.rank import belief, labels
@@ -105,7 +105,7 @@ def _label(services: Services, job: Job) -> Effect:
         if current.state == "ended":
             transaction.update_session(replace(current, state="finished"))
         transaction.log_events(user, [event])
-        return partial(tell, services, [event])
+        return partial(publish, services, [event])
 
     return effect
 

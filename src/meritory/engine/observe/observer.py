@@ -1,4 +1,4 @@
-"""What the running engine did: how long each operation took, what failed, how often."""
+"""Latencies, failures and counters of the running engine, and the events that it publishes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meritory.domain.world import World
 if TYPE_CHECKING:
     from meritory.engine.services import Services
 
-# Always reported, whether or not they have happened yet.
+# Operations that are always reported, even before the first one.
 OPERATIONS = (
     "remember",
     "recall",
@@ -27,7 +27,7 @@ OPERATIONS = (
     "predictor_train",
     "jobs",
 )
-# By group the stages that can fail; a group without parts is a stage itself.
+# The stages that can fail, by group; a group without parts is itself a stage.
 STAGES: Mapping[str, tuple[str, ...]] = {
     "access": (),
     "consent": (),
@@ -55,13 +55,13 @@ LATENCY_RING_COUNT = 1_000
 ERROR_RING_COUNT = 500
 RECENT_COUNT = 60
 _MESSAGE_LIMIT_CHARS = 500
-# What goes wrong there is told as an event of its own, such as predictor.timeout.
+# Failures of these stages are also published as events, such as predictor.timeout.
 _PREDICTOR = "predictor_"
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long an operation took lately, over the last thousand times."""
+    """How long the last thousand runs of an operation took."""
 
     operation: str
     count: int
@@ -70,13 +70,13 @@ class Latency:
     p50_ms: float | None
     p95_ms: float | None
     p99_ms: float | None
-    # The latest, oldest first, as far as a small picture needs them.
+    # The latest durations, oldest first, for a sparkline.
     recent_ms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StageFailure:
-    """Something that went wrong."""
+    """An error and the stage in which it happened."""
 
     stage: str
     code: str
@@ -86,7 +86,7 @@ class StageFailure:
 
 
 class _Ring:
-    """The last durations of one operation, and how many there were in all."""
+    """The last durations of one operation, and the number of all."""
 
     __slots__ = ("count", "recent", "total_ms")
 
@@ -97,7 +97,7 @@ class _Ring:
 
 
 class Observer:
-    """Rings of durations and errors, and counters; safe to share between threads."""
+    """The last durations and errors, and counters; safe to share between threads."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -109,7 +109,7 @@ class Observer:
         self._listener: Listener | None = None
 
     def took(self, operation: str, duration_ms: float) -> None:
-        """Notes how long an operation took."""
+        """Record the duration of an operation."""
         with self._lock:
             ring = self._rings.get(operation)
             if ring is None:
@@ -120,7 +120,7 @@ class Observer:
 
     @contextlib.contextmanager
     def timed(self, operation: str) -> Iterator[None]:
-        """Notes how long the block takes; one that fails counts too."""
+        """Record the duration of the block, even if it fails."""
         start = self._world.monotonic_ms()
         try:
             yield
@@ -128,12 +128,12 @@ class Observer:
             self.took(operation, self._world.monotonic_ms() - start)
 
     def stages(self, operation: str, took_ms: Mapping[str, float]) -> None:
-        """Notes how long each part of an operation took, as `operation.part`."""
+        """Record the duration of each part of an operation as `operation.part`."""
         for part, duration_ms in took_ms.items():
             self.took(f"{operation}.{part}", duration_ms)
 
     def failed(self, stage: str, error: Exception, request_id: str | None = None) -> None:
-        """Notes an error and the stage it happened in; foreign errors only by their type."""
+        """Record an error and its stage; of a foreign error only the type."""
         code, message = "bug", type(error).__name__
         if isinstance(error, MeritoryError):
             code, message = error.code, error.message[:_MESSAGE_LIMIT_CHARS]
@@ -143,55 +143,55 @@ class Observer:
             self._failure_counts[stage, code] += 1
         if stage.startswith(_PREDICTOR):
             event = stage.replace("_", ".", 1)
-            self.tell("predictor", event, {"code": code, "error": message})
+            self.publish("predictor", event, {"code": code, "error": message})
 
     def listen(self, listener: Listener) -> None:
-        """Lets somebody hear what is told from now on, such as the daemon's log."""
+        """Set the function that receives published events, such as the daemon's log."""
         self._listener = listener
 
-    def tell(self, category: str, event: str, details: Mapping[str, object]) -> None:
-        """Says what happened to whoever listens."""
+    def publish(self, category: str, event: str, details: Mapping[str, object]) -> None:
+        """Pass an event to the listener."""
         if self._listener is not None:
             self._listener(category, event, details)
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Adds to a counter."""
+        """Add to a counter."""
         with self._lock:
             self._counters[name] += amount
 
     def latencies(self) -> list[Latency]:
-        """The figures of every operation."""
+        """Return the latencies of every operation."""
         with self._lock:
-            taken = [
+            rings = [
                 (name, ring.count, ring.total_ms, list(ring.recent))
                 for name, ring in self._rings.items()
             ]
-        return [_latency(*ring) for ring in taken]
+        return [_latency(*ring) for ring in rings]
 
     def failures(self, stage: str | None = None) -> list[StageFailure]:
         """Return the last errors, newest first: of a stage, of a group of stages, or all.
 
-        Raise InputError, with the known stages as a hint, if there is no such stage.
+        Raise InputError for an unknown stage.
         """
         with self._lock:
-            kept = list(self._failures)
-        kept.reverse()
+            failures = list(self._failures)
+        failures.reverse()
         if stage is None:
-            return kept
-        found = [one for one in kept if stage == one.stage or stage == group_of(one.stage)]
-        if not found and stage not in known_stages():
+            return failures
+        selected = [f for f in failures if stage in (f.stage, group_of(f.stage))]
+        if not selected and stage not in known_stages():
             raise InputError(
-                f"unknown stage: {stage[:40]!r}", hint=f"known: {', '.join(known_stages())}"
+                f"unknown stage: {stage[:40]!r}", hint=f"stages: {', '.join(known_stages())}"
             )
-        return found
+        return selected
 
     def counters(self) -> dict[str, int]:
-        """Every counter."""
+        """Return every counter."""
         with self._lock:
             return dict(self._counters)
 
     def failure_counts(self) -> dict[tuple[str, str], int]:
-        """How often each stage failed with each code."""
+        """Return the number of failures by stage and error code."""
         with self._lock:
             return dict(self._failure_counts)
 
@@ -215,18 +215,17 @@ def _latency(operation: str, count: int, total_ms: float, recent: list[float]) -
     if not recent:
         return Latency(operation, count, total_ms, None, None, None, None)
     ordered = sorted(recent)
-    p50, p95, p99 = (round(_at_share(ordered, share), 3) for share in (0.5, 0.95, 0.99))
-    latest = tuple(round(one, 3) for one in recent[-RECENT_COUNT:])
+    # A percentile is the smallest value that at least this share of all values does not exceed.
+    p50, p95, p99 = (
+        round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 3)
+        for share in (0.5, 0.95, 0.99)
+    )
+    latest = tuple(round(duration, 3) for duration in recent[-RECENT_COUNT:])
     return Latency(operation, count, round(total_ms, 3), latest[-1], p50, p95, p99, latest)
 
 
-def _at_share(ordered: list[float], share: float) -> float:
-    """The smallest value that at least this share of all values does not exceed."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
-
-
-def tell(services: Services, events: Sequence[Event]) -> None:
-    """Lets whoever listens hear events that have been stored."""
+def publish(services: Services, events: Sequence[Event]) -> None:
+    """Publish events that have been stored."""
     for event in events:
-        named = {"session_key": event.session_key, "request_id": event.request_id}
-        services.observer.tell(event.category, event.name, {**named, **event.details})
+        ids = {"session_key": event.session_key, "request_id": event.request_id}
+        services.observer.publish(event.category, event.name, {**ids, **event.details})

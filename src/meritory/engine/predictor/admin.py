@@ -15,7 +15,7 @@ from meritory.domain.predictor import Rated, TrainingRun
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import JobRunner
 from meritory.engine.learning.compare import NO_JUDGES
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.predictor import status, train_job
 from meritory.engine.predictor.state import (
     TRAIN_JOB,
@@ -71,7 +71,7 @@ def _switch(services: Services, user: str, *, is_on: bool) -> bool:
 
     has_changed = services.store.write(work)
     if has_changed:
-        tell(services, [event])
+        publish(services, [event])
     return has_changed
 
 
@@ -164,7 +164,7 @@ def rollback(services: Services, user: str, version: int | None = None) -> Train
         transaction.log_events(user, [event])
 
     services.store.write(work)
-    tell(services, [event])
+    publish(services, [event])
     return run
 
 

@@ -11,7 +11,7 @@ from meritory.domain.codec import moment_text, parse_moment
 from meritory.domain.errors import Busy, StorageError
 from meritory.domain.predictor import TIE, TrainingRun
 from meritory.domain.session import Event
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.ports.scorer import BASE_VERSION
 from meritory.rank.composite_feeds import Trust
@@ -210,7 +210,7 @@ def _fallen_back(
         # Who is to be served is served all the same; the next one writes it down.
         return moved(state)
     services.observer.count("predictor_fallback")
-    tell(services, [event])
+    publish(services, [event])
     return after
 
 

@@ -11,7 +11,7 @@ from meritory.domain.job import Job
 from meritory.domain.predictor import TrainingRun
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import After, Effect, Handler, no_effect
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import (
     SHADOW_SESSIONS,
     TRAIN_JOB,
@@ -81,7 +81,7 @@ def _train(services: Services, job: Job) -> Effect:
         transaction.add_training_run(job.user, _run(wanted, report, after))
         events = _events(wanted, report, before, after)
         transaction.log_events(job.user, events)
-        return partial(tell, services, events)
+        return partial(publish, services, events)
 
     return effect
 

@@ -23,7 +23,7 @@ from meritory.engine.memories.gate import may_supersede
 from meritory.engine.memories.recall import recall
 from meritory.engine.memories.validate import only_proposed
 from meritory.engine.memories.write import decide_batch, prepare_batch
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.ports.extractor import KNOWN_LIMIT, Extractor, RulesExtractor
 from meritory.store.contract.store import Transaction
@@ -207,7 +207,7 @@ def _effect(services: Services, job: Job, name: str, made: Extraction) -> Effect
         # Hashes only: a purge leaves no words behind here.
         listed = replace(event, details={**event.details, "seen": sorted(batch.seen)})
         transaction.log_events(job.user, [listed])
-        return partial(tell, services, [event])
+        return partial(publish, services, [event])
 
     return effect
 

@@ -22,7 +22,7 @@ from meritory.engine.jobs.runner import After, Effect, Handler, JobRunner
 from meritory.engine.memories.gate import revert
 from meritory.engine.memories.validate import PROPOSED_CONSTRAINT, PROPOSED_PIN
 from meritory.engine.memories.write import indexed
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.services import JanitorPolicy, Services
 from meritory.rank.composite import PROVENANCE_LADDER
 from meritory.store.contract.store import MemoryChange, Store, Transaction
@@ -274,7 +274,7 @@ def _stage(services: Services, job: Job) -> Effect:
 
     def effect(transaction: Transaction) -> After:
         transaction.log_events(job.user, [event])
-        return partial(tell, services, [event])
+        return partial(publish, services, [event])
 
     return effect
 

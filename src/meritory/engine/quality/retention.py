@@ -14,7 +14,7 @@ from meritory.domain.job import Job
 from meritory.domain.quality import Keepsake
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import After, Effect, Handler
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.services import RetentionPolicy, Services
 from meritory.store.contract.store import Transaction
 
@@ -87,7 +87,7 @@ def _stage(services: Services, job: Job) -> Effect:
         if not any(erased.values()):
             return None
         transaction.log_events(job.user, [event])
-        return partial(tell, services, [event])
+        return partial(publish, services, [event])
 
     return effect
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.session import Event, SessionRecord, Turn
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.pipeline import Stopwatch
 from meritory.engine.quality import extraction
 from meritory.engine.services import Services
@@ -95,7 +95,7 @@ def end(services: Services, request: EndRequest) -> SessionEnded:
     with watch.stage("record"):
         is_queued = services.store.write(work)
     if is_queued:
-        tell(services, [event])
+        publish(services, [event])
     services.observer.stages("end", watch.took_ms)
     return SessionEnded(_job(session), is_queued, found if is_queued else ratings.RatingsTaken())
 

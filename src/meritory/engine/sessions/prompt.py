@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from meritory.domain.errors import Busy, Conflict, InputError, NotFound, StorageError
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.session import Event, Injection, SessionRecord, ShownRow, Turn
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.pipeline import Stopwatch
 from meritory.engine.services import Services, SessionPolicy
 from meritory.engine.sessions import ratings
@@ -260,7 +260,7 @@ def _record(
         # The agent is served all the same; what cannot be kept is counted.
         services.observer.failed("prompt_record", error)
         return False
-    tell(services, events)
+    publish(services, events)
     return True
 
 

@@ -12,7 +12,7 @@ from meritory.domain.errors import Busy, NotFound, StorageError
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Candidate, Event, Injection, SessionMemory, SessionRecord
 from meritory.engine.observe.consent import with_question
-from meritory.engine.observe.observer import tell
+from meritory.engine.observe.observer import publish
 from meritory.engine.pipeline import Stopwatch
 from meritory.engine.services import Services
 from meritory.engine.sessions.context import StartRequest, known_session, storable, understand
@@ -76,7 +76,7 @@ def begin(services: Services, request: StartRequest, prompt_count: int = 0) -> S
         is_new, is_recorded = _recorded(services, work)
     services.observer.stages("start", watch.took_ms)
     if is_new and is_recorded:
-        tell(services, events)
+        publish(services, events)
     return replace(served, is_recorded=is_recorded) if is_new else None
 
 
