@@ -7,8 +7,11 @@ STAMP := $(VENV)/.ready
 export OPENBLAS_NUM_THREADS := 1
 # How many processes share the tests; each has a PostgreSQL of its own.
 WORKERS ?= 2
+# The inner loop: whatever needs neither a server nor another process, and one session from start to end.
+QUICK := tests/arch tests/domain tests/rank tests/text tests/settings tests/model/test_ranker.py \
+  tests/engine/sessions/test_session_pipe.py
 
-.PHONY: help setup run test e2e check format bench lock clean
+.PHONY: help setup run quick test e2e check format bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +37,9 @@ check: setup ## lint, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+quick: check ## lint, types, pure tests and one flow, in about a minute
+	@$(BIN)/python -m pytest $(QUICK) -n $(WORKERS) --hypothesis-profile quick
 
 test: check ## everything that must hold
 	@$(BIN)/python tools/browser.py || true

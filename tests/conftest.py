@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from machine import patience
 from meritory.api.memory import Memory
 from meritory.domain.world import SeededWorld
 from meritory.store.sqlite.store import SqliteStore
@@ -25,11 +26,20 @@ pytest.register_assert_rewrite("contract", "crash")
 settings.register_profile(
     "meritory", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("quick", settings.get_profile("meritory"), max_examples=20)
 settings.load_profile("meritory")
 # A shell without job control has what it starts in the background ignore Ctrl-C, and so would all
 # processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let every test take longer on a slower machine."""
+    limit_s = patience(float(config.getini("timeout")))
+    for item in items:
+        if item.get_closest_marker("timeout") is None and config.getoption("timeout") is None:
+            item.add_marker(pytest.mark.timeout(limit_s))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from machine import patience
 from meritory.api import client
 from meritory.cli.app import APP
 from meritory.cli.output import Fields, Table
@@ -26,7 +27,7 @@ from meritory.cli.top import blocks, sparkline
 from meritory.domain.codec import parse_moment
 
 NOW = parse_moment("2026-05-04T03:02:01Z")
-WAIT_S = 60.0
+WAIT_S = patience(60.0)
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from machine import patience
 from meritory.api import client
 from meritory.hook import main
 
-WAIT_S = 60.0
+WAIT_S = patience(60.0)
 SCRIPT = Path(main.__file__)
 NATIVE = {name: tuple(row.events) for name, row in main.HARNESSES.items()}
 HERON = "The staging database is called heron"

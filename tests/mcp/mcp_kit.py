@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from machine import patience
 from meritory.api import client
 from meritory.mcp.protocol import CAPABILITIES_KEY, VERSION_KEY
 
 STATELESS = "2026-07-28"
 PROJECT = "shop"
-WAIT_S = 60.0
+WAIT_S = patience(60.0)
 ENVELOPE = {VERSION_KEY: STATELESS, CAPABILITIES_KEY: {}}
 Json = dict[str, Any]
 

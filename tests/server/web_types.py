@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-WAIT_S = 60.0
+from machine import patience
+
+WAIT_S = patience(60.0)
 Fields = Mapping[str, str]
 
 

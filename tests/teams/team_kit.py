@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from machine import patience
 from meritory.api import client
 from meritory.api.client import Daemon
 from meritory.domain.place import URL_VARIABLE
 
-WAIT_S = 60.0
+WAIT_S = patience(60.0)
 
 
 def environment(home: Path, address: str, **more: str) -> dict[str, str]:

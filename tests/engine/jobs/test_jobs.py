@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from machine import patience
 from meritory.domain.errors import (
     BudgetSpent,
     Conflict,
@@ -39,7 +40,7 @@ KIND = "finish"
 STAGES = ("one", "two", "three")
 START = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 WALKS = int(os.environ.get("MERITORY_TEST_WALKS", "100"))
-TIMEOUT_S = 30.0
+TIMEOUT_S = patience(30.0)
 
 
 class Clock:

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 from contract.builders import NOW
+from machine import patience
 from meritory.domain.job import PARK_AFTER_ATTEMPTS, Lease
 from meritory.domain.world import World
 from meritory.store.contract.store import Transaction
@@ -18,7 +19,7 @@ from meritory.store.postgres import engine
 from meritory.store.postgres.store import PostgresStore
 
 JOB_COUNT = 200
-WAIT_S = 60.0
+WAIT_S = patience(60.0)
 MINUTE = timedelta(minutes=1)
 # The one that dies does so in the middle of a stage, with what it did so far in the store.
 DAEMON = """

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from contract.builders import NOW, insert, record
+from machine import patience
 from meritory.domain.errors import Conflict
 from meritory.domain.job import Job, Lease
 from meritory.domain.world import World
@@ -21,7 +22,7 @@ from meritory.store.postgres.connection import CHANNEL
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.sqlite.store import SqliteStore
 
-WAIT_S = 20.0
+WAIT_S = patience(20.0)
 LISTENERS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = %s"
 
 

@@ -17,12 +17,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import insert, record
+from machine import patience
 from meritory.domain.errors import Busy, ReadOnlyStore, StorageError
 from meritory.store.postgres.pool import ConnectionPool
 from meritory.store.postgres.store import PostgresStore
 from postgres_kit import Unavailable, address_of, throw_away_server
 
-WAIT_S = 20.0
+WAIT_S = patience(20.0)
 
 
 class Restartable:

@@ -17,6 +17,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import NOW, insert, memory_id, record
+from machine import patience
 from meritory.domain.errors import Busy, StorageError
 from meritory.domain.job import Job, Lease
 from meritory.store.contract.store import Transaction
@@ -28,7 +29,7 @@ from meritory.store.postgres.store import PostgresStore
 from meritory.store.postgres.write import PostgresTransaction
 from postgres_kit import Server
 
-WAIT_S = 20.0
+WAIT_S = patience(20.0)
 LEASE = Lease("me", NOW, timedelta(minutes=5))
 OTHER_LEASE = Lease("you", NOW, timedelta(minutes=5))
 
