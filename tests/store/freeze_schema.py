@@ -1,6 +1,7 @@
-"""Writes tests/fixtures/schemas/NNNN.sql for the newest schema, once, when it is released.
+"""Write tests/fixtures/schemas/ENGINE-NNNN.sql for the newest schema of each engine.
 
-Run it as `python tests/store/freeze_schema.py`. An existing file is never written again.
+Run it as `python tests/store/freeze_schema.py` when a schema changes. Once a version is released,
+its files must not change any more.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -23,6 +24,8 @@ from contract.builders import (  # noqa: E402
     unit,
     update,
 )
+from meritory.store.postgres.schema import MIGRATIONS as POSTGRES_MIGRATIONS  # noqa: E402
+from meritory.store.sql.tables import Migration  # noqa: E402
 from meritory.store.sqlite.schema import MIGRATIONS  # noqa: E402
 from meritory.store.sqlite.store import SqliteStore  # noqa: E402
 
@@ -44,7 +47,7 @@ TABLES = (
 
 
 def dump(connection: sqlite3.Connection) -> Iterator[str]:
-    """The statements of every migration, then the rows of a small store."""
+    """Return the statements of every migration, then the rows of a small store."""
     for migration in MIGRATIONS:
         yield from migration.statements
     for table in TABLES:
@@ -59,8 +62,7 @@ def dump(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def main() -> None:
-    """Writes the file of the newest version."""
-    target = TESTS / "fixtures" / "schemas" / f"{MIGRATIONS[-1].version:04d}.sql"
+    """Write the files of the newest versions."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "meritory.db"
         store = SqliteStore(path)
@@ -73,10 +75,16 @@ def main() -> None:
         store.write(lambda t: t.count("default", "write.stored"))
         store.close()
         connection = sqlite3.connect(path)
-        text = ";\n".join(dump(connection)) + ";\n"
+        write("sqlite", MIGRATIONS, dump(connection))
         connection.close()
-    with target.open("x", encoding="utf-8") as file:
-        file.write(text)
+    statements = (text for migration in POSTGRES_MIGRATIONS for text in migration.statements)
+    write("postgres", POSTGRES_MIGRATIONS, statements)
+
+
+def write(engine: str, migrations: tuple[Migration, ...], statements: Iterable[str]) -> None:
+    """Write one file."""
+    target = TESTS / "fixtures" / "schemas" / f"{engine}-{migrations[-1].version:04d}.sql"
+    target.write_text(";\n".join(statements) + ";\n", "utf-8")
 
 
 if __name__ == "__main__":

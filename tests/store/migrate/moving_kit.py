@@ -23,16 +23,8 @@ from meritory.settings import load_settings
 from meritory.store.migrate.endpoint import Endpoint
 from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
 from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint
-from meritory.store.migrate.tables import (
-    BY_NAME,
-    GIVEN,
-    MODELS,
-    TABLES,
-    VECTORS,
-    MigratedTable,
-    Row,
-    TablePart,
-)
+from meritory.store.migrate.tables import GIVEN, MODELS, TABLES, VECTORS, Row, TablePart
+from meritory.store.sql.tables import BY_NAME, SqlTable
 from meritory.store.sqlite.store import SqliteStore
 
 EVERYBODY = MigrationRequest()
@@ -122,12 +114,12 @@ def fill(path: Path, user: str, *, everywhere: bool = False) -> None:
                 continue
             names = ", ".join(column.name for column in table.columns)
             places = ", ".join("?" for _ in table.columns)
-            for n in range(3 if table.key else 1):
+            for n in range(3 if TablePart(table).key else 1):
                 values = [_value(raw, table, column, (user, n, *known)) for column in table.columns]
                 raw.execute(f"INSERT INTO {table.name} ({names}) VALUES ({places})", values)
 
 
-def _has_rows(raw: sqlite3.Connection, table: MigratedTable, user: str) -> bool:
+def _has_rows(raw: sqlite3.Connection, table: SqlTable, user: str) -> bool:
     if table.owner is None:
         condition = "user = ?"
     else:
@@ -137,9 +129,7 @@ def _has_rows(raw: sqlite3.Connection, table: MigratedTable, user: str) -> bool:
     return found.fetchone() is not None
 
 
-def _value(
-    raw: sqlite3.Connection, table: MigratedTable, column: Any, about: tuple[Any, ...]
-) -> Any:
+def _value(raw: sqlite3.Connection, table: SqlTable, column: Any, about: tuple[Any, ...]) -> Any:
     user, n, embedder, dimension = about
     giver = table.numbers.get(column.name)
     if column.name == "user":
@@ -160,7 +150,7 @@ def _value(
         "TEXT": f"{column.name} {n} ☃ '\"\\\t{{}}",
         "BLOB": bytes(range(256)),
     }
-    return kinds[column.kind]
+    return kinds[column.type]
 
 
 def _known_number(raw: sqlite3.Connection, giver: str, user: str, n: int) -> int:

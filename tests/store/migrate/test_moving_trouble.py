@@ -22,8 +22,8 @@ from meritory.domain.place import Place
 from meritory.engine.transfer.backup import ModelFiles
 from meritory.engine.transfer.migrate import MigrationRequest, move, preview, verify
 from meritory.store.migrate.endpoint import EndpointWriter
-from meritory.store.migrate.tables import BY_NAME
 from meritory.store.opening import open_store
+from meritory.store.sql.tables import BY_NAME
 from meritory.store.sqlite.store import SqliteStore
 from postgres_kit import Server, address_of
 

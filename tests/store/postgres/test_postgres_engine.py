@@ -31,12 +31,14 @@ from meritory.domain.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew
 from meritory.domain.job import Job, Lease
 from meritory.domain.memory import Scope
 from meritory.store.contract.store import Transaction
+from meritory.store.postgres import engine as engine_module
 from meritory.store.postgres.connection import TenantConnection
 from meritory.store.postgres.engine import WRITE_ATTEMPTS, PostgresEngine, schema_version
 from meritory.store.postgres.errors import without_password
 from meritory.store.postgres.schema import MIGRATIONS
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.postgres.write import PostgresTransaction
+from meritory.store.sql.tables import Migration
 from postgres_kit import Server, address_of
 
 PASSWORD = "hunter2-swordfish"
@@ -124,6 +126,27 @@ def test_a_newer_schema_is_left_alone(address: str) -> None:
                 PostgresStore(address)
         finally:
             connection.execute("DELETE FROM meritory.schema_version WHERE version = 999")
+
+
+def test_a_migration_that_fails_half_way_leaves_nothing(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, version = postgres.fresh(), MIGRATIONS[-1].version + 1
+    planted = ("CREATE TABLE extra (x integer)", "ALTER TABLE sessions ADD COLUMN y text")
+    bad = Migration(version, "bad", (*planted, "INSERT INTO extra VALUES ('not a number')"))
+    good = Migration(version, "good", (*planted, "INSERT INTO extra VALUES (1)"))
+    monkeypatch.setattr(engine_module, "MIGRATIONS", (*MIGRATIONS, bad))
+    with pytest.raises(StorageError):
+        PostgresStore(address)
+    with psycopg.connect(address) as connection:
+        assert schema_version(connection) == version - 1
+        assert connection.execute("SELECT to_regclass('meritory.extra')").fetchone() == (None,)
+    monkeypatch.setattr(engine_module, "MIGRATIONS", (*MIGRATIONS, good))
+    for _ in range(2):  # the second opening does not run it again
+        PostgresStore(address).close()
+    with psycopg.connect(address) as connection:
+        assert schema_version(connection) == version
+        assert connection.execute("SELECT x FROM meritory.extra").fetchall() == [(1,)]
 
 
 def test_no_server_no_database_no_such_user(postgres: Server) -> None:

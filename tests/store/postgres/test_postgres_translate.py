@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from meritory.store.postgres.dialect import rows_by_tenant, translate
 from meritory.store.postgres.schema import MIGRATIONS, TENANT_TABLES
-from meritory.store.sqlite.schema import MIGRATIONS as SQLITE_MIGRATIONS
 
 STORE = Path(__file__).resolve().parents[3] / "src" / "meritory" / "store"
 
@@ -106,44 +104,6 @@ def test_no_statement_of_the_store_is_left_with_a_bare_user() -> None:
     assert checked > 50
 
 
-def columns_of_sqlite() -> dict[str, set[str]]:
-    connection = sqlite3.connect(":memory:")
-    for migration in SQLITE_MIGRATIONS:
-        for statement in migration.statements:
-            connection.execute(statement)
-    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    found = {
-        table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-        for (table,) in tables
-        if not table.startswith(("sqlite_", "memories_"))
-    }
-    connection.close()
-    return found
-
-
-def columns_of_postgres() -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for migration in MIGRATIONS:
-        for statement in migration.statements:
-            made = re.match(r"CREATE TABLE (\w+) \((.*)\)", statement, re.DOTALL)
-            if made:
-                lines = (line.split()[0] for line in made[2].strip().split(",\n"))
-                found[made[1]] = {name.strip('"') for name in lines if not name.isupper()}
-            added = re.match(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", statement)
-            if added:
-                found[added[1]].add(added[2])
-    return found
-
-
-def test_both_schemas_have_the_same_tables_and_columns() -> None:
-    ours, theirs = columns_of_sqlite(), columns_of_postgres()
-    assert theirs.keys() - ours.keys() == {"tenants", "memory_terms", "models"}
-    assert ours.keys() <= theirs.keys()
-    for table, columns in ours.items():
-        more = {"user"} if table in TENANT_TABLES else set()
-        assert theirs[table] == columns | more, table
-
-
 def test_the_tenant_leads_every_key_and_index() -> None:
     for migration in MIGRATIONS:
         for statement in migration.statements:
@@ -152,5 +112,6 @@ def test_the_tenant_leads_every_key_and_index() -> None:
             if made and made[1] in TENANT_TABLES:
                 assert keys and all(key.startswith('"user"') for key in keys), statement
             index = re.match(r"CREATE (?:UNIQUE )?INDEX (\w+)\s+ON \w+ \(([^,)]*)", statement)
+            # A daemon looks for due jobs of all tenants.
             if index and index[1] != "jobs_by_due":
                 assert index[2] == '"user"', statement

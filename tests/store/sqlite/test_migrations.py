@@ -11,10 +11,10 @@ import pytest
 
 from contract.builders import insert, memory_id, record
 from meritory.domain.errors import SchemaTooNew, StorageError
-from meritory.domain.memory import Scope
-from meritory.domain.predictor import ComparisonQuery
+from meritory.store.postgres.schema import MIGRATIONS as POSTGRES_MIGRATIONS
+from meritory.store.sql.tables import Migration
 from meritory.store.sqlite import backup, engine
-from meritory.store.sqlite.schema import MIGRATIONS, Migration
+from meritory.store.sqlite.schema import MIGRATIONS
 from meritory.store.sqlite.store import SqliteStore
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "fixtures" / "schemas"
@@ -147,17 +147,10 @@ def test_a_newer_database_is_refused_with_advice_and_not_touched(tmp_path: Path)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
 
 
-def frozen(version: int) -> str:
-    return (SCHEMAS / f"{version:04d}.sql").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("version", [m.version for m in MIGRATIONS])
-def test_a_store_of_every_released_schema_opens_and_is_like_a_new_one(
-    tmp_path: Path, version: int
-) -> None:
+def test_a_frozen_store_opens_and_is_like_a_new_one(tmp_path: Path) -> None:
     old, new = tmp_path / "old.db", tmp_path / "new.db"
     connection = sqlite3.connect(old)
-    connection.executescript(frozen(version))
+    connection.executescript((SCHEMAS / "sqlite-0001.sql").read_text("utf-8"))
     connection.close()
     store = SqliteStore(old)
     assert [m.content for m in store.walk("default")] == ["the harbour opens at nine"]
@@ -170,57 +163,11 @@ def test_a_store_of_every_released_schema_opens_and_is_like_a_new_one(
     assert schema(old) == schema(new)
 
 
-SESSIONS_OF_VERSION_2 = f"""
-    INSERT INTO sessions (session, user, key, project, state, context, has_prompt, alpha,
-            started_at, learned)
-        VALUES (7, 'default', 'old', 'shop', 'finished', 'harbour hours', 1, 1.0,
-            '2026-05-04T03:02:01.000000Z', 1);
-    INSERT INTO session_memories (session, memory_id, source, origins, final_score, rank,
-            baseline_rank, was_injected, propensity, feature_version, features, label, label_parts)
-        VALUES (7, '{memory_id(1)}', 'effective', '["text"]', 0.5, 1, 1, 1, 1.0, 1,
-            zeroblob(16), 0.75, '{{"rule": "judged"}}');
-    INSERT INTO session_scores VALUES
-        (7, 'rules', 0.5, 0.8, 1, 1, 0, '[]', '', '', NULL, '2026-05-04T03:02:01.000000Z');
-    INSERT INTO uses VALUES (7, '{memory_id(1)}', 0.75);
-    INSERT INTO jobs (user, kind, key, state, due_at, created_at) VALUES
-        ('default', 'learn', 'old', 'done', '2026-05-04T03:02:01.000000Z',
-            '2026-05-04T03:02:01.000000Z');
-"""
-
-
-def test_sessions_of_before_the_predictor_stay_and_can_be_compared(tmp_path: Path) -> None:
-    path = tmp_path / "meritory.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(frozen(2) + SESSIONS_OF_VERSION_2)
-    connection.close()
-    store = SqliteStore(path)
-    old = store.session("default", "old")
-    assert (old.key, old.project, old.alpha, old.state) == ("old", "shop", 1.0, "finished")
-    assert (old.scorer, old.model_version) == (None, None)
-    (row,) = store.session_memories("default", "old")
-    assert (row.memory_id, row.label, row.candidate.baseline_rank) == (memory_id(1), 0.75, 1)
-    assert store.judged_counts("default") == (1, 0)
-    assert store.past(Scope(), None)[0].use_gain.tolist() == [0.75]
-    # Nothing was compared, trained or asked yet.
-    assert store.predictor_state("default") is None
-    assert store.comparisons("default", ComparisonQuery()) == []
-    assert store.training_runs("default", 9) == []
-    assert (store.canary_count("default"), store.calibration("default", 9)) == (0, [])
-    # Its features are of their own version: who learns from those of another never sees it.
-    (taught,) = store.taught_sessions("default", 1, 9)
-    assert taught.memory_ids == (memory_id(1),)
-    assert store.taught_sessions("default", 2, 9) == []
-    store.write(lambda t: t.choose_canary("default", "old", old.started_at, 25))
-    assert store.canary_count("default") == 1
-    store.write(lambda t: t.purge("default", memory_id(1)))
-    assert store.check(deep=True) == []
-    store.close()
-
-
-def test_a_released_migration_is_never_edited() -> None:
-    """The frozen dump of a version holds the very statements of its migrations."""
-    for migration in MIGRATIONS:
-        dump = frozen(migration.version)
-        for statement in migration.statements:
-            if statement.startswith("CREATE"):
-                assert statement in dump, f"{migration.name} was changed after its release"
+@pytest.mark.parametrize(
+    ("engine_name", "migrations"), [("sqlite", MIGRATIONS), ("postgres", POSTGRES_MIGRATIONS)]
+)
+def test_version_1_is_what_was_frozen(engine_name: str, migrations: tuple[Migration, ...]) -> None:
+    """Stores of users have it; change it only before the first release, and freeze it again."""
+    frozen = (SCHEMAS / f"{engine_name}-0001.sql").read_text("utf-8")
+    for statement in migrations[0].statements:
+        assert statement in frozen

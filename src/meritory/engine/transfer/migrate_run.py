@@ -22,7 +22,6 @@ from meritory.store.migrate.endpoint import (
 )
 from meritory.store.migrate.tables import (
     BOOKKEEPING,
-    BY_NAME,
     GIVEN,
     JOBS,
     MODELS,
@@ -33,6 +32,7 @@ from meritory.store.migrate.tables import (
     Row,
     TablePart,
 )
+from meritory.store.sql.tables import BY_NAME
 
 
 @dataclass(slots=True)
@@ -330,9 +330,9 @@ def _copied(
         # Its end was reached.
         return progress
     names = [column.name for column in part.table.columns]
-    places = [names.index(name) for name in part.table.key]
+    places = [names.index(name) for name in part.key]
     rows, told = journey.source.rows(journey.user, part, after), rewriting.of(part)
-    size = min(part.table.page_rows, journey.batch_rows)
+    size = min(part.page_rows, journey.batch_rows)
     batch = list(islice(rows, size))
     while batch:
         following = list(islice(rows, size))
@@ -460,7 +460,7 @@ def compare(
     """Walks both sides at once; both come in the order of their keys."""
     result, whole = RowComparison(), hashlib.blake2b(digest_size=16)
     names = [column.name for column in part.table.columns]
-    places = [names.index(name) for name in part.table.key]
+    places = [names.index(name) for name in part.key]
 
     def note(row: Row, what: str) -> None:
         result.difference_count += 1

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from meritory.store.migrate.tables import VECTORS, MigratedTable, Row, TablePart
+from meritory.store.migrate.tables import VECTORS, Row, TablePart
 from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.tables import SqlTable
 
 # Beside the other things that a store knows of itself.
 _PREFIX = "moving "
@@ -101,7 +102,7 @@ class EndpointReader(abc.ABC):
         """The numbers by which a user's rows are known to have changed."""
 
     @abc.abstractmethod
-    def _owned(self, table: MigratedTable) -> str:
+    def _owned(self, table: SqlTable) -> str:
         """The condition that a row `t` is of a user."""
 
     @abc.abstractmethod
@@ -114,7 +115,7 @@ class EndpointReader(abc.ABC):
         """A user's rows by their keys, from behind a key on; vectors as a file has them."""
         table = part.table
         names = ", ".join(f"t.{column.name}" for column in table.columns)
-        keys = ", ".join(f"t.{name}" for name in table.key)
+        keys = ", ".join(f"t.{name}" for name in part.key)
         statement = f"SELECT {names} FROM {table.name} t WHERE {self._owned(table)}"  # noqa: S608
         values: list[Any] = [user]
         if part.embedder is not None:
@@ -124,20 +125,20 @@ class EndpointReader(abc.ABC):
             statement += f" AND ({keys}) > ({', '.join('?' for _ in after)})"
             values += after
         return self._stream(
-            statement + (f" ORDER BY {keys}" if keys else ""), values, table.page_rows
+            statement + (f" ORDER BY {keys}" if keys else ""), values, part.page_rows
         )
 
-    def numbers(self, user: str, table: MigratedTable, page_rows: int) -> Iterator[int]:
+    def numbers(self, user: str, table: SqlTable, page_rows: int) -> Iterator[int]:
         """The numbers that a table gave for a user, ascending."""
         found = self._stream(
-            f"SELECT t.{table.gives} FROM {table.name} t WHERE {self._owned(table)}"  # noqa: S608
-            f" ORDER BY t.{table.gives}",
+            f"SELECT t.{table.number} FROM {table.name} t WHERE {self._owned(table)}"  # noqa: S608
+            f" ORDER BY t.{table.number}",
             (user,),
             page_rows,
         )
         return (number for (number,) in found)
 
-    def count(self, user: str, table: MigratedTable) -> int:
+    def count(self, user: str, table: SqlTable) -> int:
         """How many rows a user has."""
         (count,) = self.connection.execute(
             f"SELECT count(*) FROM {table.name} t WHERE {self._owned(table)}",  # noqa: S608
@@ -145,7 +146,7 @@ class EndpointReader(abc.ABC):
         ).fetchone()
         return int(count)
 
-    def has_rows(self, user: str, table: MigratedTable) -> bool:
+    def has_rows(self, user: str, table: SqlTable) -> bool:
         """Whether a user has any row."""
         found = self.connection.execute(
             f"SELECT 1 FROM {table.name} t WHERE {self._owned(table)} LIMIT 1",  # noqa: S608
@@ -205,7 +206,7 @@ class EndpointWriter(EndpointReader):
         """Removes every row of a user."""
 
     @abc.abstractmethod
-    def taken(self, table: MigratedTable, numbers: Iterable[int]) -> int:
+    def taken(self, table: SqlTable, numbers: Iterable[int]) -> int:
         """Nought if none of these numbers is taken, else the highest that was ever given."""
 
     @abc.abstractmethod

@@ -21,7 +21,7 @@ from meritory.store.migrate.endpoint import (
     EndpointState,
     EndpointWriter,
 )
-from meritory.store.migrate.tables import GIVEN, TABLES, VECTORS, MigratedTable, Row, TablePart
+from meritory.store.migrate.tables import GIVEN, TABLES, VECTORS, Row, TablePart
 from meritory.store.postgres import terms
 from meritory.store.postgres.arrays import (
     PackedArray,
@@ -32,8 +32,9 @@ from meritory.store.postgres.arrays import (
 from meritory.store.postgres.connection import TenantConnection
 from meritory.store.postgres.engine import PostgresEngine, demand_driver, schema_version, translated
 from meritory.store.postgres.pool import connect
-from meritory.store.postgres.schema import MIGRATIONS
+from meritory.store.postgres.schema import MIGRATIONS, TYPES
 from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.tables import SqlTable
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 
 _HEADER = struct.Struct(">iiiii")
@@ -75,7 +76,6 @@ _KINDS: dict[str, tuple[int, Callable[[Any], bytes]]] = {
 
 
 T = TypeVar("T")
-_TYPES = {"INTEGER": "bigint", "REAL": "double precision", "TEXT": "text", "BLOB": "bytea"}
 # One looks, one writes, one keeps others away.
 _CONNECTIONS = 4
 # What is counted for every tenant by itself, and the table that has the numbers.
@@ -98,11 +98,11 @@ _SETTLE = """UPDATE tenants SET change = :change, purge = :purge, learned = :lea
 
 
 @functools.cache
-def _insert(table: MigratedTable) -> str:
+def _insert(table: SqlTable) -> str:
     """Whole columns as arrays: COPY is refused behind row-level security."""
     columns = [column for column in table.columns if column.name != "user"]
     names = ", ".join(column.name for column in columns)
-    arrays = ", ".join(f":{column.name}::{_TYPES[column.kind]}[]" for column in columns)
+    arrays = ", ".join(f":{column.name}::{TYPES[column.type]}[]" for column in columns)
     return (
         f"INSERT INTO {table.name} (user, {names})"  # noqa: S608 - names of ours, as below
         f" SELECT :user, t.* FROM unnest({arrays}) t"
@@ -146,7 +146,7 @@ class PostgresEndpointReader(EndpointReader):
         found = super().rows(user, part, after)
         return map(_with_blob, found) if part.table is VECTORS else found
 
-    def _owned(self, table: MigratedTable) -> str:
+    def _owned(self, table: SqlTable) -> str:
         return "t.user = ?"
 
     def _stream(self, statement: str, values: Sequence[Any], page_rows: int) -> Iterator[Row]:
@@ -175,7 +175,7 @@ class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
         if part.table is VECTORS:
             self._add_vectors(user, known)
         else:
-            sent = {one.name: packed_column(one.kind, values) for one, values in columns.items()}
+            sent = {one.name: packed_column(one.type, values) for one, values in columns.items()}
             self.connection.execute(_insert(part.table), {**sent, "user": user})
         return self._indexed(user, known) if part.table.name == "memories" else Added()
 
@@ -207,7 +207,7 @@ class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
         zeros = ", ".join(f"{name} = 0" for name in _NUMBERS.split(", "))
         self.connection.execute(f"UPDATE tenants SET {zeros} WHERE user = ?", (user,))  # noqa: S608
 
-    def taken(self, table: MigratedTable, numbers: Iterable[int]) -> int:
+    def taken(self, table: SqlTable, numbers: Iterable[int]) -> int:
         # Here every user has numbers of his own.
         return 0
 

@@ -22,7 +22,8 @@ from meritory.store.migrate.endpoint import (
     EndpointWriter,
     key_of,
 )
-from meritory.store.migrate.tables import GIVEN, MODELS, TABLES, MigratedTable, Row, TablePart
+from meritory.store.migrate.tables import GIVEN, MODELS, TABLES, Row, TablePart
+from meritory.store.sql.tables import SqlTable
 from meritory.store.sqlite.backup import hold_alone, sync_file
 from meritory.store.sqlite.engine import (
     connect,
@@ -75,12 +76,12 @@ class SqliteEndpointReader(EndpointReader):
             return self._model_rows(user, -1 if after is None else after[0])
         return super().rows(user, part, after)
 
-    def count(self, user: str, table: MigratedTable) -> int:
+    def count(self, user: str, table: SqlTable) -> int:
         if table is MODELS:
             return len(self._models.versions(user))
         return super().count(user, table)
 
-    def has_rows(self, user: str, table: MigratedTable) -> bool:
+    def has_rows(self, user: str, table: SqlTable) -> bool:
         return bool(self.count(user, table)) if table is MODELS else super().has_rows(user, table)
 
     def _model_rows(self, user: str, after: int) -> Iterator[Row]:
@@ -89,12 +90,12 @@ class SqliteEndpointReader(EndpointReader):
             if content is not None:
                 yield user, version, content, hashlib.sha256(content).hexdigest()
 
-    def _owned(self, table: MigratedTable) -> str:
+    def _owned(self, table: SqlTable) -> str:
         if table.owner is not None:
             owner, column = table.owner
             return f"(SELECT o.user FROM {owner} o WHERE o.{column} = t.{column}) = ?"  # noqa: S608
         # In the order of the numbers, so that nothing has to be sorted first.
-        return "+t.user = ?" if table.gives else "t.user = ?"
+        return "+t.user = ?" if table.number else "t.user = ?"
 
     def _stream(self, statement: str, values: Sequence[Any], page_rows: int) -> Iterator[Row]:
         return iter(self.connection.execute(statement, tuple(values)))
@@ -128,9 +129,9 @@ class SqliteEndpointWriter(SqliteEndpointReader, EndpointWriter):
                     (user,),
                 )
 
-    def taken(self, table: MigratedTable, numbers: Iterable[int]) -> int:
+    def taken(self, table: SqlTable, numbers: Iterable[int]) -> int:
         highest, left = self.highest(table.name), iter(numbers)
-        asked = f"""SELECT 1 FROM {table.name} WHERE {table.gives} IN
+        asked = f"""SELECT 1 FROM {table.name} WHERE {table.number} IN
             (SELECT value FROM json_each(?)) LIMIT 1"""  # noqa: S608
         while highest and (some := list(islice(left, _ASKED_AT_ONCE))):
             if self.connection.execute(asked, (json.dumps(some),)).fetchone():

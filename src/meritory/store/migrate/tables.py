@@ -1,167 +1,63 @@
-"""Every table that is moved: what its rows are told apart by, and which numbers stand in them.
+"""The tables that a migration copies, and how it rewrites their rows for the other store.
 
-A number that one table gives and others refer to has the name of the table that gives it. SQLite
-gives each number once in a file, PostgreSQL once for each user: on the way into a file a user's
-numbers may have to be raised, all references with them.
+SQLite gives each number once in a file, PostgreSQL once for each user: on the way into a file a
+user's numbers may have to be raised, and all references with them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
-import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from meritory.store.sql import rows as codec
-from meritory.store.sqlite.schema import MIGRATIONS
+from meritory.store.sql.tables import BY_NAME, TENANT, SqlTable
+from meritory.store.sql.tables import TABLES as ALL_TABLES
 
 Row = tuple[Any, ...]
 # Enough that round trips no longer count, and few enough to be held in memory.
 PAGE_ROWS = 4_000
-
-
-class MigratedColumn(NamedTuple):
-    """A column and its kind: INTEGER, REAL, TEXT or BLOB."""
-
-    name: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MigratedTable:
-    """A table whose rows belong to users."""
-
-    name: str
-    # What tells a user's rows apart, in the order in which they are copied; nothing for one row.
-    key: tuple[str, ...]
-    # In a file: the table whose user is meant, and the column that leads there.
-    owner: tuple[str, str] | None = None
-    # Columns with numbers, and the table that gave them.
-    numbers: Mapping[str, str] = field(default_factory=dict)
-    page_rows: int = PAGE_ROWS
-
-    @property
-    def columns(self) -> tuple[MigratedColumn, ...]:
-        """Its columns, as a file has them."""
-        return shapes()[self.name]
-
-    @property
-    def gives(self) -> str | None:
-        """The column whose numbers it gives itself."""
-        return next((name for name, giver in self.numbers.items() if giver == self.name), None)
+# Sessions hold whole transcripts, models whole checkpoints.
+_PAGE_ROWS = {"sessions": 100, "models": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """What is copied in one go: a table, of vectors those of one embedder."""
+    """A table, or the vectors of one embedder."""
 
-    table: MigratedTable
+    table: SqlTable
     # Its name, and its number in the target.
     embedder: tuple[str, int] | None = None
 
     @property
     def name(self) -> str:
-        """How it is called where it is noted how far a move came."""
+        """The name under which the target records progress."""
         return self.table.name if self.embedder is None else f"{self.table.name} {self.embedder[0]}"
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that tell a user's rows apart; empty where a user has only one."""
+        fixed = {TENANT, *(("embedder",) if self.embedder else ())}
+        return tuple(name for name in self.table.key if name not in fixed)
 
-def _own(name: str, column: str, page_rows: int = PAGE_ROWS, **numbers: str) -> MigratedTable:
-    """A table that numbers its rows itself."""
-    return MigratedTable(name, (column,), None, {column: name, **numbers}, page_rows)
+    @property
+    def page_rows(self) -> int:
+        """How many rows are read at a time."""
+        return _PAGE_ROWS.get(self.table.name, PAGE_ROWS)
 
 
-_BY_ROW = ("memories", "row")
-_BY_SESSION = ("sessions", "session")
-_BY_ENTITY = ("entities", "entity")
-_ROW = {"row": "memories"}
-_SESSION = {"session": "sessions"}
-VECTORS = MigratedTable("memory_vectors", ("row",), _BY_ROW, _ROW)
-MODELS = MigratedTable("models", ("version",), page_rows=1)
-JOBS = _own("jobs", "job")
-
-# In this order: what is referred to comes first. Vectors come before counters, by which a daemon
-# finds memories that lack theirs.
-TABLES: tuple[MigratedTable, ...] = (
-    _own("scopes", "scope"),
-    _own("memories", "row", scope="scopes"),
-    VECTORS,
-    MigratedTable("memory_stats", ("row",), _BY_ROW, {**_ROW, "scope": "scopes"}),
-    _own("memory_history", "entry"),
-    MigratedTable("counters", ("name",)),
-    _own("entities", "entity"),
-    MigratedTable("aspects", ("aspect",), _BY_ENTITY, {"aspect": "aspects", "entity": "entities"}),
-    MigratedTable("attributes", ("aspect", "row"), _BY_ROW, {"aspect": "aspects", **_ROW}),
-    MigratedTable(
-        "dependencies",
-        ("entity", "on_entity"),
-        _BY_ENTITY,
-        {"entity": "entities", "on_entity": "entities"},
-    ),
-    MigratedTable("imports", ("digest",)),
-    # With whole transcripts.
-    _own("sessions", "session", page_rows=100),
-    MigratedTable("session_memories", ("session", "memory_id"), _BY_SESSION, _SESSION),
-    MigratedTable("injections", ("session", "number"), _BY_SESSION, _SESSION),
-    MigratedTable("rating_events", ("event",), _BY_SESSION, {"event": "rating_events", **_SESSION}),
-    MigratedTable("session_scores", ("session",), _BY_SESSION, _SESSION),
-    MigratedTable("uses", ("session", "memory_id"), _BY_SESSION, _SESSION),
-    _own("events", "event"),
-    _own("spending", "spend"),
-    MigratedTable("predictor_state", ()),
-    _own("predictor_comparisons", "comparison", session="sessions"),
-    _own("predictor_training_log", "run"),
-    MigratedTable("predictor_canary", ("session",), None, _SESSION),
-    MigratedTable("predictor_calibration", ("session", "memory_id"), None, _SESSION),
-    _own("feedback_events", "event"),
-    MigratedTable("feedback_wordings", ("agent", "project", "fingerprint")),
-    MigratedTable("feedback_lessons", ("memory_id",)),
-    MigratedTable("feedback_evidence", ("memory_id", "feedback_id")),
-    MigratedTable("memory_beliefs", ("memory_id",)),
-    _own("actions", "action"),
-    MigratedTable("action_feedback", ("feedback_id", "action"), None, {"action": "actions"}),
-    MigratedTable("rules", ("id",), None, {"replayed_through": "actions"}),
-    _own("rule_events", "event", action="actions"),
-    MigratedTable("session_constraints", ("session_key", "kind", "argument")),
-    MigratedTable("refusals", ("id",)),
-    MigratedTable("retrievals", ("row",), _BY_ROW, _ROW),
-    MigratedTable("merge_audits", ("entry",), None, {"entry": "memory_history"}),
-    MigratedTable("consents", ()),
-    MigratedTable("access_tokens", ("id",)),
-    MODELS,
-    # Last, and with the mark that all is done: a daemon takes up whatever job it sees.
-    JOBS,
-)
-BY_NAME = {table.name: table for table in TABLES}
-# What the engines make of the rest, or keep for themselves.
+VECTORS, MODELS, JOBS = BY_NAME["memory_vectors"], BY_NAME["models"], BY_NAME["jobs"]
+# Engines fill these from other tables, or keep them for themselves.
 DERIVED = frozenset({"memories_fts", "memories_vocabulary", "memory_terms", "tenants"})
-# What is no user's: joined with what the other side has.
+# All users share these: a migration joins them with those of the target.
 COMMON = frozenset({"meta", "embedders", "schema_version"})
-# What merely opening a store can leave behind: it gives way to what is moved.
+TABLES = tuple(table for table in ALL_TABLES if table.name not in DERIVED | COMMON)
+# Merely opening a store can leave rows in these: a migration replaces them.
 BOOKKEEPING = frozenset({"scopes", "counters", "events", "consents", "predictor_state", "jobs"})
-# By the table that gives numbers the column they stand in.
-GIVEN: dict[str, str] = {table.name: table.gives for table in TABLES if table.gives is not None}
-
-
-@functools.cache
-def shapes() -> Mapping[str, tuple[MigratedColumn, ...]]:
-    """The columns of all tables, as our own migrations make them; models are files in a folder."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
-        for migration in MIGRATIONS:
-            for statement in migration.statements:
-                fresh.execute(statement)
-        found = {
-            table.name: tuple(
-                MigratedColumn(name, kind)
-                for _, name, kind, *_ in fresh.execute(f"PRAGMA table_info({table.name})")
-            )
-            for table in TABLES
-        }
-    names = (("user", "TEXT"), ("version", "INTEGER"), ("content", "BLOB"), ("digest", "TEXT"))
-    return {**found, MODELS.name: tuple(MigratedColumn(*each) for each in names)}
+# By the table that gives numbers the column that holds them.
+GIVEN: dict[str, str] = {table.name: table.number for table in TABLES if table.number is not None}
 
 
 Edit = Callable[[Any], Any]

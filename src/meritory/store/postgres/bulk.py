@@ -27,22 +27,17 @@ from meritory.store.postgres.arrays import (
     packed_numbers,
     packed_vectors,
 )
+from meritory.store.postgres.schema import TYPES
 from meritory.store.postgres.write import PostgresTransaction, is_live
 from meritory.store.sql import rows as codec
 from meritory.store.sql.memory_reads import as_json
+from meritory.store.sql.tables import BY_NAME
 from meritory.store.sql.write import entry_values
 
 # Enough that round trips no longer count, and few enough that others need not wait long.
 CHUNK_ROWS = 4_000
 # A memory, and the note for its history unless it brings its own.
 Arrival = tuple[Indexed, MemoryChange | None]
-# The types of columns that are not texts.
-_TYPES = {
-    **dict.fromkeys(("row", "scope", "pinned", "demotion", "turn", "change"), "bigint"),
-    **dict.fromkeys(("access_count", "entity", "on_entity", "aspect", "is_stated"), "bigint"),
-    **dict.fromkeys(("confidence", "importance", "usefulness"), "double precision"),
-    "row_hash": "bytea",
-}
 _MEMORY = ("row", *(name for name in codec.MEMORY_COLUMNS if name != "user"))
 _STATS = ("row", "scope", "access_count", "last_accessed", "usefulness")
 _HISTORY = (
@@ -56,10 +51,11 @@ _DEPENDENCY = ("entity", "on_entity")
 
 
 def _insert(table: str, names: Sequence[str]) -> str:
-    """A statement that takes a column's values under its name."""
-    arrays = ", ".join(f":{name}::{_TYPES.get(name, 'text')}[]" for name in names)
+    """Return a statement that takes the values of each column as an array under its name."""
+    described = BY_NAME[table]
+    arrays = ", ".join(f":{name}::{TYPES[described.column(name).type]}[]" for name in names)
     return (
-        f"INSERT INTO {table} (user, {', '.join(names)})"  # noqa: S608 - names of ours
+        f"INSERT INTO {table} (user, {', '.join(names)})"  # noqa: S608 - constants
         f" SELECT :user, t.* FROM unnest({arrays}) t"
     )
 
@@ -118,17 +114,19 @@ class BulkTransaction(PostgresTransaction):
         count = self._count_of(user)
         rows = np.arange(count.row + 1, count.row + 1 + len(memories))
         count.row += len(memories)
-        self._put(_ADD_MEMORIES, user, _columns(_MEMORY, self._memory_values(rows, memories)))
+        self._put(
+            _ADD_MEMORIES, user, _columns("memories", _MEMORY, self._memory_values(rows, memories))
+        )
         stats = (
             (row, *self._stats(m.record)) for row, m in zip(rows.tolist(), memories, strict=True)
         )
-        self._put(_ADD_STATS, user, _columns(_STATS, stats))
+        self._put(_ADD_STATS, user, _columns("memory_stats", _STATS, stats))
         self._vectors(user, rows, memories)
         self._words(user, rows, memories)
         self._links(user, rows.tolist(), memories)
         told = [entry_values(memory.record, change)[1:] for memory, change in arrivals if change]
         if told:
-            self._put(_ADD_HISTORY, user, _columns(_HISTORY, told))
+            self._put(_ADD_HISTORY, user, _columns("memory_history", _HISTORY, told))
 
     def _put(self, statement: str, user: str, values: dict[str, Any]) -> None:
         self.connection.execute(statement, {**values, "user": user})
@@ -194,19 +192,19 @@ class BulkTransaction(PostgresTransaction):
         ]
         aspects = self._aspects(user, list(dict.fromkeys(aspect for aspect, _, _ in linked)))
         found = [(aspects[aspect], row, is_stated) for aspect, row, is_stated in linked]
-        self._put(_ADD_ATTRIBUTES, user, _columns(_ATTRIBUTE, found))
+        self._put(_ADD_ATTRIBUTES, user, _columns("attributes", _ATTRIBUTE, found))
         needed = [
             (entities[subject.key], entities[other.key])
             for memory in memories
             for subject, other in memory.depends_on
         ]
-        self._put(_ADD_DEPENDENCIES, user, _columns(_DEPENDENCY, needed))
+        self._put(_ADD_DEPENDENCIES, user, _columns("dependencies", _DEPENDENCY, needed))
 
     def _entities(self, user: str, named: dict[str, Attribute]) -> dict[str, int]:
         """By key the numbers of entities, those of new ones given in their order."""
         known = dict(self.connection.execute(_ENTITIES, (user, as_json(named))).fetchall())
         new = [(one.key, one.kind, one.name) for key, one in named.items() if key not in known]
-        values = {**_columns(_ENTITY, new), "user": user}
+        values = {**_columns("entities", _ENTITY, new), "user": user}
         return {**known, **dict(self.connection.execute(_ADD_ENTITIES, values).fetchall())}
 
     def _aspects(self, user: str, wanted: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
@@ -214,15 +212,16 @@ class BulkTransaction(PostgresTransaction):
         of_entities = as_json({entity for entity, _ in wanted})
         known = _by_pair(self.connection.execute(_ASPECTS, (user, of_entities)).fetchall())
         new = [pair for pair in wanted if pair not in known]
-        values = {**_columns(_ASPECT, new), "user": user}
+        values = {**_columns("aspects", _ASPECT, new), "user": user}
         return {**known, **_by_pair(self.connection.execute(_ADD_ASPECTS, values).fetchall())}
 
 
-def _columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Any]:
-    """Rows of values, turned: by name the values of a column."""
+def _columns(table: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    """Return the values of each column by its name."""
+    described = BY_NAME[table]
     turned = list(zip(*rows, strict=True)) or [()] * len(names)
     return {
-        name: list(column) if name in _TYPES else packed_column(column)
+        name: packed_column(column) if described.column(name).type == "TEXT" else list(column)
         for name, column in zip(names, turned, strict=True)
     }
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from meritory.store.sql.rows import SqlConnection
-from meritory.store.sqlite.schema import FEEDBACK_ERASURES, QUALITY_ERASURES, RULES_ERASURES
 from meritory.text.normalize import canonical
 
 # What stands in the history of others in place of a text that was erased.
@@ -31,6 +30,11 @@ _REFUSED = "SELECT id, content, quote FROM refusals WHERE user = :user"
 _TELLING_CHARS = 12
 # Labels, ratings and uses of a memory go with it.
 _SESSION_TABLES = ("session_memories", "rating_events", "uses", "predictor_calibration")
+# Its lesson, and the reports behind it.
+_FEEDBACK_TABLES = (
+    *("feedback_events", "feedback_wordings", "feedback_lessons", "feedback_evidence"),
+    "memory_beliefs",
+)
 # A digest holds words of every candidate; it cannot be told which of them are only this memory's.
 _FORGET_DIGESTS = """UPDATE sessions SET digest = NULL
     WHERE user = :user AND digest IS NOT NULL AND EXISTS (SELECT 1 FROM session_memories c
@@ -47,6 +51,40 @@ _ORPHAN_ENTITIES = """DELETE FROM entities WHERE user = :user
     AND NOT EXISTS (SELECT 1 FROM aspects p WHERE p.entity = entities.entity)
     AND NOT EXISTS (SELECT 1 FROM dependencies d WHERE d.on_entity = entities.entity)"""
 
+_ITS_RULES = "(SELECT id FROM rules WHERE user = :user AND memory_id = :id)"
+_ITS_REPORTS = "(SELECT id FROM feedback_events WHERE user = :user AND memory_id = :id)"
+# In this order: rules and reports are found through the rows that go last.
+_ERASURES = (
+    "UPDATE memory_history SET other = NULL, why = '' WHERE user = :user AND other_id = :id",
+    "DELETE FROM memory_history WHERE user = :user AND memory_id = :id",
+    _FORGET_DIGESTS,
+    *(
+        f"DELETE FROM {table} WHERE memory_id = :id AND {_OF_USER}"  # noqa: S608 - constants
+        for table in _SESSION_TABLES
+    ),
+    "DELETE FROM events WHERE user = :user AND memory_id = :id",
+    # An error message may quote the memory that the job worked on.
+    "UPDATE jobs SET error = NULL WHERE user = :user",
+    _FORGET_USED,
+    _FORGET_RELEVANCE,
+    f"DELETE FROM rule_events WHERE user = :user AND rule_id IN {_ITS_RULES}",  # noqa: S608
+    "DELETE FROM rules WHERE user = :user AND memory_id = :id",
+    f"UPDATE rule_events SET reason = '' WHERE user = :user AND feedback_id IN {_ITS_REPORTS}",  # noqa: S608
+    f"DELETE FROM action_feedback WHERE user = :user AND feedback_id IN {_ITS_REPORTS}",  # noqa: S608
+    f"""UPDATE session_constraints SET said = ''
+        WHERE user = :user AND feedback_id IN {_ITS_REPORTS}""",  # noqa: S608
+    *(
+        f"DELETE FROM {table} WHERE user = :user AND memory_id = :id"  # noqa: S608
+        for table in _FEEDBACK_TABLES
+    ),
+    """DELETE FROM refusals WHERE user = :user AND (memory_id = :id OR content =
+        (SELECT content FROM memories WHERE user = :user AND id = :id))""",
+    """DELETE FROM merge_audits WHERE user = :user AND entry NOT IN
+        (SELECT entry FROM memory_history WHERE user = :user)""",
+    "DELETE FROM memories WHERE user = :user AND id = :id",
+    _ORPHAN_ASPECTS,
+)
+
 
 def erase(connection: SqlConnection, user: str, memory_id: str) -> None:
     """Erases one memory and all that is told of it."""
@@ -54,25 +92,7 @@ def erase(connection: SqlConnection, user: str, memory_id: str) -> None:
     texts = _texts(connection, names)
     _redact(connection, names, texts)
     _forget_refusals(connection, names, texts)
-    for statement in (
-        "UPDATE memory_history SET other = NULL, why = '' WHERE user = :user AND other_id = :id",
-        "DELETE FROM memory_history WHERE user = :user AND memory_id = :id",
-        _FORGET_DIGESTS,
-        *(
-            f"DELETE FROM {table} WHERE memory_id = :id AND {_OF_USER}"  # noqa: S608 - ours
-            for table in _SESSION_TABLES
-        ),
-        "DELETE FROM events WHERE user = :user AND memory_id = :id",
-        # What went wrong may quote what was worked on.
-        "UPDATE jobs SET error = NULL WHERE user = :user",
-        _FORGET_USED,
-        _FORGET_RELEVANCE,
-        *RULES_ERASURES,
-        *FEEDBACK_ERASURES,
-        *QUALITY_ERASURES,
-        "DELETE FROM memories WHERE user = :user AND id = :id",
-        _ORPHAN_ASPECTS,
-    ):
+    for statement in _ERASURES:
         connection.execute(statement, names)
     # An entity that only this memory named would still tell its name, and so would one that is
     # held only by a dependency of the first: hence again until nothing more goes.
