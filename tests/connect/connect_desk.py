@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from meritory.connect.desired import Document, harness_module
-from meritory.connect.plan import ConnectPlan, place_for, prepare_connect, prepare_disconnect
+from meritory.connect.plan import ConnectPlan, prepare_connect, prepare_disconnect, target_for
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -28,7 +28,7 @@ class Desk:
         return self.user_home / ".meritory"
 
     def documents(self, name: str) -> tuple[Document, ...]:
-        return harness_module(name).setup(place_for(name, self.home, self.env)).documents
+        return harness_module(name).setup(target_for(name, self.home, self.env)).documents
 
     def connect(self, name: str) -> ConnectPlan:
         plan = prepare_connect(name, self.home, self.env)

@@ -197,7 +197,7 @@ def test_a_python_that_does_not_know_itself_is_not_written(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", "")
-    with pytest.raises(InputError, match="does not know where it is"):
+    with pytest.raises(InputError, match="path of the running Python is unknown"):
         prepare_connect("claude-code", desk.home, desk.env)
 
 

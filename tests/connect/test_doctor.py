@@ -17,7 +17,7 @@ from meritory.cli.app import APP
 from meritory.connect import checks as checking
 from meritory.connect import claude_code, codex, gemini_cli, openclaw
 from meritory.connect.desired import Finding, harness_modules
-from meritory.connect.plan import harness_checks, place_for
+from meritory.connect.plan import harness_checks, target_for
 from meritory.domain.harness import HARNESS_NAMES, HOOK_HARNESS_NAMES
 from meritory.hook import main
 
@@ -124,7 +124,7 @@ def test_nothing_ever_writes_an_approval(desk: Desk) -> None:
 def test_what_an_administrator_forbids_is_told(
     file: str, content: str, desk: Desk, tmp_path: Path
 ) -> None:
-    place = place_for("claude-code", desk.home, desk.env)
+    place = target_for("claude-code", desk.home, desk.env)
     there = type(place)(place.env, place.user_home, place.commands, tmp_path)
     assert claude_code.checks(there) == []
     desk.put(tmp_path / file, content)
@@ -136,12 +136,12 @@ def test_what_an_administrator_forbids_is_told(
 
 def test_switches_of_other_agents_are_told(desk: Desk) -> None:
     desk.put(desk.user_home / ".codex/config.toml", "[features]\nhooks = false\n")
-    place = place_for("codex", desk.home, desk.env)
+    place = target_for("codex", desk.home, desk.env)
     assert "features.hooks" in codex.checks(place)[0].detail
     system = desk.user_home / "system.json"
     desk.put(system, '{"hooksConfig": {"enabled": false, "disabled": ["meritory"]}}')
     named = Desk(desk.user_home, {"GEMINI_CLI_SYSTEM_SETTINGS_PATH": str(system)})
-    place = place_for("gemini-cli", named.home, named.env)
+    place = target_for("gemini-cli", named.home, named.env)
     assert len(gemini_cli.checks(place)) == 2
 
 
@@ -150,7 +150,7 @@ def test_switches_of_other_agents_are_told(desk: Desk) -> None:
     [
         ('"allowConversationAccess": true', '"allowConversationAccess": false', "conversations"),
         ('"allowConversationAccess": true', '"allowPromptInjection": false', "prompts"),
-        ('"enabled": true', '"enabled": false', "switched off"),
+        ('"enabled": true', '"enabled": false', "disabled"),
         ('"plugins": {', '"plugins": {"deny": ["meritory"],', "plugins.deny"),
     ],
 )
@@ -162,7 +162,7 @@ def test_openclaw_that_keeps_the_plugin_out_is_told(
     text = path.read_text()
     assert old in text
     desk.put(path, text.replace(old, new))
-    found = openclaw.checks(place_for("openclaw", desk.home, desk.env))
+    found = openclaw.checks(target_for("openclaw", desk.home, desk.env))
     assert word in " ".join(one.detail for one in found)
 
 

@@ -21,7 +21,7 @@ from meritory.connect.desired import Document, Item, Member, harness_module
 from meritory.connect.json_edit import Made
 from meritory.connect.json_syntax import plain, read
 from meritory.connect.merge import is_merged, merged, our_commands, says_the_same, unmerged
-from meritory.connect.plan import place_for
+from meritory.connect.plan import target_for
 from meritory.domain.harness import HARNESS_NAMES
 
 
@@ -190,7 +190,7 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 def test_a_foreign_wrapper_around_our_hook_is_not_ours(desk: Desk) -> None:
     """Only the exact shape is taken out again."""
-    place = place_for("claude-code", desk.home, desk.env)
+    place = target_for("claude-code", desk.home, desk.env)
     line = place.commands.hook_line
     foreign = [f"time {line}", f"{line} | tee log", f"{line} --harness codex", f"echo {line}"]
     foreign += [line.replace("claude-code", "codex"), "meritory hook", "meritory hook --harness x"]
@@ -203,7 +203,7 @@ def test_a_foreign_wrapper_around_our_hook_is_not_ours(desk: Desk) -> None:
 
 
 def test_our_hook_in_a_users_group_is_taken_out_alone(desk: Desk) -> None:
-    place = place_for("claude-code", desk.home, desk.env)
+    place = target_for("claude-code", desk.home, desk.env)
     document = harness_module("claude-code").setup(place).documents[0]
     theirs = {"type": "command", "command": "say hi"}
     ours = {"type": "command", "command": place.commands.hook_line}

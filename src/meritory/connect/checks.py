@@ -1,4 +1,4 @@
-"""The doctor's look at a harness: connected or not, up to date, able to run."""
+"""The doctor's checks of a harness: connected, up to date, able to run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from meritory.domain.errors import MeritoryError
 
 @dataclass(frozen=True, slots=True)
 class HarnessConnection:
-    """How much of what is wished for is in a harness's files."""
+    """Which desired entries a harness's files hold."""
 
     commands: tuple[list[str], ...] = ()
-    # Files that lack something, or hold what is out of date.
+    # Files with missing or outdated entries.
     lacking: tuple[Document, ...] = ()
     has_file: bool = False
     trouble: str = ""
 
     @property
     def is_any(self) -> bool:
-        """Whether anything of ours is there."""
+        """Return whether any entry of Meritory's exists."""
         return bool(self.commands) or self.has_file
 
 
 def connection_of(harness: HarnessModule, documents: Sequence[Document]) -> HarnessConnection:
-    """What the files of a harness hold of ours."""
+    """Return the state of Meritory's entries in a harness's files."""
     commands: list[list[str]] = []
     lacking: list[Document] = []
     has_file = False
@@ -53,30 +53,30 @@ def connection_of(harness: HarnessModule, documents: Sequence[Document]) -> Harn
 def harness_findings(
     harness: HarnessModule, place: InstallTarget, *, is_found: bool
 ) -> list[Finding]:
-    """What there is to say about a harness; nothing when it is neither found nor connected."""
+    """Return the findings about a harness; none if it is neither installed nor connected."""
     setup = harness.setup(place)
     connection = connection_of(harness, setup.documents)
     name, title = harness.NAME, harness.TITLE
     connect = f"`meritory connect {name}`"
     if connection.trouble and (is_found or connection.is_any):
-        return [Finding(name, "warn", connection.trouble, "mend it; nothing reads it as it is")]
+        return [Finding(name, "warn", connection.trouble, "fix the file; no program can read it")]
     if not connection.is_any:
         if setup.obstacles:
             return [Finding(name, "ok", "connected by its plugin"), *harness.checks(place)]
-        told = f"{title} is here and not connected"
-        return [Finding(name, "ok", told, f"{connect} connects it")] if is_found else []
+        detail = f"{title} is installed and not connected"
+        return [Finding(name, "ok", detail, f"{connect} connects it")] if is_found else []
     gone = next((word for argv in connection.commands if (word := missing_python(argv))), None)
     if gone is not None:
-        told = f"{title} runs {gone}, which is not there any more"
-        return [Finding(name, "fail", told, f"{connect} puts the present one there")]
+        detail = f"{title} runs {gone}, which no longer exists"
+        return [Finding(name, "fail", detail, f"{connect} writes the present path")]
     findings = harness.checks(place)
     if setup.obstacles:
-        told = "connected by its plugin and by its settings, so everything comes twice"
+        detail = "connected by its plugin and by its settings, so everything happens twice"
         findings.append(
-            Finding(name, "warn", told, f"`meritory disconnect {name}` leaves the first")
+            Finding(name, "warn", detail, f"`meritory disconnect {name}` keeps the plugin")
         )
     elif connection.lacking:
         files = ", ".join(str(document.path) for document in connection.lacking)
-        told = f"connected, but not all is as it should be in {files}"
-        findings.append(Finding(name, "warn", told, f"{connect} puts it right"))
+        detail = f"connected, but entries are missing or outdated in {files}"
+        findings.append(Finding(name, "warn", detail, f"{connect} fixes it"))
     return findings or [Finding(name, "ok", f"{title} is connected")]

@@ -1,9 +1,10 @@
-"""Claude Code: hooks and permissions in settings.json, the server of tools in .claude.json."""
+"""Claude Code: hooks and permissions in settings.json, the MCP server in .claude.json."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from meritory.connect.desired import (
     COMMON_EVENTS,
@@ -35,7 +36,7 @@ HOOK = HookShape(
 )
 TRANSCRIPTS, MOVED_TRANSCRIPTS = (".claude/projects",), ("projects",)
 DISPLAY = "MessageDisplay"
-# What changes something, or leaves the machine; nobody waits for a guard before a file is read.
+# Tools that change something or use the network. Reading a file does not wait for the guard.
 GUARDED = {"PreToolUse": "Bash|Edit|MultiEdit|Write|NotebookEdit|WebFetch"}
 PLUGIN_ID = "meritory@meritory"
 _SWITCHES = ((("disableAllHooks",), True), (("allowManagedHooksOnly",), True))
@@ -46,12 +47,12 @@ _MANAGED = (
 
 
 def root(place: InstallTarget) -> Path:
-    """The folder of Claude Code's own settings."""
+    """Return the folder of Claude Code's settings."""
     return place.folder("CLAUDE_CONFIG_DIR", ".claude")
 
 
 def setup(place: InstallTarget) -> HarnessSetup:
-    """Hooks, permissions for harmless tools, and the server."""
+    """Return hooks, permissions for harmless tools, and the MCP server."""
     folder = root(place)
     is_moved = bool(place.env.get("CLAUDE_CONFIG_DIR"))
     state = (folder if is_moved else place.user_home) / ".claude.json"
@@ -60,7 +61,8 @@ def setup(place: InstallTarget) -> HarnessSetup:
         Word(("permissions", "allow"), f"mcp__meritory__{tool}") for tool in HARMLESS_TOOLS
     )
     hooks = grouped(EVENTS, handler, GUARDED)
-    if place.hides_ratings or _is_hiding(place):
+    settings = settings_at(folder / "settings.json")
+    if place.hides_ratings or _hides_ratings(settings):
         hooks += grouped((DISPLAY,), {**handler, "command": place.commands.hiding_line})
     documents = (
         Document(folder / "settings.json", wishes=(*hooks, *allowed)),
@@ -68,29 +70,25 @@ def setup(place: InstallTarget) -> HarnessSetup:
             state, wishes=(server(place.commands.mcp, "mcpServers", "meritory", type="stdio"),)
         ),
     )
-    notes = ("sessions that are open now go on without; new ones have it",)
-    return HarnessSetup(documents, notes, _plugin(place))
+    notes = ("open sessions are not connected; new ones are",)
+    obstacles: tuple[Finding, ...] = ()
+    if at(settings, "enabledPlugins", PLUGIN_ID) is True:
+        detail = "the Meritory plugin is enabled in Claude Code and does the same"
+        hint = f"keep the plugin, or run `claude plugin uninstall {PLUGIN_ID}` first"
+        obstacles = (Finding(NAME, "fail", detail, hint),)
+    return HarnessSetup(documents, notes, obstacles)
 
 
-def _is_hiding(place: InstallTarget) -> bool:
-    """Whether the user chose so before: it stays until they disconnect."""
-    groups = at(settings_at(root(place) / "settings.json"), "hooks", DISPLAY)
-    handlers = [at(group, "hooks") for group in groups] if isinstance(groups, list) else []
-    inside = [one for found in handlers if isinstance(found, list) for one in found]
-    return any(our_argv(handler, NAME) for handler in inside)
-
-
-def _plugin(place: InstallTarget) -> tuple[Finding, ...]:
-    enabled = at(settings_at(root(place) / "settings.json"), "enabledPlugins", PLUGIN_ID)
-    if enabled is not True:
-        return ()
-    told = "the Meritory plugin is enabled in Claude Code and does the same"
-    hint = f"leave it so, or `claude plugin uninstall {PLUGIN_ID}` first"
-    return (Finding(NAME, "fail", told, hint),)
+def _hides_ratings(settings: dict[str, Any]) -> bool:
+    """Return whether the user chose to hide ratings at an earlier connect."""
+    groups = at(settings, "hooks", DISPLAY)
+    lists = [at(group, "hooks") for group in groups] if isinstance(groups, list) else []
+    handlers = [handler for hooks in lists if isinstance(hooks, list) for handler in hooks]
+    return any(our_argv(handler, NAME) for handler in handlers)
 
 
 def checks(place: InstallTarget) -> list[Finding]:
-    """Settings, the user's or an administrator's, that forbid hooks."""
+    """Return a warning for each setting, of the user or an administrator, that disables hooks."""
     files = [root(place) / "settings.json"]
     for parts in _MANAGED:
         folder = place.system_root.joinpath(*parts)

@@ -1,6 +1,6 @@
-"""Codex: hooks in hooks.json, the server of tools as a table in config.toml.
+"""Codex: hooks in hooks.json, the MCP server as a table in config.toml.
 
-Codex runs a hook only after the user approved it; that is theirs to do.
+Codex runs a hook only after the user has approved it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _SWITCHES = ((("features", "hooks"), False), (("allow_managed_hooks_only",), Tru
 
 
 def root(place: InstallTarget) -> Path:
-    """Codex's own folder."""
+    """Return Codex's folder."""
     return place.folder("CODEX_HOME", ".codex")
 
 
 def setup(place: InstallTarget) -> HarnessSetup:
-    """Hooks and the server."""
+    """Return the hooks and the MCP server."""
     folder = root(place)
     handler = {"type": "command", "command": place.commands.hook_line, "timeout": TIMEOUT_S}
     command, *args = place.commands.mcp
@@ -60,47 +60,37 @@ def setup(place: InstallTarget) -> HarnessSetup:
 
 
 def checks(place: InstallTarget) -> list[Finding]:
-    """Hooks that are switched off, and hooks that nobody approved yet."""
+    """Return warnings about disabled hooks and about hooks without approval."""
     config = root(place) / "config.toml"
     managed = place.system_root / "etc" / "codex"
     files = (config, managed / "requirements.toml", managed / "managed_config.toml")
-    found = forbidding(NAME, files, _SWITCHES)
-    pending = _pending(settings_at(root(place) / "hooks.json"), settings_at(config))
-    if pending:
-        told = f"not approved yet in Codex: {', '.join(pending)}"
-        found.append(Finding(NAME, "warn", told, TRUST_HINT))
-    return found
-
-
-def _pending(hooks: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """The events whose hook of ours has no approval; whether one still fits, only Codex knows."""
-    states = at(config, "hooks", "state")
+    findings = forbidding(NAME, files, _SWITCHES)
+    states = at(settings_at(config), "hooks", "state")
+    # Only Codex knows whether an approval still fits its hook.
     approved = {
         key.rpartition("hooks.json:")[2]
         for key, state in (states.items() if isinstance(states, dict) else ())
         if isinstance(state, dict) and state.get("trusted_hash")
     }
-    return [
-        event
-        for event, place in _our_places(at(hooks, "hooks"))
-        if f"{_snake(event)}:{place}" not in approved
-    ]
+    hooks = _managed_hooks(at(settings_at(root(place) / "hooks.json"), "hooks"))
+    pending = [event for event, key in hooks if key not in approved]
+    if pending:
+        detail = f"not approved yet in Codex: {', '.join(pending)}"
+        findings.append(Finding(NAME, "warn", detail, TRUST_HINT))
+    return findings
 
 
-def _our_places(events: Any) -> list[tuple[str, str]]:
-    """The events with a hook of ours, each with the numbers of its group and itself."""
-    found = []
+def _managed_hooks(events: Any) -> list[tuple[str, str]]:
+    """Return the events with a hook of Meritory's, each with the key of its approval."""
+    hooks = []
     for event, groups in events.items() if isinstance(events, dict) else ():
+        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in event).lstrip("_")
         for outer, group in enumerate(groups if isinstance(groups, list) else ()):
             handlers = at(group, "hooks")
             for inner, handler in enumerate(handlers if isinstance(handlers, list) else ()):
                 if our_argv(handler, NAME):
-                    found.append((event, f"{outer}:{inner}"))
-    return found
-
-
-def _snake(event: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in event).lstrip("_")
+                    hooks.append((event, f"{name}:{outer}:{inner}"))
+    return hooks
 
 
 def read_entry(entry: Message) -> Iterator[Message] | None:

@@ -1,4 +1,4 @@
-"""GitHub Copilot CLI: a hooks file of our own, and the server of tools in mcp-config.json."""
+"""GitHub Copilot CLI: a hooks file of its own, and the MCP server in mcp-config.json."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _SWITCHES = ((("disableAllHooks",), True),)
 
 
 def root(place: InstallTarget) -> Path:
-    """Copilot CLI's own folder."""
+    """Return Copilot CLI's folder."""
     return place.folder("COPILOT_HOME", ".copilot")
 
 
 def setup(place: InstallTarget) -> HarnessSetup:
-    """Hooks and the server."""
+    """Return the hooks and the MCP server."""
     handler = {"type": "command", "bash": place.commands.hook_line, "timeoutSec": TIMEOUT_S}
     wish = server(place.commands.mcp, "mcpServers", "meritory", type="local", tools=["*"])
     documents = (
@@ -62,7 +62,7 @@ def setup(place: InstallTarget) -> HarnessSetup:
 
 
 def checks(place: InstallTarget) -> list[Finding]:
-    """Settings that forbid hooks."""
+    """Return a warning for each setting that disables hooks."""
     files = [root(place) / name for name in ("config.json", "settings.json")]
     return forbidding(NAME, files, _SWITCHES)
 

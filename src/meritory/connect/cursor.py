@@ -1,4 +1,4 @@
-"""Cursor: hooks in hooks.json, the server of tools in mcp.json."""
+"""Cursor: hooks in hooks.json, the MCP server in mcp.json."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ EVENTS = (
 
 
 def root(place: InstallTarget) -> Path:
-    """Cursor's own folder."""
+    """Return Cursor's folder."""
     return place.user_home / ".cursor"
 
 
 def setup(place: InstallTarget) -> HarnessSetup:
-    """Hooks and the server."""
+    """Return the hooks and the MCP server."""
     handler = {"command": place.commands.hook_line, "timeout": TIMEOUT_S}
     documents = (
         Document(
@@ -64,10 +64,10 @@ def setup(place: InstallTarget) -> HarnessSetup:
         ),
     )
     return HarnessSetup(
-        documents, ("restart Cursor, and switch the server `meritory` on in its settings",)
+        documents, ("restart Cursor, and enable the MCP server `meritory` in its settings",)
     )
 
 
 def checks(place: InstallTarget) -> list[Finding]:
-    """Nothing more: what an administrator of Cursor forbids is not kept in files."""
+    """Return nothing: Cursor keeps administrators' rules outside of files."""
     return []

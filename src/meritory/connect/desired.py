@@ -1,4 +1,4 @@
-"""What a harness's files should hold, as data: one file, and the parts that are Meritory's."""
+"""The entries that Meritory wants in a harness's files, as data; and the registry of harnesses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Syntax = Literal["json", "json5", "toml", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item of a list: a hook, known again by its command."""
+    """An item of a list: a hook, recognised by its command."""
 
     path: tuple[str, ...]
     value: dict[str, Any]
@@ -28,18 +28,18 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A text in a list, known again by itself, or by how it ends."""
+    """A text in a list, recognised by itself or by its ending."""
 
     path: tuple[str, ...]
     value: str
     ending: str | None = None
-    # Only where there is such a list: an absent one means that nothing is forbidden.
+    # Added only to a list that exists: without one, everything is allowed.
     if_present: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of an object, known again by its command; one of the same name is not replaced."""
+    """A member of an object, recognised by its command; another's of the same name stays."""
 
     path: tuple[str, ...]
     value: dict[str, Any]
@@ -47,11 +47,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A plain value that the file needs; one that is there already is left as it is."""
+    """A plain value that the file needs; an existing one stays."""
 
     path: tuple[str, ...]
     value: str | int | bool
-    # Whether the file needs it without us too, as a version: it stays with what others put there.
+    # The file needs it in any case, such as a version: it stays with other people's entries.
     is_frame: bool = False
 
 
@@ -60,29 +60,29 @@ Wish = Item | Word | Member | Mark
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file of the user's, how it is written, and what should be in it."""
+    """A file of the user's: its syntax and the desired entries."""
 
     path: Path
     syntax: Syntax = "json"
     wishes: tuple[Wish, ...] = ()
-    # For a file that is wholly ours.
+    # The content of a file that only Meritory writes.
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallTarget:
-    """Where a harness is looked for: the environment, the user's home, and our commands."""
+    """Where a harness is looked for, and the commands to write into its files."""
 
     env: Mapping[str, str]
     user_home: Path
     commands: Commands
-    # Where administrators put their settings.
+    # Administrators' settings are below this folder.
     system_root: Path = Path("/")
-    # Whether the line with ratings is to be taken off the screen, where a harness can do that.
+    # Hide the line with ratings on the screen, where the harness can.
     hides_ratings: bool = False
 
     def folder(self, variable: str, *default: str) -> Path:
-        """The folder that a variable names, or one in the user's home."""
+        """Return the folder that a variable names, or the default in the user's home."""
         given = self.env.get(variable, "")
         if not given:
             return self.user_home.joinpath(*default)
@@ -93,7 +93,7 @@ class InstallTarget:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that the doctor looked at."""
+    """One result of the doctor."""
 
     name: str
     status: Status
@@ -103,7 +103,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class HarnessSetup:
-    """What connecting a harness means: files, what to tell afterwards, what stands against it."""
+    """How to connect a harness: files, notes for the user, and obstacles."""
 
     documents: tuple[Document, ...]
     notes: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ CAMEL_EVENTS = dict(
 
 
 class HarnessModule(Protocol):
-    """What each module of a harness offers."""
+    """The contents of a harness's module."""
 
     NAME: str
     TITLE: str
@@ -174,13 +174,13 @@ class HarnessModule(Protocol):
     read_entry: Callable[[Message], Iterator[Message] | None]
 
     def root(self, place: InstallTarget) -> Path:
-        """The folder whose presence means that the harness is used here."""
+        """Return the folder that exists where the harness is installed."""
 
     def setup(self, place: InstallTarget) -> HarnessSetup:
-        """The files and what should be in them."""
+        """Return the files and the desired entries."""
 
     def checks(self, place: InstallTarget) -> list[Finding]:
-        """What the doctor should say about a harness that is connected."""
+        """Return the doctor's findings about a connected harness."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Reading and writing files that belong to somebody else: whole, in one step, and never twice."""
+"""Atomic reads and writes of other programs' files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEW_FILE_MODE: Final = 0o600
 
 
 def read_file(path: Path) -> bytes | None:
-    """The content of a file, None when there is none; refuses what is no plain file."""
+    """Return the content of a file, None without one; raise an error for anything else."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -24,36 +24,36 @@ def read_file(path: Path) -> bytes | None:
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}",
-            hint="check its rights and where it links to, and try again",
+            hint="check its permissions and its link target, and try again",
         ) from error
     if not stat.S_ISREG(found.st_mode):
         raise InputError(f"{path} is not a plain file", hint="move it away, and try again")
     if found.st_size > SIZE_LIMIT_BYTES:
         raise InputError(
-            f"{path} has {found.st_size:,} bytes, far more than settings have",
+            f"{path} has {found.st_size:,} bytes, too many for a settings file",
             hint="move it away, and try again",
         )
     try:
         return path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error.strerror}", hint="check its rights, and try again"
+            f"{path} cannot be read: {error.strerror}", hint="check its permissions, and try again"
         ) from error
 
 
 def text_of(path: Path, content: bytes | None) -> str:
-    """The content as text; refuses what is not UTF-8."""
+    """Return the content as text; raise an error if it is not UTF-8."""
     try:
         return (content or b"").decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path} is not UTF-8: byte {error.start + 1} does not fit",
+            f"{path} is not UTF-8: byte {error.start + 1} is invalid",
             hint="save it as UTF-8, and try again; nothing was changed",
         ) from error
 
 
 def check_writable(path: Path) -> None:
-    """Refuses what could not be written, before anything is."""
+    """Raise an error if a file cannot be written."""
     target = Path(os.path.realpath(path))
     folder = target.parent
     while not folder.exists() and folder != folder.parent:
@@ -66,12 +66,12 @@ def check_writable(path: Path) -> None:
     if protected is not None:
         raise ReadOnlyStore(
             f"{protected} cannot be written",
-            hint="make it writable, or put the lines of --dry-run there in your own way",
+            hint="make it writable, or add the lines that --dry-run shows by hand",
         )
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Makes a folder and those above it; returns the ones that were not there, outermost first."""
+    """Create a folder and its parents; return the new ones, outermost first."""
     missing: list[Path] = []
     here = folder
     while not here.exists() and here != here.parent:
@@ -82,9 +82,9 @@ def make_folders(folder: Path) -> list[Path]:
 
 
 def replace_file(path: Path, before: bytes | None, after: bytes | None) -> None:
-    """Puts another content in a file's place, or takes it away, if it is still as expected.
+    """Replace or delete a file, if its content is still `before`.
 
-    A link stays a link: what it leads to is replaced. Permissions and owner stay.
+    The target of a link is replaced, the link stays. Permissions and owner stay.
     """
     target = Path(os.path.realpath(path))
     if after is None:
@@ -98,7 +98,7 @@ def replace_file(path: Path, before: bytes | None, after: bytes | None) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(after)
             file.flush()
-            _dress(file.fileno(), target)
+            _copy_ownership(file.fileno(), target)
             os.fsync(file.fileno())
         _expect(path, before)
         os.replace(name, target)
@@ -106,11 +106,15 @@ def replace_file(path: Path, before: bytes | None, after: bytes | None) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
-    _settle(target.parent)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
-def _dress(handle: int, target: Path) -> None:
-    """Gives a new file the permissions and the owner of the one it replaces."""
+def _copy_ownership(handle: int, target: Path) -> None:
+    """Give a new file the permissions and the owner of the one it replaces."""
     try:
         old = target.stat()
     except FileNotFoundError:
@@ -125,14 +129,6 @@ def _dress(handle: int, target: Path) -> None:
 def _expect(path: Path, before: bytes | None) -> None:
     if read_file(path) != before:
         raise Conflict(
-            f"{path} was changed by another program meanwhile",
+            f"{path} was changed by another program",
             hint="run the command again; nothing was changed in this file",
         )
-
-
-def _settle(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -36,12 +36,12 @@ _SWITCHES = ((("hooksConfig", "enabled"), False), (("admin", "hooks", "enabled")
 
 
 def root(place: InstallTarget) -> Path:
-    """Gemini CLI's own folder."""
+    """Return Gemini CLI's folder."""
     return place.folder("GEMINI_CLI_HOME") / ".gemini"
 
 
 def setup(place: InstallTarget) -> HarnessSetup:
-    """Hooks and the server."""
+    """Return the hooks and the MCP server."""
     handler = {
         "type": "command",
         "name": "meritory",
@@ -51,24 +51,25 @@ def setup(place: InstallTarget) -> HarnessSetup:
     wishes: tuple[Wish, ...] = (
         *grouped(EVENTS, handler, GUARDED),
         server(place.commands.mcp, "mcpServers", "meritory"),
-        # Where servers have to be listed to be let in.
+        # Needed only where servers must be listed.
         Word(("mcp", "allowed"), "meritory", if_present=True),
     )
     return HarnessSetup((Document(root(place) / "settings.json", wishes=wishes),))
 
 
 def checks(place: InstallTarget) -> list[Finding]:
-    """Settings, the user's or an administrator's, that forbid hooks or this one."""
+    """Return warnings about settings that disable all hooks, or this one."""
     own = root(place) / "settings.json"
     named = place.env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
     system = Path(named) if named else place.system_root / "etc" / "gemini-cli" / "settings.json"
-    found = forbidding(NAME, (own, system), _SWITCHES)
+    findings = forbidding(NAME, (own, system), _SWITCHES)
     for file in (own, system):
         disabled = at(settings_at(file), "hooksConfig", "disabled")
         if isinstance(disabled, list) and "meritory" in disabled:
-            told = f"the hook `meritory` is disabled in {file}"
-            found.append(Finding(NAME, "warn", told, "type /hooks enable meritory in Gemini CLI"))
-    return found
+            detail = f"the hook `meritory` is disabled in {file}"
+            hint = "type /hooks enable meritory in Gemini CLI"
+            findings.append(Finding(NAME, "warn", detail, hint))
+    return findings
 
 
 def read_entry(entry: Message) -> Iterator[Message] | None:

@@ -1,4 +1,4 @@
-"""Shapes that several harnesses share: groups of hooks, servers, and what administrators forbid."""
+"""Entries that several harnesses share: groups of hooks, MCP servers, and disabled hooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meritory.connect.json_syntax import plain, read
 from meritory.domain.errors import MeritoryError
 
 TIMEOUT_S: Final = 5
-# Tools that only look, and the one that rates: what an agent may call without asking each time.
+# Tools that only read, and the one that rates: agents may call them without asking.
 HARMLESS_TOOLS: Final = (
     "memory_search",
     "memory_get",
@@ -28,7 +28,7 @@ HARMLESS_TOOLS: Final = (
 def grouped(
     events: Iterable[str], handler: dict[str, Any], matchers: Mapping[str, str] | None = None
 ) -> tuple[Item, ...]:
-    """One group with one hook for each event, as Claude Code has it; some for certain tools."""
+    """Return a group with one hook for each event, some of them for certain tools only."""
     named = {event: {"matcher": tools} for event, tools in (matchers or {}).items()}
     return tuple(
         Item(("hooks", event), {**named.get(event, {}), "hooks": [handler]}) for event in events
@@ -36,29 +36,29 @@ def grouped(
 
 
 def flat(events: Iterable[str], handler: dict[str, Any]) -> tuple[Item, ...]:
-    """One hook for each event, without groups."""
+    """Return one hook for each event, without groups."""
     return tuple(Item(("hooks", event), handler) for event in events)
 
 
 def server(argv: Sequence[str], *path: str, **more: Any) -> Member:
-    """The entry of a server of tools."""
+    """Return the entry of an MCP server."""
     return Member(path, {**more, "command": argv[0], "args": list(argv[1:])})
 
 
 def settings_at(path: Path) -> dict[str, Any]:
-    """A settings file as values; one that is absent or cannot be read holds nothing."""
+    """Return the values of a settings file; none if it is missing or unreadable."""
     try:
         text = text_of(path, read_file(path)).removeprefix("\ufeff")
         if path.suffix == ".toml":
             return tomllib.loads(text)
-        found = plain(read(text, "json5", ()))
+        values = plain(read(text, "json5", ()))
     except (MeritoryError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 def at(values: Any, *path: str) -> Any:
-    """What stands at a path, None when nothing does."""
+    """Return the value at a path, None without one."""
     for name in path:
         values = values.get(name) if isinstance(values, dict) else None
     return values
@@ -67,20 +67,20 @@ def at(values: Any, *path: str) -> Any:
 def forbidding(
     name: str, files: Iterable[Path], switches: Iterable[tuple[tuple[str, ...], bool]]
 ) -> list[Finding]:
-    """A warning for every switch that keeps hooks from running."""
+    """Return a warning for every switch that disables hooks."""
     switches = tuple(switches)
-    found = []
+    findings = []
     for file in files:
         values = settings_at(file)
         for path, off in switches:
             if at(values, *path) is off:
                 dotted = ".".join(path)
-                found.append(
+                findings.append(
                     Finding(
                         name,
                         "warn",
                         f"{file} has {dotted} = {json.dumps(off)}, so hooks do not run",
-                        "change it there, or ask whoever looks after this machine",
+                        "change it there, or ask the administrator of this machine",
                     )
                 )
-    return found
+    return findings

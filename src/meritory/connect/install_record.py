@@ -1,4 +1,4 @@
-"""What was done to which file: the copy from before, and what it should look like since."""
+"""The record of edited files: the copy from before, and the content that was written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,28 +25,28 @@ class Record:
 
     harness: str
     path: Path
-    # The copy from before, None when there was no file.
+    # The copy from before, None without a file.
     backup: str | None
     after_sha256: str
     made: Made = NOTHING_MADE
-    # Folders that were made for the file, outermost first.
+    # Folders that were created for the file, outermost first.
     folders: tuple[Path, ...] = ()
 
 
 def digest(content: bytes) -> str:
-    """The fingerprint of a content."""
+    """Return the SHA-256 of a content."""
     return hashlib.sha256(content).hexdigest()
 
 
 class InstallRecord:
-    """The records in the data folder; each is written before the file it is about."""
+    """The records in the data folder; each is written before its file."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / FOLDER_NAME
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps others from changing files at the same time."""
+        """Hold the lock against other processes."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -56,30 +56,31 @@ class InstallRecord:
             os.close(handle)
 
     def records(self, harness: str) -> list[Record]:
-        """Every record of a harness; what cannot be read counts as lost."""
+        """Return the readable records of a harness."""
         files = sorted(self._folder.glob(f"{harness}.*.json"))
         return [record for file in files if (record := _read(file)) is not None]
 
     def record(self, harness: str, path: Path) -> Record | None:
-        """The record of a file, if there is one."""
+        """Return the record of a file, None without one."""
         return _read(self._file(harness, path))
 
     def before(self, record: Record) -> bytes | None:
-        """The content from before, None when there was no file."""
+        """Return the content from before, None without a file."""
         return None if record.backup is None else (self._folder / record.backup).read_bytes()
 
     def keep(self, record: Record, before: bytes | None, now: datetime) -> Record:
-        """Copies what was there and notes what is about to be done."""
+        """Copy the former content and write the record; return it with the copy's name."""
         backup = None
         if before is not None:
             backup = f"{self._stem(record.harness, record.path)}.{now:%Y%m%dT%H%M%S%f}Z.bak"
             _write(self._folder / backup, before)
-        kept = Record(
-            record.harness, record.path, backup, record.after_sha256, record.made, record.folders
-        )
-        self._put(kept)
-        self._thin_out(kept)
-        return kept
+        record = replace(record, backup=backup)
+        self._put(record)
+        copies = sorted(self._folder.glob(f"{self._stem(record.harness, record.path)}.*.bak"))
+        for copy in copies[:-BACKUPS_KEPT_COUNT]:
+            if copy.name != backup:
+                copy.unlink(missing_ok=True)
+        return record
 
     def _put(self, record: Record) -> None:
         plain = {
@@ -94,22 +95,22 @@ class InstallRecord:
         }
         _write(self._file(record.harness, record.path), json.dumps(plain, indent=1).encode())
 
-    def take_back(self, record: Record, known: Record | None) -> None:
-        """Forgets a record that nothing came of, with its copy; the one before it holds again."""
+    def take_back(self, record: Record, earlier: Record | None) -> None:
+        """Delete a record and its copy, and restore the earlier record."""
         copy = self.copy_path(record)
-        if copy is not None and (known is None or known.backup != record.backup):
+        if copy is not None and (earlier is None or earlier.backup != record.backup):
             copy.unlink(missing_ok=True)
-        if known is None:
+        if earlier is None:
             self.drop(record)
         else:
-            self._put(known)
+            self._put(earlier)
 
     def drop(self, record: Record) -> None:
-        """Forgets a record; the copies stay."""
+        """Delete a record; the copies stay."""
         self._file(record.harness, record.path).unlink(missing_ok=True)
 
     def copy_path(self, record: Record) -> Path | None:
-        """Where the copy from before is."""
+        """Return the path of the copy from before."""
         return None if record.backup is None else self._folder / record.backup
 
     def _stem(self, harness: str, path: Path) -> str:
@@ -117,12 +118,6 @@ class InstallRecord:
 
     def _file(self, harness: str, path: Path) -> Path:
         return self._folder / f"{self._stem(harness, path)}.json"
-
-    def _thin_out(self, record: Record) -> None:
-        copies = sorted(self._folder.glob(f"{self._stem(record.harness, record.path)}.*.bak"))
-        for copy in copies[:-BACKUPS_KEPT_COUNT]:
-            if copy.name != record.backup:
-                copy.unlink(missing_ok=True)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -137,25 +132,25 @@ def _write(path: Path, content: bytes) -> None:
 
 def _read(path: Path) -> Record | None:
     try:
-        told: dict[str, Any] = json.loads(path.read_bytes())
+        values: dict[str, Any] = json.loads(path.read_bytes())
         made = Made(
-            tuple(tuple(map(str, names)) for names in told["created"]),
-            tuple(tuple(map(str, names)) for names in told["added"]),
-            str(told["chunk"]),
+            tuple(tuple(map(str, names)) for names in values["created"]),
+            tuple(tuple(map(str, names)) for names in values["added"]),
+            str(values["chunk"]),
         )
         return Record(
-            str(told["harness"]),
-            _path(told["path"]),
-            None if told["backup"] is None else _path(told["backup"]).name,
-            str(told["after_sha256"]),
+            str(values["harness"]),
+            _path(values["path"]),
+            None if values["backup"] is None else _path(values["backup"]).name,
+            str(values["after_sha256"]),
             made,
-            tuple(map(_path, told["folders"])),
+            tuple(map(_path, values["folders"])),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _path(told: str) -> Path:
-    if "\0" in told:
-        raise ValueError("no path holds a NUL character")
-    return Path(told)
+def _path(text: str) -> Path:
+    if "\0" in text:
+        raise ValueError("a path cannot contain a NUL character")
+    return Path(text)

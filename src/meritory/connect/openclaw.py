@@ -20,14 +20,14 @@ _ACCESS = ("plugins", "entries", "meritory", "hooks", "allowConversationAccess")
 
 
 def root(place: InstallTarget) -> Path:
-    """OpenClaw's own folder."""
+    """Return OpenClaw's folder."""
     if place.env.get("OPENCLAW_STATE_DIR"):
         return place.folder("OPENCLAW_STATE_DIR")
     return place.folder("OPENCLAW_HOME") / ".openclaw"
 
 
 def setup(place: InstallTarget) -> HarnessSetup:
-    """The plugin, its access to conversations, and the server."""
+    """Return the plugin, its access to conversations, and the MCP server."""
     config: dict[str, Any] = {"daemon": place.commands.daemon}
     if place.commands.home is not None:
         config["home"] = str(place.commands.home)
@@ -35,7 +35,7 @@ def setup(place: InstallTarget) -> HarnessSetup:
     wishes = (
         Word(("plugins", "load", "paths"), str(place.commands.plugin("openclaw")), ending=_ENDING),
         Member(("plugins", "entries", "meritory"), entry),
-        # Where plugins have to be listed to be let in.
+        # Needed only where plugins must be listed.
         Word(("plugins", "allow"), "meritory", if_present=True),
         server(place.commands.mcp, "mcp", "servers", "meritory"),
     )
@@ -53,19 +53,19 @@ def _config(place: InstallTarget) -> Path:
 
 
 def checks(place: InstallTarget) -> list[Finding]:
-    """What keeps the plugin from being loaded, or from seeing conversations."""
+    """Return warnings about settings that keep the plugin from working."""
     values = settings_at(_config(place))
     entry = at(values, "plugins", "entries", "meritory")
-    found = []
+    findings = []
     if at(values, *_ACCESS) is not True:
-        told = "the plugin may not see conversations, so it can show nothing"
-        found.append(Finding(NAME, "warn", told, f"set {'.'.join(_ACCESS)} to true"))
+        detail = "the plugin has no access to conversations, so it cannot show memories"
+        findings.append(Finding(NAME, "warn", detail, f"set {'.'.join(_ACCESS)} to true"))
     if at(entry, "hooks", "allowPromptInjection") is False:
-        told = "the plugin may not add to prompts, so it can show nothing"
-        found.append(Finding(NAME, "warn", told, "take allowPromptInjection out of its entry"))
+        detail = "the plugin may not add to prompts, so it cannot show memories"
+        findings.append(Finding(NAME, "warn", detail, "remove allowPromptInjection from its entry"))
     if at(values, "plugins", "enabled") is False or at(entry, "enabled") is False:
-        found.append(Finding(NAME, "warn", "the plugin is switched off", "switch it on again"))
+        findings.append(Finding(NAME, "warn", "the plugin is disabled", "enable it"))
     deny = at(values, "plugins", "deny")
     if isinstance(deny, list) and "meritory" in deny:
-        found.append(Finding(NAME, "warn", "plugins.deny names meritory", "take it out there"))
-    return found
+        findings.append(Finding(NAME, "warn", "plugins.deny names meritory", "remove it there"))
+    return findings

@@ -1,4 +1,4 @@
-"""OpenCode: a small plugin file, and the server of tools in opencode.json or opencode.jsonc."""
+"""OpenCode: a small plugin file, and the MCP server in opencode.json or opencode.jsonc."""
 
 from __future__ import annotations
 
@@ -30,17 +30,23 @@ export const Meritory = async (input) => {{
 
 
 def root(place: InstallTarget) -> Path:
-    """OpenCode's own folder."""
+    """Return OpenCode's folder."""
     if place.env.get("OPENCODE_CONFIG_DIR"):
         return place.folder("OPENCODE_CONFIG_DIR")
     return place.folder("XDG_CONFIG_HOME", ".config") / "opencode"
 
 
 def setup(place: InstallTarget) -> HarnessSetup:
-    """The plugin and the server."""
+    """Return the plugin and the MCP server."""
     server = {"type": "local", "command": place.commands.mcp, "enabled": True}
+    commands = place.commands
+    options: dict[str, object] = {"daemon": commands.daemon}
+    if commands.home is not None:
+        options["home"] = str(commands.home)
+    module = commands.plugin("opencode", "meritory.js").as_uri()
+    stub = _STUB.format(options=json.dumps(options), module=json.dumps(module))
     documents = (
-        Document(root(place) / "plugins" / "meritory.js", "text", text=_stub(place)),
+        Document(root(place) / "plugins" / "meritory.js", "text", text=stub),
         Document(_config(place), wishes=(Member(("mcp", "meritory"), server),)),
     )
     return HarnessSetup(documents)
@@ -53,17 +59,8 @@ def _config(place: InstallTarget) -> Path:
     return with_comments if with_comments.exists() else root(place) / "opencode.json"
 
 
-def _stub(place: InstallTarget) -> str:
-    commands = place.commands
-    options: dict[str, object] = {"daemon": commands.daemon}
-    if commands.home is not None:
-        options["home"] = str(commands.home)
-    module = commands.plugin("opencode", "meritory.js").as_uri()
-    return _STUB.format(options=json.dumps(options), module=json.dumps(module))
-
-
 def checks(place: InstallTarget) -> list[Finding]:
-    """Whether the plugin's own file is still there."""
+    """Return a failure if the plugin's module is missing."""
     module = place.commands.plugin("opencode", "meritory.js")
     if module.is_file():
         return []

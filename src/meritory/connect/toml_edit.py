@@ -1,4 +1,4 @@
-"""The same for TOML, which the standard library only reads: a table at the end of the file."""
+"""Edit TOML text in place: add a table at the end, and remove it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BOM = "\ufeff"
 HEADS_TRIED_COUNT = 4
 _HEADER = re.compile(r"[ \t]*\[\[?(?P<name>[^\]\r\n]+)\]\]?[ \t]*(?:#[^\r\n]*)?\r?\n?")
 _NOTHING = re.compile(r"[ \t]*(?:#[^\r\n]*)?\r?\n?")
-_BY_HAND = "take the lines of `{}` out by hand, and try again; nothing was changed"
+_BY_HAND = "remove the lines of `{}` by hand, and try again; nothing was changed"
 
 
 def value_of(text: str, path: tuple[str, ...]) -> Any:
-    """What stands at a path, None when nothing does."""
+    """Return the value at a path, None without one."""
     value: Any = _parsed(text)
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
@@ -28,16 +28,19 @@ def value_of(text: str, path: tuple[str, ...]) -> Any:
 
 
 def merged(text: str, wish: Member, harness: str) -> tuple[str, str, tuple[str, ...]]:
-    """The text with the table at its end, what was put there, and what stood in the way."""
+    """Return the text with the table at its end, the added text, and conflicts."""
     present = value_of(text, wish.path)
     dotted = ".".join(wish.path)
     if present is not None:
         if our_argv(present, harness):
             return text, "", ()
-        told = f"`{dotted}` is there already and not Meritory's; it is left as it is, "
-        return text, "", (told + "so Meritory's own is missing",)
+        conflict = f"`{dotted}` exists and is not Meritory's; it stays, and Meritory's is missing"
+        return text, "", (conflict,)
     newline = newline_of(text)
-    lines = [f"[{dotted}]", *(f"{name} = {_written(value)}" for name, value in wish.value.items())]
+    lines = [f"[{dotted}]"]
+    for name, value in wish.value.items():
+        # JSON's texts and lists are TOML as well, except for one control character.
+        lines.append(f"{name} = {json.dumps(value, ensure_ascii=False)}".replace("\x7f", "\\u007f"))
     bare = text.removeprefix(BOM)
     before = newline * 2 if bare and not bare.endswith("\n") else newline if bare else ""
     chunk = before + newline.join(lines) + newline
@@ -45,7 +48,7 @@ def merged(text: str, wish: Member, harness: str) -> tuple[str, str, tuple[str, 
         _parsed(text + chunk)
     except InputError as error:
         raise InputError(
-            f"a table [{dotted}] cannot be put at the end of this file: {error.message}",
+            f"a table [{dotted}] cannot be added to this file: {error.message}",
             hint=f"write `{wish.path[0]}` as tables, [{wish.path[0]}.NAME], and try again; "
             "nothing was changed",
         ) from error
@@ -53,7 +56,7 @@ def merged(text: str, wish: Member, harness: str) -> tuple[str, str, tuple[str, 
 
 
 def is_merged(text: str, wish: Member, harness: str) -> bool:
-    """Whether the table is there as it should be, or one of another's."""
+    """Return whether the table exists and is up to date, or is another program's."""
     present = value_of(text, wish.path)
     if present is None:
         return False
@@ -62,21 +65,21 @@ def is_merged(text: str, wish: Member, harness: str) -> bool:
 
 
 def says_the_same(one: str, other: str) -> bool:
-    """Whether both texts hold the same values."""
+    """Return whether both texts hold the same values."""
     return _parsed(one) == _parsed(other)
 
 
 def unmerged(text: str, wish: Member, harness: str, chunk: str) -> str:
-    """The text without the table and what hangs on it."""
+    """Return the text without the table and its subtables."""
     if our_argv(value_of(text, wish.path), harness) is None:
         return text
     wanted = _without(_parsed(text), wish.path)
     candidates = [text.replace(chunk, "", 1)] if chunk and text.count(chunk) == 1 else []
-    # A line of a longer text may look like the table's head, so the real one is tried for.
+    # A line inside a multi-line string may look like the head of the table.
     candidates += (_without_lines(text, wish.path, skipped) for skipped in range(HEADS_TRIED_COUNT))
     for candidate in candidates:
         try:
-            # An owner that was only there for the table may be gone with it.
+            # A parent that held only the table may be gone with it.
             if _without(_parsed(candidate), wish.path) == wanted:
                 return candidate
         except InputError:
@@ -101,13 +104,8 @@ def _parsed(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"not valid TOML: {error}",
-            hint="mend that line, or move the file away, and try again; nothing was changed",
+            hint="fix that line, or move the file away, and try again; nothing was changed",
         ) from error
-
-
-def _written(value: Any) -> str:
-    # A text or a list of texts in JSON reads the same in TOML, but for one control character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _without_lines(text: str, path: tuple[str, ...], heads_skipped: int) -> str:
@@ -119,7 +117,7 @@ def _without_lines(text: str, path: tuple[str, ...], heads_skipped: int) -> str:
         header = _HEADER.fullmatch(line.removeprefix(BOM))
         if header is not None:
             if inside:
-                # Remarks and blank lines before the next table belong to that one.
+                # Comments and blank lines before the next table belong to it.
                 kept += _tail(skipped)
             is_head = _names(header["name"])[: len(path)] == list(path)
             heads += is_head

@@ -1,4 +1,4 @@
-"""VS Code: a hooks file of our own that settings.json names, and the tools in mcp.json."""
+"""VS Code: a hooks file that settings.json names, and the MCP server in mcp.json."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOCATIONS = "chat.hookFilesLocations"
 
 
 def root(place: InstallTarget) -> Path:
-    """The folder of the user's settings."""
+    """Return the folder of the user's settings."""
     portable = place.env.get("VSCODE_PORTABLE")
     if portable:
         return Path(portable) / "user-data" / "User"
@@ -44,28 +44,28 @@ def root(place: InstallTarget) -> Path:
 
 
 def setup(place: InstallTarget) -> HarnessSetup:
-    """Hooks, where they are, and the server."""
+    """Return the hooks, the setting that names them, and the MCP server."""
     folder = root(place)
     handler = {"type": "command", "command": place.commands.hook_line, "timeout": TIMEOUT_S}
     wish = server(place.commands.mcp, "servers", "meritory", type="stdio")
     documents = [Document(folder / "mcp.json", wishes=(wish,))]
-    notes = ["VS Code shows memories at the start of a session; for more there are the tools"]
+    notes = ["VS Code shows memories at the start of a session only; the tools find the others"]
     if folder.is_relative_to(place.user_home):
-        # It takes no other paths than those in the user's home.
+        # It accepts only paths in the user's home.
         name = f"~/{(folder / HOOKS_FILE).relative_to(place.user_home).as_posix()}"
         documents += [
             Document(folder / HOOKS_FILE, wishes=flat(EVENTS, handler)),
             Document(folder / "settings.json", wishes=(Mark((_LOCATIONS, name), True),)),
         ]
     else:
-        notes.append(f"hooks are left out: VS Code takes none from {folder}, outside of your home")
+        notes.append(f"hooks are left out: VS Code reads none from {folder}, outside your home")
     return HarnessSetup(tuple(documents), tuple(notes))
 
 
 def checks(place: InstallTarget) -> list[Finding]:
-    """A switch that turns hooks off."""
+    """Return a warning if hooks are disabled."""
     values = settings_at(root(place) / "settings.json")
     if at(values, "chat.useHooks") is False:
-        told = "chat.useHooks is off in the settings, so hooks do not run"
-        return [Finding(NAME, "warn", told, "switch it on there")]
+        detail = "chat.useHooks is off in the settings, so hooks do not run"
+        return [Finding(NAME, "warn", detail, "enable it there")]
     return []
