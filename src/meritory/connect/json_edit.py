@@ -1,6 +1,6 @@
-"""Changing JSON text in place: what is put in looks like its surroundings, the rest stays as it is.
+"""Edit JSON text in place: an addition follows the surrounding style, the rest stays.
 
-Taking out what was put in gives the text as it was, also when the rest was changed meanwhile.
+Removing an addition restores the text, even if the rest was edited in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BLANKS = re.compile(r"[ \t]*")
 
 
 class Cut(NamedTuple):
-    """A change: what stands between two places gives way to a text."""
+    """A replacement of the text between two offsets."""
 
     start: int
     end: int
@@ -30,33 +30,33 @@ class Cut(NamedTuple):
 
 
 def applied(text: str, cuts: Sequence[Cut]) -> str:
-    """The text with all changes made; they must not overlap."""
+    """Return the text with all replacements made; they must not overlap."""
     for cut in sorted(cuts, reverse=True):
         text = text[: cut.start] + cut.text + text[cut.end :]
     return text
 
 
 def newline_of(text: str) -> str:
-    """The line break that the text uses."""
+    """Return the line break that the text uses."""
     crlf = text.count("\r\n")
     return "\r\n" if crlf and crlf * 2 >= text.count("\n") else "\n"
 
 
 def indent_of(text: str) -> str:
-    """One step of the text's own indentation: that of its first indented line."""
+    """Return one step of the text's indentation: that of its first indented line."""
     found = _INDENTED.search(text)
     return found[1] if found else DEFAULT_INDENT
 
 
 def insertion(text: str, container: Node, name: str | None, value: Any) -> list[Cut]:
-    """Puts a member or an item at the end of an object or array."""
+    """Return the replacements that append a member or an item."""
     if not container.parts:
         return _first(text, container, name, value)
     last = container.parts[-1]
     margin = _margin(text, last.start)
     after = last.end if last.comma is None else last.comma + 1
     if margin is None:
-        # All on one line: so is what comes to it.
+        # The container is on one line, so the addition is, too.
         written = " " + _written(name, json.dumps(value, ensure_ascii=False))
     else:
         block = _block(text, value, margin)
@@ -70,7 +70,7 @@ def insertion(text: str, container: Node, name: str | None, value: Any) -> list[
 
 
 def _first(text: str, container: Node, name: str | None, value: Any) -> list[Cut]:
-    """The first part: on a line of its own, comments that are there stay before it."""
+    """Return the replacement that adds the first part, on its own line, after any comments."""
     line = text.rfind("\n", 0, container.start) + 1
     outer = text[line : container.start]
     outer = outer[: len(outer) - len(outer.lstrip(" \t"))]
@@ -84,13 +84,13 @@ def _first(text: str, container: Node, name: str | None, value: Any) -> list[Cut
 
 
 def removal(text: str, container: Node, part: JsonPart) -> list[Cut]:
-    """Takes a part out, with the comma that it no longer needs and the line it stood on."""
+    """Return the replacements that remove a part with its comma and its line."""
     place = container.parts.index(part)
     if part.comma is not None:
         after = part.comma + 1
         if _ends_line(text, after):
             return [Cut(_start(text, container, place, after), part.end), Cut(part.comma, after)]
-        # Another part follows on the same line and moves up.
+        # The next part is on the same line and moves up.
         return [Cut(part.start, part.end), Cut(part.comma, _past_blanks(text, after))]
     start = _start(text, container, place, part.end)
     before = container.parts[place - 1].comma if place else None
@@ -103,7 +103,7 @@ def removal(text: str, container: Node, part: JsonPart) -> list[Cut]:
 
 
 def _start(text: str, container: Node, place: int, after: int) -> int:
-    """Where the blanks before a part begin, unless a remark needs the line break among them."""
+    """Return where the blanks before a part begin, unless a comment needs the line break."""
     part = container.parts[place]
     before = container.parts[place - 1].comma if place else None
     inside = container.start + 1 if before is None else before + 1
@@ -132,14 +132,14 @@ def _block(text: str, value: Any, margin: str) -> str:
 
 
 def _margin(text: str, at: int) -> str | None:
-    """What stands before a place on its line, None when it is more than blanks."""
+    """Return the blanks before an offset on its line, None if there is more than blanks."""
     line = text.rfind("\n", 0, at) + 1
     before = text[line:at]
     return before if line and not before.strip() else None
 
 
 def _line_end(text: str, at: int) -> int:
-    """Behind the comments that stand on the same line."""
+    """Return the offset behind the comments on the same line."""
     for start, end in gaps(text, at):
         if "\n" in text[at:start]:
             break
@@ -153,13 +153,13 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What was put into a file besides commands, which are known again by themselves."""
+    """Additions to a file other than commands, which are recognised by themselves."""
 
-    # Objects and lists that were not there before.
+    # New objects and lists.
     created: tuple[Keys, ...] = ()
-    # Plain texts and values that were not there before.
+    # New plain texts and values.
     added: tuple[Keys, ...] = ()
-    # What was put at the end of a TOML file, to the letter.
+    # The text that was added to a TOML file.
     chunk: str = ""
 
 
@@ -167,26 +167,26 @@ NOTHING_MADE = Made()
 
 
 def dialect_of(document: Document) -> Dialect:
-    """How a document is read."""
+    """Return the dialect of a document."""
     return "json5" if document.syntax == "json5" else "json"
 
 
 def object_text(text: str) -> str:
-    """The text; an empty file counts as an empty object."""
+    """Return the text; an empty object for an empty file."""
     if text.removeprefix(BOM).strip():
         return text
     return (BOM if text.startswith(BOM) else "") + "{}" + newline_of(text)
 
 
 def root_of(text: str, document: Document) -> Node:
-    """The object that a file holds; refuses anything else."""
+    """Return the object in a file; raise an error for anything else."""
     kind = "JSON5" if document.syntax == "json5" else "JSON"
     try:
         root = read(text, dialect_of(document), {wish.path[0] for wish in document.wishes})
     except JsonSyntaxError as error:
         raise InputError(
             f"{document.path} is not valid {kind}: {error}",
-            hint="mend that line, or move the file away, and try again; nothing was changed",
+            hint="fix that line, or move the file away, and try again; nothing was changed",
         ) from error
     if root.kind != "object":
         raise wrong_kind(document, (), "an object")
@@ -194,16 +194,16 @@ def root_of(text: str, document: Document) -> Node:
 
 
 def wrong_kind(document: Document, path: Keys, wanted: str) -> InputError:
-    """The refusal of a value that is not what the client wants there."""
+    """Return the error about a value of the wrong kind."""
     where = f"`{'.'.join(path)}` in {document.path}" if path else f"{document.path}"
     return InputError(
         f"{where} is not {wanted}",
-        hint="correct it, or take it out, and try again; nothing was changed",
+        hint="correct or remove it, and try again; nothing was changed",
     )
 
 
 def walk(root: Node, path: Keys) -> Node | None:
-    """What stands at a path, None when nothing does."""
+    """Return the node at a path, None without one."""
     node = root
     for name in path:
         part = node.member(name) if node.kind == "object" else None
@@ -216,7 +216,7 @@ def walk(root: Node, path: Keys) -> Node | None:
 def our_items(
     root: Node, document: Document, harness: str
 ) -> Iterator[tuple[Keys, Node, JsonPart]]:
-    """Every hook of ours under any event: its path, the list it is in, and itself."""
+    """Yield Meritory's hooks under any event: path, containing list, and part."""
     parents = {wish.path[:-1] for wish in document.wishes if isinstance(wish, Item)}
     for parent in sorted(parents):
         node = walk(root, parent)
@@ -234,12 +234,12 @@ def our_items(
 
 
 def is_word(value: Any, wish: Word) -> bool:
-    """Whether a value is the text that is wished for."""
+    """Return whether a value is the desired text."""
     if not isinstance(value, str):
         return False
     return value.endswith(wish.ending) if wish.ending else value == wish.value
 
 
 def is_frame(wish: Wish) -> bool:
-    """Whether a wish is for what the file needs without us too."""
+    """Return whether the file needs an entry in any case."""
     return isinstance(wish, Mark) and wish.is_frame
