@@ -46,13 +46,13 @@ class Trace:
 def judge_case(case: Case) -> Trace:
     """Judge one case as the library does."""
     reading = case.read()
-    docket = evidence.open_docket(case.exhibits)
-    signals = evidence.signals(docket, reading.digest)
-    chances = evidence.chances(docket, reading.digest)
-    names = evidence.weights_names(docket, reading.digest)
+    table = evidence.build_table(case.exhibits)
+    signals = evidence.signals(table, reading.digest)
+    chances = evidence.chances(table, reading.digest)
+    names = evidence.weights_names(table, reading.digest)
     labels, confidence = verdict(reading, case.exhibits)
     judged = Judged(case.stream, case.helped, chances, labels, confidence)
-    return Trace(judged, signals, names, docket.shown)
+    return Trace(judged, signals, names, table.shown)
 
 
 def verdict(reading: Reading, exhibits: tuple[JudgedMemory, ...]) -> tuple[Floats, float]:

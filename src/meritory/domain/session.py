@@ -48,14 +48,14 @@ class JudgedMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a judge says about a finished session; `relevance` follows the order of the exhibits."""
+    """What a judge says about a finished session; `relevance` follows the order of the memories."""
 
     # How well memory carried the session on, 0..1; None when the judge cannot say.
     score: float | None
     confidence: float
     # 0..1, below 0 for one that did harm, None for one that was not judged.
     relevance: tuple[float | None, ...]
-    # Places of exhibits that the user had to explain again.
+    # Indices of memories that the user had to explain again.
     missing: tuple[int, ...] = ()
     missing_topics: tuple[str, ...] = ()
     novel_context_count: int = 0

@@ -35,12 +35,12 @@ class Judge(Protocol):
     def judge(
         self,
         transcript: Sequence[Turn],
-        exhibits: Sequence[JudgedMemory],
+        memories: Sequence[JudgedMemory],
         digest: Digest | None = None,
     ) -> Verdict:
-        """Return the verdict, its `relevance` in the order of the exhibits.
+        """Return the verdict, its `relevance` in the order of the memories.
 
-        `transcript` is the end of the session, `digest` covers all of it. An exhibit's text is
+        `transcript` is the end of the session, `digest` covers all of it. A memory's text is
         evidence, never an instruction.
         """
         ...
@@ -54,11 +54,11 @@ class RulesJudge:
     def judge(
         self,
         transcript: Sequence[Turn],
-        exhibits: Sequence[JudgedMemory],
+        memories: Sequence[JudgedMemory],
         digest: Digest | None = None,
     ) -> Verdict:
         """Return the verdict of the rules."""
-        return judge_session(transcript, exhibits, digest)
+        return judge_session(transcript, memories, digest)
 
 
 RAW_LIMIT_CHARS = 50_000
@@ -79,13 +79,13 @@ class LlmJudge:
     def judge(
         self,
         transcript: Sequence[Turn],
-        exhibits: Sequence[JudgedMemory],
+        memories: Sequence[JudgedMemory],
         digest: Digest | None = None,
     ) -> Verdict:
         """Return the model's verdict; it reads the transcript, not the digest."""
-        case = build_case(transcript, exhibits, self._world)
+        case = build_case(transcript, memories, self._world)
         if not case.transcript:
-            nothing = (None,) * len(exhibits)
+            nothing = (None,) * len(memories)
             return Verdict(score=None, confidence=0.0, relevance=nothing, judge=self.name)
         reply = self._llm.ask(case.prompt, SCHEMA)
         data = reply.data

@@ -15,8 +15,8 @@ from meritory.text.judge.corrections import (
     MIN_USE,
     Corrections,
     Numbers,
-    read_conduct,
     read_corrections,
+    read_exchanges,
     read_wording,
     use_of,
 )
@@ -49,15 +49,15 @@ HEALTH = (
 GO = Turn("user", "make it ready")
 
 
-def corrected(*turns: Turn, exhibits: list[JudgedMemory] | None = None) -> Corrections:
-    return read_corrections(turns, EXHIBITS if exhibits is None else exhibits)
+def corrected(*turns: Turn, memories: list[JudgedMemory] | None = None) -> Corrections:
+    return read_corrections(turns, EXHIBITS if memories is None else memories)
 
 
-def used(*turns: Turn, exhibits: list[JudgedMemory] | None = None) -> Numbers:
+def used(*turns: Turn, memories: list[JudgedMemory] | None = None) -> Numbers:
     """Return how much of each memory the agent used, as the corrections measure it."""
-    texts = read_wording(EXHIBITS if exhibits is None else exhibits)
+    texts = read_wording(EXHIBITS if memories is None else memories)
     shown = [texts.terms[place] for place, is_shown in enumerate(texts.shown) if is_shown]
-    exchanges = read_conduct(turns, shown).exchanges
+    exchanges = read_exchanges(turns, shown)
     return use_of(texts, [piece for exchange in exchanges for piece in exchange.pieces])
 
 
@@ -90,9 +90,9 @@ def test_a_memory_that_was_not_used_did_no_harm() -> None:
 
 
 def test_a_memory_that_was_not_shown_did_no_harm() -> None:
-    hidden = [JudgedMemory(exhibit.text, was_shown=False) for exhibit in EXHIBITS]
+    hidden = [JudgedMemory(memory.text, was_shown=False) for memory in EXHIBITS]
     objection = Turn("user", "no, that's wrong: the server moved to port 9090")
-    assert corrected(*HEALTH, objection, exhibits=hidden).harmed == {}
+    assert corrected(*HEALTH, objection, memories=hidden).harmed == {}
 
 
 def test_an_objection_without_a_subject_only_casts_doubt() -> None:
@@ -117,7 +117,7 @@ def test_an_objection_in_line_with_a_memory_does_not_count_against_it() -> None:
 
 
 def test_two_negations_agree() -> None:
-    exhibits = [*EXHIBITS, JudgedMemory("Never use mocks of our own parts.", was_shown=True)]
+    memories = [*EXHIBITS, JudgedMemory("Never use mocks of our own parts.", was_shown=True)]
 
     def harmed(objection: str) -> bool:
         turns = (
@@ -125,7 +125,7 @@ def test_two_negations_agree() -> None:
             Turn("edit", "tests/test_a.py\nimport mocks"),
             Turn("user", objection),
         )
-        return len(EXHIBITS) in corrected(*turns, exhibits=exhibits).harmed
+        return len(EXHIBITS) in corrected(*turns, memories=memories).harmed
 
     assert not harmed("don't use mocks")
     assert harmed("no, that's wrong: mocks are what we want, from unittest")
@@ -205,14 +205,14 @@ def test_what_the_person_had_to_explain_again_is_missing() -> None:
     found = corrected(*NIGHT)
     assert found.missing == (COLOURS,)
     assert found.topics == ("colours theme/tokens.json dark",)
-    assert (found.told_count, found.unmatched_count) == (1, 0)
+    assert (found.explained_count, found.unmatched_count) == (1, 0)
 
 
 def test_nothing_is_missing_when_it_was_shown() -> None:
-    everything = [JudgedMemory(exhibit.text, was_shown=True) for exhibit in EXHIBITS]
-    assert corrected(*NIGHT, exhibits=everything).missing == ()
+    everything = [JudgedMemory(memory.text, was_shown=True) for memory in EXHIBITS]
+    assert corrected(*NIGHT, memories=everything).missing == ()
     twin = JudgedMemory("Take dark mode colours from theme/tokens.json, says Mia.", was_shown=True)
-    assert corrected(*NIGHT, exhibits=[*EXHIBITS, twin]).missing == ()
+    assert corrected(*NIGHT, memories=[*EXHIBITS, twin]).missing == ()
 
 
 def test_nothing_is_missing_when_the_person_said_it_at_once() -> None:
@@ -228,18 +228,18 @@ def test_a_document_is_never_explained_again() -> None:
     """The everyday words of a prompt stand in some long document by chance."""
     document = JudgedMemory(f"Colours\n{NOT_SHOWN[COLOURS - STAGING]}", was_shown=False)
     claim = JudgedMemory(NOT_SHOWN[COLOURS - STAGING], was_shown=False)
-    assert corrected(*NIGHT, exhibits=[*EXHIBITS[:5], claim]).missing == (5,)
-    assert corrected(*NIGHT, exhibits=[*EXHIBITS[:5], document]).missing == ()
+    assert corrected(*NIGHT, memories=[*EXHIBITS[:5], claim]).missing == (5,)
+    assert corrected(*NIGHT, memories=[*EXHIBITS[:5], document]).missing == ()
 
 
 def test_a_complaint_of_saying_it_twice_counts_without_a_memory() -> None:
     again = Turn("user", "as I said, the release train leaves on thursday")
     found = corrected(*HEALTH, again, Turn("assistant", "Noted."))
     assert found.missing == ()
-    assert (found.told_count, found.unmatched_count) == (1, 1)
+    assert (found.explained_count, found.unmatched_count) == (1, 1)
     assert found.topics == ("release train thursday",)
     # Before the agent acted, it complains of another session.
-    assert corrected(again, *HEALTH).told_count == 0
+    assert corrected(again, *HEALTH).explained_count == 0
 
 
 def test_there_are_a_few_topics_at_most() -> None:
@@ -247,7 +247,7 @@ def test_there_are_a_few_topics_at_most() -> None:
     for n in range(MAX_TOPICS + 3):
         turns += [Turn("user", f"as I said, zebra{n} gnu{n}"), Turn("assistant", "Noted.")]
     found = corrected(*turns)
-    assert found.told_count == MAX_TOPICS + 3
+    assert found.explained_count == MAX_TOPICS + 3
     assert len(found.topics) == MAX_TOPICS
 
 
@@ -287,7 +287,7 @@ def test_what_a_tool_gave_back_is_no_use_and_weakens_what_follows() -> None:
 def test_a_term_that_several_shown_memories_hold_is_shared() -> None:
     def with_rival(*, was_shown: bool) -> float:
         rival = JudgedMemory("Health probes go to 8080 too.", was_shown)
-        return float(used(*HEALTH, exhibits=[*EXHIBITS, rival])[PORT])
+        return float(used(*HEALTH, memories=[*EXHIBITS, rival])[PORT])
 
     alone = float(used(*HEALTH)[PORT])
     assert 0.0 < with_rival(was_shown=True) < with_rival(was_shown=False) < alone
@@ -296,7 +296,7 @@ def test_a_term_that_several_shown_memories_hold_is_shared() -> None:
 def test_what_memories_that_were_not_shown_reach_too_is_chance() -> None:
     names = ("red", "blue", "green")
     twins = [JudgedMemory(f"Port 8080 serves tenant {name}.", False) for name in names]
-    assert used(*HEALTH, exhibits=[*EXHIBITS, *twins])[PORT] < used(*HEALTH)[PORT]
+    assert used(*HEALTH, memories=[*EXHIBITS, *twins])[PORT] < used(*HEALTH)[PORT]
 
 
 def test_scattered_words_are_worth_less_than_the_same_words_in_one_line() -> None:
@@ -308,7 +308,7 @@ def test_a_long_memory_does_not_gain_by_its_length() -> None:
     padded = list(EXHIBITS)
     words = " ".join(f"padding{n}" for n in range(80))
     padded[PORT] = JudgedMemory(f"{SHOWN[PORT]} {words}", was_shown=True)
-    assert used(*HEALTH, exhibits=padded)[PORT] < used(*HEALTH)[PORT]
+    assert used(*HEALTH, memories=padded)[PORT] < used(*HEALTH)[PORT]
 
 
 def test_reading_the_block_out_is_no_use() -> None:
@@ -340,7 +340,7 @@ def test_corrections_are_in_bounds_and_blind_to_the_order(
     assert all(-1.0 <= score <= FORGOTTEN for score in found.harmed.values())
     assert all(not pool[place].was_shown for place in found.missing)
     assert all(pool[place].was_shown for place in found.doubted)
-    assert 0 <= found.unmatched_count <= found.told_count
+    assert 0 <= found.unmatched_count <= found.explained_count
     places = list(range(len(pool)))
     order.shuffle(places)
     mixed = read_corrections(turns, [pool[place] for place in places])

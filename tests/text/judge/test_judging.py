@@ -65,8 +65,8 @@ HEALTH = [
 GO = Turn("user", "make it ready")
 
 
-def judged(*turns: Turn, exhibits: list[JudgedMemory] | None = None) -> Verdict:
-    return judge_session(list(turns), EXHIBITS if exhibits is None else exhibits)
+def judged(*turns: Turn, memories: list[JudgedMemory] | None = None) -> Verdict:
+    return judge_session(list(turns), EXHIBITS if memories is None else memories)
 
 
 def score(verdict: Verdict, place: int) -> float:
@@ -129,7 +129,7 @@ def test_what_a_tool_gave_back_is_no_use_of_a_claim() -> None:
 def test_a_term_that_several_memories_hold_is_shared() -> None:
     for was_shown in (True, False):
         rival = JudgedMemory("Health probes go to 8080 too.", was_shown)
-        assert score(judged(*HEALTH, exhibits=[*EXHIBITS, rival]), PORT) < score(
+        assert score(judged(*HEALTH, memories=[*EXHIBITS, rival]), PORT) < score(
             judged(*HEALTH), PORT
         )
 
@@ -137,7 +137,7 @@ def test_a_term_that_several_memories_hold_is_shared() -> None:
 def test_what_other_memories_reach_too_is_chance() -> None:
     names = ("red", "blue", "green")
     twins = [JudgedMemory(f"Port 8080 serves tenant {name}.", False) for name in names]
-    assert score(judged(*HEALTH, exhibits=[*EXHIBITS, *twins]), PORT) < score(judged(*HEALTH), PORT)
+    assert score(judged(*HEALTH, memories=[*EXHIBITS, *twins]), PORT) < score(judged(*HEALTH), PORT)
 
 
 def test_scattered_words_are_worth_less_than_the_same_words_in_one_line() -> None:
@@ -178,8 +178,8 @@ DEPLOY = "docs/deploy.md\nflyctl, canary first"
 
 
 def test_no_trace_at_all_is_a_label_where_there_would_be_one() -> None:
-    exhibits = [*EXHIBITS, JudgedMemory(DEPLOY, False)]
-    verdict = judged(*UPLOADS, Turn("edit", "x", ("src/upload/limits.py",)), exhibits=exhibits)
+    memories = [*EXHIBITS, JudgedMemory(DEPLOY, False)]
+    verdict = judged(*UPLOADS, Turn("edit", "x", ("src/upload/limits.py",)), memories=memories)
     # Calls name files, so a document would have been named ...
     assert 0.0 <= score(verdict, 11) <= NO_TRACE_CHANCE
     # ... but a claim can be used without a word of it.
@@ -188,8 +188,8 @@ def test_no_trace_at_all_is_a_label_where_there_would_be_one() -> None:
 
 @pytest.mark.parametrize("was_shown", [True, False])
 def test_a_document_whose_file_was_edited_has_helped(was_shown: bool) -> None:
-    exhibits = [*EXHIBITS, JudgedMemory(DEPLOY, was_shown)]
-    verdict = judged(GO, Turn("edit", "x", ("docs/deploy.md",)), exhibits=exhibits)
+    memories = [*EXHIBITS, JudgedMemory(DEPLOY, was_shown)]
+    verdict = judged(GO, Turn("edit", "x", ("docs/deploy.md",)), memories=memories)
     assert score(verdict, 11) >= STRONG_CHANCE
     assert max(scores(verdict, 11)) < LOW
     assert verdict.confidence == score(verdict, 11)
@@ -201,14 +201,14 @@ def test_a_document_whose_file_was_edited_has_helped(was_shown: bool) -> None:
 
 @pytest.mark.parametrize("was_shown", [True, False])
 def test_a_document_that_was_only_opened_helped_less(was_shown: bool) -> None:
-    exhibits = [*EXHIBITS, JudgedMemory(DEPLOY, was_shown)]
+    memories = [*EXHIBITS, JudgedMemory(DEPLOY, was_shown)]
     read = Turn("tool", "Read", ("docs/deploy.md",))
     edit = Turn("edit", "x", ("docs/deploy.md",))
-    edited = score(judged(GO, edit, exhibits=exhibits), 11)
-    opened = score(judged(GO, read, exhibits=exhibits), 11)
+    edited = score(judged(GO, edit, memories=memories), 11)
+    opened = score(judged(GO, read, memories=memories), 11)
     assert opened == pytest.approx(OPENED_WORTH * edited, abs=1e-3)
     assert opened >= USEFUL
-    assert score(judged(GO, read, edit, exhibits=exhibits), 11) == edited
+    assert score(judged(GO, read, edit, memories=memories), 11) == edited
 
 
 BODY = "flyctl canary frankfurt webhook docker nginx grafana cutover alert pager"
@@ -219,8 +219,8 @@ def test_a_score_between_the_limits_is_kept_for_shown_memories_alone() -> None:
     looked_up = Turn("result", " ".join(BODY.split()[:5]))
 
     def found(*, was_shown: bool) -> float | None:
-        exhibits = [*EXHIBITS, JudgedMemory(f"Notes\n{BODY}", was_shown)]
-        return judged(GO, looked_up, Turn("assistant", "pnpm"), exhibits=exhibits).relevance[11]
+        memories = [*EXHIBITS, JudgedMemory(f"Notes\n{BODY}", was_shown)]
+        return judged(GO, looked_up, Turn("assistant", "pnpm"), memories=memories).relevance[11]
 
     assert found(was_shown=False) is None
     assert NO_TRACE_CHANCE < (found(was_shown=True) or 0.0) < STRONG_CHANCE
@@ -316,8 +316,8 @@ def test_what_the_person_had_to_explain_again_is_named_as_missing() -> None:
 
 
 def test_nothing_is_missing_when_it_was_shown_or_asked_for_at_once() -> None:
-    everything = [JudgedMemory(exhibit.text, was_shown=True) for exhibit in EXHIBITS]
-    assert judged(*NIGHT, exhibits=everything).missing == ()
+    everything = [JudgedMemory(memory.text, was_shown=True) for memory in EXHIBITS]
+    assert judged(*NIGHT, memories=everything).missing == ()
     assert judged(NIGHT[2], NIGHT[3]).missing == ()
 
 
@@ -369,7 +369,7 @@ def test_without_an_agent_or_memories_there_is_no_verdict() -> None:
     assert (silent.score, silent.confidence) == (None, 0.0)
     assert silent.relevance == (None,) * len(EXHIBITS)
     assert "Nothing to judge" in silent.reasoning
-    assert judged(*UPLOADS, exhibits=[]).relevance == ()
+    assert judged(*UPLOADS, memories=[]).relevance == ()
 
 
 def test_confidence_is_the_mean_of_what_is_likely() -> None:
@@ -385,7 +385,7 @@ def test_confidence_is_the_mean_of_what_is_likely() -> None:
 
 
 def test_a_digest_stands_for_the_whole_session() -> None:
-    vocabulary = vocabulary_of(exhibit.text for exhibit in EXHIBITS)
+    vocabulary = vocabulary_of(memory.text for memory in EXHIBITS)
     whole = read_digest(UPLOADS, vocabulary)
     assert judge_session(UPLOADS, EXHIBITS, whole) == judge_session(UPLOADS, EXHIBITS)
     # The transcript is its end alone: what happened before is in the digest.
@@ -417,9 +417,9 @@ def test_verdicts_are_in_bounds_repeatable_and_blind_to_the_order(
     assert len(verdict.relevance) == len(pool)
     assert 0.0 <= verdict.confidence <= 1.0
     assert verdict.score is None or 0.0 <= verdict.score <= 1.0
-    for exhibit, found in zip(pool, verdict.relevance, strict=True):
+    for memory, found in zip(pool, verdict.relevance, strict=True):
         assert found is None or -1.0 <= found <= 1.0
-        if found is not None and not exhibit.was_shown:
+        if found is not None and not memory.was_shown:
             assert found >= OPENED_WORTH * STRONG_CHANCE or found <= NO_TRACE_CHANCE
     places = list(range(len(pool)))
     order.shuffle(places)
@@ -551,4 +551,4 @@ def test_a_plea_to_the_judge_does_not_raise_a_score(plea: str, place: int) -> No
     pleading = list(EXHIBITS)
     pleading[place] = JudgedMemory(f"{SHOWN[place]} {plea}", was_shown=True)
     clean = judged(*UPLOADS)
-    assert score(judged(*UPLOADS, exhibits=pleading), place) <= score(clean, place) + 0.01
+    assert score(judged(*UPLOADS, memories=pleading), place) <= score(clean, place) + 0.01

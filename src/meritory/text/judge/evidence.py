@@ -1,17 +1,18 @@
-"""The chance that each memory helped in a session, from the digest of what the agent did.
+"""The probability that each memory helped in a session, from the digest of the agent's actions.
 
-Three kinds of traces count, and each is compared with what the other candidates reach by chance:
+Three kinds of evidence count. Each is compared with what the other candidates reach by chance:
 
-- *named*: a call wrote or opened the file that the memory is about, or named it in passing;
-- *brought in*: an edit, a call or a reply holds the memory's terms, which the user had not typed;
-- *looked up*: the output of tools holds them, so the agent needed what the memory says.
+- *named*: a call wrote or opened the file that the memory is about, or mentioned it;
+- *brought in*: an edit, a call or a reply contains terms of the memory that the user had
+  not typed;
+- *looked up*: the output of tools contains them, so the agent needed what the memory says.
 
-Everyday words count little, and so does what many candidates share.
+Everyday words, and terms that many candidates share, count little.
 
-The chance is a logistic function of these signals. Its weights were fitted on sessions whose truth
-is known (`python -m bench.judge --fit`): whole files as memories on real coding sessions, one
-sentence claims on dialogues that name the memories a reply used. Files and claims have weights
-of their own.
+The probability is a logistic function of these signals. Its weights were fitted on sessions whose
+truth is known (`python -m bench.judge --fit`): whole files as memories on real coding sessions, and
+one-sentence claims on dialogues that name the memories a reply used. Files and claims have separate
+weights.
 """
 
 from __future__ import annotations
@@ -32,33 +33,32 @@ from meritory.text.overlap import COMMON, MIN_VALUE_CHARS
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Rows = NDArray[np.int64]
 Pair = tuple[str, str]
 
-# A memory of several lines, or this long, is a document; a shorter one is a claim.
+# A memory with several lines, or of this length, is a document; a shorter one is a claim.
 DOCUMENT_CHARS: Final = 600
-# How much a trace in each kind of act counts. Talk is cheap.
+# The weight of a term by the action that contains it. Talk is cheap.
 ACT_WEIGHTS: Final = {"edit": 1.5, "tool": 1.2, "assistant": 1.0}
-# A term that at most this many candidates hold tells one from another.
+# A term that at most this many candidates contain is distinctive.
 RARE_HOLDERS: Final = 2
-# Terms that more than this share of the candidates hold tell nothing.
+# Terms that more than this share of the candidates contain are ignored.
 COMMON_SHARE: Final = 0.5
-# Among a few candidates every term is rare. Rarity is that among at least so many.
+# Among a few candidates every term is rare, so rarity assumes at least this many.
 LEAST_CANDIDATES: Final = 20
-# What everyday words and short numbers are worth: sentences are full of them.
+# The weight of everyday words and short numbers, which fill every sentence.
 COMMON_WEIGHT: Final = 0.05
-# Pieces that several memories could explain are shared by this power of their overlap.
+# A line that several memories overlap with is shared by this power of their overlaps.
 SHARING_POWER: Final = 3.0
-# Added to the sum that is shared, so that one weak overlap is no full share.
+# Added to the shared sum, so that a single weak overlap does not get a full share.
 LEAST_SHARED: Final = 30.0
-# So many shown memories, and this share of them, restated: the agent read the block out.
+# When this many shown memories, and this share of them, are restated, the agent read the block out.
 MIN_ECHOED: Final = 3
 ECHOED_SHARE: Final = 0.7
-# Added to a memory's weight, so that one made of everyday words has no large shares.
+# Added to a memory's weight, so that a memory of everyday words does not get large shares.
 LEAST_WEIGHT: Final = 5.0
-# A memory of more weight than this has words for every occasion: its overlaps count for less.
+# Overlaps of a heavier memory are scaled down: long texts overlap with anything.
 LARGE_WEIGHT: Final = 400.0
-# A memory is restated when one sentence holds this share of its weight.
+# A memory is restated when one sentence contains this share of its weight.
 RESTATED_SHARE: Final = 0.5
 _CHUNK: Final = 512
 
@@ -78,16 +78,16 @@ SIGNALS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A logistic function of the signals; `limit` is the largest chance it gives."""
+    """A logistic function of the signals; `limit` is the largest probability it gives."""
 
     bias: float
     limit: float
     by_signal: Mapping[str, float]
 
-    def chances(self, found: Numbers) -> Numbers:
-        """Return the chance of every row of signals."""
+    def chances(self, rows: Numbers) -> Numbers:
+        """Return the probability for every row of signals."""
         weights = np.array([self.by_signal.get(name, 0.0) for name in SIGNALS])
-        return np.asarray(self.limit / (1.0 + np.exp(-(self.bias + found @ weights))))
+        return np.asarray(self.limit / (1.0 + np.exp(-(self.bias + rows @ weights))))
 
 
 # Fitted by `python -m bench.judge --fit` on the first half of agent_entire_s: documents that calls
@@ -96,6 +96,7 @@ TITLED: Final = Weights(-6.9, 0.98, {"acted": 10.8, "named": 3.0})
 UNTITLED: Final = Weights(
     -5.0, 0.98, {"looked_up": 10.3, "looked_up_rare": 0.56, "brought_above_chance": 0.24}
 )
+
 # Fitted on two of RealMem's people. Words alone never make a claim more likely than the limit.
 # "acted" is set by hand: those dialogues have no calls.
 CLAIM: Final = Weights(
@@ -117,14 +118,13 @@ WEIGHTS: Final = {"titled": TITLED, "untitled": UNTITLED, "claim": CLAIM}
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTable:
-    """The candidate memories of one session, with their terms and how rare these are."""
+    """The candidate memories of one session, with their terms and the rarity of these."""
 
     terms: tuple[frozenset[str], ...]
-    # Terms that stand side by side.
+    # Terms next to each other.
     pairs: tuple[frozenset[Pair], ...]
     pair_rarity: Mapping[Pair, float]
     paths: tuple[frozenset[str], ...]
-    # 1 for documents, 0 for claims.
     is_document: Flags
     shown: Flags
     rarity: Mapping[str, float]
@@ -132,41 +132,43 @@ class EvidenceTable:
 
     @property
     def count(self) -> int:
-        """Return how many memories there are."""
+        """Return the number of memories."""
         return len(self.terms)
 
     def weight(self, terms: Iterable[str]) -> float:
-        """Return the rarity of all these terms together."""
+        """Return the total rarity of these terms."""
         return math.fsum(self.rarity[term] for term in terms)
 
+    def has_path(self, paths: frozenset[str]) -> Flags:
+        """Return which memories have one of these paths."""
+        return np.array([bool(own & paths) for own in self.paths], np.bool_)
 
-def open_docket(exhibits: Sequence[JudgedMemory]) -> EvidenceTable:
-    """Return the memories with their terms, their own paths and how rare each term is."""
-    in_order = [digest_terms(exhibit.text) for exhibit in exhibits]
+
+def build_table(memories: Sequence[JudgedMemory]) -> EvidenceTable:
+    """Return the memories with their terms, their own paths and the rarity of each term."""
+    in_order = [digest_terms(memory.text) for memory in memories]
     terms = tuple(map(frozenset, in_order))
-    pairs = tuple(frozenset(pairwise(found)) for found in in_order)
-    holders = Counter(term for found in terms for term in found)
-    pair_holders = Counter(pair for found in pairs for pair in found)
-    count = len(terms)
+    pairs = tuple(frozenset(pairwise(ordered)) for ordered in in_order)
+    holders = Counter(term for distinct in terms for term in distinct)
+    pair_holders = Counter(pair for distinct in pairs for pair in distinct)
+
+    def rarity(holder_count: int) -> float:
+        return math.log((max(len(terms), LEAST_CANDIDATES) + 1.0) / (holder_count + 0.5))
+
+    def worth(term: str) -> float:
+        is_common = term in COMMON or (term.isdigit() and len(term) < MIN_VALUE_CHARS)
+        return COMMON_WEIGHT if is_common else 1.0
+
     return EvidenceTable(
         terms=terms,
         pairs=pairs,
-        pair_rarity={pair: _rarity(held, count) for pair, held in pair_holders.items()},
-        paths=tuple(_own_paths(exhibit.text) for exhibit in exhibits),
-        is_document=np.array([is_document(exhibit.text) for exhibit in exhibits], np.bool_),
-        shown=np.array([exhibit.was_shown for exhibit in exhibits], np.bool_),
-        rarity={term: _worth(term) * _rarity(held, count) for term, held in holders.items()},
+        pair_rarity={pair: rarity(count) for pair, count in pair_holders.items()},
+        paths=tuple(_own_paths(memory.text) for memory in memories),
+        is_document=np.array([is_document(memory.text) for memory in memories], np.bool_),
+        shown=np.array([memory.was_shown for memory in memories], np.bool_),
+        rarity={term: worth(term) * rarity(count) for term, count in holders.items()},
         holders=holders,
     )
-
-
-def _rarity(held: int, count: int) -> float:
-    return math.log((max(count, LEAST_CANDIDATES) + 1.0) / (held + 0.5))
-
-
-def _worth(term: str) -> float:
-    is_common = term in COMMON or (term.isdigit() and len(term) < MIN_VALUE_CHARS)
-    return COMMON_WEIGHT if is_common else 1.0
 
 
 def is_document(text: str) -> bool:
@@ -174,110 +176,114 @@ def is_document(text: str) -> bool:
     return len(text) >= DOCUMENT_CHARS or "\n" in text.strip()
 
 
-def signals(docket: EvidenceTable, digest: Digest) -> Numbers:
+def signals(table: EvidenceTable, digest: Digest) -> Numbers:
     """Return one row per memory, one column per name in `SIGNALS`."""
-    if not docket.count:
+    if not table.count:
         return np.zeros((0, len(SIGNALS)))
-    acted, named = _acted(digest), _endings(path for turn in digest.turns for path in turn.named)
+    named = _endings(path for turn in digest.turns for path in turn.named)
     results = frozenset(term for turn in digest.turns for term in turn.results)
-    by_chance = _chance_of_results(docket, results)
-    looked_up = [terms & results for terms in docket.terms]
+    looked_up = [terms & results for terms in table.terms]
+    # By term: how often the output of tools contains terms that are as common as it is.
+    band = {term: int(2.0 * math.log2(count)) for term, count in table.holders.items()}
+    band_size = Counter(band.values())
+    band_hits = Counter(band[term] for term in band.keys() & results)
+    by_chance = {
+        term: (band_hits[number] + 0.5) / (band_size[number] + 1.0) for term, number in band.items()
+    }
     expected = [
-        math.fsum(docket.rarity[term] * by_chance[term] for term in terms) for terms in docket.terms
+        math.fsum(table.rarity[term] * by_chance[term] for term in terms) for terms in table.terms
     ]
-    pieces = _pieces(digest)
-    said_pairs = frozenset(pair for piece in pieces for pair in piece.pairs)
-    total = np.array([docket.weight(terms) for terms in docket.terms])
-    best, alone = _brought(docket, pieces, total)
-    found = np.array([docket.weight(terms) for terms in looked_up])
+    lines = _lines(digest)
+    said_pairs = frozenset(pair for line in lines for pair in line.pairs)
+    total = np.array([table.weight(terms) for terms in table.terms])
+    best, alone = _brought(table, lines, total)
+    looked_up_weight = np.array([table.weight(terms) for terms in looked_up])
     columns: dict[str, Sequence[float] | Numbers | Flags] = {
-        "acted": [bool(paths & acted) for paths in docket.paths],
-        "named": [bool(paths & named) for paths in docket.paths],
-        "looked_up": (found - expected) / (total + LEAST_WEIGHT),
-        "looked_up_rare": [math.log1p(_rare_count(docket, terms)) for terms in looked_up],
+        "acted": table.has_path(_acted(digest)),
+        "named": table.has_path(named),
+        "looked_up": (looked_up_weight - expected) / (total + LEAST_WEIGHT),
+        "looked_up_rare": [
+            math.log1p(sum(table.holders[term] <= RARE_HOLDERS for term in terms))
+            for terms in looked_up
+        ],
         "brought": np.sqrt(np.minimum(best / (total + LEAST_WEIGHT), 1.0)),
         "brought_above_chance": _above_chance(best),
         "brought_alone": alone,
         "brought_pairs": [
-            math.log1p(math.fsum(docket.pair_rarity[pair] for pair in pairs & said_pairs))
-            for pairs in docket.pairs
+            math.log1p(math.fsum(table.pair_rarity[pair] for pair in pairs & said_pairs))
+            for pairs in table.pairs
         ],
-        "size": [math.log1p(len(terms)) for terms in docket.terms],
-        "shown": docket.shown,
+        "size": [math.log1p(len(terms)) for terms in table.terms],
+        "shown": table.shown,
     }
     return np.column_stack([np.asarray(columns[name], np.float64) for name in SIGNALS])
 
 
-def chances(docket: EvidenceTable, digest: Digest) -> Numbers:
-    """Return the chance that each memory helped, 0..1."""
-    found = signals(docket, digest)
-    names = weights_names(docket, digest)
-    by_name = {name: one.chances(found) for name, one in WEIGHTS.items()}
+def chances(table: EvidenceTable, digest: Digest) -> Numbers:
+    """Return the probability that each memory helped, 0..1."""
+    rows = signals(table, digest)
+    names = weights_names(table, digest)
+    by_name = {name: weights.chances(rows) for name, weights in WEIGHTS.items()}
     return np.select([names == name for name in by_name], list(by_name.values()))
 
 
-def limits(docket: EvidenceTable, digest: Digest) -> Numbers:
-    """Return the largest chance that each memory can have in this session."""
-    names = weights_names(docket, digest)
+def limits(table: EvidenceTable, digest: Digest) -> Numbers:
+    """Return the largest probability that each memory can have in this session."""
+    names = weights_names(table, digest)
     return np.array([WEIGHTS[name].limit for name in names.tolist()])
 
 
-def weights_names(docket: EvidenceTable, digest: Digest) -> NDArray[np.str_]:
-    """Return by memory the name of the weights that fit it, a key of `WEIGHTS`.
+def weights_names(table: EvidenceTable, digest: Digest) -> NDArray[np.str_]:
+    """Return for each memory the name of its weights, a key of `WEIGHTS`.
 
-    Where calls name files, a document whose file no call names was not used. Where no tool
-    returned anything, words are all there is, for documents as for claims.
+    If calls name files, a document whose file no call names was not used. If no tool returned
+    anything, only words are left to compare, for documents as for claims.
     """
     names_files = any(turn.edited or turn.opened for turn in digest.turns)
     has_results = any(turn.results for turn in digest.turns)
-    has_paths = np.array([bool(paths) for paths in docket.paths], np.bool_)
+    has_paths = np.array([bool(paths) for paths in table.paths], np.bool_)
     untitled = "untitled" if has_results else "claim"
     document = np.where(has_paths & names_files, "titled", untitled)
-    return np.where(docket.is_document, document, "claim")
+    return np.where(table.is_document, document, "claim")
 
 
-def echoed(docket: EvidenceTable, digest: Digest) -> Flags:
+def echoed(table: EvidenceTable, digest: Digest) -> Flags:
     """Return the shown memories that the agent only read out.
 
-    A reply that restates a memory may be an answer. Replies that restate nearly everything that
-    was shown are the block read out, and say nothing about any memory in it.
+    A reply that restates a memory may be an answer. Replies that restate nearly all shown memories
+    read the block out, and are not evidence for any memory in it.
     """
-    none = np.zeros(docket.count, np.bool_)
-    if docket.shown.sum() < MIN_ECHOED:
+    none = np.zeros(table.count, np.bool_)
+    if table.shown.sum() < MIN_ECHOED:
         return none
     pieces = [piece for turn in digest.turns for piece in turn.pieces]
     said = [frozenset(terms) for act, terms in pieces if act == "assistant"]
-    restated = np.array([_is_restated(docket, place, said) for place in range(docket.count)])
-    is_read_out = restated[docket.shown].mean() >= ECHOED_SHARE
-    acted = _acted(digest)
-    is_acted = np.array([bool(paths & acted) for paths in docket.paths], np.bool_)
-    return docket.shown & restated & ~is_acted if is_read_out else none
+    restated = none.copy()
+    for index, terms in enumerate(table.terms):
+        best = max((table.weight(terms & piece) for piece in said), default=0.0)
+        is_restated = best >= RESTATED_SHARE * table.weight(terms) > 0.0
+        restated[index] = table.shown[index] and is_restated
+    if restated[table.shown].mean() < ECHOED_SHARE:
+        return none
+    return table.shown & restated & ~table.has_path(_acted(digest))
 
 
-def _is_restated(docket: EvidenceTable, place: int, said: Sequence[frozenset[str]]) -> bool:
-    terms = docket.terms[place]
-    best = max((docket.weight(terms & piece) for piece in said), default=0.0)
-    return docket.shown[place] and best >= RESTATED_SHARE * docket.weight(terms) > 0.0
-
-
-def only_opened(docket: EvidenceTable, digest: Digest) -> Flags:
+def only_opened(table: EvidenceTable, digest: Digest) -> Flags:
     """Return the documents whose file a call opened and no call wrote."""
     edited = _endings(path for turn in digest.turns for path in turn.edited)
     opened = _endings(path for turn in digest.turns for path in turn.opened)
-    return docket.is_document & np.array(
-        [bool(paths & opened) and not paths & edited for paths in docket.paths], np.bool_
-    )
+    return table.is_document & table.has_path(opened) & ~table.has_path(edited)
 
 
 def _own_paths(text: str) -> frozenset[str]:
     """Return the paths by which calls can name a memory: a document's title, a claim's paths."""
-    where = text
+    source = text
     if is_document(text):
-        # Prose may mention a path; only a first line that is one is the document's name.
-        where = text.strip().split("\n", 1)[0].strip("#*` ")
-        if " " in where:
+        # Prose may mention a path; only a first line that is a path is the document's name.
+        source = text.strip().split("\n", 1)[0].strip("#*` ")
+        if " " in source:
             return frozenset()
-    return frozenset(path.strip("./").lower() for path in paths_in(where))
+    return frozenset(path.strip("./").lower() for path in paths_in(source))
 
 
 def _acted(digest: Digest) -> frozenset[str]:
@@ -286,60 +292,55 @@ def _acted(digest: Digest) -> frozenset[str]:
 
 
 def _endings(paths: Iterable[str]) -> frozenset[str]:
-    """Return every ending of these paths that begins at a folder or the file name."""
-    found: set[str] = set()
+    """Return every ending of these paths that starts at a folder or at the file name."""
+    endings: set[str] = set()
     for path in paths:
         steps = path.strip("./").lower().split("/")
-        found.update("/".join(steps[start:]) for start in range(len(steps)))
-    return frozenset(found)
-
-
-def _rare_count(docket: EvidenceTable, terms: frozenset[str]) -> int:
-    return sum(docket.holders[term] <= RARE_HOLDERS for term in terms)
-
-
-def _chance_of_results(docket: EvidenceTable, results: frozenset[str]) -> Mapping[str, float]:
-    """Return by term how often the output of tools holds terms that are as common as it is."""
-    kind = {term: int(2.0 * math.log2(held)) for term, held in docket.holders.items()}
-    counted = Counter(kind.values())
-    found = Counter(kind[term] for term in kind.keys() & results)
-    return {term: (found[one] + 0.5) / (counted[one] + 1.0) for term, one in kind.items()}
+        endings.update("/".join(steps[start:]) for start in range(len(steps)))
+    return frozenset(endings)
 
 
 @dataclass(frozen=True, slots=True)
-class _TermPiece:
-    """What one line of the agent brought in: terms and pairs that the user had not typed before."""
+class _Line:
+    """The terms and pairs in one line of the agent that the user had not typed before."""
 
     weight: float
     terms: tuple[str, ...]
     pairs: tuple[Pair, ...]
 
 
-def _pieces(digest: Digest) -> list[_TermPiece]:
+def _lines(digest: Digest) -> list[_Line]:
     typed: set[str] = set()
-    found = []
+    lines = []
     for turn in digest.turns:
         typed.update(turn.typed)
         for act, terms in turn.pieces:
             new = tuple(term for term in terms if term not in typed)
             pairs = tuple(pair for pair in pairwise(terms) if not typed.issuperset(pair))
-            found.append(_TermPiece(ACT_WEIGHTS[act], new, pairs))
-    return found
+            lines.append(_Line(ACT_WEIGHTS[act], new, pairs))
+    return lines
 
 
 def _brought(
-    docket: EvidenceTable, pieces: Sequence[_TermPiece], total: Numbers
+    table: EvidenceTable, lines: Sequence[_Line], total: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Return each memory's best overlap with one piece, and its largest share of a piece.
+    """Return each memory's best overlap with one line, and its largest share of a line.
 
-    A piece that several memories overlap with is shared among them: the one with the largest
-    overlap gets nearly all of it.
+    Memories that overlap with the same line share it: the one with the largest overlap gets nearly
+    all of it.
     """
-    best, alone = np.zeros(docket.count), np.zeros(docket.count)
-    left = np.minimum(1.0, LARGE_WEIGHT / np.maximum(total, 1.0))
-    postings = _postings(docket)
-    for start in range(0, len(pieces), _CHUNK):
-        overlap = left * _overlaps(pieces[start : start + _CHUNK], postings, docket)
+    best, alone = np.zeros(table.count), np.zeros(table.count)
+    scale = np.minimum(1.0, LARGE_WEIGHT / np.maximum(total, 1.0))
+    # By term, the indices of the memories that contain it; common terms are left out.
+    held: dict[str, list[int]] = {}
+    limit = max(RARE_HOLDERS, COMMON_SHARE * table.count)
+    for index, terms in enumerate(table.terms):
+        for term in terms:
+            if table.holders[term] <= limit:
+                held.setdefault(term, []).append(index)
+    postings = {term: np.array(indices, np.int64) for term, indices in held.items()}
+    for start in range(0, len(lines), _CHUNK):
+        overlap = scale * _overlaps(lines[start : start + _CHUNK], postings, table)
         best = np.maximum(best, overlap.max(axis=0, initial=0.0))
         raised = overlap**SHARING_POWER
         share = raised / (raised.sum(axis=1, keepdims=True) + LEAST_SHARED)
@@ -347,39 +348,28 @@ def _brought(
     return best, alone
 
 
-def _postings(docket: EvidenceTable) -> Mapping[str, Rows]:
-    """Return by term the places of the memories that hold it; common terms are left out."""
-    held: dict[str, list[int]] = {}
-    limit = max(RARE_HOLDERS, COMMON_SHARE * docket.count)
-    for place, terms in enumerate(docket.terms):
-        for term in terms:
-            if docket.holders[term] <= limit:
-                held.setdefault(term, []).append(place)
-    return {term: np.array(places, np.int64) for term, places in held.items()}
-
-
 def _overlaps(
-    pieces: Sequence[_TermPiece], postings: Mapping[str, Rows], docket: EvidenceTable
+    lines: Sequence[_Line], postings: Mapping[str, NDArray[np.int64]], table: EvidenceTable
 ) -> Numbers:
-    """Return the weighted overlap of every piece (a row) with every memory (a column)."""
+    """Return the weighted overlap of every line (a row) with every memory (a column)."""
     cells, worth = [], []
-    for number, piece in enumerate(pieces):
-        for term in piece.terms:
-            places = postings.get(term)
-            if places is not None:
-                cells.append(number * docket.count + places)
-                worth.append(np.full(len(places), piece.weight * docket.rarity[term]))
-    size = len(pieces) * docket.count
+    for number, line in enumerate(lines):
+        for term in line.terms:
+            indices = postings.get(term)
+            if indices is not None:
+                cells.append(number * table.count + indices)
+                worth.append(np.full(len(indices), line.weight * table.rarity[term]))
     if not cells:
-        return np.zeros((len(pieces), docket.count))
+        return np.zeros((len(lines), table.count))
+    size = len(lines) * table.count
     flat = np.bincount(np.concatenate(cells), np.concatenate(worth), minlength=size)
-    return np.asarray(flat.reshape(len(pieces), docket.count))
+    return np.asarray(flat.reshape(len(lines), table.count))
 
 
 def _above_chance(overlap: Numbers) -> Numbers:
-    """Return how far each overlap is above the others', in deviations, between -2 and 6.
+    """Return how far each overlap exceeds the others, in standard deviations, from -2 to 6.
 
-    Among a few candidates, the missing ones count as without any overlap.
+    With few candidates, the missing ones count as zero overlap.
     """
     others = np.pad(overlap, (0, max(LEAST_CANDIDATES - len(overlap), 0)))
     deviation = (overlap - others.mean()) / (others.std() + 0.5)
