@@ -1,4 +1,4 @@
-"""Quick looks at texts, to spare the careful reading where it cannot change the verdict."""
+"""Compares an old and a new text: the same claim, a changed one, or two different ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from meritory.text.claims.read import Claim, Unit, Values, protected_values, read_claim
+from meritory.text.claims.read import Claim, Values, protected_values, read_claim
 from meritory.text.normalize import canonical
 from meritory.text.words import (
     ADDITIVE,
@@ -24,32 +24,6 @@ from meritory.text.words import (
     QUANTIFIERS,
     REPLACE_VERBS,
 )
-
-# With more words than this on either side that the other lacks, two texts are neither one claim
-# nor one that changed: only articles, fillers and a few interchangeable words may differ.
-MANY_OWN_WORDS: Final = 8
-_WORDS: Final = re.compile(r"\w+")
-_SINGLE: Final = CHANGE_NOW | CHANGE_VERBS | REPLACE_VERBS | frozenset({"instead", "anymore"})
-_PHRASES: Final = ("no longer", "any more", "as of", "from now on", "used to", "not any")
-
-
-def words_of(text: str) -> frozenset[str]:
-    """The distinct words of a text, in lower case."""
-    return frozenset(_WORDS.findall(text.lower()))
-
-
-def says_change(text: str) -> bool:
-    """Whether a text holds a word that a statement of change needs; most texts do not."""
-    lowered = text.lower()
-    if any(phrase in lowered for phrase in _PHRASES):
-        return True
-    return not _SINGLE.isdisjoint(_WORDS.findall(lowered))
-
-
-def clearly_differ(old: frozenset[str], new: frozenset[str]) -> bool:
-    """Whether both texts have many words of their own."""
-    return min(len(old - new), len(new - old)) > MANY_OWN_WORDS
-
 
 __all__ = [
     "Claim",
@@ -68,31 +42,71 @@ __all__ = [
 Relation = Literal["merge", "supersede", "keep_both"]
 Survivor = Literal["old", "new"]
 
-MAX_FRONTED_UNITS = 6
-MIN_ADDED_TO_UNITS = 3
+# If each text has more words of its own than this, the two are different claims: only articles,
+# fillers and a few interchangeable words may differ.
+MANY_OWN_WORDS: Final = 8
+MAX_FRONTED_UNITS: Final = 6
+MIN_ADDED_TO_UNITS: Final = 3
+MAX_SLOT_UNITS: Final = 3
+MAX_REACH_UNITS: Final = 12
+NEGATIVE_CHANGES: Final = frozenset({"ended", "past"})
+_WORDS: Final = re.compile(r"\w+")
+_SINGLE: Final = CHANGE_NOW | CHANGE_VERBS | REPLACE_VERBS | frozenset({"instead", "anymore"})
+_PHRASES: Final = ("no longer", "any more", "as of", "from now on", "used to", "not any")
 
 _JOINING = frozenset({"and", "because", "so"})
 _EXPLAINING = frozenset({"which", "who", "where"})
 _CLOSED = NEGATIONS | QUANTIFIERS
 _FRONTING = frozenset({"after", "at", "before", "during", "for", "from", "in", "on", "since"})
 
+# "Works with Bob" leaves room for others.
+_ACCOMPANYING = frozenset({"with", "and", "or", "about", "against"})
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """What to do with two near texts, which text survives, and why."""
+    """What to do with two similar texts, which text survives, and why."""
 
     relation: Relation
     survivor: Survivor
     reason: str
 
 
+def words_of(text: str) -> frozenset[str]:
+    """Return the distinct words of a text, in lower case."""
+    return frozenset(_WORDS.findall(text.lower()))
+
+
+def says_change(text: str) -> bool:
+    """Return whether a text contains a word that a statement of change needs; most do not."""
+    lowered = text.lower()
+    if any(phrase in lowered for phrase in _PHRASES):
+        return True
+    return not _SINGLE.isdisjoint(_WORDS.findall(lowered))
+
+
+def clearly_differ(old: frozenset[str], new: frozenset[str]) -> bool:
+    """Return whether both texts have many words of their own, so that comparing is needless."""
+    return min(len(old - new), len(new - old)) > MANY_OWN_WORDS
+
+
 def compare(old: str, new: str) -> ClaimVerdict:
-    """Return the verdict on an old text and a newer one that lies close to it."""
+    """Return the verdict on an old text and a newer one that is similar to it."""
     return compare_claims(read_claim(old), read_claim(new))
 
 
+def relation(old: str, new: str) -> Relation:
+    """Return only what to do: merge, supersede or keep both."""
+    return compare(old, new).relation
+
+
+def survivor(old: str, new: str) -> Survivor:
+    """Return the more specific text: more values, then fewer hedges, then the longer one."""
+    return _preferred(read_claim(old), read_claim(new))
+
+
 def compare_claims(old: Claim, new: Claim) -> ClaimVerdict:
-    """Return the same verdict for texts already read, so that one may be held against many."""
+    """Return the verdict on two texts that are already read."""
     preferred = _preferred(old, new)
     if canonical(old.text) == canonical(new.text):
         return ClaimVerdict("merge", preferred, "same text")
@@ -103,16 +117,6 @@ def compare_claims(old: Claim, new: Claim) -> ClaimVerdict:
     if reason:
         return ClaimVerdict("supersede", "new", reason)
     return ClaimVerdict("keep_both", preferred, _difference(old, new))
-
-
-def relation(old: str, new: str) -> Relation:
-    """Return only what to do: merge, supersede or keep both."""
-    return compare(old, new).relation
-
-
-def survivor(old: str, new: str) -> Survivor:
-    """Return whose text is more specific: more values, then fewer hedges, then the longer."""
-    return _preferred(read_claim(old), read_claim(new))
 
 
 def _preferred(old: Claim, new: Claim) -> Survivor:
@@ -128,9 +132,9 @@ def _merged(old: Claim, new: Claim, preferred: Survivor) -> ClaimVerdict | None:
         return ClaimVerdict("merge", preferred, "same words, one part moved to the front")
     if _is_turned(old, new):
         return ClaimVerdict("merge", preferred, "same words, turned around the verb")
-    if _adds_to(old, new) or _names_user(old, new):
+    if _adds_to(old, new):
         return ClaimVerdict("merge", "new", "the new text says all of the old one and more")
-    if _adds_to(new, old) or _names_user(new, old):
+    if _adds_to(new, old):
         return ClaimVerdict("merge", "old", "the old text says all of the new one and more")
     return None
 
@@ -142,15 +146,15 @@ def _fronted(claim: Claim) -> tuple[str, ...]:
         return claim.keys
     for spot, unit in enumerate(units[1 : MAX_FRONTED_UNITS + 1], 1):
         if unit.before:
-            one_sentence = not any(later.is_first for later in units[1:])
-            if unit.before == "," and one_sentence:
+            is_one_sentence = not any(later.is_first for later in units[1:])
+            if unit.before == "," and is_one_sentence:
                 return claim.keys[spot:] + claim.keys[:spot]
             break
     return claim.keys
 
 
 def _is_turned(old: Claim, new: Claim) -> bool:
-    """Tell whether "A is B" became "B is A", where one side is a described thing."""
+    """Return whether "A is B" became "B is A", where one side is a described thing."""
     if len(old.keys) != len(new.keys) or "an" in old.raw | new.raw or "a" in old.raw | new.raw:
         return False
     blocked = NEGATIONS | PREPOSITIONS | QUANTIFIERS | LIMITS | {"what", "who", "where"}
@@ -159,14 +163,16 @@ def _is_turned(old: Claim, new: Claim) -> bool:
             continue
         spot = old.keys.index(verb)
         left, right = old.keys[:spot], old.keys[spot + 1 :]
-        described = len(left) > 1 or len(right) > 1
-        if left and right and described and new.keys == (*right, verb, *left):
+        is_described = len(left) > 1 or len(right) > 1
+        if left and right and is_described and new.keys == (*right, verb, *left):
             return True
     return False
 
 
 def _adds_to(short: Claim, long: Claim) -> bool:
-    """Tell whether the long claim is the short one, whole, followed by something more."""
+    """Return whether the long claim is the whole short one followed by more, or names the user."""
+    if short.opening in BARE_VERBS and long.keys == ("user", *short.keys):
+        return True
     size = len(short.keys)
     tail = long.units[size:]
     if size < MIN_ADDED_TO_UNITS or len(tail) < 2 or long.keys[:size] != short.keys:
@@ -174,30 +180,23 @@ def _adds_to(short: Claim, long: Claim) -> bool:
     keys = {unit.key.rstrip(",") for unit in tail}
     if keys & (NEGATIONS | LIMITS | {"?"}) or long.changes or short.changes:
         return False
-    first = tail[0]
+    first, *rest = tail
     if first.is_first and first.before[:1] in {".", ";", "!", "\n"}:
         return True
     # "People, who smoke" explains; "people who smoke" narrows.
     if first.key in _EXPLAINING:
         return first.before == ","
     # "Does not like gin" is more than "does not like gin and tonic".
-    return first.key in _JOINING and not set(short.keys) & _CLOSED and _is_clause(first, tail[1:])
-
-
-def _is_clause(joint: Unit, tail: Sequence[Unit]) -> bool:
-    """Tell whether what follows "and" says something of its own ("rock and roll" does not)."""
-    if joint.key != "and":
-        return tail[0].kind == "word"
-    return any(unit.key in CLAUSE_VERBS or unit.key.endswith("ed") for unit in tail[:2])
-
-
-def _names_user(short: Claim, long: Claim) -> bool:
-    """Tell whether the long claim only puts "user" before a note that begins with its verb."""
-    return short.opening in BARE_VERBS and long.keys == ("user", *short.keys)
+    if first.key not in _JOINING or set(short.keys) & _CLOSED:
+        return False
+    if first.key != "and":
+        return rest[0].kind == "word"
+    # "Rock and roll" does not add a clause.
+    return any(unit.key in CLAUSE_VERBS or unit.key.endswith("ed") for unit in rest[:2])
 
 
 def _difference(old: Claim, new: Claim) -> str:
-    """Say in a few words what keeps two texts apart."""
+    """Return in a few words how two texts differ."""
     if not old.keys or not new.keys:
         return "nothing to compare"
     in_old, in_new = set(old.keys), set(new.keys)
@@ -209,18 +208,9 @@ def _difference(old: Claim, new: Claim) -> str:
     return f"different: {sides[0] or '(nothing)'} / {sides[1] or '(nothing)'}"
 
 
-MAX_SLOT_UNITS = 3
-MAX_REACH_UNITS = 12
-NEGATIVE_CHANGES = frozenset({"ended", "past"})
-# "Works with Bob" leaves room for others.
-_ACCOMPANYING = frozenset({"with", "and", "or", "about", "against"})
-
-
 def superseded(old: Claim, new: Claim) -> str | None:
     """Return why the new claim replaces the old one, or None if it does not say so."""
-    if not new.changes or not old.keys or not new.keys:
-        return None
-    if "?" in new.keys:
+    if not new.changes or not old.keys or not new.keys or "?" in new.keys:
         return None
     old_keys, new_keys = _loose(old.keys), _loose(new.keys)
     flipped = _flipped(old, new, old_keys, new_keys)
@@ -236,10 +226,9 @@ def superseded(old: Claim, new: Claim) -> str | None:
 def _flipped(
     old: Claim, new: Claim, old_keys: tuple[str, ...], new_keys: tuple[str, ...]
 ) -> str | None:
+    """Return how the new claim denies the old one or confirms it again, None if neither."""
     if new.changes & NEGATIVE_CHANGES and not old.changes & NEGATIVE_CHANGES:
-        if old_keys == new_keys:
-            return "the new text says that it no longer holds"
-        return None
+        return "the new text says that it no longer holds" if old_keys == new_keys else None
     if "now" not in new.changes:
         return None
     if old.changes & NEGATIVE_CHANGES and old_keys == new_keys:
@@ -256,7 +245,7 @@ def _flipped(
 def _names_old_value(
     old: Claim, new: Claim, old_keys: tuple[str, ...], new_keys: tuple[str, ...]
 ) -> bool:
-    """Tell whether the new text has "from X to Y", "Y instead of X" or "replaced X with Y"."""
+    """Return whether the new text has "from X to Y", "Y instead of X" or "replaced X with Y"."""
     if old.raw & (MANY_VALUED - {"has", "have"}) or set(old_keys) & NEGATIONS:
         return False
     span = _replaced_span(new)
@@ -271,35 +260,35 @@ def _names_old_value(
 
 
 def _replaced_span(new: Claim) -> frozenset[str]:
-    """Return the words that stand where the new text names what was replaced."""
+    """Return the words with which the new text names the replaced value."""
     keys = new.keys
     for start, key in enumerate(keys):
         if key == "instead" and keys[start + 1 : start + 2] == ("of",):
             return frozenset(_loose(keys[start + 2 : start + 6]))
         if key == "from" and new.raw & (CHANGE_VERBS | REPLACE_VERBS):
-            closer = _next_of(keys, start, {"to"})
-            if closer:
-                return frozenset(_loose(keys[start + 1 : closer]))
+            end = _next_of(keys, start, {"to"})
+            if end:
+                return frozenset(_loose(keys[start + 1 : end]))
         if key in REPLACE_VERBS and "from" not in new.raw:
-            closer = _next_of(keys, start, {"to", "with", "by"})
-            passive = start > 1 and keys[start - 1] in {"is", "was", "been"}
-            if closer:
-                return frozenset(_loose(keys[1 : start - 1] if passive else keys[start:closer]))
+            end = _next_of(keys, start, {"to", "with", "by"})
+            is_passive = start > 1 and keys[start - 1] in {"is", "was", "been"}
+            if end:
+                return frozenset(_loose(keys[1 : start - 1] if is_passive else keys[start:end]))
     return frozenset()
 
 
 def _next_of(keys: Sequence[str], start: int, wanted: set[str]) -> int:
-    """Return the place of the next wanted word within reach, or 0."""
-    for place in range(start + 1, min(len(keys), start + 1 + MAX_REACH_UNITS)):
-        if keys[place] in wanted:
-            return place
+    """Return the index of the next wanted word within reach, or 0."""
+    for index in range(start + 1, min(len(keys), start + 1 + MAX_REACH_UNITS)):
+        if keys[index] in wanted:
+            return index
     return 0
 
 
 def _new_value(
     old: Claim, new: Claim, old_keys: tuple[str, ...], new_keys: tuple[str, ...]
 ) -> str | None:
-    """Tell whether the texts differ in one short slot only, and the slot can hold one value."""
+    """Return the reason if the texts differ in one short slot only, and it has a single value."""
     if "now" not in new.changes:
         return None
     lead = _common_prefix(old_keys, new_keys)
@@ -308,32 +297,26 @@ def _new_value(
     context = old_keys[:lead] + old_keys[len(old_keys) - tail :]
     if not lead or len(context) < 2 or not (0 < len(was) <= MAX_SLOT_UNITS >= len(now) > 0):
         return None
-    both_numbers = _is_number(was) and _is_number(now)
     closed = PREPOSITIONS | PRONOUNS | NEGATIONS | QUANTIFIERS | LIMITS | {"and", "is", "was"}
     if (set(was) | set(now)) & closed:
         return None
-    if (old.raw | new.raw) & MANY_VALUED and not both_numbers:
-        return None
-    if not both_numbers and (_is_bare_subject(old, lead) or old.keys[lead - 1] in _ACCOMPANYING):
-        return None
+    if not all(len(slot) == 1 and slot[0][:1].isdigit() for slot in (was, now)):
+        # Only numbers replace each other in any slot.
+        subject = old.units[0]
+        is_named = subject.is_capital or subject.kind != "word"
+        is_named = is_named or subject.key in PRONOUNS | {"user"}
+        # "Redis is now deprecated" does not end "Redis is fast": a thing is many things.
+        is_bare_subject = lead == 2 and old.keys[1] in {"is", "was"} and is_named
+        is_many_valued = (old.raw | new.raw) & MANY_VALUED
+        if is_many_valued or is_bare_subject or old.keys[lead - 1] in _ACCOMPANYING:
+            return None
     was_said, now_said = old.keys[lead : lead + len(was)], new.keys[lead : lead + len(now)]
     return f"the new text gives another value: {' '.join(was_said)} is now {' '.join(now_said)}"
 
 
-def _is_bare_subject(old: Claim, lead: int) -> bool:
-    # "Redis is now deprecated" does not end "Redis is fast": a thing is many things.
-    subject = old.units[0]
-    named = subject.is_capital or subject.kind != "word" or subject.key in PRONOUNS | {"user"}
-    return lead == 2 and old.keys[1] in {"is", "was"} and named
-
-
-def _is_number(slot: Sequence[str]) -> bool:
-    return len(slot) == 1 and slot[0][:1].isdigit()
-
-
-def _common_prefix(one: Sequence[str], two: Sequence[str]) -> int:
+def _common_prefix(left_keys: Sequence[str], right_keys: Sequence[str]) -> int:
     size = 0
-    for left, right in zip(one, two, strict=False):
+    for left, right in zip(left_keys, right_keys, strict=False):
         if left != right:
             break
         size += 1
@@ -341,12 +324,16 @@ def _common_prefix(one: Sequence[str], two: Sequence[str]) -> int:
 
 
 def _loose(keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the keys without the endings that a change of phrasing alters."""
-    return tuple(_stem(key) for key in keys)
+    """Return the keys without the endings that a change of phrasing alters.
 
-
-def _stem(key: str) -> str:
-    for ending in ("ing", "ed", "es", "s"):
-        if len(key) - len(ending) >= 3 and key.endswith(ending) and not key.endswith("ss"):
-            return key[: -len(ending)]
-    return key.removesuffix("e") if len(key) > 4 else key
+    Not `terms.stem`: the rules for superseded claims were tuned on these endings.
+    """
+    loose: list[str] = []
+    for key in keys:
+        for ending in ("ing", "ed", "es", "s"):
+            if len(key) - len(ending) >= 3 and key.endswith(ending) and not key.endswith("ss"):
+                loose.append(key[: -len(ending)])
+                break
+        else:
+            loose.append(key.removesuffix("e") if len(key) > 4 else key)
+    return tuple(loose)

@@ -1,4 +1,4 @@
-"""Cuts a text into the units that carry its meaning, and names the values among them."""
+"""Reads a text as a claim: the units that carry its meaning, its values, and stated changes."""
 
 from __future__ import annotations
 
@@ -42,16 +42,23 @@ _UNIT = re.compile(
     """,
     re.VERBOSE,
 )
+# Words before "used to" that make it another phrase.
+_BEFORE_USED = frozenset({"is", "are", "am", "was", "were", "be", "get", "got"})
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 _SENTENCE_END = re.compile(r"[.!?;:\n]")
 _IS_CONTRACTIONS = frozenset({"it", "he", "she", "that", "there", "here", "what", "who", "where"})
 _ENDINGS = {"'m": "am", "'re": "are", "'ve": "have", "'ll": "will"}
 _IRREGULAR = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall"}
 
+_PHRASES_BY_WORD: Final = {
+    word: tuple(entry for entry in PHRASES if entry[0][0] == word)
+    for word in {phrase[0] for phrase, _ in PHRASES}
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One meaning-bearing piece of a text; `before` is the punctuation that precedes it."""
+    """One piece of a text that carries meaning; `before` is the punctuation before it."""
 
     kind: UnitKind
     key: str
@@ -62,7 +69,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What a text states that may never be merged away."""
+    """The values of a text that must never be merged away."""
 
     numbers: tuple[str, ...]
     identifiers: tuple[str, ...]
@@ -73,8 +80,22 @@ class Values:
 
     @property
     def specific_count(self) -> int:
-        """Return how many numbers, identifiers, paths and quoted strings there are."""
+        """Return the number of numbers, identifiers, paths and quoted strings."""
         return len(self.numbers) + len(self.identifiers) + len(self.paths) + len(self.quotes)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A text reduced to what it claims."""
+
+    text: str
+    units: tuple[Unit, ...]
+    keys: tuple[str, ...]
+    raw: frozenset[str]
+    opening: str
+    changes: frozenset[str]
+    # The number of values, the hedges (negative) and the characters.
+    specificity: tuple[int, int, int]
 
 
 def protected_values(text: str) -> Values:
@@ -87,19 +108,22 @@ def values_of(units: Sequence[Unit]) -> Values:
     by_kind: dict[str, list[str]] = {}
     for unit in units:
         by_kind.setdefault(unit.kind, []).append(unit.key)
-    names = [unit.key for unit in units if unit.kind == "word" and _is_name(unit)]
     return Values(
         numbers=tuple(by_kind.get("number", ())),
         identifiers=tuple(by_kind.get("identifier", ())),
         paths=tuple(by_kind.get("path", ())),
         quotes=tuple(by_kind.get("quote", ())),
-        names=tuple(names),
+        names=tuple(
+            unit.key
+            for unit in units
+            if unit.kind == "word" and unit.is_capital and not unit.is_first and unit.key != "i"
+        ),
         negation_count=sum(unit.key in NEGATIONS for unit in units),
     )
 
 
 def units_of(text: str) -> tuple[Unit, ...]:
-    """Return the units of a text in order; whatever is not plain punctuation is in one of them."""
+    """Return the units of a text in order; only plain punctuation is outside of them."""
     clean = unified(text)
     units: list[Unit] = []
     end = 0
@@ -107,45 +131,33 @@ def units_of(text: str) -> tuple[Unit, ...]:
         before = clean[end : match.start()]
         is_first = not units or _SENTENCE_END.search(before) is not None
         mark = before.strip() + ("\n" if "\n" in before else "")
-        for key, kind, is_capital in _read(match, units[-1] if units else None):
+        for key, kind, is_capital in _read_unit(match, units[-1] if units else None):
             units.append(Unit(kind, key, mark, is_capital, is_first))
             mark, is_first = "", False
         end = match.end()
     return tuple(units)
 
 
-def _is_name(unit: Unit) -> bool:
-    return unit.is_capital and not unit.is_first and unit.key != "i"
-
-
-def _read(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[str, UnitKind, bool]]:
+def _read_unit(match: re.Match[str], previous: Unit | None) -> Iterator[tuple[str, UnitKind, bool]]:
     group = match.lastgroup or ""
     body = match.group(group)
     if group in {"number", "glued"}:
-        yield from _read_number(match.group("number"), match.group("glued"))
+        plain, glued = match.group("number").removeprefix("+"), match.group("glued")
+        number = plain.replace(",", "") if _THOUSANDS.fullmatch(plain) else plain
+        yield number, "number", False
+        if glued:
+            # Capitals after a number are units of their own: 5M is not 5m.
+            yield UNITS.get(glued, glued), "word", False
     elif group == "word":
         yield from _read_word(body, previous)
-    elif group == "path" and (choice := _choice(body)):
-        # "and/or", "yes/no": words with a slash between, not a path.
-        yield choice, "word", False
+    elif group == "path" and re.fullmatch(r"[a-z]+/[a-z]+", body) and len(body) <= 12:
+        # "and/or", "yes/no": words with a slash between them, not a path.
+        yield body, "word", False
     elif group in {"url", "path"}:
         yield body.rstrip(".,;:!?)"), "path", False
     else:
         kinds: dict[str, UnitKind] = {"code": "identifier", "mark": "identifier"}
         yield body.strip(), kinds.get(group, "symbol" if group == "symbol" else "quote"), False
-
-
-def _choice(body: str) -> str | None:
-    return body if re.fullmatch(r"[a-z]+/[a-z]+", body) and len(body) <= 12 else None
-
-
-def _read_number(body: str, glued: str) -> Iterator[tuple[str, UnitKind, bool]]:
-    plain = body.removeprefix("+")
-    number = plain.replace(",", "") if _THOUSANDS.fullmatch(plain) else plain
-    yield number, "number", False
-    if glued:
-        # Glued capitals are units of their own: 5M is not 5m.
-        yield UNITS.get(glued, glued), "word", False
 
 
 def _read_word(body: str, previous: Unit | None) -> Iterator[tuple[str, UnitKind, bool]]:
@@ -155,33 +167,25 @@ def _read_word(body: str, previous: Unit | None) -> Iterator[tuple[str, UnitKind
         yield _IRREGULAR.get(lowered, lowered.removesuffix("n't")), "word", False
         yield "not", "word", False
         return
-    stem, apostrophe, ending = lowered.partition("'")
+    head, apostrophe, ending = lowered.partition("'")
+    # Short units keep their case: 5 Mb is not 5 MB.
+    unit = body if len(body) <= 3 else lowered
     if apostrophe:
-        yield from _read_contraction(body.partition("'")[0], stem, "'" + ending)
-    elif lowered in NUMBER_WORDS or _tens(lowered):
-        yield NUMBER_WORDS.get(lowered) or _tens(lowered), "number", False
-    elif previous is not None and previous.kind == "number" and _unit_word(body) in UNITS:
-        yield UNITS[_unit_word(body)], "word", False
+        yield head, "word", bool(head) and body[:1].isupper()
+        is_verb = ending == "s" and head in _IS_CONTRACTIONS
+        yield "is" if is_verb else _ENDINGS.get(f"'{ending}", f"'{ending}"), "word", False
+    elif number := NUMBER_WORDS.get(lowered) or _tens(lowered):
+        yield number, "number", False
+    elif previous is not None and previous.kind == "number" and unit in UNITS:
+        yield UNITS[unit], "word", False
     elif _is_identifier(body):
         yield body, "identifier", False
     else:
         yield lowered, "word", is_capital
 
 
-def _read_contraction(head: str, stem: str, ending: str) -> Iterator[tuple[str, UnitKind, bool]]:
-    yield stem, "word", head[:1].isupper()
-    if ending == "'s" and stem in _IS_CONTRACTIONS:
-        yield "is", "word", False
-    else:
-        yield _ENDINGS.get(ending, ending), "word", False
-
-
-def _unit_word(body: str) -> str:
-    # Short units keep their case: 5 Mb is not 5 MB.
-    return body if len(body) <= 3 else body.lower()
-
-
 def _tens(lowered: str) -> str:
+    """Return the number of a word such as "twenty-one", empty for another word."""
     tens, dash, ones = lowered.partition("-")
     if not dash or tens not in NUMBER_WORDS or ones not in NUMBER_WORDS:
         return ""
@@ -199,83 +203,58 @@ def _is_identifier(body: str) -> bool:
     return letters[1:] != letters[1:].lower()
 
 
-_PHRASES_BY_WORD: Final = {
-    word: tuple(entry for entry in PHRASES if entry[0][0] == word)
-    for word in {phrase[0] for phrase, _ in PHRASES}
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A text reduced to what it claims."""
-
-    text: str
-    units: tuple[Unit, ...]
-    keys: tuple[str, ...]
-    raw: frozenset[str]
-    opening: str
-    changes: frozenset[str]
-    # How much there is to lose: values stated, hedges (negative), characters.
-    specificity: tuple[int, int, int]
-
-
 def read_claim(text: str) -> Claim:
-    """Return the claim a text makes."""
-    units = list(units_of(text))
-    specific_count = values_of(units).specific_count
-    raw = frozenset(unit.key for unit in units)
-    units, opened = _without_opener(units)
-    hedges = sum(unit.key in HEDGES for unit in units)
+    """Return the claim that a text makes."""
+    all_units = list(units_of(text))
+    specific_count = values_of(all_units).specific_count
+    raw = frozenset(unit.key for unit in all_units)
+    units, opener_count = _without_openers(all_units)
+    hedge_count = sum(unit.key in HEDGES for unit in units)
     opening = units[0].key if units else ""
     changes = _take_changes(units)
     units = _with_phrases(units)
-    kept: list[Unit] = []
+    meaningful: list[Unit] = []
     mark = ""
-    for position, unit in enumerate(units):
+    for index, unit in enumerate(units):
         mark = mark or unit.before
-        if _is_silent(units, position):
+        following = units[index + 1] if index + 1 < len(units) else None
+        if _is_silent(unit, following):
             continue
-        kept.append(
-            Unit(unit.kind, _meaning(units, position), mark, unit.is_capital, unit.is_first)
-        )
+        key = unit.key
+        if unit.kind == "word" and key in NEGATIONS and following and following.before:
+            # "No, tests pass" is not "no tests pass".
+            key = f"{key},"
+        elif unit.kind == "word":
+            key = SAME_AS.get(key, key)
+        meaningful.append(Unit(unit.kind, key, mark, unit.is_capital, unit.is_first))
         mark = ""
-    keys = tuple(unit.key for unit in kept)
-    specificity = (specific_count, -hedges - opened, len(text))
-    return Claim(text, tuple(kept), keys, raw, opening, frozenset(changes), specificity)
+    keys = tuple(unit.key for unit in meaningful)
+    specificity = (specific_count, -hedge_count - opener_count, len(text))
+    return Claim(text, tuple(meaningful), keys, raw, opening, frozenset(changes), specificity)
 
 
-def _is_silent(units: Sequence[Unit], position: int) -> bool:
-    unit = units[position]
+def _is_silent(unit: Unit, following: Unit | None) -> bool:
+    """Return whether a claim means the same without this unit."""
     if unit.kind != "word":
         return False
     if unit.key in {"do", "does"}:
-        return position + 1 < len(units) and units[position + 1].key == "not"
+        return following is not None and following.key == "not"
     if unit.is_capital and not unit.is_first:
         return False  # part of a name: "plan A", "The Power", "Really Right Stuff"
     return unit.key in ARTICLES or unit.key in FILLERS or unit.key in HEDGES
 
 
-def _meaning(units: Sequence[Unit], position: int) -> str:
-    unit = units[position]
-    if unit.kind != "word":
-        return unit.key
-    # "No, tests pass" is not "no tests pass".
-    if unit.key in NEGATIONS and position + 1 < len(units) and units[position + 1].before:
-        return f"{unit.key},"
-    return SAME_AS.get(unit.key, unit.key)
-
-
-def _without_opener(units: list[Unit]) -> tuple[list[Unit], int]:
-    """Return the units behind "I think", "note that" and the like, and how many such there were."""
-    start = opened = 0
+def _without_openers(units: list[Unit]) -> tuple[list[Unit], int]:
+    """Return the units after "I think", "note that" and the like, and the number of these."""
+    start = opener_count = 0
     while size := _opener_size(units, start):
         start += size
-        opened += 1
+        opener_count += 1
     rest = units[start:]
-    if opened:
-        # Behind an opener the claim begins anew, so its first capital says nothing.
+    if opener_count:
+        # The claim starts after the opener, so its first capital has no meaning.
         rest[0] = replace(rest[0], is_first=True)
-    return rest, opened
+    return rest, opener_count
 
 
 def _opener_size(units: list[Unit], start: int) -> int:
@@ -290,53 +269,49 @@ def _opener_size(units: list[Unit], start: int) -> int:
 
 
 def _with_phrases(units: list[Unit]) -> list[Unit]:
+    """Return the units with each known phrase replaced by its short form."""
     keys = [unit.key for unit in units]
     result: list[Unit] = []
-    position = 0
-    while position < len(units):
-        for phrase, meaning in _PHRASES_BY_WORD.get(keys[position], ()):
-            if tuple(keys[position : position + len(phrase)]) == phrase:
-                result += [replace(units[position], key=key) for key in meaning]
-                position += len(phrase)
+    index = 0
+    while index < len(units):
+        for phrase, meaning in _PHRASES_BY_WORD.get(keys[index], ()):
+            if tuple(keys[index : index + len(phrase)]) == phrase:
+                result += [replace(units[index], key=key) for key in meaning]
+                index += len(phrase)
                 break
         else:
-            result.append(units[position])
-            position += 1
+            result.append(units[index])
+            index += 1
     return result
 
 
 def _take_changes(units: list[Unit]) -> set[str]:
     """Remove the words that only say that something changed, and return what they say."""
     changes: set[str] = set()
-    if _cut(units, "no", "longer") or (_has_not(units) and _cut_any_more(units)):
+    is_negated = any(unit.key == "not" for unit in units)
+    if _cut(units, "no", "longer") or (is_negated and _cut_any_more(units)):
         changes.add("ended")
-    if _is_habit(units) and _cut(units, "used", "to"):
+    keys = [unit.key for unit in units]
+    used = keys.index("used") if "used" in keys else 0
+    # "is used to cold" and "was used to build" are not "used to live".
+    is_habit = used > 0 and keys[used - 1] not in _BEFORE_USED
+    if is_habit and _cut(units, "used", "to"):
         changes.add("past")
     if _cut(units, "from", "now", "on") or _cut(units, "as", "of", "now"):
         changes.add("now")
-    keys = {unit.key for unit in units}
-    if keys & CHANGE_NOW:
+    distinct = {unit.key for unit in units}
+    if distinct & CHANGE_NOW:
         changes.add("now")
         units[:] = [unit for unit in units if unit.key not in CHANGE_NOW]
-    if keys & (CHANGE_VERBS | REPLACE_VERBS) or "instead" in keys:
+    if distinct & (CHANGE_VERBS | REPLACE_VERBS) or "instead" in distinct:
         changes.add("verb")
-    if ("as", "of") in {(one.key, two.key) for one, two in pairwise(units)}:
+    if ("as", "of") in {(left.key, right.key) for left, right in pairwise(units)}:
         changes.add("now")
     return changes
 
 
-def _has_not(units: list[Unit]) -> bool:
-    return any(unit.key == "not" for unit in units)
-
-
-def _is_habit(units: list[Unit]) -> bool:
-    # "is used to cold" and "was used to build" are not "used to live".
-    keys = [unit.key for unit in units]
-    spot = keys.index("used") if "used" in keys else -1
-    return spot > 0 and keys[spot - 1] not in {"is", "are", "am", "was", "were", "be", "get", "got"}
-
-
 def _cut_any_more(units: list[Unit]) -> bool:
+    """Remove "any more" with its negation, and return whether it was there."""
     for words in (("anymore",), ("any", "more"), ("any", "longer")):
         if _cut(units, *words):
             spot = next(index for index, unit in enumerate(units) if unit.key == "not")
@@ -349,6 +324,7 @@ def _cut_any_more(units: list[Unit]) -> bool:
 
 
 def _cut(units: list[Unit], *words: str) -> bool:
+    """Remove the first run of these words, and return whether it was there."""
     size = len(words)
     for start, unit in enumerate(units):
         if unit.key != words[0]:

@@ -1,8 +1,8 @@
-"""What an agent is about to do, in one form for the tools of all clients.
+"""The actions of an agent, in one form for the tools of all clients.
 
-A tool belongs to a family (shell, edit, read, web) or stands for itself; its argument is the
-command, the path, the address, or all of its values. How risky an action is follows from its
-words, never from what somebody calls it.
+A tool belongs to a family (shell, edit, read, web) or stands for itself. Its argument is the
+command, the path, the URL, or all of its values. The words of an action decide how risky it is,
+never a label.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from meritory.text.secrets import find_secrets
 from meritory.text.terms import stem
 from meritory.text.words import words
 
-# What is kept of an argument; what is read of it is far more.
+# How much of an argument is stored; far more of it is read.
 ARGUMENT_LIMIT_CHARS: Final = 4_000
-# Longer than any secret that is no block: one that begins in what is kept ends in what is read.
+# Longer than any secret except a key block: one that starts in the stored part ends in this.
 _SECRET_LIMIT_CHARS: Final = 8_000
 RISKY: Final = 6
 _WORDS_LIMIT_COUNT: Final = 60
 _PATHS_LIMIT_COUNT: Final = 32
-# Paths of one call that a digest takes in, and the length up to which a text is a path.
+
+# Paths of one call in a digest, and the length up to which a text is a path.
 CALL_PATHS_LIMIT_COUNT: Final = 200
 _PATH_LIMIT_CHARS: Final = 1_024
 _NESTING_LIMIT: Final = 4
@@ -50,9 +51,9 @@ TOOL_FAMILIES: Final[dict[str, str]] = {
     **dict.fromkeys(("webfetch", "web_fetch", "fetch", "websearch", "web_search"), "web"),
 }
 _COMMAND_KEYS: Final = ("command", "cmd", "script")
-# Tools of the family `edit` that write nothing.
+# Tools of the family `edit` that do not write.
 _DELETING_TOOLS: Final = words("delete delete_file")
-# Arguments that hold one path, and those that hold a list of them.
+# Arguments with one path, and arguments with a list of paths.
 PATH_KEYS: Final = (
     *("file_path", "path", "filePath", "notebook_path", "absolute_path", "filename"),
     *("target_file", "target_notebook", "relative_path", "file"),
@@ -64,7 +65,8 @@ _PATCH_PATH: Final = re.compile(
 )
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]+")
 
-# What people call the things that programs do.
+
+# Words that users have for what programs do.
 _MEANINGS: Final[dict[str, str]] = {
     "rm": "delete remove erase wipe",
     "git push": "push publish remote upload",
@@ -97,7 +99,8 @@ _FAMILY_MEANINGS: Final[dict[str, str]] = {
     "web": "fetch network request",
     "shell": "run ran command",
 }
-# A deed, the options or words it needs to be so, and how risky it is then (of ten).
+
+# A deed, the options or words it needs, and its risk then, of ten.
 _RISKS: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("rm", ("-r", "-f"), 8),
     ("rm", ("-r",), 7),
@@ -155,7 +158,8 @@ _RISKS: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
 _SQL: Final = re.compile(r"\b(?:drop\s+(?:table|database|schema)|truncate\s+table)\b", re.I)
 _SQL_PROGRAMS: Final = ("psql", "mysql", "sqlite3", "mariadb", "clickhouse-client", "duckdb")
 _SQL_RISK: Final = 9
-# Files that hold secrets or decide what everybody else's machine does.
+
+# Files that contain secrets or decide what other machines do.
 _RISKY_FILE: Final = re.compile(
     r"(?:^|/)(?:\.env(?:\.(?!example|sample|template)[\w-]+)?|id_(?:rsa|ed25519)|\.npmrc|\.pypirc"
     r"|\.git/(?:config|hooks/.+)|\.ssh/.+|authorized_keys|.*\.pem)$"
@@ -164,10 +168,17 @@ _FILE_RISK: Final = 7
 _BASE_RISKS: Final[dict[str, int]] = {"shell": 2, "edit": 2, "web": 2, "read": 1}
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
 
+_EMPTY_WORDS: Final = words(
+    "the and for you your with that this was were are have has had not but from into again when"
+    " then than them they all any can will would should could just please did does done too only"
+    " its our out off over about what which who why how there here because after before without"
+    " never always dont shouldn mustn"
+)
+
 
 @dataclass(frozen=True)
 class ToolAction:
-    """A call of a tool: its family, its name, its argument, and what can be read out of that."""
+    """A tool call: the family and name of the tool, and its argument."""
 
     tool: str
     name: str
@@ -175,25 +186,25 @@ class ToolAction:
 
     @cached_property
     def commands(self) -> tuple[ShellCommand, ...]:
-        """The commands of a shell's line."""
+        """The commands of a shell line."""
         return read_commands(self.argument) if self.tool == "shell" else ()
 
     @cached_property
     def by_program(self) -> dict[str, list[ShellCommand]]:
         """The commands of each program."""
-        found: dict[str, list[ShellCommand]] = {}
+        by_program: dict[str, list[ShellCommand]] = {}
         for command in self.commands:
-            found.setdefault(command.program, []).append(command)
-        return found
+            by_program.setdefault(command.program, []).append(command)
+        return by_program
 
     @cached_property
     def values(self) -> tuple[str, ...]:
-        """Paths, the address, or what else was handed over, one by one."""
+        """The paths, the URL or the other values of the call."""
         return () if self.tool == "shell" else tuple(self.argument.split("\n"))
 
     @cached_property
     def heads(self) -> tuple[str, ...]:
-        """By what it can be found: programs, or the last parts of paths."""
+        """The keys to look it up by: programs, or the last parts of paths."""
         if self.tool == "shell":
             return tuple(self.by_program)
         return tuple(dict.fromkeys(value.rpartition("/")[2] for value in self.values))
@@ -208,7 +219,7 @@ class ToolAction:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The stems of its words, and of what people call it."""
+        """The stems of its words, and of the words that users have for it."""
         texts = [self.argument, _FAMILY_MEANINGS.get(self.tool, self.name)]
         texts += [_MEANINGS.get(command.deed, "") for command in self.commands]
         texts += [_MEANINGS.get(command.program, "") for command in self.commands]
@@ -216,12 +227,12 @@ class ToolAction:
 
 
 def recorded_tool_action(recorded: RecordedAction) -> ToolAction:
-    """Return the tool call that a recorded action stands for."""
+    """Return the tool call of a recorded action."""
     return ToolAction(recorded.tool, recorded.tool_name, recorded.argument)
 
 
 def read_action(tool_name: str, given: Any) -> ToolAction:
-    """A tool's name and arguments, in the client's own form, as an action."""
+    """Return the action of a tool call in the client's own form."""
     tool = tool_family(tool_name)
     argument = _argument(tool, given)
     readable_part = readable(argument) if tool == "shell" else argument[:COMMAND_LIMIT_CHARS]
@@ -234,7 +245,7 @@ def tool_family(tool_name: str) -> str:
 
 
 def is_writing_tool(tool_name: str) -> bool:
-    """Return whether a tool writes into files; one that deletes them does not."""
+    """Return whether a tool writes files; a tool that deletes them does not."""
     return tool_family(tool_name) == "edit" and _short_name(tool_name) not in _DELETING_TOOLS
 
 
@@ -245,11 +256,9 @@ def _short_name(tool_name: str) -> str:
 
 def call_paths(given: object) -> tuple[str, ...]:
     """Return the distinct paths in a tool's arguments: path arguments, lists of them, patches."""
-    if isinstance(given, str) and given.startswith("{"):
-        given = _decoded(given)
-    found = (path.strip() for path in _paths(given, 0))
-    kept = (path for path in found if path and len(path) <= _PATH_LIMIT_CHARS and "\n" not in path)
-    return tuple(islice(dict.fromkeys(kept), CALL_PATHS_LIMIT_COUNT))
+    paths = (path.strip() for path in _paths(_decoded(given), 0))
+    usable = (path for path in paths if 0 < len(path) <= _PATH_LIMIT_CHARS and "\n" not in path)
+    return tuple(islice(dict.fromkeys(usable), CALL_PATHS_LIMIT_COUNT))
 
 
 def _paths(given: object, depth: int) -> Iterator[str]:
@@ -270,7 +279,7 @@ def _paths(given: object, depth: int) -> Iterator[str]:
 
 
 def kept_argument(argument: str) -> str:
-    """The beginning of an argument without secrets; none of them is cut in two and so missed."""
+    """Return the start of an argument with secrets redacted before it is cut."""
     read, limit = argument[: ARGUMENT_LIMIT_CHARS + _SECRET_LIMIT_CHARS], ARGUMENT_LIMIT_CHARS
     pieces: list[str] = []
     end = 0
@@ -282,9 +291,7 @@ def kept_argument(argument: str) -> str:
 
 
 def _argument(tool: str, given: Any) -> str:
-    if isinstance(given, str) and given.startswith("{"):
-        # Some clients hand over the arguments as the text that the model wrote.
-        given = _decoded(given)
+    given = _decoded(given)
     if isinstance(given, str):
         return "\n".join(_PATCH_PATH.findall(given)) if tool == "edit" else given
     if not isinstance(given, Mapping):
@@ -299,75 +306,64 @@ def _argument(tool: str, given: Any) -> str:
     return "\n".join(f"{key}={value}" for key, value in pairs if isinstance(value, str | int))
 
 
-def _decoded(text: str) -> Any:
+def _decoded(given: Any) -> Any:
+    """Return arguments that a client passes as the JSON text of the model as an object."""
+    if not isinstance(given, str) or not given.startswith("{"):
+        return given
     try:
-        return json.loads(text)
+        return json.loads(given)
     except ValueError:
-        return text
-
-
-def _line(words: list[str]) -> str:
-    """A command given as words, without the shell that only reads it."""
-    is_read = len(words) > 2 and words[0].rpartition("/")[2] in _SHELLS
-    if is_read and re.fullmatch(r"-[a-z]*c", words[1]):
-        return words[2]
-    return shlex.join(words)
+        return given
 
 
 def _first(given: Mapping[Any, Any], keys: tuple[str, ...]) -> str:
+    """Return the first value under these keys; a list is a command given as words."""
     for key in keys:
         value = given.get(key)
         if isinstance(value, list):
-            return _line([str(word) for word in value])
+            line = [str(word) for word in value]
+            is_shell = len(line) > 2 and line[0].rpartition("/")[2] in _SHELLS
+            return line[2] if is_shell and re.fullmatch(r"-[a-z]*c", line[1]) else shlex.join(line)
         if isinstance(value, str) and value:
             return value
     return ""
 
 
 def command_risk(command: ShellCommand) -> int:
-    """How risky one command is, from 1 to 10."""
-    has = command.options | set(command.named)
-    found = [
-        risk
-        for deed, needed, risk in _RISKS
-        if deed in (command.deed, command.program) and has.issuperset(needed)
-    ]
+    """Return how risky a command is, from 1 to 10."""
+    risks = [risk for risk, _ in _risks(command)]
     if sql_words(command):
-        found.append(_SQL_RISK)
-    return max(found, default=2)
+        risks.append(_SQL_RISK)
+    return max(risks, default=2)
 
 
 def sql_words(command: ShellCommand) -> tuple[str, ...]:
-    """Patterns for the statements in it that throw data away."""
+    """Return patterns for the statements of a command that destroy data."""
     if command.program not in _SQL_PROGRAMS:
         return ()
     return tuple(f"*{found[0]}*" for word in command.named if (found := _SQL.search(word)))
 
 
 def risky_words(command: ShellCommand) -> tuple[str, ...]:
-    """The words that make it as risky as it is."""
+    """Return the words that make a command risky."""
+    risk, needed = max(
+        _risks(command), default=(0, ()), key=lambda entry: (entry[0], len(entry[1]))
+    )
+    return needed if risk >= RISKY else ()
+
+
+def _risks(command: ShellCommand) -> list[tuple[int, tuple[str, ...]]]:
+    """Return the entries of the risk table that apply, each with the words it needs."""
     has = command.options | set(command.named)
-    fitting = [
+    return [
         (risk, needed)
         for deed, needed, risk in _RISKS
         if deed in (command.deed, command.program) and has.issuperset(needed)
     ]
-    found = max(fitting, default=(0, ()), key=lambda pair: (pair[0], len(pair[1])))
-    return found[1] if found[0] >= RISKY else ()
-
-
-# -- words ----------------------------------------------------------------------------------
-
-_EMPTY: Final = words(
-    "the and for you your with that this was were are have has had not but from into again when"
-    " then than them they all any can will would should could just please did does done too only"
-    " its our out off over about what which who why how there here because after before without"
-    " never always dont shouldn mustn"
-)
 
 
 def stems(text: str) -> frozenset[str]:
-    """The stems of the words of a text that mean something."""
-    found = dict.fromkeys(word.lower() for word in _WORD.findall(text))
-    kept = (stem(word, aggressive=True) for word in found if word not in _EMPTY)
-    return frozenset(list(dict.fromkeys(kept))[:_WORDS_LIMIT_COUNT])
+    """Return the stems of the content words of a text, up to a limit."""
+    distinct = dict.fromkeys(word.lower() for word in _WORD.findall(text))
+    stemmed = (stem(word, aggressive=True) for word in distinct if word not in _EMPTY_WORDS)
+    return frozenset(list(dict.fromkeys(stemmed))[:_WORDS_LIMIT_COUNT])

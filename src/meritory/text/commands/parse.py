@@ -1,8 +1,7 @@
-"""Shell commands as programs with their words, without running or believing anything.
+"""Shell commands as programs with their words; nothing is run.
 
-A line is taken apart as a shell would do it, leniently: what stands in quotes, in a here-document
-or behind a `#` is no command, and what cannot be told is left out. To miss a command is better
-than to see one that is not there.
+A line is split leniently, as a shell would do it: text in quotes, in a here-document or after a `#`
+is not a command, and unclear parts are left out. A missed command is better than an invented one.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-# What is read of a line, here-documents apart, and how far those are looked for in a longer one.
+# How much of a line is read without its here-documents, and how far those are searched for.
 COMMAND_LIMIT_CHARS: Final = 16_000
 DOCUMENTS_LIMIT_CHARS: Final = 1_000_000
 _DOCUMENTS_LIMIT_COUNT: Final = 200
 _COMMANDS_LIMIT_COUNT: Final = 2_000
 _DEPTH_LIMIT: Final = 2
 
-# Whose first word says what is done, and which of their options take the word behind them.
+
+# Programs whose first word is a subcommand, with the options that take the next word.
 SUBCOMMANDS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "cargo", "go", "pip", "pip3", "uv"), ()),
     **dict.fromkeys(("poetry", "apt", "apt-get", "brew", "systemctl", "gh", "rails"), ()),
@@ -35,7 +35,8 @@ SUBCOMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "gcloud": ("--project",),
     "az": (),
 }
-# One spelling for each option, where it does the same.
+
+# One spelling for options with the same effect.
 _SPELLINGS: Final[dict[str, dict[str, str]]] = {
     "git push": {"-f": "--force", "-d": "--delete", "-u": "--set-upstream", "-n": "--dry-run"},
     "git commit": {"-n": "--no-verify", "-a": "--all"},
@@ -47,7 +48,8 @@ _SPELLINGS: Final[dict[str, dict[str, str]]] = {
     "chmod": {"--recursive": "-R"},
     "chown": {"--recursive": "-R"},
 }
-# Programs that run another one, and their options that take a word.
+
+# Programs that run another program, with the options that take the next word.
 _CARRIERS: Final[dict[str, tuple[str, ...]]] = {
     "sudo": ("-u", "-g"),
     "env": ("-u",),
@@ -56,17 +58,20 @@ _CARRIERS: Final[dict[str, tuple[str, ...]]] = {
     "xargs": ("-n", "-I", "-P", "-L", "-d"),
     **dict.fromkeys(("time", "nohup", "command", "exec", "stdbuf", "doas", "builtin"), ()),
 }
-# Programs that print files, and a word that can be one of their files: `sed -n 1,80p a.py`.
+
+# Programs that print files, and the shape of a file name: `sed -n 1,80p a.py`.
 _READERS: Final = frozenset(("cat", "sed", "head", "tail", "less", "more", "nl", "bat", "view"))
 _FILE: Final = re.compile(r"[\w.@~+/-]*[\w@~+/-][./][\w.@~+/-]*|[\w.@~+/-]*\.[A-Za-z]\w{0,9}")
 _SHELLS: Final = ("bash", "sh", "zsh", "dash")
 _KEYWORDS: Final = ("then", "do", "else", "if", "while", "until", "elif", "!", "{", "}", "fi")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?[smhd]?")
-# Neither `<<<`, which hands over a word, nor a shift by a number.
+
+# Neither `<<<`, which passes a word, nor a shift by a number.
 _HEREDOC: Final = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
+
 # In this order: quotes, an escape, a comment, an end of a command, a redirection, space, the rest.
-# A quote that does not end goes on to the end of the line, for which a shell would wait.
+# An open quote extends to the end of the line, where a shell would wait for more.
 _PIECE: Final = re.compile(
     r"""'(?P<single>[^']*)(?:'|\Z)
     |"(?P<double>(?:[^"\\]++|\\.)*+)(?:"|\Z)
@@ -82,7 +87,7 @@ _PIECE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """One program with its words: what is named in order, and options in any order."""
+    """One program with its positional words in order and its options in any order."""
 
     program: str
     named: tuple[str, ...]
@@ -90,7 +95,7 @@ class ShellCommand:
 
     @property
     def has_subcommand(self) -> bool:
-        """Whether the first named word says what is done."""
+        """Whether the first positional word is a subcommand."""
         return self.program in SUBCOMMANDS and bool(self.named)
 
     @property
@@ -100,13 +105,13 @@ class ShellCommand:
 
 
 def read_commands(line: str) -> tuple[ShellCommand, ...]:
-    """Every command of a line, each once, in order, up to a bound."""
-    found = _commands(_without_documents(readable(line)), 0)
-    return tuple(dict.fromkeys(islice(found, _COMMANDS_LIMIT_COUNT)))
+    """Return the distinct commands of a line in order, up to a limit."""
+    commands = _commands(_without_documents(readable(line)), 0)
+    return tuple(dict.fromkeys(islice(commands, _COMMANDS_LIMIT_COUNT)))
 
 
 def files_read(line: str) -> tuple[str, ...]:
-    """Return the files that a line's commands print: what an agent without a tool for it opens."""
+    """Return the files that a line's commands print, such as `cat` does."""
     return tuple(
         dict.fromkeys(
             word
@@ -119,7 +124,7 @@ def files_read(line: str) -> tuple[str, ...]:
 
 
 def readable(line: str) -> str:
-    """As much of a line as is read; a long one is without its here-documents, which are data."""
+    """Return the part of a line that is read; a long one loses its here-documents."""
     if len(line) <= COMMAND_LIMIT_CHARS:
         return line
     return _without_documents(line[:DOCUMENTS_LIMIT_CHARS])[:COMMAND_LIMIT_CHARS]
@@ -127,11 +132,15 @@ def readable(line: str) -> str:
 
 def _commands(line: str, depth: int) -> Iterator[ShellCommand]:
     for words in _split(line):
-        words = _carried(words)
+        words = _without_carriers(words)
         if not words:
             continue
         program = words[0].rpartition("/")[2]
-        inner = _inner(program, words)
+        # A shell may be given a whole line to run.
+        inner = " ".join(words[1:]).removeprefix("-- ") if program == "eval" else None
+        if program in _SHELLS:
+            options = enumerate(words[1:-1], 1)
+            inner = next((words[i + 1] for i, w in options if re.fullmatch(r"-[a-z]*c", w)), None)
         if inner is not None and depth < _DEPTH_LIMIT:
             yield from _commands(_without_documents(inner), depth + 1)
         else:
@@ -139,26 +148,26 @@ def _commands(line: str, depth: int) -> Iterator[ShellCommand]:
 
 
 def _without_documents(line: str) -> str:
-    """The line without its here-documents."""
-    kept: list[str] = []
-    place = 0
+    """Return the line without its here-documents."""
+    pieces: list[str] = []
+    position = 0
     for _ in range(_DOCUMENTS_LIMIT_COUNT if "<<" in line else 0):
-        opened = _HEREDOC.search(line, place)
+        opened = _HEREDOC.search(line, position)
         if opened is None:
             break
-        over = line.find("\n", opened.end())
-        over = len(line) if over < 0 else over
-        kept.append(_HEREDOC.sub("", line[place:over]))
-        place = over
-        for one in _HEREDOC.finditer(line, opened.start(), over):
-            ending = re.compile(rf"\n[^\S\n]*{one[2]}[^\S\n]*(?=\n|\Z)").search(line, place)
-            # One that does not end goes on to the end of all.
-            place = ending.end() if ending else len(line)
-    return "".join((*kept, line[place:]))
+        line_end = line.find("\n", opened.end())
+        line_end = len(line) if line_end < 0 else line_end
+        pieces.append(_HEREDOC.sub("", line[position:line_end]))
+        position = line_end
+        for mark in _HEREDOC.finditer(line, opened.start(), line_end):
+            closing = re.compile(rf"\n[^\S\n]*{mark[2]}[^\S\n]*(?=\n|\Z)").search(line, position)
+            # An open document extends to the end.
+            position = closing.end() if closing else len(line)
+    return "".join((*pieces, line[position:]))
 
 
 def _split(line: str) -> Iterator[list[str]]:
-    """The words of each command; a redirection and its target are left out."""
+    """Yield the words of each command, without redirections and their targets."""
     words: list[str] = []
     word: str | None = None
     is_target = False
@@ -180,67 +189,46 @@ def _split(line: str) -> Iterator[list[str]]:
     yield words
 
 
-def _carried(words: Sequence[str]) -> list[str]:
-    """The words from the program on that really does something."""
-    place = 0
-    while place < len(words):
-        first = words[place].rpartition("/")[2]
-        if words[place] in _KEYWORDS or _ASSIGNMENT.match(words[place]):
-            place += 1
+def _without_carriers(words: Sequence[str]) -> list[str]:
+    """Return the words without keywords, assignments and programs that only run another one."""
+    index = 0
+    while index < len(words):
+        first = words[index].rpartition("/")[2]
+        if words[index] in _KEYWORDS or _ASSIGNMENT.match(words[index]):
+            index += 1
         elif first in _CARRIERS:
-            place = _after_options(words, place + 1, _CARRIERS[first])
-            if first == "timeout" and _NUMBER.fullmatch("".join(words[place : place + 1])):
-                place += 1
+            index += 1
+            while index < len(words) and words[index].startswith("-"):
+                index += 2 if words[index] in _CARRIERS[first] else 1
+            if first == "timeout" and _NUMBER.fullmatch("".join(words[index : index + 1])):
+                index += 1
         else:
             break
-    return list(words[place:])
-
-
-def _after_options(words: Sequence[str], place: int, taking: Sequence[str]) -> int:
-    while place < len(words) and words[place].startswith("-"):
-        place += 2 if words[place] in taking else 1
-    return place
-
-
-def _inner(program: str, words: Sequence[str]) -> str | None:
-    """The line that a shell is handed to run."""
-    if program == "eval":
-        return " ".join(words[1:]).removeprefix("-- ")
-    if program not in _SHELLS:
-        return None
-    for place, word in enumerate(words[1:-1], 1):
-        if re.fullmatch(r"-[a-z]*c", word):
-            return words[place + 1]
-    return None
+    return list(words[index:])
 
 
 def _command(program: str, words: Sequence[str]) -> ShellCommand:
-    taking = SUBCOMMANDS.get(program, ())
+    takes_value = SUBCOMMANDS.get(program, ())
     named: list[str] = []
     options: set[str] = set()
-    skips, is_over = False, False
+    is_value, is_over = False, False
     for word in words:
-        if skips:
-            skips = False
+        if is_value:
+            is_value = False
         elif is_over or not word.startswith("-") or word == "-":
             named.append(word)
         elif word == "--":
             is_over = True
-        elif word in taking and not named:
-            skips = True
+        elif word in takes_value and not named:
+            is_value = True
+        elif word.startswith("--"):
+            options.add(word.partition("=")[0])
         else:
-            options |= _options(word)
-    deed = f"{program} {named[0]}" if program in SUBCOMMANDS and named else program
-    spelled = _SPELLINGS.get(deed, {})
-    return ShellCommand(program, tuple(named), frozenset(spelled.get(one, one) for one in options))
-
-
-def _options(word: str) -> set[str]:
-    """An option without its value; short ones that stand together are several."""
-    if word.startswith("--"):
-        return {word.partition("=")[0]}
-    letters = word[1:]
-    if letters.isalpha() and len(letters) <= 4:
-        # `-rf` is two options, `-name` one; both ways to read it are kept.
-        return {f"-{letter}" for letter in letters} | {word}
-    return {word}
+            options.add(word)
+            if word[1:].isalpha() and len(word) <= 5:
+                # `-rf` is two options, `-name` is one; both readings are kept.
+                options.update(f"-{letter}" for letter in word[1:])
+    command = ShellCommand(program, tuple(named), frozenset(options))
+    spelling = _SPELLINGS.get(command.deed, {})
+    spelled = frozenset(spelling.get(option, option) for option in options)
+    return ShellCommand(program, tuple(named), spelled)

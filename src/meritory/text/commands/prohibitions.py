@@ -1,4 +1,4 @@
-"""What somebody forbids in so many words: an action in general, or something for this session."""
+"""Explicit prohibitions in a user's text: of an action in general, or for one session."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _FORBIDDING: Final = re.compile(
     r"(?:asking|permission|approval|asked)|not (?:be )?(?:touched|edited|changed))\b",
     re.IGNORECASE,
 )
-# Telling what happened, or asking, forbids nothing.
-_TELLING: Final = re.compile(
+# A report or a question does not forbid anything.
+_REPORT: Final = re.compile(
     r"\b(?:why|you|i|we|they|it|did|does) (?:do not|don'?t|did not|didn'?t)\b"
     r"|\b(?:is|are|was|were|had|has|have|got|with|made|being|did|saw|found) no\b|\?\s*$",
     re.IGNORECASE,
 )
-# What "no ..." goes on with when it tells what was not done; until there it is one clause.
-_TOLD_OF: Final = re.compile(
+# The rest of a clause in which "no ..." reports that something was not done.
+_REPORT_REST: Final = re.compile(
     r"(?:(?!\b(?:until|unless|before|without|because|since|as|if|when)\b)[^,:])*?"
     r"\b(?:is|are|was|were|has|have|had|did|been|ran)\b(?! (?:allowed|permitted|wanted)\b)",
     re.IGNORECASE,
 )
-# What whoever is told so can see to themselves; leave to do it is only a person's to give.
+# Conditions that the agent can meet by itself; permission is not one, only the user gives it.
 _CONDITION: Final = re.compile(
     r"\b(?:if(?! possible\b)"
     r"|before(?! (?:i|we|my|asking|being asked)\b)"
@@ -43,8 +43,8 @@ _CONDITION: Final = re.compile(
 )
 _CLAUSE_END: Final = re.compile(r"[,:]")
 _LIST: Final = re.compile(r"\b(?:or|nor)\b", re.IGNORECASE)
-# What is denied, asked or told of others gives no leave.
-_NO_LEAVE: Final = re.compile(
+# A denied, asked or reported permission is not a permission.
+_NO_PERMISSION: Final = re.compile(
     r"\b(?:not|never|nobody|no one|didn'?t|don'?t|if|once|after|until|when|unless|told|said|says"
     r"|thought?)\b",
     re.IGNORECASE,
@@ -53,17 +53,7 @@ _NOT: Final = (
     r"(?:do not|don'?t|dont|never|must not|mustn'?t|should not|shouldn'?t|may not|not to|no)"
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """Something that a session must keep to, and the words that said so."""
-
-    kind: str
-    said: str
-    argument: str = ""
-
-
-# What may follow so that all of it is meant, and not only some of it.
+# The text that may follow so that the whole action is forbidden, not only a part of it.
 _WHOLE: Final = (
     r"(?=\s*(?:$|[,:)]|(?:(?:the |my |new |any |your )?(?:anything|any|it|this|that|yet|now|again"
     r"|please|until|unless|before|without|or|and|packages?|dependencies|files?|changes|code|work"
@@ -71,7 +61,7 @@ _WHOLE: Final = (
 )
 
 
-def _words(verbs: str) -> re.Pattern[str]:
+def _forbidden(verbs: str) -> re.Pattern[str]:
     before = rf"\b{_NOT} (?:you )?(?:ever |git |again |just |please )?"
     return re.compile(rf"{before}(?:{verbs})\b{_WHOLE}", re.IGNORECASE)
 
@@ -80,12 +70,12 @@ _LOCAL: Final = r"\b(?:local[- ]only|only local(?:ly)?|keep (?:it|this|everythin
 _STATED: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     ("local_only", re.compile(_LOCAL, re.IGNORECASE)),
     ("local_only", re.compile(r"\b(?:not|nothing) in(?:to)? git\b", re.IGNORECASE)),
-    ("no_push", _words("push(?:es|ing)?")),
-    ("no_commit", _words("commit(?:s|ting)?")),
-    ("no_publish", _words("publish(?:ing)?|deploy(?:s|ing)?|releas(?:e|ing)")),
-    ("no_delete", _words("delet(?:e|ing)|remov(?:e|ing) (?:any |the )?files?")),
-    ("no_install", _words("install(?:s|ing)?|add(?:ing)? (?:new )?(?:dependencies|packages)")),
-    ("no_network", _words("network|internet|(?:use|access) the (?:network|internet)")),
+    ("no_push", _forbidden("push(?:es|ing)?")),
+    ("no_commit", _forbidden("commit(?:s|ting)?")),
+    ("no_publish", _forbidden("publish(?:ing)?|deploy(?:s|ing)?|releas(?:e|ing)")),
+    ("no_delete", _forbidden("delet(?:e|ing)|remov(?:e|ing) (?:any |the )?files?")),
+    ("no_install", _forbidden("install(?:s|ing)?|add(?:ing)? (?:new )?(?:dependencies|packages)")),
+    ("no_network", _forbidden("network|internet|(?:use|access) the (?:network|internet)")),
 )
 _NO_EDIT: Final = re.compile(
     rf"\b{_NOT} (?:ever )?(?:edit|touch|change|modify)(?:ing)? [`'\"]?"
@@ -130,7 +120,7 @@ def _shell(lines: Iterable[str]) -> tuple[Trigger, ...]:
     return tuple(Trigger("shell", tuple(line.split())) for line in lines)
 
 
-# What each kind of constraint rules out.
+# The actions that each kind of constraint rules out.
 _RULED_OUT: Final[dict[str, tuple[Trigger, ...]]] = {
     "local_only": _shell((*_PUSHES, *_PUBLISHES)),
     "no_push": _shell(_PUSHES),
@@ -152,72 +142,82 @@ _CLAIMS: Final[dict[str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A rule for one session, and the sentence that stated it."""
+
+    kind: str
+    said: str
+    argument: str = ""
+
+
 def stated_constraints(text: str) -> tuple[Constraint, ...]:
-    """What a text forbids for the session, each kind once."""
-    found: dict[tuple[str, str], Constraint] = {}
+    """Return what a text forbids for the session, each kind once."""
+    constraints: dict[tuple[str, str], Constraint] = {}
     for sentence in _sentences(text):
+        said = sentence[:SAID_LIMIT_CHARS]
         for kind, pattern in _STATED:
             if any(_is_whole(sentence, match) for match in pattern.finditer(sentence)):
-                one = Constraint(kind, sentence[:SAID_LIMIT_CHARS])
-                found.setdefault((one.kind, ""), one)
+                constraints.setdefault((kind, ""), Constraint(kind, said))
         for kind, pattern in _NAMED:
             for match in pattern.finditer(sentence):
                 if _is_whole(sentence, match):
-                    one = Constraint(kind, sentence[:SAID_LIMIT_CHARS], match["name"])
-                    found.setdefault((kind, one.argument), one)
-    return tuple(found.values())
+                    name = match["name"]
+                    constraints.setdefault((kind, name), Constraint(kind, said, name))
+    return tuple(constraints.values())
 
 
 def _is_whole(sentence: str, match: re.Match[str]) -> bool:
-    """Whether a sentence forbids something altogether, and not only under a condition."""
+    """Return whether a sentence forbids something altogether, not only under a condition."""
     rest = sentence[match.end() : match.end() + SAID_LIMIT_CHARS]
-    if match[0].lower().startswith("no ") and _TOLD_OF.match(rest):
+    if match[0].lower().startswith("no ") and _REPORT_REST.match(rest):
         return False
     if not _LIST.search(rest):
-        # In a list the condition at its end is that of all; otherwise a comma ends it.
+        # A condition at the end of a list applies to all of it; otherwise it ends at a comma.
         rest = _CLAUSE_END.split(rest, 1)[0]
     return not (_CONDITION.search(rest) or _CONDITION.match(sentence))
 
 
 def lifted_kinds(text: str) -> tuple[str, ...]:
-    """The kinds of constraints that a text takes back."""
+    """Return the kinds of constraints that a text takes back."""
     verbs = [
         match["verb"].lower()
         for sentence in _sentences(text)
         for match in _LIFTED.finditer(sentence)
-        if not _NO_LEAVE.search(sentence[: match.start()])
+        if not _NO_PERMISSION.search(sentence[: match.start()])
     ]
     return tuple(dict.fromkeys(kind for verb in verbs for kind in _LIFTS[verb]))
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences of a text that may forbid something; a dot in a name ends none."""
-    plain = re.sub(r"\.(?=\S)", "\0", text[:_TEXT_LIMIT_CHARS].replace("\u2019", "'"))
-    told = [found[0] + plain[found.end() : found.end() + 1] for found in _SENTENCE.finditer(plain)]
-    kept = [sentence.replace("\0", ".").strip(" .!;\n") for sentence in told]
-    return [sentence for sentence in kept if sentence and not _TELLING.search(sentence)]
+    """Return the sentences that may forbid something; a dot inside a name does not end one."""
+    masked = re.sub(r"\.(?=\S)", "\0", text[:_TEXT_LIMIT_CHARS].replace("\u2019", "'"))
+    # Each sentence with the mark that ends it.
+    spans = [(match.start(), match.end() + 1) for match in _SENTENCE.finditer(masked)]
+    sentences = [masked[start:end].replace("\0", ".").strip(" .!;\n") for start, end in spans]
+    return [sentence for sentence in sentences if sentence and not _REPORT.search(sentence)]
 
 
 def is_ruled_out(kind: str, argument: str, action: ToolAction) -> bool:
-    """Whether a constraint of a session rules an action out."""
+    """Return whether a constraint of a session rules out an action."""
     if kind == "no_edit":
         paths = (argument, f"*/{argument}", f"{argument}/*", f"*/{argument}/*")
         return any(fits(Trigger("edit", (path,)), action) for path in paths)
     if argument:
-        places = (argument, f"+{argument}", f"*:{argument}", f"*/{argument}")
-        return any(fits(Trigger("shell", ("git", "push", place)), action) for place in places)
+        branches = (argument, f"+{argument}", f"*:{argument}", f"*/{argument}")
+        return any(fits(Trigger("shell", ("git", "push", name)), action) for name in branches)
     return any(fits(trigger, action) for trigger in _RULED_OUT.get(kind, ()))
 
 
 def claim(kind: str, argument: str) -> str:
-    """A constraint as a sentence that can be remembered."""
+    """Return a constraint as a sentence that can be stored as a memory."""
     if kind == "no_edit":
         return f"Do not edit {argument}"
     return f"{_CLAIMS[kind]} to {argument}" if argument else _CLAIMS[kind]
 
 
 def forbids(text: str, words: Collection[str]) -> bool:
-    """Whether a text forbids what an action with these stems does, in so many words."""
+    """Return whether a text explicitly forbids an action with these stems."""
     return any(
         any(_is_whole(sentence, match) for match in _FORBIDDING.finditer(sentence))
         and len(stems(sentence) & set(words)) >= 2

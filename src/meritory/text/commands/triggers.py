@@ -1,16 +1,15 @@
-"""What sets off a rule: a tool and a pattern of its argument, never a bare tag.
+"""Triggers of rules: a tool and a pattern of its argument.
 
-For a shell it is a program with words that must all be there, e.g. `git push --force main`; for
-files a path with `*`; for other tools values that must all be there. A trigger says of itself how
-far its rule may go: one that is not risky by itself, and that nobody forbade in so many words,
-never gets beyond a proposal; one with a single word beside its program never blocks unless that
-alone is risky.
+For a shell the pattern is a program with words that must all occur, e.g. `git push --force main`;
+for files a path with `*`; for other tools values that must all occur. The trigger limits its rule:
+one that is neither risky nor explicitly forbidden stays a proposal, and one with a single word
+besides its program never blocks unless that alone is risky.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import cache
 from typing import Final, Literal
 
@@ -26,228 +25,17 @@ from meritory.text.commands.actions import (
 )
 from meritory.text.commands.parse import SUBCOMMANDS, ShellCommand, read_commands
 
-# -- fitting --------------------------------------------------------------------------------
-
-
-# -- making ---------------------------------------------------------------------------------
-
-
 Reach = Literal["proposed", "warns", "blocks"]
 
-
 WORDS_LIMIT_COUNT: Final = 12
-
-
 PATTERN_LIMIT_CHARS: Final = 400
-
-
-# Letters and digits that a pattern must have beside its stars.
+# A pattern must have this many letters and digits besides its stars.
 _PLAIN_CHARS_MIN: Final = 3
-
-
 _EXAMPLE: Final = "write it as TOOL: PATTERN, e.g. 'shell: git push --force' or 'edit: */.env'"
 
-
-def parse_trigger(text: str) -> Trigger:
-    """A trigger that somebody wrote; InputError says what is wrong with it."""
-    tool, colon, pattern = text.partition(":")
-    tool = tool.strip().lower()
-    if not colon or not tool or not tool.isprintable() or len(text) > PATTERN_LIMIT_CHARS:
-        raise InputError(f"{text[:60]!r} is no trigger", hint=_EXAMPLE)
-    return checked_trigger(tool, _words(tool, pattern.strip()))
-
-
-def _words(tool: str, pattern: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(pattern))
-    except ValueError as error:
-        raise InputError(f"the pattern cannot be read: {error}", hint=_EXAMPLE) from error
-    if tool != "shell" or not words:
-        return words
-    found = read_commands(pattern)
-    return words if len(found) != 1 else _spelled(found[0], words)
-
-
-def _spelled(command: ShellCommand, words: Sequence[str]) -> tuple[str, ...]:
-    """A command's words, options in the spelling by which actions are compared."""
-    short = {word for word in command.options if word[1:2] != "-" and len(word) > 2}
-    split = {word for word in short if {f"-{letter}" for letter in word[1:]} <= command.options}
-    named = [word for word in words[1:] if word in command.named]
-    return (command.program, *named, *sorted(command.options - split))
-
-
-def checked_trigger(tool: str, words: tuple[str, ...]) -> Trigger:
-    """A trigger that is specific enough to be one."""
-    trigger = Trigger(tool, words)
-    if trigger.argument_count < 1 or len(words) > WORDS_LIMIT_COUNT:
-        raise InputError(
-            f"a trigger needs one to {WORDS_LIMIT_COUNT} words beside its tool or program",
-            hint="a name alone would catch everything that is done with it",
-        )
-    if len(trigger.pattern) > PATTERN_LIMIT_CHARS:
-        raise InputError(f"a pattern has at most {PATTERN_LIMIT_CHARS} characters")
-    is_empty = any(not word.replace("*", "") for word in words[:1])
-    plain = sum(character.isalnum() for character in trigger.pattern)
-    if is_empty or (plain < _PLAIN_CHARS_MIN and tool != "shell"):
-        raise InputError("a pattern of stars would catch everything", hint=_EXAMPLE)
-    return trigger
-
-
-def fits(trigger: Trigger, action: ToolAction) -> bool:
-    """Whether an action is what a trigger describes."""
-    if trigger.tool != action.tool:
-        return False
-    if trigger.tool == "shell":
-        # Taking a line apart takes time, and most have not even the words.
-        is_likely = all(_bare(word) in action.argument for word in trigger.words if _is_plain(word))
-        return is_likely and any(
-            _fits_command(trigger.words, one) for one in action.by_program.get(trigger.words[0], ())
-        )
-    if trigger.tool in _FILE_TOOLS:
-        return any(glob(trigger.words[0], value) for value in action.values)
-    return all(any(glob(word, value) for value in action.values) for word in trigger.words)
-
-
-def _fits_command(words: tuple[str, ...], command: ShellCommand) -> bool:
-    if words[0] != command.program:
-        return False
-    options = [word for word in words[1:] if word.startswith("-")]
-    named = [word for word in words[1:] if not word.startswith("-")]
-    if not command.options.issuperset(options):
-        return False
-    left = list(command.named)
-    if command.program in SUBCOMMANDS and named and left and not glob(named[0], left[0]):
-        # `git stash push` is no push.
-        return False
-    for word in named:
-        while left and not glob(word, left[0]):
-            del left[0]
-        if not left:
-            return False
-        del left[0]
-    return True
-
-
-def glob(pattern: str, text: str) -> bool:
-    """Whether a text is like a pattern in which `*` stands for anything; never slow."""
-    first, *middle = pattern.split("*")
-    if not middle:
-        return _bare(pattern) == _bare(text)
-    last = middle.pop()
-    if not text.startswith(first):
-        return False
-    place = len(first)
-    for part in middle:
-        found = text.find(part, place)
-        if found < 0:
-            return False
-        place = found + len(part)
-    return len(text) - place >= len(last) and text.endswith(last)
-
-
-def _is_plain(word: str) -> bool:
-    """Whether a word stands in a line as it is: options have several spellings."""
-    return not word.startswith("-") and "*" not in word
-
-
-def _bare(path: str) -> str:
-    """A path in its shortest form: a folder is the same with and without its slash."""
-    return path.removeprefix("./").rstrip("/") or path
-
-
-def derive(action: ToolAction, said: Collection[str]) -> Trigger | None:
-    """The trigger for an action that somebody complained about, by what makes it wrong.
-
-    `said` are the stems of the complaint. What is neither risky nor spoken of is left out, so that
-    the same mistake is known again elsewhere. None when nothing specific is left.
-    """
-    if action.tool == "shell":
-        words = _command_words(action, said)
-    elif action.tool in _FILE_TOOLS:
-        words = _path_words(action, said)
-    else:
-        words = tuple(value for value in action.values if stems(value) & set(said))
-        words = tuple(word for word in words if len(word) <= PATTERN_LIMIT_CHARS // 4)
-    try:
-        return checked_trigger(action.tool, words[:WORDS_LIMIT_COUNT]) if words else None
-    except InputError:
-        return None
-
-
-def _command_words(action: ToolAction, said: Collection[str]) -> tuple[str, ...]:
-    def weight(command: ShellCommand) -> tuple[int, int]:
-        return command_risk(command), len(stems(_text(command)) & set(said))
-
-    if not action.commands:
-        return ()
-    command = max(action.commands, key=weight)
-    risky = risky_words(command)
-    has_deed = command.has_subcommand
-    if has_deed and not (command_risk(command) >= RISKY or stems(command.named[0]) & set(said)):
-        return ()
-    deed = command.named[:1] if has_deed else ()
-    rest = [word for word in command.named[len(deed) :] if word in risky or _is_said(word, said)]
-    options = [word for word in command.options if word in risky or _is_said(word, said)]
-    return (command.program, *deed, *rest, *sql_words(command), *sorted(options))
-
-
-def _text(command: ShellCommand) -> str:
-    return " ".join((command.program, *command.named, *command.options))
-
-
-def _is_said(word: str, said: Collection[str]) -> bool:
-    """Whether a word is spoken of; a whole sentence in quotes is nobody's pattern."""
-    return (
-        len(word) <= PATTERN_LIMIT_CHARS // 4 and " " not in word and bool(stems(word) & set(said))
-    )
-
-
-def _path_words(action: ToolAction, said: Collection[str]) -> tuple[str, ...]:
-    """The file itself if it is spoken of, else the folder that is."""
-    for path in action.values:
-        *folders, file = path.strip("/").split("/")
-        if stems(file) & set(said) or (file.startswith(".") and action.risk >= RISKY):
-            return (f"*/{file}" if folders else file,)
-        for folder in reversed(folders):
-            if len(folder) > 2 and stems(folder) & set(said):
-                return (f"*/{folder}/*",)
-    return ()
-
-
-def widened(trigger: Trigger, action: ToolAction) -> Trigger | None:
-    """The trigger without the named words that another case of the mistake does not have."""
-    if trigger.tool != "shell" or trigger.tool != action.tool:
-        return None
-    for command in action.commands:
-        named = set(command.named)
-        words = tuple(word for word in trigger.words if word.startswith("-") or word in named)
-        words = (trigger.words[0], *(word for word in words if word != trigger.words[0]))
-        has_options = any(word.startswith("-") for word in words)
-        if has_options and len(words) < len(trigger.words) and _fits_command(words, command):
-            return Trigger(trigger.tool, words)
-    return None
-
-
-def reach(trigger: Trigger, risk: int, *, is_forbidden: bool) -> Reach:
-    """How far a rule may go by itself, whatever is reported."""
-    is_risky = risk >= RISKY
-    if not (is_risky or is_forbidden):
-        # Complaints about how something was done are lessons; they forbid nothing.
-        return "proposed"
-    if trigger.tool == "shell" and trigger.argument_count < 2 and not is_risky:
-        return "warns"
-    return "blocks"
-
-
-def trigger_risk(trigger: Trigger) -> int:
-    """How risky what it describes is by itself."""
-    if trigger.tool == "shell":
-        found = read_commands(trigger.pattern)
-        return max((command_risk(command) for command in found), default=1)
-    return ToolAction(trigger.tool, trigger.tool, trigger.words[0].removeprefix("*")).risk
-
-
-_LINES: Final = """\
+# Every rule is tried on ordinary commands, also before any were recorded. A trigger that fits one
+# of them would block everyday work, so its rule stays a proposal.
+_ORDINARY_COMMANDS: Final = """\
 git status
 git status --short
 git diff
@@ -406,7 +194,7 @@ ssh host uptime
 jq . data.json
 tree -L 2
 """
-_PATHS: Final = """\
+_ORDINARY_PATHS: Final = """\
 README.md
 src/main.py
 src/app.ts
@@ -423,7 +211,192 @@ Makefile
 
 @cache
 def ordinary_actions() -> tuple[ToolAction, ...]:
-    """What every agent does, whoever it works for."""
-    lines = [ToolAction("shell", "shell", line) for line in _LINES.splitlines()]
-    paths = _PATHS.splitlines()
+    """Return everyday actions of any agent."""
+    lines = [ToolAction("shell", "shell", line) for line in _ORDINARY_COMMANDS.splitlines()]
+    paths = _ORDINARY_PATHS.splitlines()
     return (*lines, *(ToolAction(tool, tool, path) for tool in ("edit", "read") for path in paths))
+
+
+def parse_trigger(text: str) -> Trigger:
+    """Return the trigger that a user wrote; InputError says what is wrong with it."""
+    tool, colon, pattern = text.partition(":")
+    tool, pattern = tool.strip().lower(), pattern.strip()
+    if not colon or not tool or not tool.isprintable() or len(text) > PATTERN_LIMIT_CHARS:
+        raise InputError(f"{text[:60]!r} is not a trigger", hint=_EXAMPLE)
+    try:
+        words = tuple(shlex.split(pattern))
+    except ValueError as error:
+        raise InputError(f"the pattern cannot be read: {error}", hint=_EXAMPLE) from error
+    commands = read_commands(pattern) if tool == "shell" and words else ()
+    if len(commands) == 1:
+        # Options take the spelling by which actions are compared.
+        (command,) = commands
+        short = {word for word in command.options if word[1:2] != "-" and len(word) > 2}
+        split = {word for word in short if {f"-{letter}" for letter in word[1:]} <= command.options}
+        named = [word for word in words[1:] if word in command.named]
+        words = (command.program, *named, *sorted(command.options - split))
+    return checked_trigger(tool, words)
+
+
+def checked_trigger(tool: str, words: tuple[str, ...]) -> Trigger:
+    """Return a trigger, after checking that it is specific enough."""
+    trigger = Trigger(tool, words)
+    if trigger.argument_count < 1 or len(words) > WORDS_LIMIT_COUNT:
+        raise InputError(
+            f"a trigger needs 1 to {WORDS_LIMIT_COUNT} words besides its tool or program",
+            hint="a name alone would match everything that is done with it",
+        )
+    if len(trigger.pattern) > PATTERN_LIMIT_CHARS:
+        raise InputError(f"a pattern has at most {PATTERN_LIMIT_CHARS} characters")
+    is_empty = any(not word.replace("*", "") for word in words[:1])
+    plain = sum(character.isalnum() for character in trigger.pattern)
+    if is_empty or (plain < _PLAIN_CHARS_MIN and tool != "shell"):
+        raise InputError("a pattern of stars would match everything", hint=_EXAMPLE)
+    return trigger
+
+
+def fits(trigger: Trigger, action: ToolAction) -> bool:
+    """Return whether a trigger describes an action."""
+    if trigger.tool != action.tool:
+        return False
+    if trigger.tool == "shell":
+        # Most lines lack the words, and searching is faster than parsing. Options have several
+        # spellings, so only plain words are searched for.
+        plain = (word for word in trigger.words if not word.startswith("-") and "*" not in word)
+        return all(_bare(word) in action.argument for word in plain) and any(
+            _fits_command(trigger.words, command)
+            for command in action.by_program.get(trigger.words[0], ())
+        )
+    if trigger.tool in _FILE_TOOLS:
+        return any(glob(trigger.words[0], value) for value in action.values)
+    return all(any(glob(word, value) for value in action.values) for word in trigger.words)
+
+
+def _fits_command(words: tuple[str, ...], command: ShellCommand) -> bool:
+    if words[0] != command.program:
+        return False
+    options = [word for word in words[1:] if word.startswith("-")]
+    named = [word for word in words[1:] if not word.startswith("-")]
+    if not command.options.issuperset(options):
+        return False
+    rest = list(command.named)
+    if command.program in SUBCOMMANDS and named and rest and not glob(named[0], rest[0]):
+        # `git stash push` is not a push.
+        return False
+    for word in named:
+        while rest and not glob(word, rest[0]):
+            del rest[0]
+        if not rest:
+            return False
+        del rest[0]
+    return True
+
+
+def glob(pattern: str, text: str) -> bool:
+    """Return whether a text matches a pattern in which `*` matches anything, in linear time."""
+    first, *middle = pattern.split("*")
+    if not middle:
+        return _bare(pattern) == _bare(text)
+    last = middle.pop()
+    if not text.startswith(first):
+        return False
+    position = len(first)
+    for part in middle:
+        start = text.find(part, position)
+        if start < 0:
+            return False
+        position = start + len(part)
+    return len(text) - position >= len(last) and text.endswith(last)
+
+
+def _bare(path: str) -> str:
+    """Return a path in its shortest form: without `./` and without a trailing slash."""
+    return path.removeprefix("./").rstrip("/") or path
+
+
+def derive(action: ToolAction, said: Collection[str]) -> Trigger | None:
+    """Return the trigger for an action that a user complained about, by what makes it wrong.
+
+    `said` are the stems of the complaint. Words that are neither risky nor mentioned are left out,
+    so that the trigger finds the same mistake elsewhere. None when nothing specific remains.
+    """
+    if action.tool == "shell":
+        words = _command_words(action, said)
+    elif action.tool in _FILE_TOOLS:
+        words = _path_words(action, said)
+    else:
+        words = tuple(value for value in action.values if stems(value) & set(said))
+        words = tuple(word for word in words if len(word) <= PATTERN_LIMIT_CHARS // 4)
+    try:
+        return checked_trigger(action.tool, words[:WORDS_LIMIT_COUNT]) if words else None
+    except InputError:
+        return None
+
+
+def _command_words(action: ToolAction, said: Collection[str]) -> tuple[str, ...]:
+    """Return the words of the riskiest command, reduced to the risky and mentioned ones."""
+
+    def weight(command: ShellCommand) -> tuple[int, int]:
+        text = " ".join((command.program, *command.named, *command.options))
+        return command_risk(command), len(stems(text) & set(said))
+
+    if not action.commands:
+        return ()
+    command = max(action.commands, key=weight)
+    risky = risky_words(command)
+
+    def counts(word: str) -> bool:
+        is_short = len(word) <= PATTERN_LIMIT_CHARS // 4 and " " not in word
+        return word in risky or (is_short and bool(stems(word) & set(said)))
+
+    deed = command.named[:1] if command.has_subcommand else ()
+    if deed and not (command_risk(command) >= RISKY or stems(deed[0]) & set(said)):
+        return ()
+    rest = [word for word in command.named[len(deed) :] if counts(word)]
+    options = [word for word in command.options if counts(word)]
+    return (command.program, *deed, *rest, *sql_words(command), *sorted(options))
+
+
+def _path_words(action: ToolAction, said: Collection[str]) -> tuple[str, ...]:
+    """Return the file itself if the complaint mentions it, else the folder that it mentions."""
+    for path in action.values:
+        *folders, file = path.strip("/").split("/")
+        if stems(file) & set(said) or (file.startswith(".") and action.risk >= RISKY):
+            return (f"*/{file}" if folders else file,)
+        for folder in reversed(folders):
+            if len(folder) > 2 and stems(folder) & set(said):
+                return (f"*/{folder}/*",)
+    return ()
+
+
+def widened(trigger: Trigger, action: ToolAction) -> Trigger | None:
+    """Return the trigger without the positional words that another case of the mistake lacks."""
+    if trigger.tool != "shell" or trigger.tool != action.tool:
+        return None
+    for command in action.commands:
+        named = set(command.named)
+        words = tuple(word for word in trigger.words if word.startswith("-") or word in named)
+        words = (trigger.words[0], *(word for word in words if word != trigger.words[0]))
+        has_options = any(word.startswith("-") for word in words)
+        if has_options and len(words) < len(trigger.words) and _fits_command(words, command):
+            return Trigger(trigger.tool, words)
+    return None
+
+
+def reach(trigger: Trigger, risk: int, *, is_forbidden: bool) -> Reach:
+    """Return how far a rule with this trigger may go, independent of the reports."""
+    is_risky = risk >= RISKY
+    if not (is_risky or is_forbidden):
+        # A complaint about how something was done is a lesson, not a prohibition.
+        return "proposed"
+    if trigger.tool == "shell" and trigger.argument_count < 2 and not is_risky:
+        return "warns"
+    return "blocks"
+
+
+def trigger_risk(trigger: Trigger) -> int:
+    """Return how risky the actions are that a trigger describes."""
+    if trigger.tool == "shell":
+        commands = read_commands(trigger.pattern)
+        return max((command_risk(command) for command in commands), default=1)
+    return ToolAction(trigger.tool, trigger.tool, trigger.words[0].removeprefix("*")).risk
