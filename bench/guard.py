@@ -27,8 +27,7 @@ from bench.hook import HOOK, run
 from bench.served import Daemon, running
 from bench.sessions import Row, finish
 from meritory.api.memory import Memory
-from meritory.engine.rules.actions import ToolCall
-from meritory.engine.rules.guard import GuardVerdict, check
+from meritory.engine.rules.guard import GuardVerdict, ToolCall, check
 from meritory.settings import load_settings
 from meritory.text.commands.triggers import ordinary_actions
 

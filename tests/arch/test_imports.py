@@ -87,7 +87,7 @@ IMPURE_ATTRIBUTES |= {"memmap", "tofile", "loadtxt", "savetxt", "genfromtxt"}
 BROAD = {"Exception", "BaseException"}
 EDGES = {
     "cli": {"main": "turns what is unforeseen into a message and an exit code"},
-    "engine/feedback/capture.py": {"_aside": "what follows from a report never fails it"},
+    "engine/feedback/capture.py": {"_attempt": "a step after a report never fails the report"},
     "engine/rules/guard.py": {"check": "an agent is never held up by its guard's own trouble"},
     "engine/jobs/runner.py": {
         "_run": "parks a job that failed in an unforeseen way, with the error",

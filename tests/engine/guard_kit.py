@@ -9,8 +9,7 @@ from typing import Any
 from meritory.api.memory import Memory
 from meritory.domain.memory import Scope
 from meritory.domain.rule import Rule
-from meritory.engine.rules.actions import ToolCall
-from meritory.engine.rules.guard import GuardVerdict, check
+from meritory.engine.rules.guard import GuardVerdict, ToolCall, check
 
 FORCE = "git push --force origin main"
 OVERWRITTEN = "You force-pushed to main and overwrote other people's commits"

@@ -117,24 +117,6 @@ class FeedbackEvent:
         return Scope(self.user, self.agent, self.project)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventFacts:
-    """What a report says to whoever learns rules from it."""
-
-    event_id: str
-    at: datetime
-    session_key: str | None
-    polarity: int
-    texts: tuple[str, ...]
-    tags: tuple[str, ...]
-    domain: str
-    last_action: Mapping[str, str] | None
-    # The lesson it became, and how often that was reported by now.
-    memory_id: str | None
-    count: int
-    origin: Origin = "user"
-
-
 @dataclass(frozen=True, slots=True)
 class FeedbackQuery:
     """Which reports are wanted, latest first; `before` is the last id of the page before."""

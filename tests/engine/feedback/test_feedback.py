@@ -344,7 +344,7 @@ def test_what_follows_never_fails_the_report(desk: Desk, monkeypatch: pytest.Mon
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(flow, "prepare_batch", broken)
-    monkeypatch.setattr(flow.learn, "learn_from", broken)
+    monkeypatch.setattr(flow, "learn_from", broken)
     found = desk.memory.capture_feedback("down", PUSHED)
     assert (found.accepted, found.status, found.reason) == (False, "rejected", "not_promoted")
     stages = {one.stage for one in desk.memory.services.observer.failures()}

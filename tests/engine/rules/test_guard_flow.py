@@ -10,14 +10,13 @@ import pytest
 from guard_kit import FORCE, OVERWRITTEN, Bench, Clock
 
 from meritory.domain.errors import StorageError
-from meritory.domain.feedback import EventFacts
+from meritory.domain.feedback import FeedbackEvent
 from meritory.domain.memory import UNTRUSTED_ORIGINS, Origin
 from meritory.domain.rule import ActionQuery
 from meritory.engine.memories.validate import PROPOSED_CONSTRAINT
 from meritory.engine.rules import constraints
-from meritory.engine.rules.actions import RECENT_LIMIT_COUNT, ToolCall
-from meritory.engine.rules.guard import check
-from meritory.engine.rules.learn import Learned, learn_from
+from meritory.engine.rules.guard import ToolCall, check
+from meritory.engine.rules.learn import RECENT_LIMIT_COUNT, Learned, learn_from
 from places import Places
 
 
@@ -67,20 +66,20 @@ def test_a_constraint_without_a_session_is_only_offered(bench: Bench) -> None:
 def test_what_was_read_somewhere_forbids_nothing(bench: Bench) -> None:
     bench.call(FORCE)
     for origin in UNTRUSTED_ORIGINS:
-        facts = EventFacts(
-            event_id=f"from {origin}",
+        report = FeedbackEvent(
+            id=f"from {origin}",
             at=bench.clock(),
-            session_key="s1",
+            signal="down",
             polarity=-1,
-            texts=(OVERWRITTEN, "do not push"),
-            tags=(),
-            domain="general",
-            last_action=None,
-            memory_id=None,
-            count=1,
+            status="rejected",
+            user=bench.memory.scope.user,
+            project=bench.memory.scope.project,
+            session_key="s1",
             origin=cast("Origin", origin),
+            what_went_wrong=OVERWRITTEN,
+            what_to_change="do not push",
         )
-        assert learn_from(bench.memory.services, bench.memory.scope, facts) == Learned()
+        assert learn_from(bench.memory.services, report) == Learned()
     assert bench.call("git push").decision == "allow" and bench.rules() == []
 
 

@@ -17,8 +17,7 @@ from session_kit import HERON, LOGIN, NOTES, STRIPE, Desk, filler, talk, trailer
 from meritory.domain.rule import RecordedAction
 from meritory.domain.session import ROLES, Turn
 from meritory.engine.quality import extraction, retention
-from meritory.engine.rules.actions import ToolCall
-from meritory.engine.rules.guard import check
+from meritory.engine.rules.guard import ToolCall, check
 from meritory.engine.sessions import transcript
 from meritory.engine.sessions.end import EndRequest, end
 from meritory.engine.sessions.transcript import READ_LIMIT_CHARS, Intake, TurnTail

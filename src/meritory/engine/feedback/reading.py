@@ -1,4 +1,4 @@
-"""From what somebody reported to an event that can be kept: cut, redacted, read and decided."""
+"""Read a report: cut and redact its fields, diagnose it, and decide whether it becomes a lesson."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from meritory.engine.memories.validate import checked_choice, checked_name, know
 from meritory.rank.feedback import QualityFacts, quality
 from meritory.rank.rubric import RubricVerdict, evaluate, read_guardrails, read_scores
 from meritory.text import feedback
-from meritory.text import feedback as feedback_questions
-from meritory.text.feedback import diagnose
 from meritory.text.ratings_trailer import strip_own
 from meritory.text.secrets import find_secrets, redact
 
@@ -27,10 +25,10 @@ SKILL_LIMIT_CHARS = 256
 PARTS_LIMIT_CHARS = 65_536
 SIGNAL_LIMIT_CHARS = 64
 MEMORY_IDS_LIMIT_COUNT = 64
-# A secret that is cut in two is not known as one any more, so more is read than is kept.
+# A secret that is cut in two is not recognised, so more is searched than is stored.
 _MARGIN_CHARS = 1_024
 _CONTEXT_CHARS_MIN = 20
-# What the guard says when it stops a call; its warnings are remarks like any other of ours.
+# The guard's message when it blocks a call.
 _OWN_BLOCK = re.compile(r"Meritory blocks this\b[^\n]*")
 ACTION_FIELDS = ("tool", "context_key", "file", "timestamp")
 FIELDS = (
@@ -39,17 +37,17 @@ FIELDS = (
     *("memory_ids", "session_key", "origin"),
 )
 _RUBRIC = "rubric"
-_WITNESSES = ("user", "agent")
+_MAIN_FIELDS = {feedback.UP: "what_worked", feedback.DOWN: "what_went_wrong"}
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackReport:
-    """Feedback as somebody gives it; whatever is wrong with it is told, not raised."""
+    """Feedback as it is given; a wrong value becomes an issue, not an error."""
 
     signal: object
     fields: Mapping[str, Any]
     request_id: str | None = None
-    # What was found wrong with it before, and was not put right since.
+    # Issues of an earlier version of the report that are not fixed.
     issues: tuple[Issue, ...] = ()
 
     def __post_init__(self) -> None:
@@ -58,18 +56,104 @@ class FeedbackReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportReading:
-    """An event as it was read, whether it may become a lesson, and what to ask if not."""
+    """The event of a report, whether it may become a lesson, and the questions if not."""
 
     event: FeedbackEvent
     may_promote: bool = False
     message: str = ""
-    questions: tuple[feedback_questions.Question, ...] = ()
-    # Nothing is left when Meritory's own text is taken out of it.
+    questions: tuple[feedback.Question, ...] = ()
+    # The report contains nothing but Meritory's own text.
     is_own: bool = False
 
 
+def read(report: FeedbackReport, scope: Scope, event_id: str, now: datetime) -> ReportReading:
+    """Return the event of a report and the decision about it."""
+    reader = _ReportReader(report)
+    polarity = feedback.polarity(report.signal) or 0
+    texts: dict[str, Any] = {name: reader.text(name) for name in TEXTS}
+    is_own = reader.was_own and not any(texts.values())
+    main = _MAIN_FIELDS.get(polarity)
+    if main and not texts[main] and feedback.tells_all(texts["context"]):
+        texts[main] = texts["context"]
+    tags, topics = reader.tags(), feedback.read_topics(set(texts.values()))
+    rubric, verdict = reader.rubric()
+    origin = checked_choice("origin", report.fields.get("origin") or "user", ("user", "agent"))
+    event = FeedbackEvent(
+        id=event_id,
+        at=now,
+        # Redact before cutting: half a secret is not recognised.
+        signal=redact(storable(str(report.signal)))[:SIGNAL_LIMIT_CHARS],
+        polarity=polarity,
+        status="rejected",
+        user=scope.user,
+        project=scope.project,
+        agent=scope.agent,
+        session_key=reader.session_key(),
+        origin=cast("Origin", origin),
+        tags=tuple(dict.fromkeys((*tags, *topics))),
+        domain=feedback.domain(tags, topics),
+        last_action=reader.action(),
+        rubric=rubric,
+        memory_ids=tuple(reader.items("memory_ids", MEMORY_IDS_LIMIT_COUNT)),
+        issues=tuple(dict.fromkeys(reader.issues)),
+        **texts,
+    )
+    is_down = polarity == feedback.DOWN
+    is_actionable = polarity != 0 and feedback.is_actionable(polarity, event.texts)
+    facts = QualityFacts(
+        is_actionable=is_actionable,
+        has_context=len(event.context) >= _CONTEXT_CHARS_MIN,
+        has_advice=bool(event.what_to_change if is_down else event.reasoning),
+        has_action=event.last_action is not None,
+        has_rubric=verdict is not None,
+        has_tags=bool(event.tags),
+    )
+    event = replace(event, diagnosis=_diagnosis(event, verdict), quality=quality(facts))
+    return replace(_decide(event, verdict, is_actionable), is_own=is_own)
+
+
+def _diagnosis(event: FeedbackEvent, verdict: RubricVerdict | None) -> dict[str, Any] | None:
+    """Return the likely causes of a mistake; None if the report names no mistake."""
+    failing = verdict.failing if verdict else ()
+    failed_guardrails = verdict.failed_guardrails if verdict else ()
+    is_down = event.polarity == feedback.DOWN
+    if not (is_down or failing or failed_guardrails):
+        return None
+    # Advice and praise name no cause. Of equal texts the first field counts.
+    names = ("what_went_wrong", "context", "reasoning") if is_down else ()
+    field_of = {event.texts[name]: name for name in reversed(names) if name in event.texts}
+    causes = {name: text for text, name in field_of.items()}
+    diagnosis = feedback.diagnose(causes, failing, failed_guardrails)
+    return None if diagnosis is None else _lists_for_tuples(asdict(diagnosis))
+
+
+def _decide(
+    event: FeedbackEvent, verdict: RubricVerdict | None, is_actionable: bool
+) -> ReportReading:
+    """Decide whether a report becomes a lesson. A rubric can veto praise, but not a complaint."""
+    if event.polarity == 0:
+        message = (
+            f"unknown signal: {event.signal[:40]!r}. Known signals: {', '.join(feedback.SIGNALS)}."
+            f" The text is stored: complete {event.id} with a signal"
+        )
+        return ReportReading(replace(event, reason="unknown_signal"), message=message)
+    problems = [issue.message for issue in event.issues if issue.field == _RUBRIC]
+    if event.polarity == feedback.UP and (problems or (verdict and not verdict.is_eligible)):
+        reasons = problems if verdict is None else verdict.reasons
+        reason = "rubric_malformed" if verdict is None else "rubric_veto"
+        message = f"stored, but it does not become a lesson: {'; '.join(reasons)}"
+        return ReportReading(replace(event, reason=reason), message=message)
+    if not is_actionable:
+        questions = feedback.questions(event.polarity, event.texts)
+        event = replace(event, status="clarification_required", reason="not_actionable")
+        missing = ", ".join(question.field for question in questions)
+        message = f"stored, but not actionable. {questions[0].question} (missing: {missing})"
+        return ReportReading(event, message=message, questions=questions)
+    return ReportReading(replace(event, reason="not_promoted"), may_promote=True)
+
+
 class _ReportReader:
-    """Reads the fields of one report and notes what is wrong with them."""
+    """Reads the fields of one report and collects their issues."""
 
     def __init__(self, report: FeedbackReport) -> None:
         self._fields = report.fields
@@ -77,79 +161,76 @@ class _ReportReader:
         self.was_own = False
 
     def note(self, field: str, message: str) -> None:
-        """Notes what is wrong with a field."""
+        """Add an issue."""
         self.issues.append(Issue(field, message))
 
     def text(self, name: str) -> str:
-        """A text without secrets, without what is ours, and not too long."""
+        """Return a text without secrets and Meritory's own output, cut to its limit."""
         value = self._fields.get(name)
         if value is None:
             return ""
         if not isinstance(value, str):
-            self.note(name, f"must be text, not {type(value).__name__}; kept as it came")
-            value = _written_out(value)
+            self.note(name, f"must be text, not {type(value).__name__}; stored as JSON")
+            value = _json_text(value)
         limit = SKILL_LIMIT_CHARS if name == "skill" else TEXT_LIMIT_CHARS
         if len(value) > limit:
-            self.note(name, f"has {len(value):,} characters; the first {limit:,} are kept")
+            self.note(name, f"has {len(value):,} characters; the first {limit:,} are stored")
         raw = storable(value[: limit + _MARGIN_CHARS])
-        own = _OWN_BLOCK.sub("", strip_own(raw)).strip()
-        self.was_own = self.was_own or own != raw.strip()
-        return self._redacted(name, own)[:limit]
-
-    def _redacted(self, name: str, text: str) -> str:
-        if not find_secrets(text):
-            return text
-        self.note(name, "held a secret, which was taken out of it")
-        return redact(text)
+        text = _OWN_BLOCK.sub("", strip_own(raw)).strip()
+        self.was_own = self.was_own or text != raw.strip()
+        if find_secrets(text):
+            self.note(name, "contained a secret, which was redacted")
+            text = redact(text)
+        return text[:limit]
 
     def items(self, name: str, limit: int) -> list[str]:
-        """A list of words, or one text with commas."""
+        """Return the words of a list or of a comma-separated text."""
         value = self._fields.get(name)
         if value is None:
             return []
-        found = value.split(",") if isinstance(value, str) else value
-        if not isinstance(found, list | tuple | set | frozenset):
-            self.note(name, "must be a list of words, or one text with commas")
+        given = value.split(",") if isinstance(value, str) else value
+        if not isinstance(given, list | tuple | set | frozenset):
+            self.note(name, "must be a list or a comma-separated text")
             return []
-        words = [one.strip() for one in found if isinstance(one, str) and one.strip()]
-        clean = [one for one in words if not find_secrets(one[:_MARGIN_CHARS])]
+        words = [word.strip() for word in given if isinstance(word, str) and word.strip()]
+        clean = [word for word in words if not find_secrets(word[:_MARGIN_CHARS])]
         if len(clean) < len(words):
-            self.note(name, "one held a secret and was left out")
+            self.note(name, "one entry contained a secret and was left out")
             words = clean
         if len(words) > limit:
             self.note(name, f"has {len(words)} entries; the first {limit} count")
         return list(dict.fromkeys(words))[:limit]
 
     def tags(self) -> list[str]:
-        """The tags that somebody gave, in lower case."""
-        kept = []
-        for tag in self.items("tags", TAG_LIMIT_COUNT):
-            plain = storable(tag).lstrip("#").strip().casefold()
-            if not plain or len(plain) > TAG_LIMIT_CHARS or not plain.isprintable():
+        """Return the given tags in lower case."""
+        tags = []
+        for word in self.items("tags", TAG_LIMIT_COUNT):
+            tag = storable(word).lstrip("#").strip().casefold()
+            if not tag or len(tag) > TAG_LIMIT_CHARS or not tag.isprintable():
                 self.note("tags", f"a tag has 1 to {TAG_LIMIT_CHARS} printable characters")
             else:
-                kept.append(plain)
-        return kept
+                tags.append(tag)
+        return tags
 
     def clean(self, name: str) -> Any:
-        """A value of several parts without secrets; nothing when it is far too long."""
+        """Return a structured value without secrets; None if it is too long."""
         value = self._fields.get(name)
         if value is None:
             return None
-        told = _written_out(value)
-        if len(told) > PARTS_LIMIT_CHARS:
+        text = _json_text(value)
+        if len(text) > PARTS_LIMIT_CHARS:
             self.note(name, f"has more than {PARTS_LIMIT_CHARS:,} characters and was left out")
             return None
-        if not find_secrets(told):
+        if not find_secrets(text):
             return value
-        self.note(name, "held a secret, which was taken out of it")
+        self.note(name, "contained a secret, which was redacted")
         try:
-            return json.loads(redact(told))
+            return json.loads(redact(text))
         except ValueError:
             return None
 
     def action(self) -> dict[str, str] | None:
-        """What the agent did last, as far as it was told."""
+        """Return the last action of the agent."""
         value = self.clean("last_action")
         if value is None:
             return None
@@ -158,29 +239,26 @@ class _ReportReader:
         if not isinstance(value, Mapping):
             self.note("last_action", f"must be an object with {', '.join(ACTION_FIELDS)}")
             return None
-        found = {}
-        for name, told in value.items():
+        action = {}
+        for name, given in value.items():
             if name not in ACTION_FIELDS:
-                self.note("last_action", f"has no field {str(name)[:40]!r}")
-            elif isinstance(told, datetime):
-                found[name] = moment_text(told)
-            elif isinstance(told, str) and told.strip():
-                found[name] = storable(told)[:NAME_LIMIT_CHARS].strip()
-            elif told is not None:
+                self.note("last_action", f"unknown field {str(name)[:40]!r}")
+            elif isinstance(given, datetime):
+                action[name] = moment_text(given)
+            elif isinstance(given, str) and given.strip():
+                action[name] = storable(given)[:NAME_LIMIT_CHARS].strip()
+            elif given is not None:
                 self.note("last_action", f"{name} must be text")
-        if "timestamp" in found:
-            self._check_moment(found)
-        return found or None
-
-    def _check_moment(self, action: dict[str, str]) -> None:
-        try:
-            action["timestamp"] = moment_text(parse_moment(action["timestamp"], "timestamp"))
-        except InputError as error:
-            self.note("last_action", error.message)
-            del action["timestamp"]
+        if "timestamp" in action:
+            try:
+                action["timestamp"] = moment_text(parse_moment(action["timestamp"], "timestamp"))
+            except InputError as error:
+                self.note("last_action", error.message)
+                del action["timestamp"]
+        return action or None
 
     def session_key(self) -> str | None:
-        """The session it happened in."""
+        """Return the key of the session that the report is about."""
         value = self._fields.get("session_key")
         if value is None:
             return None
@@ -190,157 +268,52 @@ class _ReportReader:
             self.note("session_key", error.message)
             return None
 
-    def _judgement(self, name: str) -> Any:
-        found = self.clean(name)
-        if found is None and self._fields.get(name) is not None:
-            raise InputError(f"{name} could not be read")
-        return found
-
     def rubric(self) -> tuple[dict[str, Any] | None, RubricVerdict | None]:
-        """What was scored, and the verdict; nothing when it cannot be read."""
+        """Return the rubric as it is stored, and its verdict; None if it is malformed."""
+
+        def part(name: str) -> Any:
+            value = self.clean(name)
+            if value is None and self._fields.get(name) is not None:
+                raise InputError(f"{name} could not be read")
+            return value
+
         try:
-            scores = read_scores(self._judgement("rubric_scores"))
-            told = read_guardrails(self._judgement("guardrails"))
-            guardrails = {storable(name): held for name, held in told.items()}
+            scores = read_scores(part("rubric_scores"))
+            held = read_guardrails(part("guardrails"))
+            guardrails = {storable(name): is_held for name, is_held in held.items()}
         except InputError as error:
             self.note(_RUBRIC, str(error))
             return None, None
         verdict = evaluate(scores, guardrails)
         if verdict is None:
             return None, None
-        kept = [
-            asdict(one) | {"evidence": storable(one.evidence), "judge": storable(one.judge)}
-            for one in scores
+        rows = [
+            asdict(score) | {"evidence": storable(score.evidence), "judge": storable(score.judge)}
+            for score in scores
         ]
-        seen = asdict(verdict) | {"reasons": verdict.reasons, "is_eligible": verdict.is_eligible}
-        return {"scores": kept, "guardrails": guardrails, **_as_read(seen)}, verdict
+        details = asdict(verdict) | {"reasons": verdict.reasons, "is_eligible": verdict.is_eligible}
+        return {"scores": rows, "guardrails": guardrails, **_lists_for_tuples(details)}, verdict
 
 
-def _written_out(value: object) -> str:
-    """Any value as JSON, or however it shows itself."""
+def _json_text(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
         return str(value)
 
 
-def _as_read(told: dict[str, Any]) -> dict[str, Any]:
-    """The same with lists for tuples, as it comes back from the store."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in told.items()
-    }
+def _lists_for_tuples(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the value as the store reads it back."""
+    return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}
 
 
 def storable(text: str) -> str:
-    """The text without what no database can keep."""
+    """Replace the characters that a database cannot store."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def read(report: FeedbackReport, scope: Scope, event_id: str, now: datetime) -> ReportReading:
-    """The event that a report is, with the decision about it."""
-    reader = _ReportReader(report)
-    polarity = feedback.polarity(report.signal) or 0
-    texts: dict[str, Any] = {name: reader.text(name) for name in TEXTS}
-    is_own = reader.was_own and not any(texts.values())
-    _let_context_speak(polarity, texts)
-    given, about = reader.tags(), feedback.read_topics(set(texts.values()))
-    rubric, verdict = reader.rubric()
-    origin = checked_choice("origin", report.fields.get("origin") or "user", _WITNESSES)
-    event = FeedbackEvent(
-        id=event_id,
-        at=now,
-        # Cut afterwards: half a secret is not known for one.
-        signal=redact(storable(str(report.signal)))[:SIGNAL_LIMIT_CHARS],
-        polarity=polarity,
-        status="rejected",
-        user=scope.user,
-        project=scope.project,
-        agent=scope.agent,
-        session_key=reader.session_key(),
-        origin=cast("Origin", origin),
-        tags=tuple(dict.fromkeys((*given, *about))),
-        domain=feedback.domain(given, about),
-        last_action=reader.action(),
-        rubric=rubric,
-        memory_ids=tuple(reader.items("memory_ids", MEMORY_IDS_LIMIT_COUNT)),
-        issues=tuple(dict.fromkeys(reader.issues)),
-    )
-    event = replace(event, **texts)
-    is_actionable = polarity != 0 and feedback_questions.is_actionable(polarity, event.texts)
-    reading = _decided(_judged(event, verdict, is_actionable), verdict, is_actionable)
-    return replace(reading, is_own=is_own)
-
-
-def _let_context_speak(polarity: int, texts: dict[str, str]) -> None:
-    """A context that says enough stands for what went wrong, or for what worked."""
-    main = {feedback.UP: "what_worked", feedback.DOWN: "what_went_wrong"}.get(polarity)
-    if main and not texts[main] and feedback_questions.tells_all(texts["context"]):
-        texts[main] = texts["context"]
-
-
-def _judged(
-    event: FeedbackEvent, verdict: RubricVerdict | None, is_actionable: bool
-) -> FeedbackEvent:
-    """The event with its diagnosis and its quality."""
-    is_down = event.polarity == feedback.DOWN
-    found = None
-    if is_down or (verdict and (verdict.failing or verdict.failed_guardrails)):
-        # What to change is advice, and praise names no cause.
-        about = ("what_went_wrong", "context", "reasoning") if is_down else ()
-        said = {event.texts[name]: name for name in reversed(about) if name in event.texts}
-        found = diagnose(
-            {name: text for text, name in said.items()},
-            verdict.failing if verdict else (),
-            verdict.failed_guardrails if verdict else (),
-        )
-    facts = QualityFacts(
-        is_actionable=is_actionable,
-        has_context=len(event.context) >= _CONTEXT_CHARS_MIN,
-        has_advice=bool(event.what_to_change if is_down else event.reasoning),
-        has_action=event.last_action is not None,
-        has_rubric=verdict is not None,
-        has_tags=bool(event.tags),
-    )
-    told = None if found is None else _as_read(asdict(found))
-    return replace(event, diagnosis=told, quality=quality(facts))
-
-
-def _decided(
-    event: FeedbackEvent, verdict: RubricVerdict | None, is_actionable: bool
-) -> ReportReading:
-    """Whether it may become a lesson; a rubric speaks against praise only, never against blame."""
-    if event.polarity == 0:
-        known = ", ".join(feedback.SIGNALS)
-        return _refused(
-            event,
-            "unknown_signal",
-            f"{event.signal[:40]!r} is no signal; known are {known}. The text is kept: complete"
-            f" {event.id} with a signal",
-        )
-    is_malformed = any(issue.field == _RUBRIC for issue in event.issues)
-    if event.polarity == feedback.UP and (is_malformed or (verdict and not verdict.is_eligible)):
-        told = _told(event.issues, _RUBRIC) if verdict is None else verdict.reasons
-        reason = "rubric_malformed" if verdict is None else "rubric_veto"
-        return _refused(event, reason, f"kept, but it becomes no lesson: {'; '.join(told)}")
-    if not is_actionable:
-        asked = feedback_questions.questions(event.polarity, event.texts)
-        event = replace(event, status="clarification_required", reason="not_actionable")
-        missing = ", ".join(one.field for one in asked)
-        message = f"kept, but nobody could act on it. {asked[0].question} (missing: {missing})"
-        return ReportReading(event, message=message, questions=asked)
-    return ReportReading(replace(event, reason="not_promoted"), may_promote=True)
-
-
-def _refused(event: FeedbackEvent, reason: str, message: str) -> ReportReading:
-    return ReportReading(replace(event, reason=reason), message=message)
-
-
-def _told(issues: Iterable[Issue], field: str) -> tuple[str, ...]:
-    return tuple(issue.message for issue in issues if issue.field == field)
-
-
 def fields_of(event: FeedbackEvent) -> dict[str, Any]:
-    """What was reported, as the fields of a report, to be read again with more."""
+    """Return the fields of a stored report, to be read again with additions."""
     rubric = event.rubric or {}
     return {
         **event.texts,
@@ -355,6 +328,6 @@ def fields_of(event: FeedbackEvent) -> dict[str, Any]:
 
 
 def still_wrong(event: FeedbackEvent, given: Iterable[str]) -> tuple[Issue, ...]:
-    """The issues of a report that what is given now does not put right."""
-    mended = {_RUBRIC if name in ("rubric_scores", "guardrails") else name for name in given}
-    return tuple(issue for issue in event.issues if issue.field not in mended)
+    """Return the issues of a report that the given fields do not replace."""
+    replaced = {_RUBRIC if name in ("rubric_scores", "guardrails") else name for name in given}
+    return tuple(issue for issue in event.issues if issue.field not in replaced)

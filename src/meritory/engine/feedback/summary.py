@@ -1,4 +1,4 @@
-"""What all reports say together: totals, approval and its trend, risk, pairs, contests."""
+"""Summarise all reports: totals, approval and its trend, risks, pairs, contested memories."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from meritory.rank.risk import Risk, risks
 from meritory.text import feedback
 from meritory.text.feedback import content_words, main_text
 
-# Of each side; pairing compares every negative with every positive.
+# Of each polarity: pairing compares every negative with every positive.
 PAIR_EVENTS_LIMIT = 500
+CONTESTED_LIMIT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class DomainTotals:
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """How much of it is approval: of all, of the latest twenty, of a week and a month."""
+    """The approval of all reports, of the latest twenty, of a week and of a month."""
 
     overall: Approval
     latest: Approval
@@ -50,12 +51,12 @@ class Approvals:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All reports in numbers."""
+    """The numbers of all reports."""
 
     total: int
     positive: int
     negative: int
-    # Became or strengthened a lesson; was kept without one; waits to be completed.
+    # Reports that became or strengthened a lesson, were stored only, or lack fields.
     accepted: int
     rejected: int
     clarification_required: int
@@ -66,76 +67,68 @@ class Summary:
 
 
 def summary(services: Services, user: str) -> Summary:
-    """All reports of a user in numbers."""
-    counts = services.store.feedback_counts(user)
+    """Return the numbers of all reports of a user."""
+    store, now = services.store, services.world.now()
+    counts = store.feedback_counts(user)
     by_status: Counter[str] = Counter()
-    sides: Counter[tuple[str, int]] = Counter()
-    for one in counts:
-        by_status[one.status] += one.count
-        sides[one.domain, one.polarity] += one.count
+    by_domain: Counter[str] = Counter()
+    by_polarity: Counter[tuple[str, int]] = Counter()
+    for row in counts:
+        by_status[row.status] += row.count
+        by_domain[row.domain] += row.count
+        by_polarity[row.domain, row.polarity] += row.count
     domains = {
         name: DomainTotals(
-            sum(many for (domain, _), many in sides.items() if domain == name),
-            sides[name, feedback.UP],
-            sides[name, feedback.DOWN],
+            by_domain[name], by_polarity[name, feedback.UP], by_polarity[name, feedback.DOWN]
         )
-        for name in sorted({one.domain for one in counts})
+        for name in sorted(by_domain)
     }
+    week = approval(*store.approvals(user, since=now - timedelta(days=WEEK_DAYS)))
+    month = approval(*store.approvals(user, since=now - timedelta(days=MONTH_DAYS)))
     return Summary(
         total=by_status.total(),
-        positive=sum(one.positive for one in domains.values()),
-        negative=sum(one.negative for one in domains.values()),
+        positive=sum(totals.positive for totals in domains.values()),
+        negative=sum(totals.negative for totals in domains.values()),
         accepted=by_status["promoted"],
         rejected=by_status["rejected"],
         clarification_required=by_status["clarification_required"],
         domains=domains,
-        approval=_approvals(services, user),
+        approval=Approvals(
+            approval(*store.approvals(user)),
+            approval(*store.approvals(user, limit=LATEST_COUNT)),
+            week,
+            month,
+            trend(week, month),
+        ),
         contested=len(contested(services, user)),
-        last_updated=max((one.last_at for one in counts), default=None),
-    )
-
-
-def _approvals(services: Services, user: str) -> Approvals:
-    store, now = services.store, services.world.now()
-    week = approval(*store.approvals(user, since=now - timedelta(days=WEEK_DAYS)))
-    month = approval(*store.approvals(user, since=now - timedelta(days=MONTH_DAYS)))
-    return Approvals(
-        approval(*store.approvals(user)),
-        approval(*store.approvals(user, limit=LATEST_COUNT)),
-        week,
-        month,
-        trend(week, month),
+        last_updated=max((row.last_at for row in counts), default=None),
     )
 
 
 def risk(services: Services, user: str, days: int | None = None) -> list[Risk]:
-    """Which tags, tools and domains fail more often than the rest, what is surest first."""
+    """Return the tags, tools and domains with the most failures, the most certain first."""
     since = None if days is None else services.world.now() - timedelta(days=days)
     positive, negative = services.store.approvals(user, since=since)
     return risks(services.store.feedback_tallies(user, since), positive, negative)
 
 
 def pairs(services: Services, user: str) -> list[pairing.Pair]:
-    """Pairs of what to do and what not to do, out of the latest reports that became lessons."""
-    sides = [
-        [
-            _for_pairing(event)
-            for event in services.store.feedback_events(
-                user, FeedbackQuery(polarity=side, status="promoted", limit=PAIR_EVENTS_LIMIT)
-            )
-        ]
-        for side in (feedback.DOWN, feedback.UP)
-    ]
-    return pairing.pairs(*sides)
+    """Return preference pairs from the latest reports that became lessons."""
+
+    def texts(polarity: int) -> list[pairing.FeedbackText]:
+        query = FeedbackQuery(polarity=polarity, status="promoted", limit=PAIR_EVENTS_LIMIT)
+        return [_pairing_text(event) for event in services.store.feedback_events(user, query)]
+
+    return pairing.pairs(texts(feedback.DOWN), texts(feedback.UP))
 
 
-def _for_pairing(event: FeedbackEvent) -> pairing.FeedbackText:
+def _pairing_text(event: FeedbackEvent) -> pairing.FeedbackText:
     text = main_text(event.polarity, event.texts)
     tool = (event.last_action or {}).get("tool")
-    place = f"Work on {event.domain}" + (f" with {tool}." if tool else ".")
+    context = f"Work on {event.domain}" + (f" with {tool}." if tool else ".")
     return pairing.FeedbackText(
         event.id,
-        place if event.context in ("", text) else event.context,
+        context if event.context in ("", text) else event.context,
         text,
         event.what_to_change if event.polarity == feedback.DOWN else "",
         frozenset(content_words(f"{text} {event.context}")),
@@ -143,15 +136,9 @@ def _for_pairing(event: FeedbackEvent) -> pairing.FeedbackText:
     )
 
 
-CONTESTED_LIMIT = 1_000
-
-
 def contested(services: Services, user: str, limit: int = CONTESTED_LIMIT) -> list[Contested]:
-    """Memories with much for and much against them, as it weighs today; a person should look."""
+    """Return the memories with much current evidence on both sides, for a person to decide."""
     today = day_of(services.world.now())
-    found = services.store.contested(user, limit)
-    return [
-        Contested(one.memory, faded(one.belief, today))
-        for one in found
-        if faded(one.belief, today).is_contested
-    ]
+    rows = services.store.contested(user, limit)
+    current = [Contested(row.memory, faded(row.belief, today)) for row in rows]
+    return [row for row in current if row.belief.is_contested]

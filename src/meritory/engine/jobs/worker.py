@@ -18,6 +18,7 @@ from meritory.engine.predictor import train_job
 from meritory.engine.predictor.state import TRAIN_JOB
 from meritory.engine.quality import extraction, janitor, retention
 from meritory.engine.rules import learn
+from meritory.engine.rules.status import RULE_JOB
 from meritory.engine.services import Services
 from meritory.engine.sessions.ratings import LEARN_JOB
 
@@ -41,7 +42,7 @@ class Background:
             {
                 LEARN_JOB: job.handler(services),
                 TRAIN_JOB: train_job.handler(services),
-                learn.RULE_JOB: learn.handler(services),
+                RULE_JOB: learn.handler(services),
                 extraction.EXTRACT_JOB: extraction.handler(services),
                 janitor.JANITOR_JOB: janitor.handler(services),
                 retention.RETENTION_JOB: retention.handler(services),

@@ -1,4 +1,4 @@
-"""What people do with rules: read, propose, approve, retire, take a step back, try."""
+"""Commands for rules: list, show, propose, approve, retire, undo, try out."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ from typing import Final
 from meritory.domain.errors import Conflict
 from meritory.domain.memory import Scope
 from meritory.domain.rule import Rule, RuleEvent, State
-from meritory.engine.rules.learn import (
-    RULES_LIMIT_COUNT,
-    TEXT_LIMIT_CHARS,
-    RuleChange,
-    put,
-    standing_of,
-)
-from meritory.engine.rules.replay import Replay, RuleTrial, replay, tried
+from meritory.engine.rules.learn import RULES_LIMIT_COUNT, TEXT_LIMIT_CHARS
+from meritory.engine.rules.status import Replay, RuleChange, put, replay, status_of, with_replay
 from meritory.engine.services import Services
 from meritory.rank import ladder
 from meritory.rank.ladder import ACTIVE, APPROVED_LIFE, STATES
@@ -26,7 +20,7 @@ from meritory.text.normalize import check_text
 from meritory.text.secrets import redact
 
 HISTORY_LIMIT_COUNT: Final = 50
-# What can be taken back: everything but what the guard notes about its own work.
+# Changes that can be undone: all but the events of the guard.
 _CHANGES: Final = (
     *("proposed", "reported", "widened", "stepped_up", "stepped_down", "expired"),
     *("approved", "retired", "praised"),
@@ -35,7 +29,7 @@ _CHANGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule as it is now: its weight has faded, and its time may be over."""
+    """A rule with its current weight and state."""
 
     rule: Rule
     weight: float
@@ -49,45 +43,43 @@ class RuleView:
 
 
 def listing(services: Services, scope: Scope, *, every: bool = False) -> list[RuleView]:
-    """The rules that a scope is under, those that block first; with `every` also the former."""
+    """Return the rules of a scope, blocking ones first; with `every` also the former ones."""
     now = services.world.now()
-    states = STATES if every else ACTIVE
-    found = [
+    views = [
         _view(rule, now)
-        for rule in services.store.rules(scope.user, states)
+        for rule in services.store.rules(scope.user, STATES if every else ACTIVE)
         if rule.project in (None, scope.project) or scope.project is None
     ]
-    kept = [view for view in found if every or view.rule.state in ACTIVE]
+    views = [view for view in views if every or view.rule.state in ACTIVE]
     order = ("blocks", "warns", "proposed", "expired", "retired")
-    kept.sort(key=lambda view: (order.index(view.rule.state), -view.weight))
-    return kept
+    return sorted(views, key=lambda view: (order.index(view.rule.state), -view.weight))
 
 
 def show(services: Services, user: str, name: str) -> RuleView:
-    """One rule with what happened to it."""
+    """Return one rule with its events."""
     view = _view(services.store.rule(user, name), services.world.now())
     events = services.store.rule_events(user, view.rule.id, HISTORY_LIMIT_COUNT)
     return replace(view, events=tuple(events))
 
 
 def _view(rule: Rule, now: datetime) -> RuleView:
-    standing = standing_of(rule, now)
-    state, _ = ladder.settled(standing, now)
-    return RuleView(replace(rule, state=state), standing.weight, standing.reach)
+    status = status_of(rule, now)
+    state, _ = ladder.settled(status, now)
+    return RuleView(replace(rule, state=state), status.weight, status.reach)
 
 
 def propose(services: Services, scope: Scope, trigger: str, why: str) -> Rule:
-    """A rule that somebody wants; it does nothing until it is approved."""
+    """Propose a rule; it has no effect until it is approved."""
     check_text(why, what="the reason", max_chars=TEXT_LIMIT_CHARS)
-    wanted, now = parse_trigger(trigger), services.world.now()
+    parsed, now = parse_trigger(trigger), services.world.now()
     rule = Rule(
         id=services.world.new_id(),
         project=scope.project,
-        tool=wanted.tool,
-        pattern=wanted.pattern,
+        tool=parsed.tool,
+        pattern=parsed.pattern,
         text=redact(why),
         state="proposed",
-        risk=trigger_risk(wanted),
+        risk=trigger_risk(parsed),
         is_forbidden=True,
         weight=0.0,
         weighed_at=now,
@@ -100,38 +92,38 @@ def propose(services: Services, scope: Scope, trigger: str, why: str) -> Rule:
     def work(transaction: Transaction) -> Rule:
         active = transaction.rules(scope.user, ACTIVE)
         if len(active) >= RULES_LIMIT_COUNT:
-            raise Conflict("there are too many rules", hint="`meritory rules retire` ends one")
+            raise Conflict("too many rules", hint="retire one with `meritory rules retire ID`")
         same = [
-            one
-            for one in active
-            if (one.tool, one.pattern, one.project) == (rule.tool, rule.pattern, rule.project)
+            other
+            for other in active
+            if (other.tool, other.pattern, other.project) == (rule.tool, rule.pattern, rule.project)
         ]
         if same:
-            raise Conflict(f"rule {same[0].id} has this trigger already")
-        found = replay(transaction, RuleTrial(scope.user, wanted, scope.project, now))
+            raise Conflict(f"rule {same[0].id} already has this trigger")
+        result = replay(transaction, scope.user, parsed, scope.project, now)
         change = RuleChange("proposed", "", now, actor=services.actor)
-        return put(transaction, scope.user, tried(rule, found, anew=True), change)
+        return put(transaction, scope.user, with_replay(rule, result), change)
 
     return services.store.write(work)
 
 
 def approve(services: Services, user: str, name: str) -> Rule:
-    """One step up by a person's word: proposed to warns, warns to blocks; a replay comes first."""
+    """Let a rule step up, from proposed to warns to blocks, if a replay raises no alarm."""
     now = services.world.now()
 
     def work(transaction: Transaction) -> Rule:
         before = _view(transaction.rule(user, name), now).rule
         above = ladder.above("proposed" if before.state in ("expired", "retired") else before.state)
         if above is None:
-            raise Conflict(f"rule {before.id} blocks already")
-        found = replay(transaction, RuleTrial(user, before.trigger, before.project, now))
-        if not found.is_clear:
+            raise Conflict(f"rule {before.id} already blocks")
+        result = replay(transaction, user, before.trigger, before.project, now)
+        if not result.is_clear:
             raise Conflict(
-                f"its trigger fits {found.alarm_count} harmless actions, such as "
-                f"`{found.examples[0]}`",
-                hint="propose one that says more, and retire this one",
+                f"its trigger fits {result.alarm_count} harmless actions, such as "
+                f"`{result.examples[0]}`",
+                hint="propose a more specific rule, and retire this one",
             )
-        rule = tried(replace(before, is_approved=True), found, anew=True)
+        rule = with_replay(replace(before, is_approved=True), result)
         rule = replace(rule, expires_at=max(rule.expires_at, now + APPROVED_LIFE), held_count=-1)
         change = RuleChange("approved", "", now, above, services.actor, before=before)
         return put(transaction, user, rule, change)
@@ -140,13 +132,13 @@ def approve(services: Services, user: str, name: str) -> Rule:
 
 
 def retire(services: Services, user: str, name: str, why: str = "") -> Rule:
-    """Ends a rule; later reports do not bring it back, only `undo` and `approve` do."""
+    """Retire a rule; only `undo` and `approve` bring it back, later reports do not."""
     now = services.world.now()
 
     def work(transaction: Transaction) -> Rule:
         rule = transaction.rule(user, name)
         if rule.state == "retired":
-            raise Conflict(f"rule {rule.id} is retired already")
+            raise Conflict(f"rule {rule.id} is already retired")
         reason = redact(why)[:TEXT_LIMIT_CHARS]
         return put(
             transaction, user, rule, RuleChange("retired", reason, now, "retired", services.actor)
@@ -156,15 +148,16 @@ def retire(services: Services, user: str, name: str, why: str = "") -> Rule:
 
 
 def undo(services: Services, user: str, name: str) -> Rule:
-    """Takes the last change of a rule back; it does not step up again before the next report."""
+    """Undo the last change of a rule; it does not step up again before the next report."""
     now = services.world.now()
 
     def work(transaction: Transaction) -> Rule:
         rule = transaction.rule(user, name)
         events = transaction.rule_events(user, rule.id, HISTORY_LIMIT_COUNT)
-        last = next((one for one in events if one.kind in _CHANGES and not one.is_undone), None)
+        changes = (event for event in events if event.kind in _CHANGES and not event.is_undone)
+        last = next(changes, None)
         if last is None or last.before is None:
-            raise Conflict(f"there is nothing to undo about rule {rule.id}")
+            raise Conflict(f"rule {rule.id} has no change to undo")
         transaction.mark_rule_event_undone(user, last.number)
         former = replace(last.before, memory_id=rule.memory_id)
         if last.kind == "proposed":
@@ -179,11 +172,9 @@ def undo(services: Services, user: str, name: str) -> Rule:
 
 
 def try_out(services: Services, scope: Scope, name: str) -> tuple[Rule | None, Replay]:
-    """Replays a rule, or a trigger that is only thought of, on harmless actions."""
+    """Replay a rule, or a trigger given as text, on harmless actions."""
     now = services.world.now()
     if ":" in name:
-        wanted = parse_trigger(name)
-        return None, replay(services.store, RuleTrial(scope.user, wanted, scope.project, now))
+        return None, replay(services.store, scope.user, parse_trigger(name), scope.project, now)
     rule = services.store.rule(scope.user, name)
-    found = replay(services.store, RuleTrial(scope.user, rule.trigger, rule.project, now))
-    return rule, found
+    return rule, replay(services.store, scope.user, rule.trigger, rule.project, now)

@@ -1,19 +1,26 @@
-"""The guard before tools: allow, warn or deny, quickly, and allow whenever something is wrong."""
+"""The guard before tool calls: allow, warn or deny quickly, and allow if the guard itself fails."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 from meritory.domain.memory import Scope
-from meritory.domain.rule import Decision, Rule, RuleEvent, SessionConstraint
-from meritory.engine.rules.actions import ToolCall, recorded
-from meritory.engine.rules.learn import settled, stepped
+from meritory.domain.rule import (
+    Decision,
+    RecordedAction,
+    Rule,
+    RuleEvent,
+    RuleEventKind,
+    SessionConstraint,
+)
+from meritory.engine.rules.status import step_down, step_up
 from meritory.engine.services import Services
+from meritory.engine.sessions.context import storable
 from meritory.rank.ladder import ACTIVE
 from meritory.store.contract.store import Transaction
-from meritory.text.commands.actions import ToolAction
+from meritory.text.commands.actions import ToolAction, kept_argument, read_action
 from meritory.text.commands.prohibitions import is_ruled_out
 from meritory.text.commands.triggers import fits
 from meritory.text.render import harmless
@@ -23,134 +30,151 @@ _DECISIONS: Final[dict[str, Decision]] = {"warns": "warn", "blocks": "deny"}
 _ORDER: Final[tuple[Decision, ...]] = ("allow", "warn", "deny")
 _ID_CHARS: Final = 12
 _SAID_LIMIT_CHARS: Final = 300
+_NAME_LIMIT_CHARS: Final = 200
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool that an agent is about to call."""
+
+    session_key: str
+    scope: Scope
+    tool_name: str
+    tool_input: Any
+    harness: str | None = None
+    request_id: str | None = None
+    # Another hook of the same client reported this call a moment ago.
+    is_echo: bool = False
+
+    @cached_property
+    def action(self) -> ToolAction:
+        """The effect of the call."""
+        return read_action(self.tool_name[:_NAME_LIMIT_CHARS], self.tool_input)
 
 
 @dataclass(frozen=True, slots=True)
 class GuardVerdict:
-    """What the guard says to a call, and because of what."""
+    """The guard's decision about a call, and the rule or constraint behind it."""
 
     decision: Decision = "allow"
     reason: str = ""
     rule_id: str | None = None
     constraint: str | None = None
-    # The number of the action that was recorded, None when nothing was.
+    # The number of the recorded action; None if nothing was recorded.
     action: int | None = None
 
 
 def check(services: Services, call: ToolCall) -> GuardVerdict:
-    """Says whether a tool may be called, and records the call.
-
-    The guard's own doings are kept with the rules. They are no reports.
-    """
+    """Decide whether a tool may be called, and record the call."""
     try:
         with services.observer.timed(GUARD):
-            return _checked(services, call)
+            return _decide(services, call)
     except Exception as error:
         services.observer.failed(GUARD, error, call.request_id)
         return GuardVerdict()
 
 
-def _checked(services: Services, call: ToolCall) -> GuardVerdict:
+def _decide(services: Services, call: ToolCall) -> GuardVerdict:
     action, user, now = call.action, call.scope.user, services.world.now()
     if not action.argument.strip():
         return GuardVerdict()
     store = services.store
-    held = store.session_constraints(user, call.session_key)
-    broken = next((one for one in held if is_ruled_out(one.kind, one.argument, action)), None)
-    rules = [] if broken else _fitting(store.rules(user, ACTIVE), call.scope, action)
-
+    denial = _constraint_denial(store.session_constraints(user, call.session_key), action)
+    rules = [
+        rule
+        for rule in ([] if denial else store.rules(user, ACTIVE))
+        if rule.tool == action.tool
+        and rule.project in (None, call.scope.project)
+        and fits(rule.trigger, action)
+    ]
     if call.is_echo:
-        said = [_said(rule) for rule in rules]
-        return _constrained(broken) if broken else max(said, key=_weight, default=GuardVerdict())
+        return denial or _strictest([_verdict(rule) for rule in rules])
 
-    # Before the store is held: reading a long command takes its time.
-    row = recorded(call, now)
+    # Outside the transaction: parsing a long command takes time.
+    argument = storable(kept_argument(action.argument))
+    record = RecordedAction(
+        session_key=call.session_key,
+        at=now,
+        project=call.scope.project,
+        harness=call.harness,
+        tool=action.tool,
+        tool_name=action.name,
+        argument=argument,
+        # Derived from the redacted argument, so that they contain no secret.
+        heads=replace(action, argument=argument).heads,
+        risk=action.risk,
+        decision="allow",
+    )
 
     def work(transaction: Transaction) -> GuardVerdict:
-        if broken is not None:
-            verdict = _constrained(broken)
-        else:
-            verdicts = [_ruled(transaction, user, rule, now) for rule in rules]
-            verdict = max(verdicts, key=_weight, default=GuardVerdict())
-        done = replace(row, decision=verdict.decision, rule_id=verdict.rule_id)
-        number = transaction.add_action(user, done)
-        if verdict.decision != "allow":
-            _note(transaction, call, verdict, number, now)
-        return GuardVerdict(
-            verdict.decision, verdict.reason, verdict.rule_id, verdict.constraint, number
+        verdicts = []
+        for rule in rules:
+            before = transaction.rule(user, rule.id)
+            current = step_down(transaction, user, before, now)
+            if current.state == before.state:
+                # This call is one more case of the mistake.
+                current = step_up(transaction, user, current, 1, now)
+            verdicts.append(_verdict(current))
+        verdict = denial or _strictest(verdicts)
+        number = transaction.add_action(
+            user, replace(record, decision=verdict.decision, rule_id=verdict.rule_id)
         )
+        if verdict.decision != "allow":
+            kind: RuleEventKind = "blocked" if verdict.decision == "deny" else "warned"
+            transaction.count(user, f"guard.{kind}")
+            if verdict.rule_id is not None:
+                event = RuleEvent(
+                    rule_id=verdict.rule_id,
+                    at=now,
+                    kind=kind,
+                    reason="",
+                    actor=GUARD,
+                    session_key=call.session_key,
+                    action=number,
+                )
+                transaction.add_rule_event(user, event)
+        return replace(verdict, action=number)
 
     return store.write(work)
 
 
-def _weight(verdict: GuardVerdict) -> tuple[int, bool]:
-    # A proposal that fits is noted with the action, too.
-    return _ORDER.index(verdict.decision), verdict.rule_id is not None
+def _constraint_denial(
+    constraints: list[SessionConstraint], action: ToolAction
+) -> GuardVerdict | None:
+    """Return the denial of a call that breaks a constraint of its session."""
+    for constraint in constraints:
+        if is_ruled_out(constraint.kind, constraint.argument, action):
+            said = harmless(constraint.said)[:_SAID_LIMIT_CHARS]
+            reason = (
+                f'The user said in this session: "{said}". So this is not done here. If they have'
+                " changed their mind, they can run"
+                f" `meritory rules lift {harmless(constraint.session_key)}`."
+            )
+            return GuardVerdict("deny", reason, constraint=constraint.kind)
+    return None
 
 
-def _fitting(rules: list[Rule], scope: Scope, action: ToolAction) -> list[Rule]:
-    return [
-        rule
-        for rule in rules
-        if rule.tool == action.tool
-        and rule.project in (None, scope.project)
-        and fits(rule.trigger, action)
-    ]
+def _strictest(verdicts: list[GuardVerdict]) -> GuardVerdict:
+    # A proposed rule that fits is recorded with the action, too.
+    return max(
+        verdicts,
+        key=lambda verdict: (_ORDER.index(verdict.decision), verdict.rule_id is not None),
+        default=GuardVerdict(),
+    )
 
 
-def _ruled(transaction: Transaction, user: str, known: Rule, now: datetime) -> GuardVerdict:
-    """What one rule says; the call at hand counts as one more case of the mistake."""
-    before = transaction.rule(user, known.id)
-    rule = settled(transaction, user, before, now)
-    if rule.state == before.state:
-        rule = stepped(transaction, user, rule, 1, now)
-    return _said(rule)
-
-
-def _said(rule: Rule) -> GuardVerdict:
+def _verdict(rule: Rule) -> GuardVerdict:
     decision = _DECISIONS.get(rule.state, "allow")
-    return GuardVerdict(decision, _reason(rule, decision) if decision != "allow" else "", rule.id)
-
-
-def _reason(rule: Rule, decision: Decision) -> str:
+    if decision == "allow":
+        return GuardVerdict(decision, rule_id=rule.id)
     said = harmless(rule.text)[:_SAID_LIMIT_CHARS].rstrip(".")
     times = "once" if rule.report_count == 1 else f"{rule.report_count} times"
     name = rule.id[:_ID_CHARS]
-    told = f'"{said}" (reported {times}; rule {name}, on `{harmless(str(rule.trigger))}`).'
-    if decision == "warn":
-        return f"[meritory: this went wrong before: {told} Make sure that it is wanted.]"
-    return (
-        f"Meritory blocks this because of reports: {told} Do not try to get around it. If the user"
-        f" wants it all the same, they can run `meritory rules retire {name}`."
-    )
-
-
-def _constrained(broken: SessionConstraint) -> GuardVerdict:
-    said = harmless(broken.said)[:_SAID_LIMIT_CHARS]
-    reason = (
-        f'The user said in this session: "{said}". So this is not done here. If they have changed'
-        f" their mind, they can run `meritory rules lift {harmless(broken.session_key)}`."
-    )
-    return GuardVerdict("deny", reason, constraint=broken.kind)
-
-
-def _note(
-    transaction: Transaction, call: ToolCall, verdict: GuardVerdict, number: int, now: datetime
-) -> None:
-    user = call.scope.user
-    kind = "blocked" if verdict.decision == "deny" else "warned"
-    transaction.count(user, f"guard.{kind}")
-    if verdict.rule_id is None:
-        return
-    transaction.add_rule_event(
-        user,
-        RuleEvent(
-            rule_id=verdict.rule_id,
-            at=now,
-            kind="blocked" if verdict.decision == "deny" else "warned",
-            reason="",
-            actor=GUARD,
-            session_key=call.session_key,
-            action=number,
-        ),
-    )
+    cause = f'"{said}" (reported {times}; rule {name}, on `{harmless(str(rule.trigger))}`).'
+    reason = f"[meritory: this went wrong before: {cause} Make sure that it is wanted.]"
+    if decision == "deny":
+        reason = (
+            f"Meritory blocks this because of reports: {cause} Do not try to get around it. If the"
+            f" user wants it all the same, they can run `meritory rules retire {name}`."
+        )
+    return GuardVerdict(decision, reason, rule.id)

@@ -8,7 +8,7 @@ from meritory.api.memory import Memory
 from meritory.domain.rule import Rule
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.rules import book, constraints, guard
-from meritory.engine.rules.actions import ToolCall
+from meritory.engine.rules.guard import ToolCall
 from meritory.server.routes.hooks import is_echo
 from meritory.server.schemas import rules as wire
 from meritory.server.scoped_memory import demand_session

@@ -11,7 +11,7 @@ from meritory.domain.codec import moment_text
 from meritory.domain.rule import RuleEvent, SessionConstraint, State
 from meritory.engine.rules.book import RuleView
 from meritory.engine.rules.guard import GuardVerdict
-from meritory.engine.rules.replay import Replay
+from meritory.engine.rules.status import Replay
 from meritory.server.schemas.sessions import Hook, SessionKey
 from meritory.server.table import Scoped
 
