@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from bench.datasets import ADVERSARIAL, LOADERS, Corpus, MissingData, load
 from bench.plain import Embedder
 from bench.product import Formula, Ingredients
-from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.domain.policy import EmbedderSpec
+from meritory.ports.embedder import open_embedder
 from meritory.rank.hybrid import HybridWeights
 from meritory.rank.metrics import ndcg_at
 

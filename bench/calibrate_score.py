@@ -18,8 +18,9 @@ from bench.calibrate_rule import Floats, Sweep, Table
 from bench.datasets import MAX_MEMORY_CHARS
 from meritory import Memory
 from meritory.domain.memory import Scope
+from meritory.domain.policy import RELEVANCE_FLOOR, RecallPolicy, SessionPolicy, SourceWeights
 from meritory.engine.memories.recall import pool_scores, relevant
-from meritory.engine.services import PROMPT_MEMORY_LIMIT, Services
+from meritory.engine.services import Services
 from meritory.engine.sessions.prompt_candidates import HIT_LIMIT, _near_enough
 from meritory.rank import composite as rank_composite
 from meritory.rank import composite_feeds
@@ -37,7 +38,8 @@ DEPTH = 10
 _FOLDED = 100
 HALF_LIFE_DAYS = math.log(2.0) / rank_composite.RECENCY_DECAY_PER_DAY
 _HALF_LIFE = round(HALF_LIFE_DAYS)
-_SOURCES = rank_composite.SourceWeights()
+_SOURCES = SourceWeights()
+_PROMPT_LIMIT = SessionPolicy().prompt_limit
 
 DERIVED = Sweep(
     "assistant_derived", _SOURCES.assistant_derived, (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -48,9 +50,7 @@ SUMMARY = Sweep(
 SLOPE = Sweep(
     "confidence_slope", _SOURCES.confidence_slope, (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 )
-FLOOR = Sweep(
-    "relevance_floor", rank_composite.RELEVANCE_FLOOR, (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
-)
+FLOOR = Sweep("relevance_floor", RELEVANCE_FLOOR, (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4))
 HALF_LIFE = Sweep(
     "half_life_days", float(_HALF_LIFE), (2.0, 4.0, 7.0, float(_HALF_LIFE), 28.0, 56.0, 112.0, 365)
 )
@@ -103,7 +103,7 @@ def measure(drafts: Drafts, collection: Collection, wanted: Sequence[Sweep]) -> 
             found = library.search(question)
             rows = np.full((len(FLOOR.values), len(MEASURES)), np.nan)
             rows[:, -1] = [
-                1.0 - len(_prompted(found, floor)) / PROMPT_MEMORY_LIMIT for floor in FLOOR.values
+                1.0 - len(_prompted(found, floor)) / _PROMPT_LIMIT for floor in FLOOR.values
             ]
             _add(drafts, FLOOR, f"{collection.name}, prompt", rows, question)
 
@@ -171,8 +171,8 @@ def _recalled_above(found: Found, floor: float) -> Places:
 def _recalled(
     services: Services,
     pool: SearchPool,
-    sources: rank_composite.SourceWeights,
-    floor: float = rank_composite.RELEVANCE_FLOOR,
+    sources: SourceWeights,
+    floor: float = RELEVANCE_FLOOR,
 ) -> Places:
     weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, sources)
     final = pool_scores(services, pool, weight)
@@ -184,9 +184,10 @@ def _prompted(found: Found, floor: float) -> Places:
     """What a prompt would be shown with."""
     pool = found.pool
     weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
-    services = replace(found.services, policy=replace(found.services.policy, relevance_floor=floor))
+    policy = replace(found.services.policy, recall=RecallPolicy(relevance_floor=floor))
+    services = replace(found.services, policy=policy)
     final = pool_scores(services, pool, weight)
-    return _near_enough(services, pool, weight, final)[:PROMPT_MEMORY_LIMIT]
+    return _near_enough(services, pool, weight, final)[:_PROMPT_LIMIT]
 
 
 def _started(found: Found, half_life_days: float) -> Places:

@@ -12,7 +12,7 @@ from bench.calibrate_score import DEPTH, FLOOR, HALF_LIFE, HALF_LIFE_DAYS, MEASU
 from bench.streams_data import load
 from bench.streams_kept import Kept
 from bench.streams_replay import Run, replay
-from meritory.engine.services import PROMPT_MEMORY_LIMIT
+from meritory.domain.policy import SessionPolicy, SourceWeights
 from meritory.rank import composite
 from meritory.rank.features import FEATURES
 
@@ -82,10 +82,10 @@ def _prompted(known: Columns, floor: float) -> Floats:
     """
     none = np.zeros(len(known["cosine"]), np.intp)
     codes = known["provenance"].astype(np.intp)
-    weight = composite.source_weight(codes, known["confidence"], none, composite.SourceWeights())
+    weight = composite.source_weight(codes, known["confidence"], none, SourceWeights())
     near = (composite.relevance(known["cosine"], weight) >= floor) & (known["text"] > 0.0)
     values = np.where(near, known["hybrid"], -np.inf)
-    values[np.argsort(-values, kind="stable")[PROMPT_MEMORY_LIMIT:]] = -np.inf
+    values[np.argsort(-values, kind="stable")[SessionPolicy().prompt_limit :]] = -np.inf
     return values
 
 

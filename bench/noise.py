@@ -39,9 +39,9 @@ CONFIGS: dict[str, dict[str, object]] = {
     SHIPPED: {},
     "no defences": {
         "gate.enabled": False,
-        "ranking.weight_user_stated": 1.0,
-        "ranking.weight_episode_summary": 1.0,
-        "ranking.weight_assistant_derived": 1.0,
+        "ranking.user_stated": 1.0,
+        "ranking.episode_summary": 1.0,
+        "ranking.assistant_derived": 1.0,
         "ranking.confidence_slope": 0.0,
     },
 }
@@ -132,7 +132,7 @@ def asked(corpus: Corpus, noise: Sequence[Noise], chosen: dict[str, object]) -> 
         tempfile.TemporaryDirectory() as folder,
         Memory(
             Path(folder) / "bench.db",
-            settings=load_settings(Path(folder), {}, chosen),
+            settings=load_settings(Path(folder), {}).vary(chosen),
             background=False,
         ) as memory,
     ):

@@ -18,7 +18,8 @@ from bench import report
 from bench.datasets import ADVERSARIAL, LOADERS, Corpus, MissingData, load
 from bench.plain import FUSIONS, Embedder, Scores, TextIndex, rrf, unit_rows, weighted_sum
 from bench.product import rankings
-from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.domain.policy import EmbedderSpec
+from meritory.ports.embedder import open_embedder
 from meritory.rank.hybrid import fold_sessions
 from meritory.rank.metrics import Interval, mrr, ndcg_at, paired_bootstrap, recall_at
 

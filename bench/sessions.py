@@ -25,7 +25,8 @@ from bench.plain import TextIndex
 from bench.served import Daemon, running
 from bench.speed import show
 from bench.texts import memories, questions, sentences
-from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.domain.policy import EmbedderSpec
+from meritory.ports.embedder import open_embedder
 
 SMALL, MEDIUM, LARGE, MILLION = 100, 4_000, 100_000, 1_000_000
 POOL_SIZE = 150

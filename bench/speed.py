@@ -23,8 +23,9 @@ from bench import report
 from bench.plain import TextIndex
 from bench.texts import memories, questions, sentences
 from meritory import Memory
+from meritory.domain.policy import EmbedderSpec
 from meritory.engine.transfer.import_ import import_file
-from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.ports.embedder import open_embedder
 
 SMALL, LARGE = 4_000, 100_000
 QUERIES = 200

@@ -55,7 +55,7 @@ class Run:
     # The evidence that the library receives, and the control that replaces it.
     regime: Regime = "complete"
     control: Control | None = None
-    # Settings that differ from the defaults.
+    # Settings and constants of the policy that differ from the defaults.
     settings: Mapping[str, object] = field(default_factory=dict)
     # Whether to return the recorded sessions, for ablations.
     keep: bool = False
@@ -112,7 +112,7 @@ def replay(stream: Stream, run: Run | None = None) -> Outcome:
     clock = Clock(stream.sessions[0].at)
     with tempfile.TemporaryDirectory() as place:
         # The defaults of the product, whatever this machine's own configuration says.
-        settings = load_settings(Path(place), {}, {**SETTINGS, **run.settings})
+        settings = load_settings(Path(place), {}).vary({**SETTINGS, **run.settings})
         path = Path(place) / "streams.db"
         # Ids break ties: the same seed gives the same ids.
         world = SeededWorld(run.seed, clock)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bench.streams_regimes import FULL_GAIN
 from meritory import Memory
+from meritory.domain.policy import SourceWeights
 from meritory.domain.session import Candidate
 from meritory.engine.pipeline import Stopwatch
 from meritory.engine.sessions import ranking
@@ -79,7 +80,7 @@ def text_ranking(memory: Memory, served: Sequence[Candidate]) -> list[str]:
     if not ids:
         return []
     relevance = table(served)[:, FEATURES.index("relevance")]
-    found = fusion.fuse(relevance, None, ids, 1.0, services.policy.session.rrf_k)
+    found = fusion.fuse(relevance, None, ids, 1.0, services.policy.predictor.rrf_k)
     required = np.array([REQUIRED in one.origins for one in served], np.bool_)
     vectors = _vectors(memory, ids)
     known = services.store.memories(memory.scope.user, ids)
@@ -114,7 +115,7 @@ def alternatives(served: Sequence[Candidate]) -> dict[str, list[str]]:
     ids = [one.memory_id for one in served]
     column = dict(zip(FEATURES, table(served).T, strict=True))
     rules: dict[str, Callable[[Mapping[str, Floats]], Floats]] = {
-        "seed feed": lambda known: seed_composite(known, composite.SourceWeights()),
+        "seed feed": lambda known: seed_composite(known, SourceWeights()),
         SEED_FUSION: lambda known: _seed_fusion(known, ids),
         "importance x recency": lambda known: known["effective"],
         HYBRID: _hybrid,

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from meritory.api.memory import Memory
 from meritory.domain.place import Place
 from meritory.settings import Settings, home_folder, load_settings
+from meritory.settings.model import BY_NAME
 from meritory.store.contract.store import Store
 from meritory.store.opening import open_store
 
@@ -23,6 +26,25 @@ USUAL = "meritory.db"
 STORE_PROPERTY = "store"
 NO_STORE = "no store"
 FILES_ONLY = "files only: "
+
+
+class Chosen:
+    """Settings and constants of the policy for one test, named like predictor_rrf_k."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._constants: dict[str, object] = {}
+
+    def settings(self, **chosen: object) -> Settings:
+        """Return the settings with these values and those of earlier calls."""
+        for name, value in chosen.items():
+            dotted = name.replace("_", ".", 1)
+            if dotted in BY_NAME:
+                self._monkeypatch.setenv(BY_NAME[dotted].variable, str(value))
+            else:
+                self._constants[dotted] = str(value) if isinstance(value, Path) else value
+        settings = load_settings(home_folder(os.environ), os.environ)
+        return settings.vary(self._constants)
 
 
 @dataclass

@@ -34,6 +34,7 @@ from meritory.server.schemas.sessions import UserQuery
 from meritory.server.table import Call, Scoped
 from meritory.settings import load_settings
 from meritory.store.sqlite.engine import connect
+from places import Chosen
 
 USER = "default"
 Open = Callable[..., Memory]
@@ -50,12 +51,12 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Ite
     """Opens one store; settings are given by their dotted names."""
     monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     kept: list[Memory] = []
+    chosen = Chosen(monkeypatch)
 
     def make(**settings: object) -> Memory:
-        for name, value in settings.items():
-            monkeypatch.setenv(f"MERITORY_{name.upper()}", str(value))
         world = SeededWorld(len(kept), clock)
-        kept.append(Memory(tmp_path / "meritory.db", clock=world, background=False))
+        path, own = tmp_path / "meritory.db", chosen.settings(**settings)
+        kept.append(Memory(path, settings=own, clock=world, background=False))
         return kept[-1]
 
     yield make

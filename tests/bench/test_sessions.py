@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def daemon(home: Path) -> Iterator[Daemon]:
-    with running(home, {"MERITORY_DAEMON_IN_FLIGHT_LIMIT": "1"}) as made:
+    with running(home, {"MERITORY_DAEMON_RATE_LIMIT_PER_S": "30"}) as made:
         yield made
 
 
@@ -85,7 +85,7 @@ def test_load_refuses_in_order_and_counts_what_is_wrong(daemon: Daemon) -> None:
         lines = Lines(daemon.socket)
         made = load.Load(lines, ASKED, (f"note {number} of the day" for number in range(1_000)))
         try:
-            # One request at a time is allowed, and these come all at once.
+            # Thirty requests a second are allowed, and a hundred come at once.
             crowd = await made.phase(2_000.0, 0.05, 40)
             calm = await made.phase(20.0, 1.0, 40)
         finally:

@@ -261,14 +261,14 @@ def test_doctor_warns_of_a_token_that_is_sent_for_all_to_read(
 
 def test_doctor_works_when_nothing_else_does(run: Run, home: Path) -> None:
     home.mkdir(mode=0o755)
-    (home / "config.toml").write_text("[recall]\nlimitt = 3\n")
+    (home / "config.toml").write_text("[retention]\ntranscript_dayss = 3\n")
     (home / "meritory.db").write_text("garbage" * 1000)
     assert run("list").code == 2
     done = run("doctor", "--json")
     assert done.code == 1
     states = {check["id"]: check for check in done.object["results"]}
     assert states["settings"]["status"] == "fail"
-    assert "did you mean recall.limit?" in states["settings"]["hint"]
+    assert "did you mean retention.transcript_days?" in states["settings"]["hint"]
     assert states["data folder"]["status"] == "warn"
     assert states["store"]["status"] == "fail"
     assert run("doctor", "--deeep").code == 2
@@ -287,11 +287,11 @@ def test_config_show_says_where_values_come_from_and_masks_secrets(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.mkdir(mode=0o700)
-    (home / "config.toml").write_text("[recall]\nlimit = 7\n")
+    (home / "config.toml").write_text("[retention]\ntranscript_days = 7\n")
     monkeypatch.setenv("MERITORY_EMBEDDER_API_KEY", "sk-very-private")
     done = run("config", "show", "--user", "ann", "--store", "here.db")
     rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines() if line}
-    assert rows["recall.limit"] == ["7", "config.toml"]
+    assert rows["retention.transcript_days"] == ["7", "config.toml"]
     assert rows["user"] == ["ann", "flag"]
     assert rows["embedder.api_key"] == ["********", "MERITORY_EMBEDDER_API_KEY"]
     assert rows["gate.enabled"] == ["true", "default"]
@@ -299,7 +299,7 @@ def test_config_show_says_where_values_come_from_and_masks_secrets(
     plain = run("config", "show", "--json")
     assert "very-private" not in plain.out + done.out
     values = {item["id"]: item["value"] for item in plain.object["results"]}
-    assert (values["recall.limit"], values["gate.threshold"]) == (7, None)
+    assert (values["retention.transcript_days"], values["gate.threshold"]) == (7, None)
 
 
 def test_config_path_helps_even_when_the_file_is_broken(run: Run, home: Path) -> None:

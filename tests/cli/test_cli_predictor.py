@@ -32,7 +32,7 @@ def memory(home: Path, run: Run) -> Iterator[Memory]:
     """The store that the commands use, with a clock of the test's own."""
     run("stats")
     clock = Clock()
-    settings = load_settings(home, {}, CALM)
+    settings = load_settings(home, {}).vary(CALM)
     world = SeededWorld(1, clock)
     with Memory(home / "meritory.db", settings=settings, clock=world, background=False) as opened:
         yield opened

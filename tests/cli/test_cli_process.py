@@ -197,7 +197,7 @@ def test_every_sort_of_answer_is_drawn_on_a_terminal(stored: Stored, process: Pr
         (["forget", gone, "--purge", "--yes"], f"erased {gone[:12]}"),
         (["stats"], "1 merged"),
         (["doctor"], "the database is sound"),
-        (["config", "show"], "recall.limit"),
+        (["config", "show"], "retention.transcript_days"),
     ):
         code, shown = in_terminal(words, NO_COLOR="1")
         assert code == 0, (words, shown)

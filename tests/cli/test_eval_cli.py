@@ -62,10 +62,10 @@ def test_a_run_is_shown_saved_listed_and_compared(store: Path, file: str, run: R
 
 
 def test_a_regression_ends_with_one_and_is_named(store: Path, file: str, run: Run) -> None:
-    bad = ("--after", "ranking.weight_user_stated=0", "--after", "recall.relevance_floor=1")
+    bad = ("--after", "ranking.user_stated=0", "--after", "recall.relevance_floor=1")
     done = run("eval", "compare", file, *bad, "--json")
     assert (done.code, done.object["verdict"]) == (1, "fail")
-    better = ("--before", "ranking.weight_user_stated=0", "--before", "recall.relevance_floor=1")
+    better = ("--before", "ranking.user_stated=0", "--before", "recall.relevance_floor=1")
     done = run("eval", "compare", file, *better)
     assert done.code == 0
     assert "pass" in done.out
@@ -87,7 +87,7 @@ def test_a_sweep_tries_every_combination_and_admits_when_nothing_differs(
         "sweep",
         file,
         "--set",
-        "ranking.weight_assistant_derived=0.6,0.85",
+        "ranking.assistant_derived=0.6,0.85",
         "--set",
         "recall.relevance_floor=0.1,0.2",
         "--json",
@@ -96,7 +96,7 @@ def test_a_sweep_tries_every_combination_and_admits_when_nothing_differs(
     assert len(done.object["results"]) == 5
     assert "no reason to change" in done.object["statement"]
     assert all(row["on_front"] for row in done.object["results"])
-    shown = run("eval", "sweep", file, "--set", "ranking.weight_user_stated=0", "--no-session")
+    shown = run("eval", "sweep", file, "--set", "ranking.user_stated=0", "--no-session")
     assert "what serves today" in shown.out
     assert fingerprint(store) == before
 
@@ -173,7 +173,8 @@ def test_without_a_store_there_is_nothing_to_measure_and_none_is_made(
         (("compare", "one"), "two saved runs are needed"),
         (("compare", "one", "two"), "there is no run"),
         (("compare", "FILE", "--after", "nonsense"), "names no value"),
-        (("compare", "FILE", "--after", "recall.limit=3"), "makes no difference"),
+        (("compare", "FILE", "--after", "session.invite=true"), "makes no difference"),
+        (("compare", "FILE", "--after", "recall.limit=3"), "no longer a setting"),
         (("compare", "FILE", "--after", "llm.model=x"), "makes no difference"),
         (("compare", "FILE", "--after", "recall.flor=3"), "unknown setting"),
         (("compare", "FILE", "--after", "recall.relevance_floor=3"), "must be a number"),

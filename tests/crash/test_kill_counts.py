@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from meritory.api.memory import Memory
+from meritory.engine.memories import retrieval_counts
 from meritory.engine.memories.retrieval_counts import RETRIEVED
 from meritory.store.sqlite.store import SqliteStore
 
@@ -69,7 +70,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store with one memory, and words only: this is about counts."""
     monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MERITORY_EMBEDDER_KIND", "none")
-    monkeypatch.setenv("MERITORY_JANITOR_FLUSH_INTERVAL_MS", str(int(INTERVAL_S * 1000)))
+    monkeypatch.setattr(retrieval_counts, "FLUSH_INTERVAL_MS", int(INTERVAL_S * 1000))
     with Memory(tmp_path / "meritory.db", background=False) as memory:
         memory.remember("The staging database is called heron")
     return tmp_path / "meritory.db"
@@ -98,5 +99,5 @@ def test_counts_that_are_never_written_are_missed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: if nothing is missed here, the test above proves nothing."""
-    monkeypatch.setenv("MERITORY_JANITOR_FLUSH_INTERVAL_MS", str(NEVER_MS))
+    monkeypatch.setattr(retrieval_counts, "FLUSH_INTERVAL_MS", NEVER_MS)
     assert lost(path, 0.2) > 0

@@ -46,7 +46,7 @@ def test_a_page_that_differs_by_one_letter_is_stale(generator: ModuleType, tmp_p
         (tmp_path / name).write_text(make(), "utf-8")
     assert generator.stale_pages(tmp_path) == []
     copy = tmp_path / "docs" / "reference" / "settings.md"
-    copy.write_text(copy.read_text("utf-8").replace("0.85", "0.84", 1), "utf-8")
+    copy.write_text(copy.read_text("utf-8").replace("1500", "1501", 1), "utf-8")
     assert generator.stale_pages(tmp_path) == ["docs/reference/settings.md"]
 
 

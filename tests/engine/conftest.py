@@ -12,7 +12,7 @@ from meritory.api.memory import Memory
 from meritory.domain.place import URL_VARIABLE
 from meritory.domain.world import SeededWorld
 from meritory.store.contract.store import Store
-from places import FILES_ONLY, NO_STORE, STORE_PROPERTY, Places
+from places import FILES_ONLY, NO_STORE, STORE_PROPERTY, Chosen, Places
 
 BACKENDS = ("sqlite", "postgres")
 
@@ -87,14 +87,15 @@ def desks(
     monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     clock = Clock()
     opened: list[Memory] = []
+    chosen = Chosen(monkeypatch)
 
     def open_desk(name: str = "meritory.db", **settings: object) -> Desk:
-        for setting, value in settings.items():
-            monkeypatch.setenv(f"MERITORY_{setting.upper()}", str(value))
         # Ids break ties, and the order of a session's records: the same ones in every run, others
         # in every desk.
         world = SeededWorld(len(opened), clock)
-        memory = places.memory(name, project="shop", clock=world, background=False)
+        memory = places.memory(
+            name, chosen.settings(**settings), project="shop", clock=world, background=False
+        )
         opened.append(memory)
         return Desk(memory, clock)
 

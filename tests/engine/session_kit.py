@@ -62,11 +62,18 @@ class Desk:
         results = self.memory.remember_many(items)
         return [kept(result.memory).id for result in results]
 
-    def tune(self, **session: Any) -> None:
-        """Changes what no setting changes."""
-        services = self.memory.services
-        policy = replace(services.policy, session=replace(services.policy.session, **session))
-        self.memory._services = replace(services, policy=policy)
+    def tune(self, **fields: Any) -> None:
+        """Change fields of the session's and the predictor's policy."""
+        policy = self.memory.services.policy
+        session = {name: value for name, value in fields.items() if hasattr(policy.session, name)}
+        predictor = {name: value for name, value in fields.items() if name not in session}
+        self.equip(
+            policy=replace(
+                policy,
+                session=replace(policy.session, **session),
+                predictor=replace(policy.predictor, **predictor),
+            )
+        )
 
     def grant(self, alpha: float) -> None:
         """Gives the predictor so much influence as if it had earned it long ago."""

@@ -73,12 +73,12 @@ def test_the_longest_wait_of_all_limits_counts() -> None:
 
 def test_the_error_says_what_is_used_up_and_travels() -> None:
     with pytest.raises(
-        BudgetSpent, match=r"calls_per_hour is used up.*llm\.calls_per_hour"
+        BudgetSpent, match=r"calls_per_day is used up.*llm\.calls_per_day"
     ) as caught:
-        Budget(calls_per_hour=1).check([spend(minutes(1))], NOW)
+        Budget(calls_per_day=1).check([spend(minutes(1))], NOW)
     copy = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(copy, PortError)
-    assert copy.retry_after_s == caught.value.retry_after_s == pytest.approx(59 * 60)
+    assert copy.retry_after_s == caught.value.retry_after_s == pytest.approx(86_340)
     assert caught.value.status == 429
 
 

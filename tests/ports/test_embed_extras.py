@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from meritory.domain.errors import InputError, MissingExtra, PortError
-from meritory.ports.embedder import Embedder, EmbedderSpec, Kind, open_embedder
+from meritory.domain.policy import EmbedderKind, EmbedderSpec
+from meritory.ports.embedder import Embedder, open_embedder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "blue", "##ish"]
 
@@ -26,7 +27,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "blue", "##ish"]
     ],
 )
 def test_a_missing_extra_names_the_command(
-    kind: Kind, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    kind: EmbedderKind, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra) as caught:
@@ -35,7 +36,7 @@ def test_a_missing_extra_names_the_command(
 
 
 @pytest.mark.parametrize("kind", ["fastembed", "sentence-transformers", "onnx"])
-def test_a_model_is_needed(kind: Kind) -> None:
+def test_a_model_is_needed(kind: EmbedderKind) -> None:
     with pytest.raises(InputError, match="no model"):
         open_embedder(EmbedderSpec(kind=kind))
 
@@ -64,7 +65,7 @@ LIBRARIES = [
 
 @pytest.mark.parametrize(("kind", "module", "entry"), LIBRARIES)
 def test_a_library_is_asked_with_prefixes_and_in_batches(
-    kind: Kind, module: str, entry: str, monkeypatch: pytest.MonkeyPatch
+    kind: EmbedderKind, module: str, entry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{entry: _Library}))
     embedder = open_embedder(
@@ -85,7 +86,7 @@ def test_a_library_is_asked_with_prefixes_and_in_batches(
 
 @pytest.mark.parametrize(("kind", "module", "entry"), LIBRARIES)
 def test_a_model_that_is_not_there_is_a_port_error(
-    kind: Kind, module: str, entry: str, monkeypatch: pytest.MonkeyPatch
+    kind: EmbedderKind, module: str, entry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{entry: _Library}))
     with pytest.raises(PortError, match="is the name right"):

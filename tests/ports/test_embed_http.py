@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from meritory.domain.errors import BadReply, InputError, PortError, PortTimeout
+from meritory.domain.policy import EmbedderSpec
 from meritory.ports import embed_http
 from meritory.ports import embedder as ports_embedder
 from meritory.ports.embed_http import HttpEmbedder
-from meritory.ports.embedder import Embedder, EmbedderSpec, open_embedder
+from meritory.ports.embedder import Embedder, open_embedder
 
 KEY = "sk-test-0123456789"
 

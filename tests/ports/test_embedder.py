@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from meritory.domain.errors import BadReply, InputError
-from meritory.ports.embedder import (
-    Embedder,
-    EmbedderSpec,
-    checked,
-    embed_in_batches,
-    identity,
-    open_embedder,
-)
+from meritory.domain.policy import EmbedderSpec
+from meritory.ports.embedder import Embedder, checked, embed_in_batches, identity, open_embedder
 
 
 def test_the_default_is_the_static_table() -> None:

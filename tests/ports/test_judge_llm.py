@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from meritory.domain.errors import BadReply, PortError, PortTimeout
 from meritory.domain.memory import Provenance
+from meritory.domain.policy import LlmProvider, LlmSpec
 from meritory.domain.session import JudgedMemory, Turn, Verdict
 from meritory.domain.world import SeededWorld
 from meritory.ports.judge import Judge, LlmJudge
@@ -26,15 +27,7 @@ from meritory.ports.judge_prompt import (
     WORDING_MARGIN,
     build_case,
 )
-from meritory.ports.llm import (
-    LlmReply,
-    LlmSpec,
-    Prompt,
-    Provider,
-    check_shape,
-    open_llm,
-    read_answer,
-)
+from meritory.ports.llm import LlmReply, Prompt, check_shape, open_llm, read_answer
 from meritory.text.judge.digest import Digest, TurnDigest
 from meritory.text.judge.prompt_injection import without_pleas
 from ports.model_server import ModelServer, fair_reply, gullible_reply, read_case, running
@@ -104,13 +97,13 @@ def server() -> Iterator[ModelServer]:
         yield found
 
 
-def over(server: ModelServer, provider: Provider, **fields: Any) -> LlmJudge:
+def over(server: ModelServer, provider: LlmProvider, **fields: Any) -> LlmJudge:
     spec = LlmSpec(provider=provider, model="m", url=server.url("/v1"), **fields)
     return LlmJudge(open_llm(spec), world())
 
 
-@pytest.mark.parametrize("provider", get_args(Provider))
-def test_a_session_is_judged_over_the_wire(server: ModelServer, provider: Provider) -> None:
+@pytest.mark.parametrize("provider", get_args(LlmProvider))
+def test_a_session_is_judged_over_the_wire(server: ModelServer, provider: LlmProvider) -> None:
     judge: Judge = over(server, provider)
     verdict = judge.judge(TRANSCRIPT, EXHIBITS)
     assert verdict.relevance == (1.0, 0.5, 0.0, 0.0)
@@ -132,8 +125,10 @@ def test_the_model_reads_the_transcript_and_not_the_digest() -> None:
     assert models[0].prompts == models[1].prompts
 
 
-@pytest.mark.parametrize("provider", get_args(Provider))
-def test_bad_replies_over_the_wire_give_no_verdict(server: ModelServer, provider: Provider) -> None:
+@pytest.mark.parametrize("provider", get_args(LlmProvider))
+def test_bad_replies_over_the_wire_give_no_verdict(
+    server: ModelServer, provider: LlmProvider
+) -> None:
     """At least 200 kinds of wrong replies, each to a case of its own."""
     judge = over(server, provider)
     count = len(bad_replies(fair_reply(judge_prompt().user)))
@@ -234,8 +229,10 @@ def _wrong_rows(rows: list[dict[str, Any]]) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("provider", get_args(Provider))
-def test_a_reply_of_ten_megabytes_gives_no_verdict(server: ModelServer, provider: Provider) -> None:
+@pytest.mark.parametrize("provider", get_args(LlmProvider))
+def test_a_reply_of_ten_megabytes_gives_no_verdict(
+    server: ModelServer, provider: LlmProvider
+) -> None:
     server.speak = changed(reasoning="x" * 10 * 1024 * 1024)
     with pytest.raises(BadReply, match="more than"):
         over(server, provider).judge(TRANSCRIPT, EXHIBITS)
@@ -418,7 +415,7 @@ def test_whatever_comes_back_it_is_a_verdict_or_a_bad_reply(
 
 def test_half_characters_are_not_stored(server: ModelServer) -> None:
     server.speak = changed(reasoning="a\ud800b", missing_topics=["\udfff"])
-    for provider in get_args(Provider):
+    for provider in get_args(LlmProvider):
         verdict = over(server, provider).judge(TRANSCRIPT, EXHIBITS)
         assert (verdict.reasoning, verdict.missing_topics) == ("ab", ())
         verdict.raw.encode("utf-8")

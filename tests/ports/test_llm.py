@@ -8,9 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -23,9 +21,9 @@ from meritory.domain.errors import (
     PortError,
     PortTimeout,
 )
+from meritory.domain.policy import LlmProvider, LlmSpec
 from meritory.ports.budget import Budget, Meter, Spend
-from meritory.ports.llm import Llm, LlmSpec, Prompt, Provider, check_shape, open_llm
-from meritory.settings import load_settings
+from meritory.ports.llm import Llm, Prompt, check_shape, open_llm
 from ports.model_server import (
     USAGE,
     ModelServer,
@@ -37,7 +35,7 @@ from ports.model_server import (
 )
 
 KEY = "sk-test-0123456789"
-PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+PROVIDERS: tuple[LlmProvider, ...] = get_args(LlmProvider)
 PROMPT = Prompt("Count.", "How many?")
 SCHEMA = {
     "type": "object",
@@ -77,7 +75,7 @@ def server() -> Iterator[ModelServer]:
 
 
 def opened(
-    server: ModelServer, provider: Provider, meter: Meter | None = None, **fields: Any
+    server: ModelServer, provider: LlmProvider, meter: Meter | None = None, **fields: Any
 ) -> Llm:
     path = "/v1" if provider == "openai" else ""
     details = {"model": "m", "url": server.url(path), "api_key": KEY, **fields}
@@ -96,7 +94,7 @@ both = pytest.mark.parametrize("provider", PROVIDERS)
 
 
 @both
-def test_a_model_answers_in_the_agreed_shape(server: ModelServer, provider: Provider) -> None:
+def test_a_model_answers_in_the_agreed_shape(server: ModelServer, provider: LlmProvider) -> None:
     llm = opened(server, provider)
     reply = llm.ask(PROMPT, SCHEMA)
     assert reply.data == GOOD
@@ -144,7 +142,7 @@ def test_anthropic_is_made_to_call_a_tool_of_that_schema(server: ModelServer) ->
     ],
 )
 def test_an_address_may_be_given_in_any_usual_way(
-    server: ModelServer, provider: Provider, given: str, asked: str
+    server: ModelServer, provider: LlmProvider, given: str, asked: str
 ) -> None:
     opened(server, provider, url=server.url(given)).ask(PROMPT, SCHEMA)
     assert server.seen[0]["path"] == asked
@@ -156,7 +154,7 @@ def test_an_address_may_be_given_in_any_usual_way(
 @both
 @pytest.mark.parametrize("key", [KEY, ""])
 def test_only_what_is_needed_is_sent_whatever_the_environment_says(
-    server: ModelServer, provider: Provider, key: str, monkeypatch: pytest.MonkeyPatch
+    server: ModelServer, provider: LlmProvider, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
@@ -175,7 +173,7 @@ def test_only_what_is_needed_is_sent_whatever_the_environment_says(
 
 
 @both
-def test_a_redirect_is_not_followed(server: ModelServer, provider: Provider) -> None:
+def test_a_redirect_is_not_followed(server: ModelServer, provider: LlmProvider) -> None:
     with running() as elsewhere:
         server.script = [failing(307, Location=elsewhere.url("/v1/chat/completions"))]
         with pytest.raises(PortError, match=r"307.*final address"):
@@ -184,7 +182,7 @@ def test_a_redirect_is_not_followed(server: ModelServer, provider: Provider) -> 
 
 
 @both
-def test_the_key_is_in_no_message(server: ModelServer, provider: Provider) -> None:
+def test_the_key_is_in_no_message(server: ModelServer, provider: LlmProvider) -> None:
     server.script = [failing(401, f"wrong key {KEY}")]
     llm = opened(server, provider)
     with pytest.raises(PortError, match=r"llm\.api_key") as caught:
@@ -195,7 +193,7 @@ def test_the_key_is_in_no_message(server: ModelServer, provider: Provider) -> No
 
 
 @both
-def test_the_clients_are_not_imported_before_one_is_asked(provider: Provider) -> None:
+def test_the_clients_are_not_imported_before_one_is_asked(provider: LlmProvider) -> None:
     """Neither costs a second when a daemon starts, nor when no model is configured."""
     code = (
         "import sys, meritory.ports.judge; from meritory.ports.llm import *; "
@@ -209,7 +207,7 @@ def test_the_clients_are_not_imported_before_one_is_asked(provider: Provider) ->
 
 @pytest.mark.parametrize("module", [*PROVIDERS, "httpx2"])
 def test_a_missing_extra_names_the_command(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    provider: Provider = "anthropic" if module == "anthropic" else "openai"
+    provider: LlmProvider = "anthropic" if module == "anthropic" else "openai"
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=r"pip install 'meritory\[llm\]'"):
         open_llm(LlmSpec(provider=provider, model="m"))
@@ -249,7 +247,7 @@ def test_a_model_that_wants_the_newer_limit_gets_it(server: ModelServer) -> None
 
 @both
 def test_a_request_refused_in_every_way_is_reported_and_forgotten(
-    server: ModelServer, provider: Provider
+    server: ModelServer, provider: LlmProvider
 ) -> None:
     server.script = [failing(400, "prompt is too long")] * 3
     llm = opened(server, provider)
@@ -261,7 +259,9 @@ def test_a_request_refused_in_every_way_is_reported_and_forgotten(
 
 
 @both
-def test_one_fence_around_the_answer_is_taken_off(server: ModelServer, provider: Provider) -> None:
+def test_one_fence_around_the_answer_is_taken_off(
+    server: ModelServer, provider: LlmProvider
+) -> None:
     server.script = [failing(400)] * 2
     server.speak = lambda user: f"```json\n{json.dumps(GOOD)}\n```\n"
     assert opened(server, provider).ask(PROMPT, SCHEMA).data == GOOD
@@ -286,7 +286,7 @@ def test_one_fence_around_the_answer_is_taken_off(server: ModelServer, provider:
     ],
 )
 def test_a_refusal_is_reported_once_with_advice(
-    server: ModelServer, provider: Provider, status: int, hint: str
+    server: ModelServer, provider: LlmProvider, status: int, hint: str
 ) -> None:
     server.script = [failing(status, "sorry", Retry_After="0")] * 5
     with pytest.raises(PortError, match=f"{status}: sorry.*{hint}") as caught:
@@ -296,7 +296,7 @@ def test_a_refusal_is_reported_once_with_advice(
 
 
 @both
-def test_silence_ends_with_a_timeout(server: ModelServer, provider: Provider) -> None:
+def test_silence_ends_with_a_timeout(server: ModelServer, provider: LlmProvider) -> None:
     def hang(found: ModelServer, body: dict[str, Any]) -> Raw:
         found.release.wait(10)
         return Raw()
@@ -307,14 +307,16 @@ def test_silence_ends_with_a_timeout(server: ModelServer, provider: Provider) ->
 
 
 @both
-def test_an_answer_that_drips_ends_with_a_timeout(server: ModelServer, provider: Provider) -> None:
+def test_an_answer_that_drips_ends_with_a_timeout(
+    server: ModelServer, provider: LlmProvider
+) -> None:
     server.script = [Raw(body=b" " * 1_000, drip_s=0.05)]
     with pytest.raises(PortTimeout, match="within 250 ms"):
         opened(server, provider, timeout_ms=250).ask(PROMPT, SCHEMA)
 
 
 @both
-def test_nobody_listening_asks_whether_the_server_runs(provider: Provider) -> None:
+def test_nobody_listening_asks_whether_the_server_runs(provider: LlmProvider) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -324,7 +326,7 @@ def test_nobody_listening_asks_whether_the_server_runs(provider: Provider) -> No
 
 
 @both
-def test_a_dropped_connection_is_no_answer(server: ModelServer, provider: Provider) -> None:
+def test_a_dropped_connection_is_no_answer(server: ModelServer, provider: LlmProvider) -> None:
     server.script = [Raw(body=b"{", headers={"Content-Length": "999"})]
     with pytest.raises(PortError, match="no connection"):
         opened(server, provider).ask(PROMPT, SCHEMA)
@@ -341,7 +343,9 @@ def test_a_dropped_connection_is_no_answer(server: ModelServer, provider: Provid
     ],
     ids=["10 MB", "10 MB of error", "endless", "packed"],
 )
-def test_a_reply_without_end_is_cut_off(server: ModelServer, provider: Provider, raw: Raw) -> None:
+def test_a_reply_without_end_is_cut_off(
+    server: ModelServer, provider: LlmProvider, raw: Raw
+) -> None:
     server.script = [raw]
     with pytest.raises(BadReply, match=r"more than 1048576 bytes|packed"):
         opened(server, provider).ask(PROMPT, SCHEMA)
@@ -385,7 +389,7 @@ TEXTS = [
 
 
 @both
-def test_an_answer_in_another_shape_is_refused(server: ModelServer, provider: Provider) -> None:
+def test_an_answer_in_another_shape_is_refused(server: ModelServer, provider: LlmProvider) -> None:
     surest, simplest = opened(server, provider), opened(server, provider)
     server.script = [failing(400), failing(400)]
     simplest.ask(PROMPT, SCHEMA)
@@ -396,7 +400,7 @@ def test_an_answer_in_another_shape_is_refused(server: ModelServer, provider: Pr
                 llm.ask(PROMPT, SCHEMA)
 
 
-ENVELOPES: dict[Provider, list[Any]] = {
+ENVELOPES: dict[LlmProvider, list[Any]] = {
     "openai": [
         {},
         [],
@@ -438,7 +442,7 @@ ENVELOPES: dict[Provider, list[Any]] = {
 
 
 @both
-def test_a_reply_in_another_envelope_is_refused(server: ModelServer, provider: Provider) -> None:
+def test_a_reply_in_another_envelope_is_refused(server: ModelServer, provider: LlmProvider) -> None:
     llm = opened(server, provider)
     bodies = [json.dumps(envelope).encode() for envelope in ENVELOPES[provider]]
     role = "system" if provider == "openai" else "user"
@@ -487,12 +491,11 @@ class Books:
         self.spent.append(spend)
 
 
-SPEC_FIELDS = [field.name for field in fields(LlmSpec)]
 PRICES = {"price_per_million_input": 2.0, "price_per_million_output": 10.0}
 
 
 def metered(
-    server: ModelServer, provider: Provider, budget: Budget, **fields: Any
+    server: ModelServer, provider: LlmProvider, budget: Budget, **fields: Any
 ) -> tuple[Llm, Books]:
     books = Books()
     meter = Meter(budget, books, lambda: datetime(2026, 3, 1, tzinfo=UTC))
@@ -500,7 +503,9 @@ def metered(
 
 
 @both
-def test_every_call_is_written_down_with_its_cost(server: ModelServer, provider: Provider) -> None:
+def test_every_call_is_written_down_with_its_cost(
+    server: ModelServer, provider: LlmProvider
+) -> None:
     llm, books = metered(server, provider, Budget())
     llm.ask(PROMPT, SCHEMA)
     (spent,) = books.spent
@@ -520,7 +525,7 @@ def test_anthropic_counts_what_was_read_from_its_cache(server: ModelServer) -> N
 @both
 @pytest.mark.parametrize("usage", [None, {}, {"input_tokens": -1, "output_tokens": True}, "many"])
 def test_a_server_that_does_not_count_is_counted_by_length(
-    server: ModelServer, provider: Provider, usage: Any
+    server: ModelServer, provider: LlmProvider, usage: Any
 ) -> None:
     if provider == "openai":
         envelope = openai_envelope(json.dumps(GOOD)) | {"usage": usage}
@@ -534,7 +539,7 @@ def test_a_server_that_does_not_count_is_counted_by_length(
 
 
 @both
-def test_a_spent_budget_sends_nothing(server: ModelServer, provider: Provider) -> None:
+def test_a_spent_budget_sends_nothing(server: ModelServer, provider: LlmProvider) -> None:
     llm, _ = metered(server, provider, Budget(calls_per_hour=1))
     llm.ask(PROMPT, SCHEMA)
     with pytest.raises(BudgetSpent) as caught:
@@ -551,7 +556,9 @@ def test_a_call_that_might_cost_too_much_is_not_made(server: ModelServer) -> Non
 
 
 @both
-def test_refusals_count_as_calls_but_cost_nothing(server: ModelServer, provider: Provider) -> None:
+def test_refusals_count_as_calls_but_cost_nothing(
+    server: ModelServer, provider: LlmProvider
+) -> None:
     llm, books = metered(server, provider, Budget(calls_per_day=2))
     server.script = [failing(503), failing(400)]
     with pytest.raises(PortError, match="503"):
@@ -563,7 +570,7 @@ def test_refusals_count_as_calls_but_cost_nothing(server: ModelServer, provider:
 
 @both
 def test_a_timeout_is_taken_to_have_cost_everything(
-    server: ModelServer, provider: Provider
+    server: ModelServer, provider: LlmProvider
 ) -> None:
     llm, books = metered(server, provider, Budget(), timeout_ms=100, max_output_tokens=500)
     server.script = [Raw(body=b" " * 100, drip_s=0.05)]
@@ -575,7 +582,7 @@ def test_a_timeout_is_taken_to_have_cost_everything(
 
 
 @both
-def test_nonsense_is_paid_for_too(server: ModelServer, provider: Provider) -> None:
+def test_nonsense_is_paid_for_too(server: ModelServer, provider: LlmProvider) -> None:
     llm, books = metered(server, provider, Budget())
     server.speak = lambda user: "no"
     with pytest.raises(BadReply):
@@ -606,12 +613,3 @@ def test_nonsense_is_paid_for_too(server: ModelServer, provider: Provider) -> No
 def test_a_wrong_spec_says_what_to_set(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         open_llm(LlmSpec(**{"provider": "openai", "model": "m", **fields}))
-
-
-def test_the_settings_have_the_defaults_of_the_parts() -> None:
-    settings = load_settings(Path("/nonexistent"), {}).llm
-    spec = LlmSpec(provider=settings.provider, model=settings.model)
-    assert {name: getattr(settings, name) for name in SPEC_FIELDS} == asdict(spec)
-    assert {field.name for field in fields(Budget)} == {
-        field.name for field in fields(settings) if field.name not in SPEC_FIELDS
-    }

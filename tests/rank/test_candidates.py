@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.rank.candidates import CANDIDATE_POOL_SIZE, pool
+from meritory.domain.policy import CANDIDATE_POOL_SIZE
+from meritory.rank.candidates import pool
 
 ROWS = st.lists(st.integers(0, 40), max_size=30)
 SOURCES = st.dictionaries(st.sampled_from(["effective", "cosine", "text", "history"]), ROWS)

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meritory.domain.errors import InputError
+from meritory.domain.policy import RELEVANCE_FLOOR, SourceWeights
 from meritory.rank import composite
-from meritory.rank.composite import SourceWeights
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RAW = SourceWeights(
@@ -82,7 +82,7 @@ def test_relevance_dominates() -> None:
     assert one(composite.composite(0.85, 0, 0, 0, 0)) < old_but_established < only_relevant
     others = [one(composite.composite(0, *row)) for row in np.eye(4)]
     assert all(only_relevant > other for other in others)
-    assert one(composite.relevance(0.0, 1.0)) < composite.RELEVANCE_FLOOR
+    assert one(composite.relevance(0.0, 1.0)) < RELEVANCE_FLOOR
 
 
 def test_recency_decay_14_day_half_life() -> None:

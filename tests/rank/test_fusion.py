@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.rank.fusion import RRF_K, fuse, ranks, rrf
+from meritory.domain.policy import RRF_K
+from meritory.rank.fusion import fuse, ranks, rrf
 
 WILD = st.floats(allow_nan=True, allow_infinity=True)
 COARSE = st.integers(-3, 3).map(float)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meritory.domain.policy import RRF_K
 from meritory.rank import influence
-from meritory.rank.fusion import RRF_K
 from meritory.rank.history_proof import MIN_SESSIONS, PARTIAL_FACTOR, VALID_ERRORS, HistoryProof
 from meritory.rank.influence import (
     ALPHAS,

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.rank.exploration import EXPLORATION_RATE, Rankings, explore
+from meritory.domain.policy import EXPLORATION_RATE
+from meritory.rank.exploration import Rankings, explore
 from meritory.rank.packing import Limits, Load, Packing, pack
 
 WIDE = Limits(tokens=1_000, chars=10_000)

@@ -43,13 +43,13 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
     def start(routes: Sequence[Route] = (), **chosen: object) -> Served:
         home = tmp_path / "home"
-        flags = {f"daemon.{name}": value for name, value in {"port": 0, **chosen}.items()}
-        # The model's scores are waited for, however busy the machine is.
-        flags["predictor.score_timeout_ms"] = 60_000
+        values = {f"daemon.{name}": value for name, value in {"port": 0, **chosen}.items()}
+        # The test waits for the model's scores, however busy the machine is.
+        values["predictor.score_timeout_ms"] = 60_000
         ready: list[tuple[Listeners, Callable[[], None]]] = []
         finished: list[bool] = []
         plan = serving.ServeOptions(
-            load_settings(home, {}, flags),
+            load_settings(home, {}).vary(values),
             ready=lambda doors, stop: ready.append((doors, stop)),
             table=(*routes, *TABLE),
         )

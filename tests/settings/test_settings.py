@@ -17,10 +17,9 @@ import pytest
 
 from meritory.api.memory import Memory
 from meritory.domain.errors import ReadOnlyStore, SettingsError
-from meritory.engine.services import Policy
-from meritory.ports.embedder import EmbedderSpec
-from meritory.rank.composite import RELEVANCE_FLOOR, SourceWeights
+from meritory.domain.policy import EmbedderSpec, LlmSpec, Policy
 from meritory.settings import SETTINGS, Setting, home_folder, load_settings, prepare_home
+from meritory.settings.model import REMOVED
 
 KEY = "sk-do-not-print-me"
 NUMBERS = [setting for setting in SETTINGS if setting.form in ("number", "whole number")]
@@ -57,7 +56,7 @@ def test_defaults_are_typed_and_say_so(tmp_path: Path) -> None:
     assert settings.gate.enabled is True
     assert settings.secrets.policy == "refuse"
     assert settings.embedder.kind == "static"
-    assert settings.recall.limit == 10
+    assert settings.retention.transcript_days == 90
     assert settings.user == "default"
     assert settings.store_file == tmp_path / "meritory.db"
     assert set(settings.origins) == {setting.name for setting in SETTINGS}
@@ -66,8 +65,8 @@ def test_defaults_are_typed_and_say_so(tmp_path: Path) -> None:
 
 def test_the_list_of_settings_is_the_model() -> None:
     names = [setting.name for setting in SETTINGS]
-    assert len(names) == len(set(names)) == 74
-    assert len({setting.variable for setting in SETTINGS}) == 74
+    assert len(names) == len(set(names)) == 40
+    assert len({setting.variable for setting in SETTINGS}) == 40
     assert all(setting.help.endswith(".") for setting in SETTINGS)
     secrets = [setting.name for setting in SETTINGS if setting.secret]
     assert secrets == ["embedder.api_key", "database.url", "llm.api_key"]
@@ -83,18 +82,11 @@ def test_every_default_lies_within_its_own_bounds(tmp_path: Path) -> None:
     assert set(again.origins.values()) == {"flag"}
 
 
-def test_settings_fit_the_parts_they_are_handed_to() -> None:
-    """The defaults here and the defaults of the parts themselves are the same numbers."""
+def test_a_setting_is_a_field_of_a_policy_with_one_default() -> None:
     settings = load_settings(Path("/nonexistent"), {})
-    assert EmbedderSpec(**dataclasses.asdict(settings.embedder)) == EmbedderSpec()
-    ranking = settings.ranking
-    assert SourceWeights() == SourceWeights(
-        ranking.weight_user_stated,
-        ranking.weight_episode_summary,
-        ranking.weight_assistant_derived,
-        ranking.confidence_slope,
-    )
-    assert settings.recall.relevance_floor == RELEVANCE_FLOOR
+    assert settings.policy == Policy()
+    assert settings.embedder == EmbedderSpec()
+    assert settings.llm == LlmSpec()
 
 
 def test_settings_cannot_be_changed_after_loading(tmp_path: Path) -> None:
@@ -106,11 +98,11 @@ def test_settings_cannot_be_changed_after_loading(tmp_path: Path) -> None:
 
 
 def test_a_value_by_name_and_an_unknown_name(tmp_path: Path) -> None:
-    settings = load_settings(tmp_path, {}, {"recall.limit": 7})
-    assert settings.value("recall.limit") == 7
+    settings = load_settings(tmp_path, {}, {"retention.transcript_days": 7})
+    assert settings.value("retention.transcript_days") == 7
     assert settings.value("user") == "default"
-    with pytest.raises(SettingsError, match=r"did you mean recall\.limit"):
-        settings.value("recall.limt")
+    with pytest.raises(SettingsError, match=r"did you mean retention\.transcript_days"):
+        settings.value("retention.transcript_dys")
 
 
 # --- sources ---------------------------------------------------------------------------------
@@ -118,16 +110,46 @@ def test_a_value_by_name_and_an_unknown_name(tmp_path: Path) -> None:
 
 def test_flags_beat_environment_beats_file_beats_default(tmp_path: Path) -> None:
     write_config(
-        tmp_path, "[recall]\nlimit = 20\nvector_weight = 0.2\nrelevance_floor = 0.3\n[gate]\n"
+        tmp_path,
+        "[retention]\ntranscript_days = 20\nfeedback_days = 2\n[llm]\ncost_per_day = 0.3\n[gate]\n",
     )
-    environ = {"MERITORY_RECALL_LIMIT": "30", "MERITORY_RECALL_VECTOR_WEIGHT": "0.4"}
-    settings = load_settings(tmp_path, environ, {"recall.limit": 40, "user": None})
-    recall = settings.recall
-    assert (recall.limit, recall.vector_weight, recall.relevance_floor) == (40, 0.4, 0.3)
-    assert settings.origins["recall.limit"] == "flag"
-    assert settings.origins["recall.vector_weight"] == "MERITORY_RECALL_VECTOR_WEIGHT"
-    assert settings.origins["recall.relevance_floor"] == "config.toml"
+    environ = {
+        "MERITORY_RETENTION_TRANSCRIPT_DAYS": "30",
+        "MERITORY_RETENTION_FEEDBACK_DAYS": "4",
+    }
+    flags = {"retention.transcript_days": 40, "user": None}
+    settings = load_settings(tmp_path, environ, flags)
+    assert settings.retention.transcript_days == 40
+    assert settings.retention.feedback_days == 4
+    assert settings.llm.cost_per_day == 0.3
+    assert settings.origins["retention.transcript_days"] == "flag"
+    assert settings.origins["retention.feedback_days"] == "MERITORY_RETENTION_FEEDBACK_DAYS"
+    assert settings.origins["llm.cost_per_day"] == "config.toml"
     assert settings.origins["user"] == "default"
+
+
+def test_a_setting_of_an_older_version_says_that_it_is_a_constant_now(tmp_path: Path) -> None:
+    for name in sorted(REMOVED):
+        group, _, key = name.partition(".")
+        path = write_config(tmp_path, f"[{group}]\n{key} = 1\n")
+        error = refusal(tmp_path)
+        assert str(error).startswith(f"{name} in {path} is no longer a setting")
+        assert "constant now" in str(error)
+    path.unlink()
+    message = str(refusal(tmp_path, {"MERITORY_PREDICTOR_RRF_K": "60"}))
+    assert message.startswith("MERITORY_PREDICTOR_RRF_K in the environment is no longer a setting")
+    assert not REMOVED & {setting.name for setting in SETTINGS}
+
+
+def test_a_copy_may_vary_settings_and_constants(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, {})
+    varied = settings.vary({"predictor.rrf_k": 3, "predictor.enabled": False, "gate.threshold": 1})
+    assert (varied.predictor.rrf_k, varied.predictor.enabled, varied.gate.threshold) == (
+        3,
+        False,
+        1,
+    )
+    assert settings.predictor == Policy().predictor
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=named)
@@ -170,10 +192,9 @@ def test_switches_in_the_environment(tmp_path: Path, word: str, expected: bool) 
 
 
 def test_auto_brings_the_automatic_value_back(tmp_path: Path) -> None:
-    write_config(tmp_path, "[gate]\nthreshold = 0.9\n[embedder]\ndimension = 'auto'\n")
+    write_config(tmp_path, "[gate]\nthreshold = 0.9\n")
     settings = load_settings(tmp_path, {"MERITORY_GATE_THRESHOLD": "Auto"})
     assert settings.gate.threshold is None
-    assert settings.embedder.dimension is None
     assert settings.origins["gate.threshold"] == "MERITORY_GATE_THRESHOLD"
 
 
@@ -185,9 +206,11 @@ def test_whole_numbers_are_accepted_where_numbers_are_meant(tmp_path: Path) -> N
 
 
 def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
-    write_config(tmp_path, "[recall]\nlimit = 20\n")
-    settings = load_settings(tmp_path, {"MERITORY_RECALL_LIMIT": "", "MERITORY_EMBEDDER_KIND": ""})
-    assert settings.recall.limit == 20
+    write_config(tmp_path, "[retention]\ntranscript_days = 20\n")
+    settings = load_settings(
+        tmp_path, {"MERITORY_RETENTION_TRANSCRIPT_DAYS": "", "MERITORY_EMBEDDER_KIND": ""}
+    )
+    assert settings.retention.transcript_days == 20
     assert settings.embedder.kind == "static"
 
 
@@ -210,8 +233,8 @@ def test_a_prefix_keeps_its_spaces_and_lines(tmp_path: Path) -> None:
 
 
 def test_a_config_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    write_config(tmp_path, b"\xef\xbb\xbf[recall]\nlimit = 3\n")
-    assert load_settings(tmp_path, {}).recall.limit == 3
+    write_config(tmp_path, b"\xef\xbb\xbf[retention]\ntranscript_days = 3\n")
+    assert load_settings(tmp_path, {}).retention.transcript_days == 3
 
 
 @pytest.mark.parametrize(
@@ -237,7 +260,7 @@ def test_an_absolute_store_path_is_taken_as_it_is(
 
 def test_a_store_path_in_the_home_of_nobody_is_refused(tmp_path: Path) -> None:
     settings = load_settings(tmp_path, {}, {"store.path": "~nobody-of-that-name/x.db"})
-    with pytest.raises(SettingsError, match=r"store\.path names a home folder"):
+    with pytest.raises(SettingsError, match=r"store\.path names an unknown home folder"):
         _ = settings.store_file
 
 
@@ -273,7 +296,7 @@ def test_an_unknown_key_is_an_error_with_a_suggestion(
     ("variable", "suggested"),
     [
         ("MERITORY_GATE_TRESHOLD", "did you mean MERITORY_GATE_THRESHOLD?"),
-        ("MERITORY_RECAL_LIMIT", "did you mean MERITORY_RECALL_LIMIT?"),
+        ("MERITORY_RETENTION_TRANSCRIP_DAYS", "did you mean MERITORY_RETENTION_TRANSCRIPT_DAYS?"),
         ("MERITORY_HOMES", "did you mean MERITORY_HOME?"),
         ("MERITORY_", "lists all settings"),
         ("MERITORY_SOMETHING_ELSE", "lists all settings"),
@@ -289,7 +312,9 @@ def test_an_unknown_variable_is_an_error_with_a_suggestion(
 
 
 def test_an_unknown_flag_is_an_error_even_when_it_was_not_given(tmp_path: Path) -> None:
-    assert "did you mean recall.limit?" in str(refusal(tmp_path, {}, {"recall.limits": None}))
+    assert "did you mean retention.transcript_days?" in str(
+        refusal(tmp_path, {}, {"retention.transcript_dayss": None})
+    )
 
 
 # --- bounds and hostile values ---------------------------------------------------------------
@@ -352,8 +377,8 @@ def test_hostile_numbers_in_the_file(setting: Setting, toml: str, tmp_path: Path
 
 
 def test_a_fraction_is_no_whole_number(tmp_path: Path) -> None:
-    assert "not 10.0" in str(refusal(tmp_path, {}, {"recall.limit": 10.0}))
-    assert "not '10.5'" in str(refusal(tmp_path, {"MERITORY_RECALL_LIMIT": "10.5"}))
+    assert "not 10.0" in str(refusal(tmp_path, {}, {"retention.transcript_days": 10.0}))
+    assert "not '10.5'" in str(refusal(tmp_path, {"MERITORY_RETENTION_TRANSCRIPT_DAYS": "10.5"}))
 
 
 @pytest.mark.parametrize("raw", ["maybe", "2", 1, 0, [], {}, "truee", "true\nfalse"])
@@ -455,8 +480,8 @@ def test_a_broken_config_file_is_one_clear_sentence(tmp_path: Path, raw: bytes, 
 
 
 def test_the_largest_config_file_is_read(tmp_path: Path) -> None:
-    write_config(tmp_path, b"[recall]\nlimit = 5\n".ljust(65_536, b"#"))
-    assert load_settings(tmp_path, {}).recall.limit == 5
+    write_config(tmp_path, b"[retention]\ntranscript_days = 5\n".ljust(65_536, b"#"))
+    assert load_settings(tmp_path, {}).retention.transcript_days == 5
 
 
 def test_a_folder_a_pipe_or_a_dead_link_is_no_config_file(tmp_path: Path) -> None:
@@ -472,7 +497,7 @@ def test_a_folder_a_pipe_or_a_dead_link_is_no_config_file(tmp_path: Path) -> Non
 
 
 def test_a_missing_folder_has_no_config_file(tmp_path: Path) -> None:
-    assert load_settings(tmp_path / "absent", {}).recall.limit == 10
+    assert load_settings(tmp_path / "absent", {}).retention.transcript_days == 90
 
 
 # --- secrets ---------------------------------------------------------------------------------
@@ -499,9 +524,9 @@ def test_a_secret_of_the_wrong_type_is_not_in_the_error(tmp_path: Path) -> None:
 
 
 def test_shown_values_read_like_the_config_file(tmp_path: Path) -> None:
+    assert load_settings(tmp_path, {}).shown()["gate.threshold"] == "auto"
     shown = load_settings(tmp_path, {}, {"gate.enabled": False, "gate.threshold": 0.5}).shown()
     assert (shown["gate.enabled"], shown["gate.threshold"]) == ("false", "0.5")
-    assert shown["embedder.dimension"] == "auto"
 
 
 # --- where the data folder is ----------------------------------------------------------------

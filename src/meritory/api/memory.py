@@ -28,6 +28,7 @@ from meritory.domain.memory import (
     Scope,
     WriteResult,
 )
+from meritory.domain.policy import RECALL_LIMIT
 from meritory.domain.world import Clock, World
 from meritory.engine.feedback import capture as capturing
 from meritory.engine.feedback import summary
@@ -293,7 +294,7 @@ class Memory(FeedbackMethods):
 
     def recall(self, query: str, limit: int | None = None, explain: bool = False) -> list[Recalled]:
         """The memories that answer a query best; `explain` adds every number behind the score."""
-        wanted = self.settings.recall.limit if limit is None else limit
+        wanted = RECALL_LIMIT if limit is None else limit
         found = recalling.recall(self._services, self.scope, query, wanted, explain=explain)
         if self._services.counter is not None:
             self._services.counter.add(self.scope.user, [hit.memory.id for hit in found])

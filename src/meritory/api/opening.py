@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -15,19 +14,15 @@ from meritory.engine.memories.embedding import Embedding
 from meritory.engine.memories.retrieval_counts import Counter
 from meritory.engine.observe.llm_spend import StoreLedger
 from meritory.engine.observe.observer import Observer
-from meritory.engine.services import JanitorPolicy, Policy, RetentionPolicy, Services, SessionPolicy
+from meritory.engine.services import Services
 from meritory.model.model_files import models_beside
 from meritory.ports.budget import Budget, Meter
-from meritory.ports.embedder import EmbedderSpec
 from meritory.ports.extractor import Extractor, open_extractor
 from meritory.ports.judge import Judge, LlmJudge, RulesJudge
-from meritory.ports.llm import Llm, LlmSpec, open_llm
+from meritory.ports.llm import Llm, open_llm
 from meritory.ports.scorer import LocalScorer, ModelFolders, RandomScorer, Scorer, base_weights
 from meritory.ports.sidecar import SidecarScorer, SidecarSpec
 from meritory.ports.trainer_process import SpawnedTrainer, Trainer
-from meritory.rank.composite import SourceWeights
-from meritory.rank.hybrid import HybridWeights
-from meritory.rank.labels import LabelWeights
 from meritory.settings import Settings, prepare_home
 from meritory.settings.home import COPIED_MODELS_NAME, TELEMETRY_NAME
 from meritory.store.contract.store import Store
@@ -38,7 +33,7 @@ def open_services(
     place: Place, settings: Settings, world: World, actor: str, *, apart: bool = False
 ) -> Services:
     """One open engine on a store; `apart` has the model score in a process of its own."""
-    store = open_store(place, settings.database.pool_size)
+    store = open_store(place)
     try:
         scorer = _scorer(store, settings, world, apart=apart)
         return _services(store, settings, world, actor, scorer)
@@ -53,9 +48,9 @@ def _services(
     observer = Observer(world)
     return Services(
         store=store,
-        embedding=Embedding(store, embedder_spec(settings), world),
+        embedding=Embedding(store, settings.embedder, world),
         world=world,
-        policy=_policy(settings),
+        policy=settings.policy,
         actor=actor,
         user=settings.user,
         observer=observer,
@@ -65,7 +60,7 @@ def _services(
         trainer=_trainer(store, settings),
         shelves=shelves(store, settings),
         telemetry_file=settings.home / TELEMETRY_NAME,
-        counter=Counter(store, world, observer, settings.janitor.flush_interval_ms),
+        counter=Counter(store, world, observer),
     )
 
 
@@ -94,7 +89,6 @@ def _scorer(store: Store, settings: Settings, world: World, *, apart: bool) -> S
         store=store.place,
         shelves=shelves(store, settings),
         score_timeout_ms=chosen.score_timeout_ms,
-        crash_disable_threshold=chosen.crash_disable_threshold,
     )
     return SidecarScorer(spec, chosen.scorer, world)
 
@@ -116,7 +110,7 @@ def _judge(store: Store, settings: Settings, world: World) -> Judge | None:
         return None
     if settings.judge.kind == "rules":
         return RulesJudge()
-    return LlmJudge(_llm(store, settings, world, "judge"), world)
+    return LlmJudge(metered_llm(store, settings, world, "judge"), world)
 
 
 def _extractor(store: Store, settings: Settings, world: World) -> Extractor | None:
@@ -124,15 +118,18 @@ def _extractor(store: Store, settings: Settings, world: World) -> Extractor | No
     kind = settings.extraction.kind
     if kind == "none":
         return None
-    llm = _llm(store, settings, world, "extract") if kind == "llm" else None
+    llm = metered_llm(store, settings, world, "extract") if kind == "llm" else None
     return open_extractor(kind, llm, world)
 
 
-def _llm(store: Store, settings: Settings, world: World, purpose: str) -> Llm:
+def metered_llm(store: Store, settings: Settings, world: World, purpose: str) -> Llm:
     """The model of the settings, its calls written down in the store under their purpose."""
-    chosen = settings.llm
-    spec = LlmSpec(**{item.name: getattr(chosen, item.name) for item in fields(LlmSpec)})
-    budget = Budget(**{item.name: getattr(chosen, item.name) for item in fields(Budget)})
+    spec = settings.llm
+    budget = Budget(
+        calls_per_hour=spec.calls_per_hour,
+        calls_per_day=spec.calls_per_day,
+        cost_per_day=spec.cost_per_day,
+    )
     ledger = StoreLedger(store, settings.user, purpose=purpose)
     return open_llm(spec, Meter(budget, ledger, world.now))
 
@@ -169,61 +166,3 @@ def _named_file(path: str | os.PathLike[str]) -> Path:
     if not file.parent.is_dir():
         raise InputError(f"there is no folder {file.parent}", hint="create it first")
     return file
-
-
-def embedder_spec(settings: Settings) -> EmbedderSpec:
-    """The embedder that the settings name."""
-    chosen = settings.embedder
-    return EmbedderSpec(**{item.name: getattr(chosen, item.name) for item in fields(EmbedderSpec)})
-
-
-def _policy(settings: Settings) -> Policy:
-    ranking = settings.ranking
-    return Policy(
-        gate_enabled=settings.gate.enabled,
-        gate_threshold=settings.gate.threshold,
-        secrets=settings.secrets.policy,
-        relevance_floor=settings.recall.relevance_floor,
-        hybrid=HybridWeights(cosine=settings.recall.vector_weight),
-        sources=SourceWeights(
-            ranking.weight_user_stated,
-            ranking.weight_episode_summary,
-            ranking.weight_assistant_derived,
-            ranking.confidence_slope,
-        ),
-        session=_session_policy(settings),
-        summaries=settings.extraction.summaries,
-        janitor=JanitorPolicy(
-            **{one.name: getattr(settings.janitor, one.name) for one in fields(JanitorPolicy)}
-        ),
-        retention=RetentionPolicy(
-            **{one.name: getattr(settings.retention, one.name) for one in fields(RetentionPolicy)}
-        ),
-    )
-
-
-def _session_policy(settings: Settings) -> SessionPolicy:
-    shown, learning = settings.session, settings.predictor
-    return SessionPolicy(
-        pool_size=learning.candidate_pool_size,
-        start_tokens=shown.start_tokens,
-        prompt_tokens=shown.prompt_tokens,
-        start_limit=shown.start_limit,
-        prompt_limit=shown.prompt_limit,
-        invite=shown.invite,
-        composite=learning.composite,
-        scorer=learning.scorer,
-        influence=learning.influence,
-        train_interval_sessions=learning.train_interval_sessions,
-        score_timeout_ms=learning.score_timeout_ms,
-        drift_reset_window=learning.drift_reset_window,
-        rrf_k=learning.rrf_k,
-        exploration_rate=learning.exploration_rate,
-        min_training_sessions=learning.min_training_sessions,
-        labels=LabelWeights(
-            learning.agent_feedback,
-            learning.feedback_weight,
-            learning.fts_weight,
-            learning.continuity_weight,
-        ),
-    )

@@ -18,7 +18,6 @@ from meritory.domain.errors import InputError, MeritoryError
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
     from meritory.domain.place import Place
-    from meritory.ports.embedder import EmbedderSpec
     from meritory.settings import Settings
 
 
@@ -135,14 +134,6 @@ def demand_file(settings: Settings, instead: str) -> Path:
     return file
 
 
-def embedder_spec(settings: Settings) -> EmbedderSpec:
-    """The embedder that the settings name."""
-    from meritory.ports.embedder import EmbedderSpec
-
-    chosen = settings.embedder
-    return EmbedderSpec(**{f.name: getattr(chosen, f.name) for f in fields(EmbedderSpec)})
-
-
 # -- the open memory ------------------------------------------------------------------------
 
 
@@ -178,7 +169,7 @@ def opened(
 def _note_embedding(memory: Memory, settings: Settings) -> None:
     from meritory.engine.observe.health import is_reembedding_due
 
-    if is_reembedding_due(memory.services.store, embedder_spec(settings)):
+    if is_reembedding_due(memory.services.store, settings.embedder):
         note("the embedder was changed and vectors are missing; `meritory reembed` makes them")
 
 

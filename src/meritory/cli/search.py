@@ -33,7 +33,7 @@ _COMPOSITE = ("composite", "relevance", "recency", "usefulness", "confidence", "
 @click.option(
     "--limit",
     type=click.IntRange(1, RECALL_LIMIT_MAX),
-    help="How many at most; the setting recall.limit otherwise.",
+    help="How many at most; 10 by default.",
 )
 @click.option("--explain", is_flag=True, help="Show every number behind each score.")
 @scope_options

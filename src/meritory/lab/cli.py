@@ -103,7 +103,7 @@ def _part(report: Report, number: int, count: int) -> Report:
 @command(
     "sweep",
     """meritory eval sweep probes.jsonl
-    meritory eval sweep probes.jsonl --set ranking.weight_assistant_derived=0.6,0.7,0.85""",
+    meritory eval sweep probes.jsonl --set ranking.assistant_derived=0.6,0.7,0.85""",
 )
 @click.argument("file")
 @click.option(

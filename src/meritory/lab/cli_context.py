@@ -14,11 +14,11 @@ import click
 from meritory.cli.context import current_settings, named_place
 from meritory.cli.render import Report
 from meritory.domain.errors import InputError, SettingsError
+from meritory.settings.value import Setting, check, parse
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
     from meritory.cli.render import Report
-    from meritory.engine.services import Policy
     from meritory.lab.measure import ProbeOutcome
     from meritory.lab.probes import Probe
     from meritory.settings import Settings
@@ -27,11 +27,43 @@ if TYPE_CHECKING:
 ACTOR = "eval"
 PROBES_LIMIT_BYTES = 32 * 1024 * 1024
 GATE = "gate."
-# What can be tried without making the store anew, and the gate, for which it is made anew.
-VARIED = (GATE, "ranking.", "recall.", "session.")
-VARIED_TOO = ("predictor.composite", "predictor.rrf_k", "predictor.candidate_pool_size")
-_FIXED = ("recall.limit", "session.invite")
-_SHOWN = ("gate.threshold", "recall.relevance_floor", "recall.vector_weight", "ranking.")
+# Settings that a run can vary; for those of the gate it rebuilds the store.
+VARIED = (GATE + "threshold", GATE + "enabled", "session.start_tokens", "session.prompt_tokens")
+# Constants of the policy that a run can vary.
+CONSTANTS = {
+    constant.name: constant
+    for constant in (
+        *(
+            Setting(name=name, form="number", default=None, help="", high=1.0)
+            for name in (
+                "recall.relevance_floor",
+                "recall.vector_weight",
+                "ranking.user_stated",
+                "ranking.episode_summary",
+                "ranking.assistant_derived",
+                "ranking.confidence_slope",
+            )
+        ),
+        *(
+            Setting(name=name, form="whole number", default=None, help="", high=1_000)
+            for name in (
+                "session.start_limit",
+                "session.prompt_limit",
+                "predictor.rrf_k",
+                "predictor.candidate_pool_size",
+            )
+        ),
+        Setting(
+            name="predictor.composite",
+            form="choice",
+            default=None,
+            help="",
+            choices=("living", "seed"),
+        ),
+    )
+}
+# Constants that every result records.
+_RECORDED = tuple(name for name in CONSTANTS if name.startswith(("recall.", "ranking.")))
 
 
 def probes_of(file: str) -> tuple[Probe, ...]:
@@ -59,16 +91,21 @@ def read_lines(file: str) -> list[str]:
 
 
 def changed(values: Mapping[str, str]) -> Settings:
-    """The settings with other values, which must be ones that can be tried."""
-    settings = current_settings(values)
-    for name in values:
-        if name in _FIXED or not (name.startswith(VARIED) or name in VARIED_TOO):
+    """Return the settings with other values of settings or constants that a run can vary."""
+    constants = {
+        name: check(CONSTANTS[name], parse(CONSTANTS[name], text), name)
+        for name, text in values.items()
+        if name in CONSTANTS
+    }
+    chosen = {name: text for name, text in values.items() if name not in constants}
+    settings = current_settings(chosen)
+    for name in chosen:
+        if name not in VARIED:
             raise SettingsError(
                 f"{name} makes no difference to what is measured",
-                hint=f"what can be tried: {', '.join(f'{one}*' for one in VARIED)}, "
-                + ", ".join(VARIED_TOO),
+                hint=f"a run can vary {', '.join((*VARIED, *CONSTANTS))}",
             )
-    return settings
+    return settings.vary(constants)
 
 
 def parsed_values(given: Sequence[str]) -> dict[str, str]:
@@ -121,7 +158,8 @@ class Laboratory:
             self._outcomes(settings, report),
             at=moment_text(services.world.now()),
             settings={
-                name: value for name, value in settings.shown().items() if name.startswith(_SHOWN)
+                "gate.threshold": settings.shown()["gate.threshold"],
+                **{name: str(settings.field(name)) for name in _RECORDED},
             },
             values=dict(values),
             memories=services.store.totals(services.user).get("live", 0),
@@ -140,7 +178,7 @@ class Laboratory:
         from meritory.rank.probes import ProbeHit
 
         trial = self._trial
-        plan = MeasurePlan(self._policy(settings), trial.with_session)
+        plan = MeasurePlan(settings.policy, trial.with_session)
         if not trial.rebuilds:
             return measure(self._sandbox, trial.probes, self._anchors, plan, report)
         known = [
@@ -149,13 +187,6 @@ class Laboratory:
         ]
         with self._rebuilt(settings) as made:
             return measure_rebuilt(Sandbox(made.services), known, plan, report)
-
-    def _policy(self, settings: Settings) -> Policy:
-        """What an engine with these settings would go by."""
-        from meritory.api.memory import Memory
-
-        with Memory(self._copy, settings=settings, actor=ACTOR, background=False) as other:
-            return other.services.policy
 
     @contextlib.contextmanager
     def _rebuilt(self, settings: Settings) -> Iterator[Memory]:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +20,8 @@ from meritory.lab.cli_context import ACTOR, MARGIN_OPTION, opened_copy, read_lin
 from meritory.lab.cli_views import compare_blocks
 
 if TYPE_CHECKING:
-    from meritory.api.memory import Memory
     from meritory.lab.extraction import Arm, ExpectedClaim, Extracted, Transcript
     from meritory.ports.extractor import Extractor
-    from meritory.ports.llm import Llm
-    from meritory.settings import Settings
 
 
 TRANSCRIPT_LIMIT_BYTES = 16 * 1024 * 1024
@@ -108,6 +104,7 @@ def _extracted(
 def _arm(kind: str) -> Iterator[Arm]:
     """An extractor with an empty store in a folder that is gone afterwards."""
     from meritory.api.memory import Memory
+    from meritory.api.opening import metered_llm
     from meritory.lab.extraction import Arm
     from meritory.lab.measure import COPY_NAME, Sandbox, folder
     from meritory.ports.extractor import open_extractor
@@ -121,24 +118,16 @@ def _arm(kind: str) -> Iterator[Arm]:
             raise InputError(
                 f"{kind[:80]!r} is no extractor", hint="rules, llm, or the file of a prompt"
             )
-        llm = None if kind == "rules" else _model(settings, memory)
+        services = memory.services
+        llm = (
+            None
+            if kind == "rules"
+            else metered_llm(services.store, settings, services.world, "extract")
+        )
         named = kind if kind in ("rules", "llm") else str(Path(os.path.expanduser(kind)))
         made: Extractor = open_extractor(named, llm, memory.services.world)
         sandbox = Sandbox(memory.services)
         yield Arm(made.name, lambda turns, known: made.extract(turns, known).candidates, sandbox)
-
-
-def _model(settings: Settings, memory: Memory) -> Llm:
-    """The configured model; its calls are counted in the throw-away store, within its budget."""
-    from meritory.engine.observe.llm_spend import StoreLedger
-    from meritory.ports.budget import Budget, Meter
-    from meritory.ports.llm import LlmSpec, open_llm
-
-    chosen, services = settings.llm, memory.services
-    spec = LlmSpec(**{item.name: getattr(chosen, item.name) for item in fields(LlmSpec)})
-    budget = Budget(**{item.name: getattr(chosen, item.name) for item in fields(Budget)})
-    ledger = StoreLedger(services.store, services.user, purpose="extract")
-    return open_llm(spec, Meter(budget, ledger, services.world.now))
 
 
 # -- transcripts ----------------------------------------------------------------------------

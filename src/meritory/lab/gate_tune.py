@@ -149,7 +149,7 @@ def tune(
     return Tuning(
         gate.embedder,
         gate.floor,
-        services.policy.gate_threshold is not None,
+        services.policy.gate.threshold is not None,
         tally.looked_at,
         is_cut,
         rows,

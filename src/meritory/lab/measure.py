@@ -14,12 +14,13 @@ from typing import Any, NoReturn, cast
 from meritory.domain.errors import Conflict, Corrupt, ReadOnlyStore
 from meritory.domain.memory import Draft, MemoryRecord, Recalled, Scope
 from meritory.domain.place import Place
+from meritory.domain.policy import Policy
 from meritory.domain.session import SessionRecord, ShownRow
 from meritory.engine.memories.recall import recall
 from meritory.engine.memories.write import write
 from meritory.engine.observe.observer import Observer
 from meritory.engine.predictor.state import state_of
-from meritory.engine.services import Policy, Services
+from meritory.engine.services import Services
 from meritory.engine.sessions import prompt as prompting
 from meritory.engine.sessions import start as starting
 from meritory.engine.sessions.context import StartRequest
@@ -155,11 +156,11 @@ class Sandbox:
         services = self.services
         chosen = policy or services.policy
         # Chance has no place in a measurement: nothing is shown on trial.
-        session = replace(chosen.session, exploration_rate=0.0)
+        predictor = replace(chosen.predictor, exploration_rate=0.0)
         return replace(
             services,
             store=cast(Store, store),
-            policy=replace(chosen, session=session),
+            policy=replace(chosen, predictor=predictor),
             observer=Observer(services.world),
             counter=None,
         )

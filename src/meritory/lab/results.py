@@ -170,8 +170,8 @@ Values = Mapping[str, str]
 Measured = Callable[[Values], dict[str, Any]]
 # One setting at a time: what is asked of it first is whether it matters at all.
 DEFAULT_GRID: Mapping[str, tuple[str, ...]] = {
-    "ranking.weight_assistant_derived": ("0.5", "0.6", "0.7", "0.85", "1"),
-    "ranking.weight_episode_summary": ("0.7", "0.85", "1"),
+    "ranking.assistant_derived": ("0.5", "0.6", "0.7", "0.85", "1"),
+    "ranking.episode_summary": ("0.7", "0.85", "1"),
     "ranking.confidence_slope": ("0", "0.15", "0.3", "0.5"),
     "recall.relevance_floor": ("0.05", "0.15", "0.25"),
     "recall.vector_weight": ("0.2", "0.35", "0.5"),

@@ -55,9 +55,11 @@ class Budget:
         if not passed:
             return
         wait_s, name = max(passed)
+        # The limit of an hour is a constant.
+        raising = "" if name == "calls_per_hour" else f"; or raise llm.{name}"
         raise BudgetSpent(
             f"the model's {name} is used up",
-            hint=f"it goes on by itself in {_readable(wait_s)}; or raise llm.{name}",
+            hint=f"it goes on by itself in {_readable(wait_s)}{raising}",
             retry_after_s=wait_s,
         )
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.errors import InputError, MissingExtra, PortError
-from meritory.ports.embedder import BatchEmbedder, EmbedderSpec, Vectors, checked, identity
+from meritory.domain.policy import EmbedderSpec
+from meritory.ports.embedder import BatchEmbedder, Vectors, checked, identity
 from meritory.text.tokens import WordPiece
 
 # MiniLM and its kin were trained on at most this many word pieces, the two markers included.

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from meritory.domain.errors import BadReply, InputError, PortError, PortTimeout
+from meritory.domain.policy import EmbedderSpec
 from meritory.domain.world import World
-from meritory.ports.embedder import BatchEmbedder, EmbedderSpec, Vectors, checked, identity
+from meritory.ports.embedder import BatchEmbedder, Vectors, checked, identity
 
 MAX_ATTEMPTS = 4
 FIRST_PAUSE_MS = 200.0
@@ -154,7 +155,7 @@ class HttpEmbedder(BatchEmbedder):
     def _timeout_error(self) -> PortTimeout:
         return PortTimeout(
             f"{self._server} gave no embeddings within {self._spec.timeout_ms} ms",
-            hint="raise the embedder's timeout_ms, or look at the server's load",
+            hint="look at the server's load, or use a smaller model",
         )
 
     def _silence_error(self, silence: _EmbedUnreachable) -> PortError:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from meritory.domain.errors import BadReply, InputError
+from meritory.domain.policy import EmbedderSpec
 
 Vectors = NDArray[np.float32]
-Kind = Literal["static", "openai", "fastembed", "sentence-transformers", "onnx", "none"]
 
-DEFAULT_TIMEOUT_MS = 10_000
 # A vector whose largest number is below this has no direction worth keeping.
 MIN_PEAK = 1e-9
 
@@ -47,21 +45,6 @@ class Embedder(Protocol):
     def embed_query(self, text: str) -> Vectors:
         """Return the unit vector of a question, or zeros when it has no known word."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedderSpec:
-    """Which embedder to open, and with what."""
-
-    kind: Kind = "static"
-    model: str = ""
-    url: str = ""
-    api_key: str = field(default="", repr=False)
-    # None: whatever the model gives. A number: anything else is an error.
-    dimension: int | None = None
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
-    query_prefix: str = ""
-    document_prefix: str = ""
 
 
 class NoEmbedder:

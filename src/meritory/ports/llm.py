@@ -9,17 +9,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, Protocol, get_args
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, get_args
 from urllib.parse import urlsplit
 
 from meritory.domain.errors import BadReply, InputError
+from meritory.domain.policy import LlmProvider, LlmSpec
 from meritory.ports.budget import Meter
 
-Provider = Literal["openai", "anthropic"]
-
-DEFAULT_TIMEOUT_MS = 60_000
-DEFAULT_MAX_OUTPUT_TOKENS = 4_000
 DEFAULT_URLS: Mapping[str, str] = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com",
@@ -36,28 +33,6 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlmSpec:
-    """Which model to ask, where, and at what price."""
-
-    provider: Provider
-    model: str
-    # Empty: the provider's own address.
-    url: str = ""
-    api_key: str = field(default="", repr=False)
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
-    max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS
-    price_per_million_input: float = 0.0
-    price_per_million_output: float = 0.0
-
-    def cost(self, input_tokens: int, output_tokens: int) -> float:
-        """What a call with so many tokens costs."""
-        return (
-            input_tokens * self.price_per_million_input
-            + output_tokens * self.price_per_million_output
-        ) / 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +80,10 @@ def open_llm(spec: LlmSpec, meter: Meter | None = None) -> Llm:
 
 
 def _check_spec(spec: LlmSpec) -> None:
-    if spec.provider not in get_args(Provider):
+    if spec.provider not in get_args(LlmProvider):
         raise InputError(
             f"unknown model provider {spec.provider!r}",
-            hint="choose one of " + ", ".join(get_args(Provider)),
+            hint="choose one of " + ", ".join(get_args(LlmProvider)),
         )
     if not spec.model:
         raise InputError("no model is named", hint="set llm.model")

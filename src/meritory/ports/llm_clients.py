@@ -12,13 +12,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from meritory.domain.errors import BadReply, MissingExtra, PortError, PortTimeout
+from meritory.domain.policy import LlmSpec
 from meritory.domain.world import World
 from meritory.ports.budget import Meter
 from meritory.ports.llm import (
     CHARS_PER_TOKEN,
     DEFAULT_URLS,
     LlmReply,
-    LlmSpec,
     Prompt,
     check_shape,
     read_answer,

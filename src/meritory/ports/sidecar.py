@@ -39,7 +39,7 @@ class SidecarSpec:
 
     store: Where
     shelves: ModelFolders
-    score_timeout_ms: float = 120.0
+    score_timeout_ms: float
     crash_disable_threshold: int = 3
     hang_limit_ms: float = HANG_LIMIT_MS
     first_pause_ms: float = FIRST_PAUSE_MS

@@ -12,9 +12,9 @@ from threading import Lock
 from typing import Any, Protocol
 
 from meritory.domain.errors import BadReply, Conflict, PortError, PortTimeout
+from meritory.domain.policy import RRF_K
 from meritory.ports.child import environment_of
 from meritory.ports.scorer import ModelFolders
-from meritory.rank.fusion import RRF_K
 
 # Its own limit is half a minute; starting, reading and the gates come on top.
 TRAINER_LIMIT_S = 120.0

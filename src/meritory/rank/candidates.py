@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 
-CANDIDATE_POOL_SIZE = 150
+from meritory.domain.policy import CANDIDATE_POOL_SIZE
+
 REQUIRED = "required"
 
 

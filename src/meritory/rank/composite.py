@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.domain.errors import InputError
 from meritory.domain.memory import DEFAULT_CONFIDENCE, DEFAULT_IMPORTANCE, DEFAULT_USEFULNESS
+from meritory.domain.policy import SourceWeights
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -32,8 +32,6 @@ RECENCY_DECAY_PER_DAY = 0.05
 # A memory that was injected 50 times is as established as it can get.
 FREQUENCY_CAP = 50
 EFFECTIVE_DECAY = 0.95
-# Below this relevance a memory is not about the prompt, however fresh and trusted it is.
-RELEVANCE_FLOOR = 0.15
 NEUTRAL_RECENCY = 0.5
 SCORE_DECIMALS = 6
 
@@ -55,25 +53,6 @@ _WEIGHTS = (
 if not math.isclose(math.fsum(_WEIGHTS), 1.0, rel_tol=0.0, abs_tol=1e-9):
     # Raised and not asserted: `python -O` must not switch it off.
     raise ImportError(f"the five composite weights sum to {math.fsum(_WEIGHTS)}, not to 1")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceWeights:
-    """How far provenance and doubt demote a cosine; all 1 and a slope of 0 give it back raw."""
-
-    user_stated: float = 1.0
-    episode_summary: float = 0.85
-    assistant_derived: float = 0.7
-    confidence_slope: float = 0.3
-
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if not 0.0 <= value <= 1.0:
-                raise InputError(
-                    f"the source weight {item.name} is {value!r}",
-                    hint="weights only demote: choose a number from 0 to 1",
-                )
 
 
 @dataclass(frozen=True, slots=True)

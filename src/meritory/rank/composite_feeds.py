@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from meritory.domain.memory import DEFAULT_CONFIDENCE, DEFAULT_USEFULNESS
+from meritory.domain.policy import SourceWeights
 from meritory.rank import composite
 from meritory.rank.usage_history import Usage
 
@@ -120,7 +121,7 @@ def _finite(values: ArrayLike) -> Floats:
     return np.where(np.isfinite(array), array, 0.0)
 
 
-def seed_composite(known: Mapping[str, Floats], sources: composite.SourceWeights) -> Floats:
+def seed_composite(known: Mapping[str, Floats], sources: SourceWeights) -> Floats:
     """The five weights fed with the raw cosine, the creation time and the stored usefulness.
 
     `known` are recorded features by name. How often a memory was demoted is not recorded; a

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from meritory.domain.policy import EXPLORATION_RATE
 from meritory.rank.packing import FloatArray, Load, Packing, Room, loaded_costs
-
-EXPLORATION_RATE = 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from meritory.domain.policy import RRF_K
+
 FloatArray = NDArray[np.float64]
 RankArray = NDArray[np.intp]
-
-RRF_K = 12
 
 
 @dataclass(frozen=True, slots=True)

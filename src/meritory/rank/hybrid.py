@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from meritory.domain.policy import VECTOR_WEIGHT
+
 Scores = NDArray[np.float64]
 Rows = NDArray[np.intp]
 Flags = NDArray[np.bool_]
@@ -30,7 +32,7 @@ _ROUNDING = 1e-5
 class HybridWeights:
     """The constants of hybrid recall, tuned once for all data (ADR 0006)."""
 
-    cosine: float = 0.35
+    cosine: float = VECTOR_WEIGHT
     # The vector leg has its full weight from this agreement with the text leg on ...
     full_agreement: float = 0.4
     # ... and never less than this share of it.

@@ -23,8 +23,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from meritory.domain.policy import RRF_K
 from meritory.domain.predictor import TIE
-from meritory.rank.fusion import RRF_K, ranks, rrf
+from meritory.rank.fusion import ranks, rrf
 from meritory.rank.history_proof import HistoryProof
 
 # -- one session ----------------------------------------------------------------------------

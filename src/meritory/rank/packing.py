@@ -10,6 +10,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from meritory.domain.policy import START_TOKENS
+
 FloatArray = NDArray[np.float64]
 
 # 0.29 of 100 is less than 29 in binary.
@@ -30,7 +32,6 @@ def loaded_costs(load: Load) -> tuple[list[tuple[int, int]], list[bool]]:
     return list(zip(tokens.tolist(), chars.tolist(), strict=True)), required.tolist()
 
 
-BUDGET_TOKENS = 1_500
 # Harnesses cut at 10,000 characters.
 BUDGET_CHARS = 9_500
 REQUIRED_SHARE = 0.6
@@ -40,7 +41,7 @@ REQUIRED_SHARE = 0.6
 class Limits:
     """What an injection may cost; what the block itself costs is taken off beforehand."""
 
-    tokens: int = BUDGET_TOKENS
+    tokens: int = START_TOKENS
     chars: int = BUDGET_CHARS
     required_share: float = REQUIRED_SHARE
     # The most memories besides the required ones; None: as many as fit.

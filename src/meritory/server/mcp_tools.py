@@ -228,7 +228,7 @@ def memory_feedback(caller: Caller, given: Json) -> ToolReply:
     text = f"{len(found.taken)} taken"
     text += "".join(f"; {one['name']}: {one['reason']}" for one in ignored)
     if not found.taken and not ignored:
-        text = "ratings are switched off (labels.agent_feedback); no need to send any"
+        text = "ratings are switched off (predictor.agent_feedback); no need to send any"
     return ToolReply({"accepted": len(found.taken), "ignored": ignored}, text)
 
 

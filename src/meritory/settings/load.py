@@ -8,7 +8,16 @@ from typing import Any
 
 from meritory.domain.errors import SettingsError
 from meritory.settings.home import CONFIG_NAME, HOME_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
-from meritory.settings.model import BY_VARIABLE, GROUPS, SETTINGS, Settings, build, known
+from meritory.settings.model import (
+    BY_VARIABLE,
+    GROUPS,
+    REMOVED_VARIABLES,
+    SETTINGS,
+    Settings,
+    build,
+    find_setting,
+    removed_error,
+)
 from meritory.settings.value import ENV_PREFIX, Value, check, parse, suggestion
 
 CONFIG_LIMIT_BYTES = 65_536
@@ -26,14 +35,14 @@ def load_settings(
     values: dict[str, Value] = {setting.name: setting.default for setting in SETTINGS}
     origins = dict.fromkeys(values, "default")
     for name, raw in _flattened(_read_config(config), config):
-        setting = known(name, str(config))
+        setting = find_setting(name, str(config))
         values[name], origins[name] = check(setting, raw, f"{name} in {config}"), CONFIG_NAME
     for variable, text in _variables(environ):
         setting = BY_VARIABLE[variable]
         values[setting.name] = check(setting, parse(setting, text), variable)
         origins[setting.name] = variable
     for name, given in (flags or {}).items():
-        setting = known(name, "the flags")
+        setting = find_setting(name, "the flags")
         # A flag that was not given arrives as None; "auto" asks for the automatic value.
         if given is not None:
             raw = parse(setting, given) if isinstance(given, str) else given
@@ -87,6 +96,8 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             continue
         if variable.startswith(_FOREIGN_PREFIXES):
             continue
+        if variable in REMOVED_VARIABLES:
+            raise removed_error(variable, "the environment")
         if variable not in BY_VARIABLE:
             hint = suggestion(variable, [*BY_VARIABLE, HOME_VARIABLE])
             raise SettingsError(f"unknown setting {variable!r} in the environment", hint=hint)

@@ -45,7 +45,7 @@ class Setting:
     @property
     def variable(self) -> str:
         """The environment variable that sets it."""
-        return ENV_PREFIX + self.name.replace(".", "_").upper()
+        return variable_of(self.name)
 
     @property
     def expects(self) -> str:
@@ -61,6 +61,11 @@ class Setting:
         return f"a {self.form} from {self.low:g} to {self.high:g}" + (
             ' or "auto"' if self.auto else ""
         )
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of a setting's name."""
+    return ENV_PREFIX + name.replace(".", "_").upper()
 
 
 def parse(setting: Setting, text: str) -> object:

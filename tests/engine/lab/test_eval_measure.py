@@ -11,8 +11,8 @@ from eval_kit import NAMED, facts, fingerprint, opened, probes, sandboxed
 from meritory.domain.errors import Conflict, InputError, NotFound, ReadOnlyStore
 from meritory.domain.memory import Scope
 from meritory.domain.place import Place
+from meritory.domain.policy import Policy, RecallPolicy, SourceWeights
 from meritory.engine.quality import saved_runs
-from meritory.engine.services import Policy
 from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.start import start
 from meritory.lab import results
@@ -28,7 +28,6 @@ from meritory.lab.measure import (
     rebuild,
 )
 from meritory.lab.results import sweep
-from meritory.rank.composite import SourceWeights
 from meritory.store.sqlite.backup import snapshot
 
 pytestmark = pytest.mark.files_only("measures on throw-away copies of a file")
@@ -43,6 +42,10 @@ def live(tmp_path: Path) -> Path:
         with memory.session("s1", context="what is the mail relay called?") as session:
             session.prompt("and the build server?")
     return file
+
+
+# Finds nothing that a user said.
+DEAF = Policy(ranking=SourceWeights(user_stated=0.0), recall=RecallPolicy(relevance_floor=1.0))
 
 
 def run(sandbox: Sandbox, plan: MeasurePlan | None = None) -> dict[str, object]:
@@ -117,7 +120,7 @@ def test_a_store_is_byte_for_byte_the_same_after_everything(live: Path) -> None:
     with sandboxed(live) as sandbox:
         copy = fingerprint(sandbox.services.store.path)
         run(sandbox, MeasurePlan(with_session=True))
-        run(sandbox, MeasurePlan(Policy(sources=SourceWeights(assistant_derived=1.0)), True))
+        run(sandbox, MeasurePlan(Policy(ranking=SourceWeights(assistant_derived=1.0)), True))
         # Not even the copy is written while something is measured.
         assert fingerprint(sandbox.services.store.path) == copy
     assert fingerprint(live) == before
@@ -212,8 +215,7 @@ def test_the_gate_refuses_a_planted_regression_and_passes_an_improvement(live: P
             memory.update(record.id, confidence=0.0)
     with sandboxed(live) as sandbox:
         good = run(sandbox)
-        deaf = Policy(sources=SourceWeights(user_stated=0.0), relevance_floor=1.0)
-        bad = run(sandbox, MeasurePlan(deaf))
+        bad = run(sandbox, MeasurePlan(DEAF))
     assert results.compared(good, bad)["verdict"] == "fail"
     assert results.compared(bad, good)["verdict"] == "pass"
     same = results.compared(good, good)
@@ -254,8 +256,8 @@ def test_a_sweep_says_so_when_nothing_differs(live: Path) -> None:
     with sandboxed(live) as sandbox:
         policies = {
             "": None,
-            "0.6": Policy(sources=SourceWeights(assistant_derived=0.6)),
-            "off": Policy(sources=SourceWeights(user_stated=0.0), relevance_floor=1.0),
+            "0.6": Policy(ranking=SourceWeights(assistant_derived=0.6)),
+            "off": DEAF,
         }
 
         def measured(point: dict[str, str]) -> dict[str, object]:
@@ -308,7 +310,7 @@ def test_weights_reach_the_ranking(tmp_path: Path) -> None:
                 if one.hit
             ]
             for weight in (1.0, 0.05)
-            for policy in (Policy(sources=SourceWeights(assistant_derived=weight)),)
+            for policy in (Policy(ranking=SourceWeights(assistant_derived=weight)),)
         ]
     assert ranks[0] == [1, 1, 1]
     assert ranks[1] != [1, 1, 1]

@@ -67,7 +67,7 @@ def test_examples_are_of_merges_that_do_not_happen_now(desk: Desk) -> None:
 def _with_threshold(policy: Any, threshold: float) -> Any:
     from dataclasses import replace
 
-    return replace(policy, gate_threshold=threshold)
+    return replace(policy, gate=replace(policy.gate, threshold=threshold))
 
 
 def test_past_merges_tell_what_a_higher_threshold_would_miss(desk: Desk) -> None:

@@ -227,7 +227,7 @@ def test_what_came_in_by_a_prompt_is_no_part_of_it(desks: Callable[..., Desk]) -
     (late,) = desk.note("The quayside crane moans in gale force winds", importance=0.1)
     desk.clock.go(days=300)
     desk.note(*filler(30))
-    desk.tune(pool_size=10)
+    desk.tune(candidate_pool_size=10)
     session = desk.memory.session("run", context="stone of the harbour attic orchard")
     assert late not in session.ranking
     served = session.prompt("why does the quayside crane moan in the gale?")

@@ -73,7 +73,6 @@ def test_the_training_is_done_meanwhile(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("MERITORY_PREDICTOR_TRAIN_INTERVAL_SESSIONS", "1")
     here: list[str] = []
     clock, runs = Clock(), JobRunner._run
 

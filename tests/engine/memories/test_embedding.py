@@ -71,15 +71,13 @@ def server() -> Iterator[Server]:
 
 
 def over_http(home: Path, server: Server) -> Settings:
-    return load_settings(
-        home,
-        {},
+    return load_settings(home, {}).vary(
         {
             "embedder.kind": "openai",
             "embedder.model": "toy",
             "embedder.url": f"http://127.0.0.1:{server.server_port}/v1",
             "embedder.timeout_ms": 30_000,
-        },
+        }
     )
 
 

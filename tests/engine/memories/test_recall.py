@@ -82,12 +82,12 @@ def test_weaker_sources_rank_lower_for_the_same_text(memory: Memory) -> None:
 
 
 def test_all_weights_at_one_leave_the_hybrid_score_alone(places: Places, tmp_path: Path) -> None:
-    flags = {
-        "ranking.weight_episode_summary": 1.0,
-        "ranking.weight_assistant_derived": 1.0,
+    constants = {
+        "ranking.episode_summary": 1.0,
+        "ranking.assistant_derived": 1.0,
         "ranking.confidence_slope": 0.0,
     }
-    settings = load_settings(tmp_path, {}, flags)
+    settings = load_settings(tmp_path, {}).vary(constants)
     with places.memory(settings=settings) as memory:
         memory.remember("The badger sleeps", provenance="assistant_derived", confidence=0.1)
         (found,) = memory.recall("badger", explain=True)

@@ -90,7 +90,7 @@ def test_closing_writes_the_rest_and_leaves_no_thread(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("MERITORY_JANITOR_FLUSH_INTERVAL_MS", "600000")
+    monkeypatch.setattr(retrieval_counts, "FLUSH_INTERVAL_MS", 600_000)
     with places.memory() as memory:
         memory.remember(HERON)
         assert not is_there()

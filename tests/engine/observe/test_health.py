@@ -14,6 +14,7 @@ import pytest
 
 from meritory.domain.memory import EmbedderInfo
 from meritory.domain.place import Place
+from meritory.domain.policy import EmbedderSpec
 from meritory.engine.observe import health
 from meritory.engine.observe.health import (
     HealthCheck,
@@ -23,7 +24,6 @@ from meritory.engine.observe.health import (
     worst,
 )
 from meritory.ports.embed_static import STATIC_NAME
-from meritory.ports.embedder import EmbedderSpec
 from meritory.store.contract.store import Store
 from meritory.store.sqlite.store import SqliteStore
 from places import Places

@@ -151,7 +151,7 @@ def test_a_predictor_that_the_settings_switch_off_is_disabled(desks: Desks) -> N
 
 def test_slow_scoring_is_told_before_it_times_out(desk: Desk) -> None:
     observer = desk.memory.services.observer
-    timeout_ms = desk.memory.services.policy.session.score_timeout_ms
+    timeout_ms = desk.memory.services.policy.predictor.score_timeout_ms
     for _ in range(20):
         observer.took("predictor_score", 0.79 * timeout_ms)
     assert desk.memory.predictor_status()["latency"]["is_slow"] is False

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from session_kit import HERON, NOTES, SHIP, TABS, Desk
 
+from meritory.domain.policy import SourceWeights
 from meritory.domain.session import Candidate, Injection, Labelled, SessionRecord
 from meritory.engine.observe.diagnostics import DOMAINS, EngineFacts
 from meritory.engine.quality import figures as quality_figures
 from meritory.engine.quality.figures import QualityFigures, Share, figures
-from meritory.rank.composite import SourceWeights
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.labels import is_useful
 from meritory.store.contract.store import Transaction
@@ -139,7 +139,7 @@ def test_worth_is_raw_whatever_the_weights(desk: Desk) -> None:
     assert before["assistant_derived"].helped.total == 2
     assert before["assistant_derived"].mean_label == -0.2
     weights = SourceWeights(0.1, 0.1, 0.1, 1.0)
-    desk.equip(policy=replace(desk.memory.services.policy, sources=weights))
+    desk.equip(policy=replace(desk.memory.services.policy, ranking=weights))
     assert {one.name: one for one in of(desk).by_provenance} == before
 
 

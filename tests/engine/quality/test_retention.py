@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from session_kit import HERON, Desk
 
+from meritory.domain.policy import RetentionPolicy
 from meritory.domain.session import SessionRecord, Turn
 from meritory.engine.quality import retention
-from meritory.engine.services import RetentionPolicy
 
 
 def talked(desk: Desk, key: str, at: datetime, user: str = "default") -> None:

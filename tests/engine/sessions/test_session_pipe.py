@@ -12,11 +12,12 @@ import pytest
 from session_kit import HERON, NOTES, STRIPE, Desk, contents, filler, talk, trailer
 
 from meritory.domain.errors import BadReply, PortError, PortTimeout, StorageError
+from meritory.domain.policy import EmbedderSpec
 from meritory.domain.session import Candidate
 from meritory.engine.pipeline import FLOWS
 from meritory.engine.predictor.train_job import order
 from meritory.engine.sessions.prompt import PromptRequest, prompt
-from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.ports.embedder import open_embedder
 from meritory.ports.scorer import ScoreRequest
 from meritory.rank.diversity import SIMILAR_COSINE
 from meritory.store.sqlite.store import SqliteStore

@@ -13,8 +13,8 @@ from psycopg.conninfo import conninfo_to_dict
 from contract.builders import insert, record
 from meritory.domain.errors import Busy
 from meritory.domain.place import Place
+from meritory.domain.policy import EmbedderSpec
 from meritory.engine.observe.health import HealthCheck, HealthFacts, examine
-from meritory.ports.embedder import EmbedderSpec
 from meritory.store.opening import open_store
 from postgres_kit import Server, address_of
 

@@ -12,8 +12,8 @@ import pytest
 
 from contract.builders import EMBEDDER, indexed, insert, record, unit
 from meritory.domain.place import Place
+from meritory.domain.policy import EmbedderSpec
 from meritory.engine.observe.health import HealthFacts, examine
-from meritory.ports.embedder import EmbedderSpec
 from meritory.store.contract.store import Store
 from meritory.store.postgres import vectors
 from meritory.store.postgres.store import PostgresStore

@@ -135,7 +135,7 @@ def _case(services: Services, job: Job) -> _ComparedSession | None:
             [one.candidate.baseline_rank or 0 for one in labelled],
             [one.candidate.predictor_rank or len(records) + 1 for one in labelled],
             [one.label or 0.0 for one in labelled],
-            services.policy.session.rrf_k,
+            services.policy.predictor.rrf_k,
         )
     if outcome is None and reason is None:
         reason = "nothing helped"
@@ -194,7 +194,7 @@ class _Moved:
 def _moved(
     services: Services, state: PredictorState, case: _ComparedSession, record: Margins
 ) -> _Moved:
-    policy = services.policy.session
+    policy = services.policy.predictor
     outcome = case.outcome if case.reason is None else None
     won = None if outcome is None else outcome.won
     low_streak = state.standing.low_streak + 1
@@ -240,7 +240,7 @@ def _is_to_be_queued(services: Services, before: PredictorState, after: Predicto
         return False
     is_overdue = (
         after.fresh_sessions > before.fresh_sessions
-        and after.fresh_sessions % (2 * services.policy.session.train_interval_sessions) == 0
+        and after.fresh_sessions % (2 * services.policy.predictor.train_interval_sessions) == 0
     )
     return after.order_reason != before.order_reason or is_overdue
 
@@ -253,7 +253,7 @@ def _with(record: Margins, outcome: ComparisonOutcome) -> Margins:
 
 def _order_reason(services: Services, state: PredictorState, has_drifted: bool) -> str | None:
     """Why it is time to train; None when it is not."""
-    policy = services.policy.session
+    policy = services.policy.predictor
     if services.trainer is None or not state.is_enabled:
         return None
     if has_drifted:

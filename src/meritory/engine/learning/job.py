@@ -81,9 +81,11 @@ def _label(services: Services, job: Job) -> Effect:
     used = store.used(job.user, job.key)
     shown_at = {one.number: one.at for one in store.injections(job.user, job.key)}
     case = _LearnedSession(session, score, used, shown_at)
+    weights = labels.LabelWeights(services.policy.predictor.agent_feedback)
     made = {
         one.memory_id: labels.label(
-            _evidence(case, one, memories[one.memory_id]), services.policy.session.labels
+            _evidence(case, one, memories[one.memory_id]),
+            weights,
         )
         for one in records
         if one.memory_id in memories and not _was_stored_here(session, memories[one.memory_id])

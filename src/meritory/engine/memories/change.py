@@ -44,7 +44,9 @@ def update(
     for text in (*values.get("tags", ()), values.get("agent"), values.get("project")):
         screened(text or "", "refuse")
     if "content" in given:
-        values["content"] = screened(checked_content(given["content"]), services.policy.secrets)
+        values["content"] = screened(
+            checked_content(given["content"]), services.policy.secrets.policy
+        )
 
     def change(current: MemoryRecord) -> MemoryRecord:
         _require_live(current)

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from meritory.domain.errors import InputError, PortError
 from meritory.domain.memory import EmbedderInfo, MemoryRecord
+from meritory.domain.policy import EmbedderSpec
 from meritory.domain.world import World
-from meritory.ports.embedder import Embedder, EmbedderSpec, Vectors, open_embedder
+from meritory.ports.embedder import Embedder, Vectors, open_embedder
 from meritory.store.contract.store import Store, Transaction
 
 REEMBED_BATCH = 256

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Literal
 
 from meritory.domain.memory import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
-from meritory.engine.services import Policy
+from meritory.domain.policy import Policy
 from meritory.rank.composite import PROVENANCE_LADDER
 from meritory.store.contract.store import Near
 from meritory.text.claims.compare import (
@@ -65,10 +65,10 @@ def gate_threshold(embedder: str) -> float:
 
 def gate_in_use(policy: Policy, serving: str | None) -> Gate | None:
     """Return the configured gate; None if it is off or no embedder is serving."""
-    if serving is None or not policy.gate_enabled:
+    if serving is None or not policy.gate.enabled:
         return None
-    if policy.gate_threshold is not None:
-        return Gate(serving, policy.gate_threshold, policy.gate_threshold)
+    if policy.gate.threshold is not None:
+        return Gate(serving, policy.gate.threshold, policy.gate.threshold)
     floor = gate_threshold(serving)
     return Gate(serving, floor, min(floor, CHANGE_THRESHOLD))
 

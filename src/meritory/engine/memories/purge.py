@@ -20,7 +20,7 @@ def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
         return record
     if why:
         check_text(why, what="a reason")
-        why = screened(why, services.policy.secrets)
+        why = screened(why, services.policy.secrets.policy)
     now = services.world.now()
     forgotten = apply_change(
         services, record, lambda current: replace(current, deleted_at=now), "delete", why

@@ -9,7 +9,14 @@ from meritory.domain.errors import InputError
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
 from meritory.engine.services import Services
 from meritory.rank import composite
-from meritory.rank.hybrid import Legs, Links, ScopeStats, hybrid_scores, with_neighbours
+from meritory.rank.hybrid import (
+    HybridWeights,
+    Legs,
+    Links,
+    ScopeStats,
+    hybrid_scores,
+    with_neighbours,
+)
 from meritory.store.contract.store import Search, SearchPool
 from meritory.text.entities import entity_key, mentions
 from meritory.text.terms import query_pairs, query_terms
@@ -39,7 +46,7 @@ def recall(
         )
     )
     weight = composite.source_weight(
-        pool.provenance, pool.confidence, pool.demotion, services.policy.sources
+        pool.provenance, pool.confidence, pool.demotion, services.policy.ranking
     )
     final = pool_scores(services, pool, weight)
     best = _best(services, scope, pool, final, limit)
@@ -63,7 +70,7 @@ def checked_query(query: object) -> str:
 
 def pool_scores(services: Services, pool: SearchPool, weight: Floats) -> Floats:
     """Return the hybrid scores of a pool, lowered by source weight and raised by neighbours."""
-    weights = services.policy.hybrid
+    weights = HybridWeights(cosine=services.policy.recall.vector_weight)
     links = Links(
         pool.previous,
         pool.following,
@@ -78,14 +85,14 @@ def pool_scores(services: Services, pool: SearchPool, weight: Floats) -> Floats:
 def _own_scores(services: Services, pool: SearchPool) -> Floats:
     legs = Legs(pool.text, pool.cosine, pool.length_chars)
     stats = ScopeStats(pool.mean_cosine, pool.mean_length_chars)
-    return hybrid_scores(legs, stats, services.policy.hybrid)
+    return hybrid_scores(legs, stats, HybridWeights(cosine=services.policy.recall.vector_weight))
 
 
 def _best(
     services: Services, scope: Scope, pool: SearchPool, final: Floats, limit: int
 ) -> list[tuple[int, MemoryRecord]]:
     """Return the best memories that still exist, with their indices in the pool."""
-    is_relevant = relevant(pool, services.policy.relevance_floor) & (final > 0.0)
+    is_relevant = relevant(pool, services.policy.recall.relevance_floor) & (final > 0.0)
     candidates = np.flatnonzero(is_relevant)
     order = candidates[np.argsort(-final[candidates], kind="stable")]
     now = services.world.now()

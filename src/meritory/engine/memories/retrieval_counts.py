@@ -32,13 +32,13 @@ class Counter:
         store: Store,
         world: World,
         observer: Observer,
-        interval_ms: int = FLUSH_INTERVAL_MS,
+        interval_ms: int | None = None,
     ) -> None:
         self._store = store
         self._world = world
         self._observer = observer
         # The other half of the interval is for the write itself.
-        self._wait_s = interval_ms / 1000 / 2
+        self._wait_s = (interval_ms or FLUSH_INTERVAL_MS) / 1000 / 2
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._counts: dict[str, dict[str, int]] = {}

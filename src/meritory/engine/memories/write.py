@@ -134,7 +134,7 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | MeritoryError]) -
     for draft in drafts:
         if isinstance(draft, Draft):
             try:
-                draft = screened_draft(draft, services.policy.secrets)
+                draft = screened_draft(draft, services.policy.secrets.policy)
             except InputError as error:
                 draft = error
         screened.append(draft)

@@ -263,7 +263,7 @@ def _predictor_details(known: dict[str, Any]) -> dict[str, Any]:
 def _feedback(engine: EngineFacts) -> Domain:
     counters = engine.services.store.counters(engine.user)
     taken, refused = counters.get("feedback.taken", 0), counters.get("feedback.refused", 0)
-    is_on = engine.services.policy.session.labels.agent_feedback
+    is_on = engine.services.policy.predictor.agent_feedback
     details = {"is_on": is_on, "taken": taken, "refused": refused}
     details |= {name: counters.get(f"feedback.{name}", 0) for name in ("captured", "promoted")}
     if taken + refused >= _FEW and refused > taken:

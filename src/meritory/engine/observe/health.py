@@ -15,10 +15,11 @@ from typing import Literal
 
 from meritory.domain.errors import MeritoryError
 from meritory.domain.place import Place
+from meritory.domain.policy import EmbedderSpec
 from meritory.engine.predictor.state import decoded
 from meritory.model.model_files import models_beside
 from meritory.ports.embed_static import STATIC_NAME
-from meritory.ports.embedder import Embedder, EmbedderSpec, open_embedder
+from meritory.ports.embedder import Embedder, open_embedder
 from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.store.contract.store import Store
 from meritory.store.opening import open_store

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.codec import moment_text
 from meritory.domain.errors import BadCheckpoint, Conflict, InputError
+from meritory.domain.policy import RRF_K, SourceWeights
 from meritory.domain.predictor import TaughtSession
 from meritory.engine.predictor.status import checkpoint_of
 from meritory.engine.predictor.train import TRAIN_SESSIONS, lesson_of
@@ -21,7 +22,7 @@ from meritory.model.base import RankingQuery
 from meritory.model.checkpoint import restored
 from meritory.model.fit import FOLDS, crossed
 from meritory.ports.scorer import BASE_VERSION
-from meritory.rank import composite, fusion, influence
+from meritory.rank import fusion, influence
 from meritory.rank.composite_feeds import seed_composite
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.metrics import Interval, bootstrap_interval, paired_bootstrap
@@ -78,7 +79,7 @@ def backtest(services: Services, user: str, limit: int = TRAIN_SESSIONS) -> dict
 
 def _recorded(services: Services, user: str, sessions: Sequence[TaughtSession]) -> list[_Method]:
     """What was on record when each session was served, and both rankings fused at every alpha."""
-    k = services.policy.session.rrf_k
+    k = services.policy.predictor.rrf_k
     found: dict[str, list[float]] = {}
     for one in sessions:
         has_model = bool((one.predictor_ranks > 0).any())
@@ -125,7 +126,7 @@ def _served_ranks(services: Services, user: str, session: TaughtSession) -> Rank
 def _columns(services: Services, sessions: Sequence[TaughtSession]) -> list[_Method]:
     """Composites that recorded features allow: the seed's feed, and single columns alone."""
     ways: dict[str, Callable[[TaughtSession], Floats]] = {
-        "seed composite": partial(_seed_composite, services.policy.sources)
+        "seed composite": partial(_seed_composite, services.policy.ranking)
     }
     ways |= {f"{name} alone": partial(_column, FEATURES.index(name)) for name in _ALONE}
     about = {"seed composite": "the five weights fed with cosine, age and stored usefulness"}
@@ -143,14 +144,14 @@ def _column(place: int, session: TaughtSession) -> Floats:
     return session.features[:, place]
 
 
-def _seed_composite(sources: composite.SourceWeights, session: TaughtSession) -> Floats:
+def _seed_composite(sources: SourceWeights, session: TaughtSession) -> Floats:
     return seed_composite(dict(zip(FEATURES, session.features.T, strict=True)), sources)
 
 
 def _ndcg(session: TaughtSession, score: Floats) -> float:
     """NDCG@10 of the order that scores make, equal ones by their ids: neither good nor bad."""
     ranks = fusion.ranks(score, np.array(session.memory_ids, np.str_)).astype(np.int64)
-    return _outcome(session, ranks, fusion.RRF_K).predictor_ndcg
+    return _outcome(session, ranks, RRF_K).predictor_ndcg
 
 
 def _learned(services: Services, user: str, sessions: Sequence[TaughtSession]) -> _Method:

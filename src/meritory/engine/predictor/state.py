@@ -289,7 +289,7 @@ def rolled_back(state: PredictorState, version: int, scorer: str) -> PredictorSt
 def standing_of(services: Services, user: str, state: PredictorState) -> render.StatusFacts:
     """Where the predictor stands, for the status line; read from state, never assumed."""
     counted, excluded = services.store.judged_counts(user)
-    needed = services.policy.session.min_training_sessions
+    needed = services.policy.predictor.min_training_sessions
     standing = state.standing
     told: render.State = "collecting"
     # Whatever was earned: without a scorer nobody is there to be heard.

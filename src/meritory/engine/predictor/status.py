@@ -91,7 +91,7 @@ def predictor_status(services: Services, user: str) -> dict[str, Any]:
     latency, calibrated = _latency(services), calibration(services, user, state)
     model, trouble = _model(services, user, state)
     counted, excluded = services.store.judged_counts(user)
-    policy = services.policy.session
+    policy = services.policy.predictor
     warnings = [*trouble, *_warnings(services, user, latency, calibrated)]
     return {
         "phase": phase,
@@ -200,7 +200,7 @@ def _model(
     except BadCheckpoint as error:
         hint = "the next session goes on with an earlier one"
         if state.version == BASE_VERSION:
-            hint = "the baseline ranks alone; `predictor.base_weights` names another base"
+            hint = "the baseline ranks alone; reinstall the package to restore the base"
         return told, [f"model {state.version} cannot be used: {error.message}; {hint}"]
     told["parameter_count"] = sum(value.size for value in kept.params.values())
     if state.lost is None:
@@ -241,7 +241,7 @@ def _weighings(services: Services, user: str, state: PredictorState) -> list[dic
 
 def _latency(services: Services) -> dict[str, Any]:
     found = next(one for one in services.observer.latencies() if one.operation == "predictor_score")
-    timeout_ms = services.policy.session.score_timeout_ms
+    timeout_ms = services.policy.predictor.score_timeout_ms
     return {
         "count": found.count,
         "last_ms": found.last_ms,
@@ -322,7 +322,7 @@ def drift(services: Services, user: str) -> dict[str, Any]:
     return {
         "success_rate": round(state.standing.success_rate, 6),
         "low_streak": state.standing.low_streak,
-        "drift_reset_window": services.policy.session.drift_reset_window,
+        "drift_reset_window": services.policy.predictor.drift_reset_window,
         "drift_resets": state.standing.drift_resets,
         "is_drifting": is_drifting(state),
         "resets": [

@@ -72,7 +72,7 @@ def _train(services: Services, job: Job) -> Effect:
         after = _after(services, before, wanted, report)
         if report.is_accepted:
             weighings = influence.weigh(record, after.history)
-            policy = services.policy.session
+            policy = services.policy.predictor
             standing = influence.weighed(
                 after.standing, weighings, policy.influence, policy.min_training_sessions
             )
@@ -90,14 +90,14 @@ def _order(services: Services, user: str, state: PredictorState, reason: str) ->
     serving = services.store.serving_embedder()
     return TrainOrder(
         user=user,
-        scorer=services.policy.session.scorer,
+        scorer=services.policy.predictor.scorer,
         version=state.latest + 1,
         incumbent=state.version,
         best=state.best,
         reason=reason,
         at=services.world.now(),
         embedder=None if serving is None else serving.name,
-        rrf_k=services.policy.session.rrf_k,
+        rrf_k=services.policy.predictor.rrf_k,
         # Nobody is asked to resemble the base that all users share.
         after_reset=reason == "drift" or state.version == BASE_VERSION,
     )

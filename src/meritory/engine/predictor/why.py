@@ -80,7 +80,7 @@ def _kept_out(services: Services, case: WhyFacts, one: SessionMemory) -> str:
     if not _is_worth(services, case, one):
         return (
             "not worth saying: no word in common with the context, not near it in meaning"
-            f" (floor {services.policy.relevance_floor:g}), and it never helped before"
+            f" (floor {services.policy.recall.relevance_floor:g}), and it never helped before"
         )
     others = [other.candidate for other in case.records if _is_chosen(other)]
     if served.propensity < _EVEN and any(other.source == "exploration" for other in others):
@@ -111,7 +111,7 @@ def _is_worth(services: Services, case: WhyFacts, one: SessionMemory) -> bool:
         or any(known[name] > 0.0 for name in _ALWAYS)
         or known["text"] > 0.0
         or known["log_useful_count"] > 0.0
-        or known["centred_cosine"] >= services.policy.relevance_floor
+        or known["centred_cosine"] >= services.policy.recall.relevance_floor
     )
 
 
@@ -136,8 +136,8 @@ def of_stranger(services: Services, case: WhyFacts) -> list[str]:
     pool = sum(one.candidate.source != "fts_only" for one in case.records)
     return [
         "no search found it: neither importance, meaning and words, nor past use or what the"
-        f" context names put it among the {pool} candidates (predictor.candidate_pool_size"
-        f" {services.policy.session.pool_size})"
+        f" context names put it among the {pool} candidates (at most"
+        f" {services.policy.predictor.candidate_pool_size})"
     ]
 
 
@@ -343,7 +343,7 @@ def _final(
     ranked_count = sum(record.candidate.baseline_rank is not None for record in records)
     # One without a score ranks behind all that have one.
     predictor_rank = served.predictor_rank or ranked_count + 1
-    k = services.policy.session.rrf_k
+    k = services.policy.predictor.rrf_k
     fused = float(rrf([served.baseline_rank], [predictor_rank], session.alpha, k)[0])
     left = min(1.0, served.final_score / fused)
     return {

@@ -60,7 +60,7 @@ def is_due(services: Services, told: Sequence[Turn]) -> bool:
     """Whether there is anything in a transcript to extract, so that no job is queued in vain."""
     if not any(turn.role == "user" for turn in told):
         return False
-    if services.policy.summaries or _model(services) is not None:
+    if services.policy.extraction.summaries or _model(services) is not None:
         return True
     return services.extractor is not None and _says_something(told)
 
@@ -126,7 +126,7 @@ def _summary(services: Services, job: Job) -> Effect:
     """The session as one memory; when it went on, the new one takes the place of the old."""
     session = services.store.session(job.user, job.key)
     said = " ".join(session.summary.split())
-    if not services.policy.summaries or not said:
+    if not services.policy.extraction.summaries or not said:
         return no_effect
     earlier = _told(services, session, "summary")
     if earlier and not _is_live(services, session, earlier[-1]):

@@ -17,13 +17,14 @@ from typing import Literal, TypeVar
 from meritory.domain.errors import Conflict, NotFound
 from meritory.domain.job import Job
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
+from meritory.domain.policy import JanitorPolicy
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import After, Effect, Handler, JobRunner
 from meritory.engine.memories.gate import revert
 from meritory.engine.memories.validate import PROPOSED_CONSTRAINT, PROPOSED_PIN
 from meritory.engine.memories.write import indexed
 from meritory.engine.observe.observer import publish
-from meritory.engine.services import JanitorPolicy, Services
+from meritory.engine.services import Services
 from meritory.rank.composite import PROVENANCE_LADDER
 from meritory.store.contract.store import MemoryChange, Store, Transaction
 

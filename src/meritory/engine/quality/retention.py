@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from meritory.domain.job import Job
+from meritory.domain.policy import RetentionPolicy
 from meritory.domain.quality import Keepsake
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import After, Effect, Handler
 from meritory.engine.observe.observer import publish
-from meritory.engine.services import RetentionPolicy, Services
+from meritory.engine.services import Services
 from meritory.store.contract.store import Transaction
 
 RETENTION_JOB = "retention"

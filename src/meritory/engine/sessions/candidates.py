@@ -60,7 +60,7 @@ def gather_candidates(services: Services, context: Context) -> CandidatePool:
     store, scope, now = services.store, context.scope, context.now
     past, project = store.past(scope, context.vector.embedder)
     hindsight = usage_history.look_back(past, _moment(context, project))
-    size = services.policy.session.pool_size
+    size = services.policy.predictor.candidate_pool_size
     limit = max(SOURCE_LIMIT, size // 3)
     # More than are taken: what helped in other projects is of no use in this one.
     helped = usage_history.top_rows(hindsight, 4 * limit)

@@ -78,7 +78,7 @@ def pack_start(services: Services, ranked: Ranked, empty: render.Block) -> Packe
     limits = _limits(empty, policy.start_tokens, policy.start_limit)
     texts = _Texts(services, ranked)
     packing = _pack_near(texts, ranked, limits)
-    rate = policy.exploration_rate if ranked.alpha < 1.0 else 0.0
+    rate = services.policy.predictor.exploration_rate if ranked.alpha < 1.0 else 0.0
     if rate:
         texts.read(_disputed(ranked))
     rankings = exploration.Rankings(ranked.baseline_ranks, ranked.predictor_ranks, ranked.eligible)
@@ -203,7 +203,7 @@ def block(services: Services, session: SessionRecord, number: int) -> render.Blo
     return render.Block(
         code=code,
         nonce=nonce,
-        ask=services.policy.session.labels.agent_feedback,
+        ask=services.policy.predictor.agent_feedback,
         plain=traits_of(session.harness).escapes_brackets,
     )
 

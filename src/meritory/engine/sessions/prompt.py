@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from meritory.domain.errors import Busy, Conflict, InputError, NotFound, StorageError
 from meritory.domain.memory import MemoryRecord, Scope
+from meritory.domain.policy import SessionPolicy
 from meritory.domain.session import Event, Injection, SessionRecord, ShownRow, Turn
 from meritory.engine.observe.observer import publish
 from meritory.engine.pipeline import Stopwatch
-from meritory.engine.services import Services, SessionPolicy
+from meritory.engine.services import Services
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import StartRequest, known_session, storable
 from meritory.engine.sessions.packing import (

@@ -111,7 +111,7 @@ def _recalled(
         )
     )
     weight = composite.source_weight(
-        pool.provenance, pool.confidence, pool.demotion, services.policy.sources
+        pool.provenance, pool.confidence, pool.demotion, services.policy.ranking
     )
     final = pool_scores(services, pool, weight)
     places = _near_enough(services, pool, weight, final)
@@ -160,7 +160,9 @@ def _near_enough(
     relevance = composite.relevance(pool.raw_cosine, weight)
     has_rare = np.isin(pool.rows, np.array(pool.rare_hits, np.int64))
     has_words = pool.text > 0.0
-    near = np.flatnonzero(((relevance >= services.policy.relevance_floor) & has_words) | has_rare)
+    near = np.flatnonzero(
+        ((relevance >= services.policy.recall.relevance_floor) & has_words) | has_rare
+    )
     return near[np.argsort(-final[near], kind="stable")]
 
 

@@ -83,7 +83,7 @@ def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ra
     with watch.stage("fusion"):
         weight = state.alpha if predicted is not None else 1.0
         fusion = rank_fusion.fuse(
-            scored.composite, predicted, field.ids, weight, services.policy.session.rrf_k
+            scored.composite, predicted, field.ids, weight, services.policy.predictor.rrf_k
         )
     with watch.stage("diversity"):
         vectors = field.found.vectors[field.places]
@@ -134,7 +134,7 @@ def _baseline(
 ) -> _Scored:
     """Return the composite of every candidate and all its features."""
     parts = _parts(services, field)
-    if services.policy.session.composite == "seed":
+    if services.policy.predictor.composite == "seed":
         # The seed's formula takes its parts as they are.
         trust = composite_feeds.FULL_TRUST
     composite = rank_composite.explain(*parts.shrunk(trust)).composite
@@ -151,10 +151,10 @@ def _parts(services: Services, field: CandidatePool) -> composite_feeds.HistoryP
     found, places, traits = field.found, field.places, field.traits
     confidence = found.confidence[places].astype(np.float64)
     weight = rank_composite.source_weight(
-        found.provenance[places], confidence, found.demotion[places], services.policy.sources
+        found.provenance[places], confidence, found.demotion[places], services.policy.ranking
     )
     access_count = np.array([trait.access_count for trait in traits], np.float64)
-    if services.policy.session.composite == "seed":
+    if services.policy.predictor.composite == "seed":
         return composite_feeds.HistoryParts(
             rank_composite.relevance(found.cosine[places], weight),
             rank_composite.recency(field.age_days),
@@ -290,7 +290,7 @@ def _worth(services: Services, context: Context, field: CandidatePool) -> Flags:
         return np.ones(len(field.traits), np.bool_)
     found, places = field.found, field.places
     with np.errstate(invalid="ignore"):
-        near = found.centred[places] >= services.policy.relevance_floor
+        near = found.centred[places] >= services.policy.recall.relevance_floor
     always = [trait.kind in _STANDING_KINDS or trait.pinned for trait in field.traits]
     shares = (found.text[places] > 0.0) | near | (field.usage.count > 0.0)
     return np.asarray(shares | np.array(always, np.bool_) | field.required, np.bool_)

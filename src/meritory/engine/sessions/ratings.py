@@ -33,7 +33,7 @@ class Ballot:
     def __init__(self, services: Services, session: SessionRecord) -> None:
         self._services = services
         self._session = session
-        self._is_on = services.policy.session.labels.agent_feedback
+        self._is_on = services.policy.predictor.agent_feedback
         store = services.store
         self._injections = {one.code: one for one in store.injections(session.user, session.key)}
         shown = store.shown(session.user, session.key)

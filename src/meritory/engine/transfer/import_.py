@@ -206,7 +206,7 @@ class _Write:
         return store
 
     def _screened(self, draft: Draft) -> Draft:
-        return screened_draft(draft, self._services.policy.secrets)
+        return screened_draft(draft, self._services.policy.secrets.policy)
 
     def _draft(self, value: Any) -> Draft:
         if isinstance(value, str):
