@@ -27,11 +27,10 @@ from meritory.model.ranker import Ranker
 from meritory.ports.score_call import score_line
 from meritory.ports.scorer import BASE_VERSION, ScoreRequest
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.server.memories import ServerState
 from meritory.server.permissions import OWNER
 from meritory.server.routes.observe import pipeline
-from meritory.server.schemas.sessions import UserQuery
-from meritory.server.table import Call, Scoped
+from meritory.server.state import ServerState
+from meritory.server.table import Call, Scoped, UserQuery
 from meritory.settings import load_settings
 from meritory.store.sqlite.engine import connect
 from places import Chosen

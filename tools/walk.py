@@ -125,9 +125,10 @@ class Tracer:
 
 def trace_embedded(tracer: Tracer, home: Path) -> Iterator[Walk]:
     """Trace the calls of a program that opens its own SQLite file."""
+    from meritory.engine.rules.actions import ToolCall
+
     from meritory import Memory
     from meritory.engine.rules import guard
-    from meritory.engine.rules.actions import ToolCall
 
     with Memory(home / "walk.db", settings=load(home), background=False) as memory:
         memory.remember_many(MEMORIES)

@@ -195,13 +195,13 @@ def test_context_is_taken_out_of_a_prompt_and_half_of_one_is_left() -> None:
 
 def test_an_echo_is_the_same_within_two_seconds() -> None:
     now = [0.0]
-    echoes = DuplicateFilter(lambda: now[0])
-    assert not echoes.is_echo("s", "prompt", "hello")
-    assert not echoes.is_echo("s", "prompt", "hello", "")
-    assert not echoes.is_echo("s", "promp", "thello")
-    assert echoes.is_echo("s", "prompt", "hello")
+    duplicates = DuplicateFilter(lambda: now[0])
+    assert not duplicates.is_duplicate("s", "prompt", "hello")
+    assert not duplicates.is_duplicate("s", "prompt", "hello", "")
+    assert not duplicates.is_duplicate("s", "promp", "thello")
+    assert duplicates.is_duplicate("s", "prompt", "hello")
     now[0] = WINDOW_MS - 1
-    assert echoes.is_echo("s", "prompt", "hello")
+    assert duplicates.is_duplicate("s", "prompt", "hello")
     now[0] = WINDOW_MS
-    assert not echoes.is_echo("s", "prompt", "hello")
-    assert not echoes.is_echo("\ud800")
+    assert not duplicates.is_duplicate("s", "prompt", "hello")
+    assert not duplicates.is_duplicate("\ud800")

@@ -8,7 +8,7 @@ from web_types import WAIT_S, Serve
 
 from meritory import Memory
 from meritory.server.limits import WORKER_COUNT
-from meritory.server.memories import ServerState
+from meritory.server.state import ServerState
 from meritory.server.table import Call, Route
 
 
@@ -16,7 +16,7 @@ def test_who_drains_while_a_job_runs_keeps_no_agent_waiting(serve: Serve) -> Non
     engines: list[ServerState] = []
 
     def look(call: Call) -> str:
-        engines.append(call.engine)
+        engines.append(call.server)
         return "seen"
 
     route = Route(

@@ -397,7 +397,7 @@ def test_a_route_without_a_class_cannot_be_written() -> None:
     for access in ("write", "hooks"):
         with pytest.raises(ValueError, match="must not change"):
             Route(**{**whole, "access": access})
-    with pytest.raises(ValueError, match="no body"):
+    with pytest.raises(ValueError, match="must not have a body"):
         Route(**whole, body=msgspec.Struct)
 
 

@@ -115,10 +115,9 @@ def comparisons(
 
     Both are measured by NDCG@10 against the labels of the session.
     """
-    from msgspec import to_builtins
-
     from meritory.domain.predictor import ComparisonQuery
-    from meritory.server.schemas.predictor import ComparisonOut
+    from meritory.server.payload import to_json
+    from meritory.server.routes.predictor import ComparisonOut
 
     query = ComparisonQuery(
         winner=winner,
@@ -134,7 +133,7 @@ def comparisons(
     more = offset + limit if len(found) == limit else None
     if not found:
         note("no such comparisons; a session is compared when it has ended and was judged")
-    plain = {"results": [to_builtins(ComparisonOut.of(one)) for one in found], "next": more}
+    plain = {"results": [to_json(ComparisonOut.keyed(one)) for one in found], "next": more}
     rows = [_comparison_row(one) for one in found]
     return Answer(plain, [Table(_COMPARISONS, rows)] if rows else [])
 
@@ -167,10 +166,11 @@ def audit(key: str, limit: int) -> Answer:
     KEY is the session's key as `meritory sessions` prints it, or the beginning of one. --limit is
     the number of candidates.
     """
-    from msgspec import structs, to_builtins
+    from msgspec import structs
 
     from meritory.engine.predictor import status as records
-    from meritory.server.schemas.predictor import Audit
+    from meritory.server.payload import to_json
+    from meritory.server.routes.predictor import Audit
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
@@ -183,7 +183,7 @@ def audit(key: str, limit: int) -> Answer:
     if len(shown) < len(found.candidates):
         note(f"{len(found.candidates) - len(shown)} more candidates; --limit shows them")
     whole = Audit.of(found)
-    plain: dict[str, Any] = to_builtins(structs.replace(whole, results=whole.results[:limit]))
+    plain: dict[str, Any] = to_json(structs.replace(whole, results=whole.results[:limit]))
     return Answer(plain, _audit_blocks(found, limit, texts))
 
 
@@ -250,15 +250,13 @@ def training(limit: int) -> Answer:
 
     NDCG@10 and the difference to the model before are measured on sessions kept out of training.
     """
-    from msgspec import to_builtins
-
-    from meritory.server.schemas.predictor import RunOut
+    from meritory.server.payload import to_json
 
     with opened(quiet=True) as memory:
         found = memory.services.store.training_runs(memory.scope.user, limit)
     if not found:
         note("no model was trained yet; `meritory predictor status` says what is missing")
-    plain = [{"id": moment_text(one.at), **to_builtins(RunOut.of(one))} for one in found]
+    plain = [{"id": moment_text(one.at), **to_json(one)} for one in found]
     rows = [_run_row(one) for one in found]
     return Answer({"results": plain}, [Table(_RUNS, rows)] if rows else [])
 

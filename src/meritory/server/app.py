@@ -19,10 +19,9 @@ from meritory.engine.access import TokenClaim
 from meritory.server.auth import Guard, Visit
 from meritory.server.connection import DOOR_KEY
 from meritory.server.dashboard import PAGE_HEADERS, PAGES, refusal_page
-from meritory.server.decode import decode_body, decode_query
 from meritory.server.limits import Body, RateLimit, Receive, Workers
 from meritory.server.logs import Log
-from meritory.server.memories import ServerState
+from meritory.server.payload import decode_body, decode_query
 from meritory.server.permissions import ANYONE, Grant
 from meritory.server.problems import (
     MEDIA_TYPE,
@@ -38,50 +37,32 @@ from meritory.server.problems import (
     raw_reply,
 )
 from meritory.server.routes import (
-    daemon,
+    access,
     dashboard,
-    entities,
-    extraction,
     feedback,
-    figures,
-    hooks,
-    insight,
     jobs,
     library,
-    logs,
     mcp,
     memories,
     observe,
     predictor,
-    probes,
     quality,
     rules,
     sessions,
-    telemetry,
-    tokens,
 )
+from meritory.server.state import ServerState
 from meritory.server.table import Call, Page, Route, TextReply
 
 # A new route is one row in the file of its noun; a new noun is one file and one name here.
 TABLE: tuple[Route, ...] = (
-    *daemon.ROUTES,
-    # Before the nouns: their names would pass for ids.
-    *insight.ROUTES,
+    *observe.ROUTES,
     *memories.ROUTES,
-    *entities.ROUTES,
-    *hooks.ROUTES,
+    *sessions.ROUTES,
     *rules.ROUTES,
     *feedback.ROUTES,
-    *sessions.ROUTES,
-    *extraction.ROUTES,
     *predictor.ROUTES,
-    *observe.ROUTES,
-    *figures.ROUTES,
-    *probes.ROUTES,
     *jobs.ROUTES,
-    *logs.ROUTES,
-    *telemetry.ROUTES,
-    *tokens.ROUTES,
+    *access.ROUTES,
     *quality.ROUTES,
     *library.ROUTES,
     *mcp.ROUTES,
@@ -256,7 +237,7 @@ class App:
         if isinstance(reply, TextReply):
             content = reply.content.encode("utf-8")
             return Response(content, reply.status, _SAFE_HEADERS, reply.media_type)
-        return Response(msgspec.json.encode(reply), headers=_SAFE_HEADERS, media_type=JSON)
+        return Response(route.encode(reply), headers=_SAFE_HEADERS, media_type=JSON)
 
     def _routed(self, routed: HTTPException, scope: Scope) -> MeritoryError:
         if routed.status_code != 405:

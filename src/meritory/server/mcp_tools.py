@@ -27,7 +27,7 @@ from meritory.engine.sessions.context import known_session
 from meritory.mcp.protocol import INVALID_PARAMS, Json, McpFault, failed
 from meritory.mcp.schema import problem
 from meritory.mcp.table import BY_NAME, SEARCH_LIMIT
-from meritory.server.routes.entities import described
+from meritory.server.routes.memories import find_entity
 from meritory.server.scoped_memory import demand_session
 from meritory.text.render import NONCE_CHARS, harmless
 
@@ -272,7 +272,7 @@ def capture_feedback(caller: Caller, given: Json) -> ToolReply:
 
 def describe_entity(caller: Caller, given: Json) -> ToolReply:
     """All that is known about an entity."""
-    view = described(caller.memory, given["entity"])
+    view = find_entity(caller.memory, given["entity"])
     ids = dict.fromkeys(found for members in view.aspects.values() for found in members)
     known = caller.memory.services.store.memories(caller.memory.scope.user, list(ids))
     some = [known[memory_id] for memory_id in ids if memory_id in known][:DESCRIBED_LIMIT_COUNT]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from types import UnionType
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -15,22 +16,39 @@ from meritory.server.table import Page, Route, TextReply
 
 OPENAPI_VERSION = "3.1.0"
 _REF = "#/components/schemas/{name}"
-# What is no JSON, and what it is instead.
+# Media types of replies that are not JSON.
 _CONTENT = {TextReply: "text/plain", Page: "text/html", EventStream: "text/event-stream"}
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
 def document(table: Sequence[Route]) -> dict[str, Any]:
-    """Every route with its parameters, body, replies and class."""
-    types = list(dict.fromkeys([Problem, *_types(table)]))
-    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
-    known = dict(zip(types, schemas, strict=True))
+    """Return every route with its parameters, body, replies and access class."""
+    replies = {route: _reply_types(route) for route in table}
+    json_replies = [kind for kinds in replies.values() for kind in kinds if kind not in _CONTENT]
+    requests = [kind for route in table for kind in (route.query, route.body)]
+    types = list(
+        dict.fromkeys(
+            [Problem, *(kind for kind in requests if kind not in (None, bytes)), *json_replies]
+        )
+    )
+    schemas, components = msgspec.json.schema_components(
+        types, ref_template=_REF, schema_hook=_custom_schema
+    )
+    by_type = dict(zip(types, schemas, strict=True))
+    for record in set(_records(msgspec.inspect.multi_type_info(json_replies))):
+        # A record's defaults only matter to its constructor: a reply contains those fields too.
+        schema = components[record.__name__]
+        for name, described in schema["properties"].items():
+            if "default" in described:
+                del described["default"]
+                schema["required"].append(name)
     paths: dict[str, dict[str, Any]] = {}
     for route in table:
         path = _PARAMETER.sub(r"{\1}", route.path)
-        paths.setdefault(path, {})[route.method.lower()] = _operation(route, known, components)
+        operation = _operation(route, replies[route], by_type, components)
+        paths.setdefault(path, {})[route.method.lower()] = operation
     for kind in {route.query for route in table} - {route.body for route in table}:
-        components.pop(_name(known[kind]), None)
+        components.pop(_name(by_type[kind]), None)
     return {
         "openapi": OPENAPI_VERSION,
         "info": {
@@ -46,51 +64,72 @@ def document(table: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _types(table: Iterable[Route]) -> Iterator[Any]:
-    for route in table:
-        yield route.query
-        if route.body is not None and route.body is not bytes:
-            yield route.body
-        yield from _replies(route)
+def _reply_types(route: Route) -> tuple[Any, ...]:
+    """Return the types that a route may reply with."""
+    kind = get_type_hints(route.handler)["return"] if route.reply is None else route.reply
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
 
 
-def _replies(route: Route) -> tuple[Any, ...]:
-    """The types a route may answer with; a text has none."""
-    if route.reply in _CONTENT:
-        return ()
-    return route.reply if isinstance(route.reply, tuple) else (route.reply,)
+def _custom_schema(kind: type) -> dict[str, Any]:
+    """Return the schema of `object`, the one type of records that msgspec has none for."""
+    if kind is object:
+        return {"description": "Any JSON value"}
+    raise NotImplementedError
 
 
-def _operation(route: Route, known: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _records(described: Any) -> Iterator[type]:
+    """Yield the dataclasses among types, with those of their fields."""
+    if isinstance(described, msgspec.inspect.DataclassType):
+        yield described.cls
+    inner = [field.type for field in getattr(described, "fields", ())]
+    inner += getattr(described, "types", ())
+    inner += [getattr(described, name, None) for name in ("item_type", "value_type")]
+    for kind in described if isinstance(described, tuple) else inner:
+        if kind is not None:
+            yield from _records(kind)
+
+
+def _operation(
+    route: Route, replies: Sequence[Any], by_type: dict[Any, Any], components: dict[str, Any]
+) -> dict[str, Any]:
     name = getattr(route.handler, "__name__", "")
     noun = re.sub(r"\W+", "_", _PARAMETER.sub("", route.path)).strip("_")
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PARAMETER.findall(route.path)
+    ]
+    if replies[0] in _CONTENT:
+        content: dict[str, Any] = {_CONTENT[replies[0]]: {"schema": {"type": "string"}}}
+    else:
+        schemas = [by_type[kind] for kind in replies]
+        schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+        content = {"application/json": {"schema": schema}}
+    problem = {MEDIA_TYPE: {"schema": by_type[Problem]}}
     made: dict[str, Any] = {
         "operationId": f"{route.method.lower()}_{noun}_{name}",
         "summary": route.summary,
         "x-access": route.access,
         "x-reach": route.reach,
-        "parameters": [*_in_path(route), *_in_query(components[_name(known[route.query])])],
-        "responses": {"200": _reply(route, known), "default": _problem(known)},
+        "parameters": [*in_path, *_in_query(components[_name(by_type[route.query])])],
+        "responses": {
+            "200": {"description": "Done", "content": content},
+            "default": {"description": "The error", "content": problem},
+        },
     }
     if route.access not in ("health", "login"):
         made["security"] = [{"token": []}]
     if route.body is not None:
-        # What is read as it came describes itself elsewhere.
-        schema = {"type": "object"} if route.body is bytes else known[route.body]
-        content = {"application/json": {"schema": schema}}
-        made["requestBody"] = {"required": True, "content": content}
+        # A body of bytes is described elsewhere, by its own protocol.
+        schema = {"type": "object"} if route.body is bytes else by_type[route.body]
+        made["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schema}},
+        }
     return made
 
 
-def _in_path(route: Route) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _PARAMETER.findall(route.path)
-    ]
-
-
 def _name(schema: dict[str, Any]) -> str:
-    """What a type is called here; two of one name have more of their module's in front."""
+    """Return the name of a component."""
     return str(schema["$ref"]).rpartition("/")[2]
 
 
@@ -100,28 +139,17 @@ def _in_query(schema: dict[str, Any]) -> list[dict[str, Any]]:
             "name": name,
             "in": "query",
             "required": name in schema["required"],
-            "schema": _without_null(field),
+            "schema": _without_null(described),
         }
-        for name, field in schema["properties"].items()
+        for name, described in schema["properties"].items()
     ]
 
 
-def _without_null(field: dict[str, Any]) -> dict[str, Any]:
-    """A query parameter is left out rather than null."""
-    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
+def _without_null(described: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a query parameter, which is left out rather than null."""
+    kinds = [kind for kind in described.get("anyOf", []) if kind != {"type": "null"}]
     if len(kinds) == 1:
         return dict(kinds[0])
-    return {name: value for name, value in field.items() if name != "default" or value is not None}
-
-
-def _reply(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
-    if route.reply in _CONTENT:
-        content = {_CONTENT[route.reply]: {"schema": {"type": "string"}}}
-        return {"description": "Done", "content": content}
-    schemas = [known[kind] for kind in _replies(route)]
-    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    return {"description": "Done", "content": {"application/json": {"schema": schema}}}
-
-
-def _problem(known: dict[Any, Any]) -> dict[str, Any]:
-    return {"description": "What went wrong", "content": {MEDIA_TYPE: {"schema": known[Problem]}}}
+    return {
+        name: value for name, value in described.items() if name != "default" or value is not None
+    }

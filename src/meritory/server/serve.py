@@ -31,7 +31,7 @@ from meritory.server.event_stream import LiveEvents
 from meritory.server.listeners import Listeners, open_doors
 from meritory.server.logs import Log
 from meritory.server.malloc import MallocTrimmer
-from meritory.server.memories import ServerState
+from meritory.server.state import ServerState
 from meritory.server.table import Route
 from meritory.settings import Settings, prepare_home
 from meritory.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME

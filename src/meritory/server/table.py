@@ -1,46 +1,74 @@
-"""What a route is: where it lies, who may use it, what goes in and what comes out."""
+"""The route table's types: what a route is, what its handler gets, and what requests share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import msgspec
+from msgspec import Meta
 
+from meritory.domain.memory import NAME_LIMIT_CHARS
+from meritory.server.payload import encode_reply
 from meritory.server.project import folder_name, project_of
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
     from meritory.server.auth import Door
-    from meritory.server.memories import ServerState
     from meritory.server.permissions import Grant
+    from meritory.server.state import ServerState
 
 
 Method = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
-# health: alive or not, no token. read and write: memories. hooks: what harnesses call.
-# admin: what cannot be undone or concerns the daemon itself. login: how a browser gets in.
+# health: liveness, without a token. read and write: memories. hooks: calls of harnesses.
+# admin: irreversible actions and the daemon itself. login: how a browser signs in.
 Access = Literal["health", "read", "write", "hooks", "admin", "login"]
-# scope: keeps to an agent and a project. user: all of a user's. daemon: the daemon itself or
-# everybody's, which is for its owner alone, whatever token somebody has.
+# scope: stays within an agent and a project. user: everything of one user. daemon: the daemon
+# itself or all users; only the daemon's owner may use it, whatever the token.
 Reach = Literal["scope", "user", "daemon"]
+
+PAGE_LIMIT = 100
+Limit = Annotated[int, Meta(ge=1, le=1_000)]
+Moment = Annotated[str, Meta(description="ISO 8601; without an offset it is UTC")]
+# The same rule as in the library: printable, and not blank.
+_PRINTABLE = r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$"
+SessionKey = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT_CHARS, pattern=_PRINTABLE)]
 
 
 class QueryParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The query string of a route without parameters."""
 
 
-class Scoped(QueryParams, kw_only=True):
-    """Whose memories a request is about; without a user it is the setting `user`."""
+class UserQuery(QueryParams, kw_only=True):
+    """The user; by default the setting `user`."""
 
     user: str | None = None
+
+
+class Scoped(UserQuery, kw_only=True):
+    """The scope of a request; the default user is the setting `user`."""
+
     agent: str | None = None
     project: str | None = None
 
 
+class ReplyShape(msgspec.Struct):
+    """A reply whose public shape differs from its record.
+
+    A reply that has the fields of its record, and no others, is the record itself.
+    """
+
+    @classmethod
+    def of(cls, record: object, **changed: Any) -> Self:
+        """Copy the fields that the record has too; `changed` names the values of the others."""
+        names = (name for name in cls.__struct_fields__ if name not in changed)
+        return cls(**{name: getattr(record, name) for name in names}, **changed)
+
+
 @dataclass(frozen=True, slots=True)
 class TextReply:
-    """A reply that is not JSON, or whose status says more than that it was done."""
+    """A text reply, or one with a status other than 200."""
 
     content: str
     media_type: str = "text/plain; charset=utf-8"
@@ -49,7 +77,7 @@ class TextReply:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A reply for a browser, with headers of its own."""
+    """A reply for a browser, with its own headers."""
 
     content: bytes
     media_type: str = "text/html; charset=utf-8"
@@ -59,24 +87,31 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, decoded: everything a handler may look at."""
+    """One decoded request: everything a handler may read."""
 
-    engine: ServerState
+    server: ServerState
     grant: Grant
     path: Mapping[str, str]
     query: Any
     body: Any
     request_id: str
     door: Door = "tcp"
-    # By name in lower case; the first value of a name that is given several times.
+    # Names are lower case; of a repeated header the first value counts.
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def memory(self) -> Memory:
-        """The memory for the scope that the request names in its body, else in its query."""
+        """Return the memory for the scope that the body names, else the query."""
         named = next((part for part in (self.body, self.query) if hasattr(part, "user")), Scoped())
         return self.view(
-            named.user, named.agent, named.project, everywhere=getattr(named, "everywhere", False)
+            named.user,
+            getattr(named, "agent", None),
+            getattr(named, "project", None),
+            everywhere=getattr(named, "everywhere", False),
         )
+
+    def user_memory(self) -> Memory:
+        """Return the memory of the whole user that the body names, else the query."""
+        return self.view((self.query if self.body is None else self.body).user)
 
     def view(
         self,
@@ -86,18 +121,18 @@ class Call:
         *,
         everywhere: bool = False,
     ) -> Memory:
-        """The memory for a scope, as whoever asks may use it; other names than theirs are refused.
+        """Return the memory for a scope, as the caller may use it; refuse names outside a token.
 
-        One that names neither agent nor project is a person's, and its ids may name any memory of
-        the user. With `everywhere` searches see all of the user's too.
+        A scope without agent and project is a person's: its ids may name any memory of the user.
+        With `everywhere` searches cover all of the user's memories too.
         """
         named = Scoped(user=user, agent=agent, project=project)
-        return self.engine.view(self.grant, named, everywhere=everywhere)
+        return self.server.view(self.grant, named, everywhere=everywhere)
 
     def project(self, named: str | None, cwd: str | None) -> str | None:
-        """The project that a request names or its token has, else that of its working directory.
+        """Return the project that a request or its token names, else that of its directory.
 
-        A token's holder may be anywhere: their folders are not looked for on this machine.
+        The holder of a token may be on another machine, so their directory is not looked up here.
         """
         if named is not None or self.grant.project is not None:
             return named
@@ -107,30 +142,38 @@ class Call:
 Handler = Callable[[Call], object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Route:
-    """One row of the table; without a class it cannot be written."""
+    """One row of the table.
+
+    The handler's docstring is the summary, and its return type the type of the reply.
+    """
 
     method: Method
     path: str
     handler: Handler
     access: Access
     reach: Reach
-    summary: str
-    # The types of what comes in and goes out; a body of None means that there is none, and one of
-    # bytes is handed over as it came.
+    _: KW_ONLY
     query: type[QueryParams] = QueryParams
+    # None: the route takes no body. bytes: the handler gets the body as it came.
     body: type[msgspec.Struct] | type[bytes] | None = None
-    reply: Any
-    # The name under which the observer keeps how long it took.
+    # Only for handlers that do not say it themselves.
+    summary: str = ""
+    reply: Any = None
+    encode: Callable[[object], bytes] = encode_reply
+    # The name under which the observer records the duration.
     operation: str | None = None
-    # Whether all it needs is in memory: then no thread is worth it.
+    # Whether the handler only reads memory, so that it needs no worker thread.
     is_quick: bool = False
 
     def __post_init__(self) -> None:
+        if not self.summary:
+            summary = (self.handler.__doc__ or "").partition("\n")[0]
+            object.__setattr__(self, "summary", summary)
         if self.method == "GET" and self.access in ("write", "hooks"):
             raise ValueError(f"GET {self.path} must not change anything")
         if self.method == "GET" and self.body is not None:
-            raise ValueError(f"GET {self.path} has no body")
+            raise ValueError(f"GET {self.path} must not have a body")
         if self.is_quick and self.body is not None:
-            raise ValueError(f"{self.path} would have to wait for its body")
+            raise ValueError(f"quick route {self.path} must not have a body")

@@ -178,7 +178,7 @@ def whole(call: Call, transcript: Any, path: str | None) -> Iterator[Any]:
         found = TranscriptFile(opened)
         yield found.messages()
         if found.skipped_count:
-            call.engine.observer.count("hooks.transcript_lines_skipped", found.skipped_count)
+            call.server.observer.count("hooks.transcript_lines_skipped", found.skipped_count)
 
 
 def _followed(call: Call, path: str) -> BinaryIO | None:
@@ -194,7 +194,7 @@ def _followed(call: Call, path: str) -> BinaryIO | None:
         if not call.body.relayed:
             raise
         # Who relays cannot send another one, and the rest is worth hearing.
-        call.engine.observer.count("hooks.transcript_refused")
+        call.server.observer.count("hooks.transcript_refused")
         return None
 
 

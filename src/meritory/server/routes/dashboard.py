@@ -1,4 +1,4 @@
-"""The dashboard: how a browser gets in, its files, and the stream of what changes."""
+"""The dashboard: sign-in, its files, and the stream of changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INDEX = "index.html"
 
 
 class LoginLink(msgspec.Struct):
-    """An address that lets one browser in, once."""
+    """A link that signs one browser in, once."""
 
     url: str
     expires_in_s: int
@@ -26,137 +26,89 @@ class EnterQuery(QueryParams, kw_only=True):
 
 
 class LogoutQuery(QueryParams, kw_only=True):
-    """Whether every browser is meant, or only the one that asks."""
+    """Whether to sign out every browser, or only the caller's."""
 
     everywhere: bool = False
 
 
 class LogoutReply(msgspec.Struct):
-    """How many logins were ended."""
+    """The number of logins that ended."""
 
     ended: int
 
 
 def new_link(call: Call) -> LoginLink:
-    """Makes a link that lets one browser in."""
-    dashboard = call.engine.dashboard
+    """Create a link that signs one browser in to the dashboard, once."""
+    dashboard = call.server.dashboard
     code = dashboard.logins.new_link()
     return LoginLink(f"{dashboard.address}{PAGES}/enter?code={code}", LINK_LIFE_S)
 
 
 def enter(call: Call) -> Page:
-    """Lets a browser in whose code was not used before."""
-    logins = call.engine.dashboard.logins
+    """Sign a browser in by a one-time link."""
+    logins = call.server.dashboard.logins
     secret = logins.enter(call.query.code)
     headers = {**PAGE_HEADERS, "cache-control": "no-store"}
     if secret is None:
         return Page(used_link_page(), status=401, headers=headers)
-    # Only a proxy in front speaks TLS; who lies about it gets a cookie that is sent less often.
+    # Only a proxy speaks TLS. A false header only makes the browser send the cookie less often.
     is_https = call.headers.get("x-forwarded-proto") == "https"
     headers |= {"location": f"{PAGES}/", "set-cookie": logins.cookie(secret, is_https)}
     return Page(b"", status=303, headers=headers)
 
 
 def logout(call: Call) -> LogoutReply:
-    """Ends the login of the browser that asks, or all."""
-    logins = call.engine.dashboard.logins
+    """End the login of this browser, or every login."""
+    logins = call.server.dashboard.logins
     if call.query.everywhere:
         ended = logins.end_all()
     else:
         ended = sum(
             logins.end(secret) for secret in logins.secrets_in(call.headers.get("cookie", ""))
         )
-    # Pages that follow ask again, and only those that still may are let in.
-    call.engine.live.close()
+    # Open pages connect again, and only valid logins succeed.
+    call.server.live.close()
     return LogoutReply(ended)
 
 
 def to_index(call: Call) -> Page:
-    """Sends a browser to where the page's own addresses fit."""
+    """Redirect to the dashboard, with the slash that its relative links need."""
     return Page(b"", status=308, headers={**PAGE_HEADERS, "location": f"{PAGES}/"})
 
 
 def page(call: Call) -> Page:
-    """One file of the dashboard, or word that the browser has it already."""
+    """Show a file of the dashboard, or reply 304 if the browser has it."""
     name = call.path["name"] or INDEX
-    found = call.engine.dashboard.files.get(name)
-    if found is None:
+    file = call.server.dashboard.files.get(name)
+    if file is None:
         raise NotFound("there is no such page")
-    headers = {**PAGE_HEADERS, "cache-control": "no-cache", "etag": found.etag}
-    known = [tag.strip() for tag in call.headers.get("if-none-match", "").split(",")]
-    if found.etag in known:
-        return Page(b"", found.media_type, 304, headers)
-    return Page(found.content, found.media_type, 200, headers)
+    headers = {**PAGE_HEADERS, "cache-control": "no-cache", "etag": file.etag}
+    cached = [tag.strip() for tag in call.headers.get("if-none-match", "").split(",")]
+    if file.etag in cached:
+        return Page(b"", file.media_type, 304, headers)
+    return Page(file.content, file.media_type, 200, headers)
 
 
 def live(call: Call) -> EventStream:
-    """Tells what changes, as it does."""
+    """Stream changes as server-sent events."""
     return EventStream(
-        call.engine.live, {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+        call.server.live, {"cache-control": "no-store", "x-content-type-options": "nosniff"}
     )
 
 
 ROUTES = (
+    Route("POST", "/api/dashboard/links", new_link, "admin", "daemon", is_quick=True),
     Route(
-        method="POST",
-        path="/api/dashboard/links",
-        handler=new_link,
-        access="admin",
-        reach="daemon",
-        summary="Make a link that lets one browser into the dashboard, once.",
-        reply=LoginLink,
-        is_quick=True,
-    ),
-    Route(
-        method="POST",
-        path="/api/dashboard/logout",
-        handler=logout,
-        access="write",
-        reach="daemon",
-        summary="End the login of the browser that asks, or every login.",
+        "POST",
+        "/api/dashboard/logout",
+        logout,
+        "write",
+        "daemon",
         query=LogoutQuery,
-        reply=LogoutReply,
         is_quick=True,
     ),
-    Route(
-        method="GET",
-        path="/api/live",
-        handler=live,
-        access="read",
-        reach="daemon",
-        summary="Follow what changes, as server-sent events.",
-        reply=EventStream,
-        is_quick=True,
-    ),
-    Route(
-        method="GET",
-        path=f"{PAGES}/enter",
-        handler=enter,
-        access="login",
-        reach="daemon",
-        summary="Let a browser in by a one-time link.",
-        query=EnterQuery,
-        reply=Page,
-        is_quick=True,
-    ),
-    Route(
-        method="GET",
-        path=PAGES,
-        handler=to_index,
-        access="read",
-        reach="daemon",
-        summary="Show the dashboard.",
-        reply=Page,
-        is_quick=True,
-    ),
-    Route(
-        method="GET",
-        path=f"{PAGES}/{{name:path}}",
-        handler=page,
-        access="read",
-        reach="daemon",
-        summary="Show a file of the dashboard.",
-        reply=Page,
-        is_quick=True,
-    ),
+    Route("GET", "/api/live", live, "read", "daemon", is_quick=True),
+    Route("GET", f"{PAGES}/enter", enter, "login", "daemon", query=EnterQuery, is_quick=True),
+    Route("GET", PAGES, to_index, "read", "daemon", is_quick=True),
+    Route("GET", f"{PAGES}/{{name:path}}", page, "read", "daemon", is_quick=True),
 )

@@ -1,184 +1,319 @@
-"""Feedback: thumbs with what was good or bad, ratings of what was shown, and their sums."""
+"""Feedback: reports on the work, ratings of shown memories, and their statistics."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
-from meritory.api.memory import Memory
-from meritory.domain.errors import NotFound
-from meritory.engine.feedback import capture as capturing
+import msgspec
+from msgspec import Meta
+
+from meritory.domain.errors import InputError, NotFound
+from meritory.domain.feedback import FeedbackEvent, Issue
+from meritory.domain.memory import MemoryRecord
+from meritory.engine.feedback import capture
 from meritory.engine.feedback.reading import FeedbackReport
+from meritory.engine.feedback.summary import Summary
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
-from meritory.server.schemas import feedback as wire
-from meritory.server.schemas.sessions import RatingsOut, UserQuery
+from meritory.server.routes.sessions import RatingScores, RatingsOut
 from meritory.server.scoped_memory import demand_report, demand_session
-from meritory.server.table import Call, Route
+from meritory.server.table import Call, QueryParams, ReplyShape, Route, Scoped, UserQuery
+from meritory.text.feedback import Question
+
+# A report is stored even if these fields are invalid: `issues` names the errors.
+Loose = Annotated[Any, Meta(description="`issues` names an invalid value")]
+Text = str | None
+
+# -- requests ---------------------------------------------------------------------------------
 
 
-def report(call: Call) -> wire.CapturedOut | RatingsOut:
-    """Keeps a report, or takes ratings."""
-    body: wire.Feedback = call.body
-    if body.ratings is not None:
-        return _rated(call, body)
+class FeedbackBody(Scoped, kw_only=True):
+    """The fields of a report."""
+
+    context: Text = None
+    what_went_wrong: Text = None
+    what_to_change: Text = None
+    what_worked: Text = None
+    reasoning: Text = None
+    visual_evidence: Text = None
+    skill: Text = None
+    tags: Loose | None = None
+    rubric_scores: Loose | None = None
+    guardrails: Loose | None = None
+    last_action: Loose | None = None
+    memory_ids: Loose | None = None
+    origin: Literal["user", "agent"] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that a report fills in."""
+        names = (
+            name for name in FeedbackBody.__struct_fields__ if name not in Scoped.__struct_fields__
+        )
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+class Feedback(FeedbackBody, kw_only=True):
+    """A thumbs up or down with `signal`, or ratings of the memories that a session showed."""
+
+    signal: Text = None
+    session_key: Text = None
+    ratings: RatingScores | None = None
+    # The code of the block of notes that is rated.
+    injection: Text = None
+
+    def __post_init__(self) -> None:
+        if (self.signal is None) == (self.ratings is None):
+            raise InputError(
+                "feedback is either a `signal` or `ratings`",
+                hint='such as {"signal": "down", "context": "..."}',
+            )
+        if self.ratings is not None and (self.session_key is None or self.fields()):
+            raise InputError("ratings need a `session_key` and no fields of a report")
+
+
+class Completion(FeedbackBody, kw_only=True):
+    """The fields that a report lacked."""
+
+    signal: Text = None
+    session_key: Text = None
+
+
+class EventsQuery(QueryParams, kw_only=True):
+    """A page of reports, latest first; `before` is the last id of the previous page."""
+
+    user: str | None = None
+    project: str | None = None
+    signal: str | None = None
+    status: Literal["promoted", "clarification_required", "rejected"] | None = None
+    domain: str | None = None
+    session_key: str | None = None
+    memory_id: str | None = None
+    before: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
+
+
+class RiskQuery(UserQuery, kw_only=True):
+    """The number of days to look back; without it, all time."""
+
+    days: Annotated[int, Meta(ge=1, le=36_500)] | None = None
+
+
+# -- replies ----------------------------------------------------------------------------------
+
+
+class FeedbackOut(ReplyShape, kw_only=True):
+    """A stored report, without its user: the caller knows the user."""
+
+    id: str
+    at: datetime
+    signal: str
+    polarity: int
+    status: str
+    reason: str
+    project: str | None
+    agent: str | None
+    session_key: str | None
+    origin: str
+    context: str
+    what_went_wrong: str
+    what_to_change: str
+    what_worked: str
+    reasoning: str
+    visual_evidence: str
+    skill: str
+    tags: tuple[str, ...]
+    domain: str
+    last_action: Mapping[str, str] | None
+    rubric: Mapping[str, Any] | None
+    diagnosis: Mapping[str, Any] | None
+    quality: float
+    issues: tuple[Issue, ...]
+    memory_ids: tuple[str, ...]
+    memory_id: str | None
+    occurrence: int
+    completed_at: datetime | None
+
+
+class CapturedOut(ReplyShape, kw_only=True):
+    """The result of a report, with the names of its missing fields."""
+
+    accepted: bool
+    status: str
+    reason: str
+    message: str
+    event: FeedbackOut | None
+    memory: MemoryRecord | None
+    issues: tuple[Issue, ...]
+    questions: tuple[Question, ...]
+    missing: tuple[str, ...]
+
+
+class Events(msgspec.Struct):
+    """A page of reports; `before` continues it."""
+
+    results: list[FeedbackOut]
+    before: str | None
+
+
+class RiskOut(ReplyShape):
+    """The failure rate of one tag, tool or domain, with the `id` FACET:NAME."""
+
+    id: str
+    facet: str
+    name: str
+    total: int
+    negative: int
+    rate: float
+    low: float
+    high: float
+    base_rate: float
+    level: str
+
+
+class Risks(msgspec.Struct):
+    """Failure rates, those that are surely above average first."""
+
+    results: list[RiskOut]
+
+
+class PairOut(ReplyShape):
+    """A prompt with a preferred and a rejected reply, under the `id` of the negative report."""
+
+    id: str
+    prompt: str
+    chosen: str
+    rejected: str
+    negative_id: str
+    positive_id: str | None
+    overlap: float
+
+
+class Pairs(msgspec.Struct):
+    """Pairs for preference training."""
+
+    results: list[PairOut]
+
+
+class ContestedOut(msgspec.Struct):
+    """A memory with much evidence for and against it; the belief is rounded."""
+
+    id: str
+    memory: MemoryRecord
+    support: float
+    doubt: float
+    usefulness: float
+
+
+class ContestedList(msgspec.Struct):
+    """Memories for a person to review."""
+
+    results: list[ContestedOut]
+
+
+# -- handlers ---------------------------------------------------------------------------------
+
+
+def report(call: Call) -> CapturedOut | RatingsOut:
+    """Give a thumbs up or down on the work, or rate the memories that a session showed."""
+    body: Feedback = call.body
     memory = call.memory()
-    told = FeedbackReport(body.signal, _fields(body, body.session_key), call.request_id)
-    demand_report(memory, told.fields)
-    return wire.CapturedOut.of(capturing.capture(memory.services, memory.scope, told))
-
-
-def _rated(call: Call, body: wire.Feedback) -> RatingsOut:
-    """Ratings of what a session was shown, from the agent's tool."""
-    memory, key = call.memory(), str(checked_name("session_key", body.session_key))
+    if body.ratings is None:
+        request = _report(call, body, body.signal, body.session_key)
+        demand_report(memory, request.fields)
+        return _captured(capture.capture(memory.services, memory.scope, request))
+    key = str(checked_name("session_key", body.session_key))
     demand_session(memory, key)
     with contextlib.suppress(NotFound):
         known_session(memory.services, memory.scope, key)
-    request = ratings.RatingCall(memory.scope.user, key, body.ratings, "tool", body.injection)
-    return RatingsOut.of(ratings.rate(memory.services, request))
+    rating = ratings.RatingCall(memory.scope.user, key, body.ratings, "tool", body.injection)
+    return RatingsOut.of(ratings.rate(memory.services, rating))
 
 
-def complete(call: Call) -> wire.CapturedOut:
-    """Adds to a report what it lacked."""
-    body: wire.Completion = call.body
+def complete(call: Call) -> CapturedOut:
+    """Add missing fields to a report."""
+    body: Completion = call.body
     memory = call.memory()
-    told = FeedbackReport(body.signal, _fields(body, body.session_key), call.request_id)
-    found = capturing.complete(memory.services, memory.scope, call.path["id"], told)
-    return wire.CapturedOut.of(found)
+    request = _report(call, body, body.signal, body.session_key)
+    return _captured(capture.complete(memory.services, memory.scope, call.path["id"], request))
 
 
-def _fields(body: wire.FeedbackBody, session_key: str | None) -> dict[str, object]:
-    found = body.fields()
-    return found if session_key is None else {**found, "session_key": session_key}
+def _report(call: Call, body: FeedbackBody, signal: Text, session_key: Text) -> FeedbackReport:
+    named = {} if session_key is None else {"session_key": session_key}
+    return FeedbackReport(signal, {**body.fields(), **named}, call.request_id)
 
 
-def listing(call: Call) -> wire.Events:
-    """A page of reports, latest first."""
-    asked: wire.EventsQuery = call.query
-    found = _memory(call).feedback_events(
-        asked.limit,
-        signal=asked.signal,
-        status=asked.status,
-        before=asked.before,
-        domain=asked.domain,
-        project=asked.project,
-        session_key=asked.session_key,
-        memory_id=asked.memory_id,
+def _captured(result: capture.Captured) -> CapturedOut:
+    event = None if result.event is None else FeedbackOut.of(result.event)
+    return CapturedOut.of(result, event=event)
+
+
+def list_reports(call: Call) -> Events:
+    """List reports, latest first."""
+    query: EventsQuery = call.query
+    page: list[FeedbackEvent] = call.user_memory().feedback_events(
+        query.limit,
+        signal=query.signal,
+        status=query.status,
+        before=query.before,
+        domain=query.domain,
+        project=query.project,
+        session_key=query.session_key,
+        memory_id=query.memory_id,
     )
-    more = found[-1].id if len(found) == asked.limit else None
-    return wire.Events([wire.FeedbackOut.of(one) for one in found], more)
+    before = page[-1].id if len(page) == query.limit else None
+    return Events([FeedbackOut.of(event) for event in page], before)
 
 
-def show(call: Call) -> wire.FeedbackOut:
-    """One report."""
-    return wire.FeedbackOut.of(_memory(call).feedback_event(call.path["id"]))
+def show_report(call: Call) -> FeedbackOut:
+    """Show one report."""
+    return FeedbackOut.of(call.user_memory().feedback_event(call.path["id"]))
 
 
-def summary(call: Call) -> wire.SummaryOut:
-    """All reports in numbers."""
-    return wire.SummaryOut.of(_memory(call).feedback_summary())
+def summary(call: Call) -> Summary:
+    """Show totals of all reports, with approval and its trend."""
+    return call.user_memory().feedback_summary()
 
 
-def risk(call: Call) -> wire.Risks:
-    """What fails more often than the rest."""
-    return wire.Risks(
-        [wire.RiskOut.of(one) for one in _memory(call).feedback_risk(call.query.days)]
+def risk(call: Call) -> Risks:
+    """Show which tags, tools and domains fail more often than the rest."""
+    risks = call.user_memory().feedback_risk(call.query.days)
+    return Risks([RiskOut.of(each, id=f"{each.facet}:{each.name}") for each in risks])
+
+
+def pairs(call: Call) -> Pairs:
+    """Show pairs of good and bad replies, for preference training."""
+    matched = call.user_memory().feedback_pairs()
+    return Pairs([PairOut.of(pair, id=pair.negative_id) for pair in matched])
+
+
+def contested(call: Call) -> ContestedList:
+    """Show memories with much evidence for and against them."""
+    return ContestedList(
+        [
+            ContestedOut(
+                each.memory.id,
+                each.memory,
+                round(each.belief.support, 3),
+                round(each.belief.doubt, 3),
+                round(each.belief.usefulness, 6),
+            )
+            for each in call.user_memory().contested()
+        ]
     )
 
 
-def pairs(call: Call) -> wire.Pairs:
-    """Pairs for preference training."""
-    return wire.Pairs([wire.PairOut.of(one) for one in _memory(call).feedback_pairs()])
-
-
-def contested(call: Call) -> wire.ContestedList:
-    """Memories for a person to review."""
-    return wire.ContestedList([wire.ContestedOut.of(one) for one in _memory(call).contested()])
-
-
-def _memory(call: Call) -> Memory:
-    return call.view(call.query.user)
-
-
+_ONE = "/api/feedback/{id}"
 ROUTES = (
-    Route(
-        method="POST",
-        path="/api/feedback",
-        handler=report,
-        access="hooks",
-        reach="scope",
-        summary="Give a thumbs up or down on the work, or rate what a session was shown.",
-        body=wire.Feedback,
-        reply=(wire.CapturedOut, RatingsOut),
-    ),
-    Route(
-        method="GET",
-        path="/api/feedback",
-        handler=listing,
-        access="read",
-        reach="user",
-        summary="List reports, latest first.",
-        query=wire.EventsQuery,
-        reply=wire.Events,
-    ),
-    Route(
-        method="GET",
-        path="/api/feedback/summary",
-        handler=summary,
-        access="read",
-        reach="user",
-        summary="Show all reports in numbers, with approval and its trend.",
-        query=UserQuery,
-        reply=wire.SummaryOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/feedback/risk",
-        handler=risk,
-        access="read",
-        reach="user",
-        summary="Show which tags, tools and domains fail more often than the rest.",
-        query=wire.RiskQuery,
-        reply=wire.Risks,
-    ),
-    Route(
-        method="GET",
-        path="/api/feedback/pairs",
-        handler=pairs,
-        access="read",
-        reach="user",
-        summary="Show pairs of what to do and what not to do, for preference training.",
-        query=UserQuery,
-        reply=wire.Pairs,
-    ),
-    Route(
-        method="GET",
-        path="/api/feedback/contested",
-        handler=contested,
-        access="read",
-        reach="user",
-        summary="Show memories with much for and much against them.",
-        query=UserQuery,
-        reply=wire.ContestedList,
-    ),
-    Route(
-        method="GET",
-        path="/api/feedback/{id}",
-        handler=show,
-        access="read",
-        reach="user",
-        summary="Show one report.",
-        query=UserQuery,
-        reply=wire.FeedbackOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/feedback/{id}/complete",
-        handler=complete,
-        access="hooks",
-        reach="user",
-        summary="Add to a report what it lacked.",
-        body=wire.Completion,
-        reply=wire.CapturedOut,
-    ),
+    Route("POST", "/api/feedback", report, "hooks", "scope", body=Feedback),
+    Route("GET", "/api/feedback", list_reports, "read", "user", query=EventsQuery),
+    Route("GET", "/api/feedback/summary", summary, "read", "user", query=UserQuery),
+    Route("GET", "/api/feedback/risk", risk, "read", "user", query=RiskQuery),
+    Route("GET", "/api/feedback/pairs", pairs, "read", "user", query=UserQuery),
+    Route("GET", "/api/feedback/contested", contested, "read", "user", query=UserQuery),
+    Route("GET", _ONE, show_report, "read", "user", query=UserQuery),
+    Route("POST", f"{_ONE}/complete", complete, "hooks", "user", body=Completion),
 )

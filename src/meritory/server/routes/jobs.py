@@ -1,25 +1,24 @@
-"""Jobs: the work that is done after sessions."""
+"""Jobs: the background work after sessions."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
-from meritory.domain.codec import moment_text
 from meritory.domain.job import Job, JobState
-from meritory.server.schemas.memories import PAGE_LIMIT, Limit
-from meritory.server.schemas.sessions import UserQuery
-from meritory.server.table import Call, Route
+from meritory.server.table import PAGE_LIMIT, Call, Limit, ReplyShape, Route, UserQuery
 
 
 class JobsQuery(UserQuery, kw_only=True):
-    """Which jobs are wanted, newest first."""
+    """The latest jobs, newest first."""
 
     state: JobState | None = None
     limit: Limit = PAGE_LIMIT
 
 
-class JobOut(msgspec.Struct):
-    """One piece of work; the stage is the last one that took effect."""
+class JobOut(ReplyShape):
+    """A job with its `id`, KIND/KEY; without its lease. The stage is the last completed one."""
 
     id: str
     kind: str
@@ -27,74 +26,45 @@ class JobOut(msgspec.Struct):
     state: JobState
     stage: str | None
     attempt_count: int
-    created_at: str
-    due_at: str
-    finished_at: str | None
+    created_at: datetime
+    due_at: datetime
+    finished_at: datetime | None
     error: str | None
 
     @classmethod
-    def of(cls, job: Job) -> JobOut:
-        """A job for the wire."""
-        return cls(
-            f"{job.kind}/{job.key}",
-            job.kind,
-            job.key,
-            job.state,
-            job.stage or None,
-            job.attempt_count,
-            moment_text(job.created_at),
-            moment_text(job.due_at),
-            None if job.finished_at is None else moment_text(job.finished_at),
-            job.error,
-        )
+    def named(cls, job: Job) -> JobOut:
+        """Return a job with its id."""
+        return cls.of(job, id=f"{job.kind}/{job.key}", stage=job.stage or None)
 
 
 class Jobs(msgspec.Struct):
-    """Jobs, newest first, and how many there are in each state."""
+    """Jobs, newest first, and the number in each state."""
 
     results: list[JobOut]
     counts: dict[str, int]
 
 
-def listing(call: Call) -> Jobs:
-    """The latest jobs."""
-    memory = call.view(call.query.user)
+def list_jobs(call: Call) -> Jobs:
+    """List jobs, newest first."""
+    memory = call.user_memory()
     store = memory.services.store
-    found = store.jobs(memory.scope.user, call.query.state, call.query.limit)
-    # How much others have waiting is told to the daemon's owner alone.
-    counts = {str(state): many for state, many in store.job_counts(call.grant.user).items()}
-    return Jobs([JobOut.of(job) for job in found], counts)
+    jobs = store.jobs(memory.scope.user, call.query.state, call.query.limit)
+    # Only the daemon's owner sees the counts of all users.
+    counts = {str(state): count for state, count in store.job_counts(call.grant.user).items()}
+    return Jobs([JobOut.named(job) for job in jobs], counts)
 
 
 def retry(call: Call) -> JobOut:
-    """Gives a parked job new attempts; one that waits is due at once."""
-    memory = call.view(call.query.user)
+    """Give a parked job new attempts; a waiting one is due at once."""
+    memory = call.user_memory()
     services, user = memory.services, memory.scope.user
     kind, key, now = call.path["kind"], call.path["key"], services.world.now()
     job = services.store.write(lambda transaction: transaction.resume_job(user, kind, key, now))
     memory.work_meanwhile()
-    return JobOut.of(job)
+    return JobOut.named(job)
 
 
 ROUTES = (
-    Route(
-        method="GET",
-        path="/api/jobs",
-        handler=listing,
-        access="read",
-        reach="user",
-        summary="List the work that is done after sessions, newest first.",
-        query=JobsQuery,
-        reply=Jobs,
-    ),
-    Route(
-        method="POST",
-        path="/api/jobs/{kind}/{key:path}/retry",
-        handler=retry,
-        access="write",
-        reach="user",
-        summary="Give a parked job new attempts.",
-        query=UserQuery,
-        reply=JobOut,
-    ),
+    Route("GET", "/api/jobs", list_jobs, "read", "user", query=JobsQuery),
+    Route("POST", "/api/jobs/{kind}/{key:path}/retry", retry, "write", "user", query=UserQuery),
 )

@@ -1,6 +1,6 @@
-"""The verbs of the Python class, for programs whose `Memory` talks to the daemon.
+"""The methods of the Python class, for programs whose `Memory` talks to the daemon.
 
-Arguments and results are exactly those of the class, so that a program cannot tell the difference.
+Arguments and results are exactly those of the class, so that a program sees no difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACTOR = "library"
 
 
 class Verb(Scoped, kw_only=True):
-    """Whose memories it is about, and the arguments as the Python class takes them."""
+    """A scope, and the arguments of a method of the Python class."""
 
     # Whether ids may name memories of all the user's projects and agents.
     everywhere: bool = False
@@ -38,11 +38,11 @@ class Verb(Scoped, kw_only=True):
 
 def _memory(call: Call) -> Memory:
     body: Verb = call.body
-    return call.engine.agents_view(call.grant, body, actor=ACTOR, any_id=body.everywhere)
+    return call.server.agents_view(call.grant, body, actor=ACTOR, any_id=body.everywhere)
 
 
-def _called(verb: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Calls a verb, unless the arguments are not its own."""
+def _run(verb: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a method, if the arguments are its own."""
     try:
         bound = inspect.signature(verb).bind(**arguments)
     except TypeError as error:
@@ -50,77 +50,77 @@ def _called(verb: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     return verb(*bound.args, **bound.kwargs)
 
 
-def _plain(name: str, call: Call) -> object:
-    """A verb whose arguments and result need no translation."""
-    return _called(getattr(_memory(call), name), call.body.arguments)
+def _run_method(name: str, call: Call) -> object:
+    """Call a method whose arguments and result need no translation."""
+    return _run(getattr(_memory(call), name), call.body.arguments)
 
 
 def scope(call: Call) -> Greeting:
-    """The scope that a program asked for, checked."""
+    """Check the scope that a program asks for."""
     memory = _memory(call)
-    # Whoever names no user later means the one they have a token of.
+    # The default user of a program with a token is the token's.
     return Greeting(memory.scope, call.grant.user or memory.settings.user)
 
 
 def remember_many(call: Call) -> list[WrittenReply]:
-    """Stores many texts at once."""
-    results = _called(_memory(call).remember_many, call.body.arguments)
+    """Store many texts."""
+    results = _run(_memory(call).remember_many, call.body.arguments)
     return [_written(result) for result in results]
 
 
 def _written(result: WriteResult) -> WrittenReply:
-    told = result.error
-    fault = None
-    if isinstance(told, MeritoryError):
-        fault = ErrorReply(told.code, told.status, told.message, told.hint)
+    error = result.error
+    reply = None
+    if isinstance(error, MeritoryError):
+        reply = ErrorReply(error.code, error.status, error.message, error.hint)
     return WrittenReply(
-        result.outcome, result.memory, result.reason, result.other_id, result.cosine, fault
+        result.outcome, result.memory, result.reason, result.other_id, result.cosine, reply
     )
 
 
 def forget(call: Call) -> None:
-    """Hides a memory."""
+    """Forget a memory."""
     memory = _memory(call)
 
     def verb(memory_id: str, why: str = "") -> None:
         memory.forget(memory_id, why=_text("a reason", why))
 
-    _called(verb, call.body.arguments)
+    _run(verb, call.body.arguments)
 
 
 def purge(call: Call) -> None:
-    """Erases a memory for good."""
+    """Erase a memory for good."""
     memory = _memory(call)
 
     def verb(memory_id: str) -> None:
         memory.forget(memory_id, purge=True)
 
-    _called(verb, call.body.arguments)
+    _run(verb, call.body.arguments)
 
 
 def backup(call: Call) -> None:
-    """Writes a verified copy to a place on the daemon's machine."""
+    """Write a verified copy on the daemon's machine."""
     memory = _memory(call)
 
     def verb(target: str) -> None:
         memory.backup(_text("a target", target))
 
-    _called(verb, call.body.arguments)
+    _run(verb, call.body.arguments)
 
 
 def drain(call: Call) -> int:
-    """Runs every job that is due.
+    """Run every job that is due.
 
-    That may take minutes, and threads are few: one request at a time does, others come again.
+    This may take minutes and worker threads are few, so one request at a time may do it.
     """
-    turn = call.engine.draining
-    if not turn.acquire(blocking=False):
-        raise Overloaded("jobs are worked through already", hint="try again in a second")
+    lock = call.server.draining
+    if not lock.acquire(blocking=False):
+        raise Overloaded("another request runs the jobs already", hint="try again in a second")
     try:
-        found: int = _called(_memory(call).drain, call.body.arguments)
-        return found
+        count: int = _run(_memory(call).drain, call.body.arguments)
+        return count
     finally:
-        turn.release()
+        lock.release()
 
 
 def _text(what: str, value: object) -> str:
@@ -133,66 +133,66 @@ def _text(what: str, value: object) -> str:
 
 
 def session_start(call: Call) -> Served:
-    """Begins a session, or goes on with it."""
-    begun = _called(_memory(call).session, call.body.arguments)
+    """Start or continue a session."""
+    session = _run(_memory(call).session, call.body.arguments)
     return Served(
-        key=begun.key,
-        inject=begun.inject,
-        injection=begun.injection,
-        memories=tuple(begun.memories),
-        status_line=begun.status_line,
-        ranking=tuple(begun.ranking),
-        scope=begun.scope,
+        key=session.key,
+        inject=session.inject,
+        injection=session.injection,
+        memories=tuple(session.memories),
+        status_line=session.status_line,
+        ranking=tuple(session.ranking),
+        scope=session.scope,
     )
 
 
 def session_prompt(call: Call) -> Served:
-    """What a prompt calls to mind."""
-    memory, key, told = _running(call)
+    """Return the memories that a prompt calls for."""
+    memory, key, arguments = _running(call)
 
     def verb(text: str, feedback: object = None) -> Served:
-        asked = prompt.PromptRequest(
+        request = prompt.PromptRequest(
             key, memory.scope, text, feedback=feedback, request_id=call.request_id
         )
-        return prompt.prompt(memory.services, asked)
+        return prompt.prompt(memory.services, request)
 
-    found: Served = _called(verb, told)
-    return found
+    served: Served = _run(verb, arguments)
+    return served
 
 
 def session_reply(call: Call) -> RatingsTaken:
-    """Takes the ratings at the end of a reply."""
-    memory, key, told = _running(call)
+    """Take the ratings at the end of a reply."""
+    memory, key, arguments = _running(call)
 
     def verb(text: str) -> RatingsTaken:
         reply = ratings.ReplyCall(memory.scope.user, key, _text("a reply", text))
         return ratings.stop(memory.services, reply)
 
-    found: RatingsTaken = _called(verb, told)
-    return found
+    result: RatingsTaken = _run(verb, arguments)
+    return result
 
 
 def session_rate(call: Call) -> RatingsTaken:
-    """Takes ratings from a program."""
-    memory, key, told = _running(call)
+    """Take ratings from a program."""
+    memory, key, arguments = _running(call)
 
     def verb(scores: object) -> RatingsTaken:
         rated = ratings.RatingCall(memory.scope.user, key, scores, "program")
         return ratings.rate(memory.services, rated)
 
-    found: RatingsTaken = _called(verb, told)
-    return found
+    result: RatingsTaken = _run(verb, arguments)
+    return result
 
 
 def session_compact(call: Call) -> None:
-    """The agent forgets what it was shown."""
+    """Mark the agent's context as empty."""
     memory, key, _ = _running(call)
     end.compact(memory.services, end.EndRequest(key, memory.scope.user))
 
 
 def session_end(call: Call) -> None:
-    """Ends a session; what a program knows to have helped is learned at once."""
-    memory, key, told = _running(call)
+    """End a session, and learn at once if the program says which memories helped."""
+    memory, key, arguments = _running(call)
 
     def verb(transcript: object = None, used: Any = None) -> None:
         request = end.EndRequest(
@@ -206,80 +206,75 @@ def session_end(call: Call) -> None:
         end.end(memory.services, request)
         memory._session_ended(key, used is not None)
 
-    _called(verb, told)
+    _run(verb, arguments)
 
 
 def _running(call: Call) -> tuple[Memory, str, dict[str, Any]]:
-    """The memory, the session's key and the other arguments."""
-    told, memory = dict(call.body.arguments), _memory(call)
-    key = str(checked_name("session key", told.pop("key", None)))
+    """Return the memory, the session's key and the other arguments."""
+    arguments, memory = dict(call.body.arguments), _memory(call)
+    key = str(checked_name("session key", arguments.pop("key", None)))
     demand_session(memory, key)
-    return memory, key, told
+    return memory, key, arguments
 
 
 # -- the table --------------------------------------------------------------------------------
 
-_OWN: tuple[tuple[str, Access, Reach, str, Handler], ...] = (
-    ("scope", "read", "scope", "Check a scope.", scope),
-    ("remember-many", "write", "scope", "Store many texts.", remember_many),
-    ("forget", "write", "scope", "Hide a memory.", forget),
-    ("purge", "admin", "scope", "Erase a memory for good.", purge),
-    ("backup", "admin", "daemon", "Write a verified copy.", backup),
-    ("drain", "admin", "daemon", "Run every job that is due.", drain),
-    ("session/start", "hooks", "scope", "Begin a session.", session_start),
-    ("session/prompt", "hooks", "scope", "What a prompt calls to mind.", session_prompt),
-    ("session/reply", "hooks", "scope", "Take ratings out of a reply.", session_reply),
-    ("session/rate", "hooks", "scope", "Take ratings from a program.", session_rate),
-    ("session/compact", "hooks", "scope", "The agent forgets what it saw.", session_compact),
-    ("session/end", "hooks", "scope", "End a session.", session_end),
-)
-# Verbs of the class that go over the wire as they are.
-_PLAIN: tuple[tuple[str, Access, Reach, str], ...] = (
-    ("update", "write", "scope", "Change fields of a memory."),
-    ("confirm", "admin", "scope", "Vouch for a memory."),
-    ("undo", "write", "scope", "Take back the last change."),
-    ("split", "write", "scope", "Take a merge apart."),
-    ("recall", "read", "scope", "Find memories."),
-    ("get", "read", "scope", "One memory."),
-    ("page", "read", "scope", "A page of memories."),
-    ("history", "read", "scope", "Every change of a memory."),
-    ("merges", "read", "scope", "The latest merges."),
-    ("stats", "read", "user", "Counts of everything."),
-    ("work_meanwhile", "hooks", "scope", "Let jobs run meanwhile."),
-    ("predictor_status", "read", "user", "Everything about the predictor."),
-    ("why", "read", "user", "Why a session has a memory, or not."),
-    ("capture_feedback", "hooks", "scope", "Keep a thumbs up or down."),
-    ("complete_feedback", "hooks", "scope", "Add to a report what it lacked."),
-    ("feedback_events", "read", "user", "A page of reports."),
-    ("feedback_event", "read", "user", "One report."),
-    ("feedback_summary", "read", "user", "All reports in numbers."),
-    ("feedback_risk", "read", "user", "What fails more often than the rest."),
-    ("feedback_pairs", "read", "user", "Pairs for preference training."),
-    ("contested", "read", "user", "Memories to review."),
-    ("entities", "read", "scope", "What memories are about."),
-    ("describe", "read", "scope", "All about an entity."),
-    ("related", "read", "scope", "Memories about what a context names."),
-    ("required", "read", "scope", "Memories that must be shown."),
-    ("reembed", "admin", "daemon", "Make all missing vectors."),
-)
-_ALL: tuple[tuple[str, Access, Reach, str, Handler], ...] = (
-    *_OWN,
-    *(
-        (name.replace("_", "-"), who, far, told, partial(_plain, name))
-        for name, who, far, told in _PLAIN
-    ),
-)
-ROUTES = tuple(
-    Route(
-        method="POST",
-        path=PREFIX + name,
-        handler=handler,
-        access=access,
-        reach=reach,
-        summary=f"Library: {summary}",
+
+def _row(
+    name: str, access: Access, reach: Reach, summary: str, handler: Handler | None = None
+) -> Route:
+    """Return the route of a method; without a handler its arguments and result go as they are."""
+    return Route(
+        "POST",
+        PREFIX + name.replace("_", "-"),
+        handler or partial(_run_method, name),
+        access,
+        reach,
         body=Verb,
-        # What the verb of the Python class returns, field by field.
+        summary=f"Library: {summary}",
+        # The result of the method, field by field; its client reads the times of msgspec.
         reply=Any,
+        encode=msgspec.json.encode,
     )
-    for name, access, reach, summary, handler in _ALL
+
+
+ROUTES = (
+    _row("scope", "read", "scope", "Check a scope.", scope),
+    _row("remember-many", "write", "scope", "Store many texts.", remember_many),
+    _row("forget", "write", "scope", "Forget a memory.", forget),
+    _row("purge", "admin", "scope", "Erase a memory for good.", purge),
+    _row("backup", "admin", "daemon", "Write a verified copy.", backup),
+    _row("drain", "admin", "daemon", "Run every job that is due.", drain),
+    _row("session/start", "hooks", "scope", "Start a session.", session_start),
+    _row("session/prompt", "hooks", "scope", "Return memories for a prompt.", session_prompt),
+    _row("session/reply", "hooks", "scope", "Take ratings out of a reply.", session_reply),
+    _row("session/rate", "hooks", "scope", "Take ratings from a program.", session_rate),
+    _row("session/compact", "hooks", "scope", "Mark the context as empty.", session_compact),
+    _row("session/end", "hooks", "scope", "End a session.", session_end),
+    _row("update", "write", "scope", "Change fields of a memory."),
+    _row("confirm", "admin", "scope", "Confirm a memory."),
+    _row("undo", "write", "scope", "Undo the last change."),
+    _row("split", "write", "scope", "Split a merge."),
+    _row("recall", "read", "scope", "Find memories."),
+    _row("get", "read", "scope", "Return one memory."),
+    _row("page", "read", "scope", "Return a page of memories."),
+    _row("history", "read", "scope", "Return every change of a memory."),
+    _row("merges", "read", "scope", "Return the latest merges."),
+    _row("stats", "read", "user", "Count memories, writes and fallbacks."),
+    _row("work_meanwhile", "hooks", "scope", "Run due jobs in the background."),
+    _row("predictor_status", "read", "user", "Return the predictor's status."),
+    _row("why", "read", "user", "Explain why a session has a memory, or not."),
+    _row("capture_feedback", "hooks", "scope", "Store a thumbs up or down."),
+    _row("complete_feedback", "hooks", "scope", "Add missing fields to a report."),
+    _row("feedback_events", "read", "user", "Return a page of reports."),
+    _row("feedback_event", "read", "user", "Return one report."),
+    _row("feedback_summary", "read", "user", "Return totals of all reports."),
+    _row("feedback_risk", "read", "user", "Return failure rates above average."),
+    _row("feedback_pairs", "read", "user", "Return pairs for preference training."),
+    _row("contested", "read", "user", "Return memories to review."),
+    _row("entities", "read", "scope", "Return entities."),
+    _row("describe", "read", "scope", "Describe an entity."),
+    _row("related", "read", "scope", "Return memories about the entities of a context."),
+    _row("required", "read", "scope", "Return memories that must be shown."),
+    _row("reembed", "admin", "daemon", "Compute all missing vectors."),
 )

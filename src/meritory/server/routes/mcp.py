@@ -140,7 +140,7 @@ def _caller(call: Call, request: McpRequest) -> Caller:
     named = Scoped(user=query.user, agent=query.agent, project=project)
     # Who names no place is a person's, unless the token has one.
     any_id = query.agent is None and project is None and not call.grant.is_narrow
-    memory = call.engine.agents_view(call.grant, named, actor=ACTOR, any_id=any_id)
+    memory = call.server.agents_view(call.grant, named, actor=ACTOR, any_id=any_id)
     told = [request.meta.get(name) for name in _SESSION_META]
     keys = [key for key in (*told, query.session_key) if isinstance(key, str) and _is_name(key)]
     if isinstance(memory, ScopedMemory):
@@ -153,15 +153,14 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= NAME_LIMIT_CHARS and text.isprintable() and bool(text.strip())
 
 
+# Read access is enough here: `_dispatch` checks the role for tools that change something.
 ROUTES = (
     Route(
-        method="POST",
-        path="/mcp",
-        handler=endpoint,
-        # A tool that changes something needs more.
-        access="read",
-        reach="scope",
-        summary="Speak MCP: one JSON-RPC message a request.",
+        "POST",
+        "/mcp",
+        endpoint,
+        "read",
+        "scope",
         query=McpQuery,
         body=bytes,
         reply=dict[str, Any],

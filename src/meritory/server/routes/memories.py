@@ -1,38 +1,404 @@
-"""Memories: stored, read, found, changed, forgotten and brought back."""
+"""Memories and the entities they are about."""
 
 from __future__ import annotations
 
-from meritory.domain.errors import InputError, TooLarge
-from meritory.domain.memory import Listing
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from meritory.api.memory import Memory
+from meritory.domain.errors import InputError, MeritoryError, NotFound, TooLarge
+from meritory.domain.memory import (
+    CONTENT_LIMIT_CHARS,
+    Entity,
+    EntityView,
+    EveryScope,
+    Kind,
+    Listing,
+    MemoryRecord,
+    OnSimilar,
+    Origin,
+    Outcome,
+    Parts,
+    Provenance,
+    Scope,
+    Trust,
+    WriteResult,
+)
+from meritory.domain.session import SessionOutcome
+from meritory.engine.memories import change
 from meritory.engine.memories.validate import checked_tags
-from meritory.server.schemas import memories
-from meritory.server.table import Call, Route, Scoped
+from meritory.server.table import (
+    PAGE_LIMIT,
+    Call,
+    Limit,
+    Moment,
+    ReplyShape,
+    Route,
+    Scoped,
+    UserQuery,
+)
+from meritory.text.entities import entity_key
 from meritory.text.normalize import check_text
 
 WHY_LIMIT_CHARS = 500
+MANY_LIMIT_COUNT = 200
+TEXTS_LIMIT_COUNT = 300
+NODE_LIMIT, EDGE_LIMIT = 60, 400
+Share = Annotated[float, Meta(ge=0, le=1)]
+# Documented here, but enforced on the write path: its error says more about a rejected text.
+Content = Annotated[
+    str,
+    Meta(extra_json_schema={"minLength": 1, "maxLength": CONTENT_LIMIT_CHARS}),
+]
+
+# -- requests ---------------------------------------------------------------------------------
 
 
-def remember(call: Call) -> memories.WriteOut | memories.WrittenMany:
-    """Stores one memory, or many of which one bad item never keeps the others out."""
-    body: memories.Remember = call.body
+class SourceIn(msgspec.Struct, forbid_unknown_fields=True):
+    """The session and turn that a memory comes from."""
+
+    harness: str | None = None
+    session_key: str | None = None
+    turn: str | None = None
+    quote_hash: str | None = None
+
+
+class NewMemory(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A memory to store; fields that are left out get their defaults."""
+
+    content: Content | UnsetType = UNSET
+    kind: Kind | UnsetType = UNSET
+    provenance: Provenance | UnsetType = UNSET
+    origin: Origin | UnsetType = UNSET
+    confidence: Share | UnsetType = UNSET
+    importance: Share | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    source: SourceIn | UnsetType | None = UNSET
+    valid_from: Moment | UnsetType | None = UNSET
+    valid_until: Moment | UnsetType | None = UNSET
+    created_at: Moment | UnsetType | None = UNSET
+    about: list[str] | UnsetType = UNSET
+    depends_on: list[str] | UnsetType = UNSET
+    supersedes: str | UnsetType | None = UNSET
+    on_similar: OnSimilar | UnsetType = UNSET
+
+
+class Remember(NewMemory, kw_only=True):
+    """One memory, or many under `memories`."""
+
+    user: str | None = None
+    agent: str | None = None
+    project: str | None = None
+    memories: list[NewMemory] | UnsetType = UNSET
+
+
+class Patch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Fields to change; null clears an optional field."""
+
+    content: Content | UnsetType = UNSET
+    kind: Kind | UnsetType = UNSET
+    confidence: Share | UnsetType = UNSET
+    importance: Share | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    agent: str | UnsetType | None = UNSET
+    project: str | UnsetType | None = UNSET
+    valid_from: Moment | UnsetType | None = UNSET
+    valid_until: Moment | UnsetType | None = UNSET
+
+
+class SearchQuery(Scoped, kw_only=True):
+    """A search; `everywhere` covers all projects and agents, for people."""
+
+    query: str
+    limit: Limit | None = None
+    explain: bool = False
+    everywhere: bool = False
+
+
+class Purge(Scoped, kw_only=True):
+    """A confirmation of an action that cannot be undone: `confirm` repeats the memory's id."""
+
+    confirm: str
+
+
+class ListQuery(Scoped, kw_only=True):
+    """A page of memories."""
+
+    limit: Limit = PAGE_LIMIT
+    after: str | None = None
+    kind: Kind | None = None
+    tag: str | None = None
+    everywhere: bool = False
+    gone: bool = False
+    provenance: Provenance | None = None
+    trust: Trust | None = None
+    state: Literal["live", "superseded", "forgotten"] | None = None
+    of_project: Annotated[
+        str | None,
+        Meta(description="Only memories of this project; empty: only those without one"),
+    ] = None
+
+
+class DeleteQuery(Scoped, kw_only=True):
+    """The reason to forget a memory."""
+
+    why: str = ""
+
+
+class TextsQuery(UserQuery, kw_only=True):
+    """Ids of memories, separated by commas."""
+
+    ids: str
+
+
+class ShownQuery(Scoped, kw_only=True):
+    """The number of sessions."""
+
+    limit: Limit = 50
+
+
+class EverywhereQuery(Scoped, kw_only=True):
+    """Whether to cover all projects and agents."""
+
+    everywhere: bool = False
+
+
+class LimitQuery(EverywhereQuery, kw_only=True):
+    """The number of entities."""
+
+    limit: Limit = PAGE_LIMIT
+
+
+class GraphQuery(Scoped, kw_only=True):
+    """The number of entities and edges; without a project or agent, of all."""
+
+    limit: Annotated[int, Meta(ge=1, le=200)] = NODE_LIMIT
+    edges: Annotated[int, Meta(ge=0, le=2_000)] = EDGE_LIMIT
+
+
+# -- replies ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit(MemoryRecord):
+    """A memory that a search found, with its score and, on request, the numbers behind it."""
+
+    score: float
+    parts: Parts | UnsetType = UNSET
+
+
+class Memories(msgspec.Struct):
+    """Memories; `next` is the last id of a full page."""
+
+    results: list[MemoryRecord]
+    next: str | None = None
+
+
+class Hits(msgspec.Struct):
+    """Search results, best first."""
+
+    results: list[Hit]
+
+
+class WriteError(ReplyShape):
+    """The error of one memory among many; without the status, which only the whole reply has."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class WriteOut(ReplyShape):
+    """The outcome for one memory to store; `id` is that of `memory`, which may be an older one."""
+
+    id: str | None
+    outcome: Outcome
+    reason: str
+    other_id: str | None
+    cosine: float | None
+    memory: MemoryRecord | None
+    error: WriteError | None = None
+
+
+class WrittenMany(msgspec.Struct):
+    """The outcome for each memory, in the order given."""
+
+    results: list[WriteOut]
+
+
+class HistoryEntryOut(ReplyShape):
+    """One change of a memory, under the memory's `id`."""
+
+    id: str
+    entry: int
+    at: datetime
+    actor: str
+    action: str
+    why: str
+    undone: bool
+    other_id: str | None
+    before: MemoryRecord | None
+    after: MemoryRecord | None
+    other: MemoryRecord | None
+
+
+class History(msgspec.Struct):
+    """Every change, oldest first."""
+
+    results: list[HistoryEntryOut]
+
+
+class Gone(msgspec.Struct):
+    """A memory that was forgotten or erased."""
+
+    id: str
+    purged: bool
+
+
+class Facets(msgspec.Struct):
+    """Counts of memories by state, and of the live ones by other fields.
+
+    Memories without a project count under the empty project.
+    """
+
+    state: dict[str, int]
+    kind: dict[str, int]
+    provenance: dict[str, int]
+    trust: dict[str, int]
+    project: dict[str, int]
+    pinned: dict[str, int]
+
+
+class MemoryText(ReplyShape):
+    """The text of a memory and whether it is live, for lists of many."""
+
+    id: str
+    content: str
+    kind: str
+    is_live: bool
+
+
+class Texts(msgspec.Struct):
+    """Texts of memories in any state; erased memories are left out."""
+
+    results: list[MemoryText]
+
+
+class SessionShown(ReplyShape):
+    """A session that a memory was shown in; `id` is its key, as in every list."""
+
+    id: str
+    session_key: str
+    project: str | None
+    at: datetime
+    handle: str | None
+    source: str
+    rank: int
+    label: float | None
+    outcome: SessionOutcome | None
+
+
+class ShownIn(msgspec.Struct):
+    """The sessions that a memory was shown in, latest first."""
+
+    results: list[SessionShown]
+
+
+class EntityOut(ReplyShape):
+    """An entity with its `id`, KIND:NAME."""
+
+    id: str
+    kind: str
+    name: str
+    memory_count: int
+
+    @classmethod
+    def named(cls, entity: Entity) -> EntityOut:
+        """Return an entity with its id."""
+        return cls.of(entity, id=f"{entity.kind}:{entity.name}")
+
+
+class Entities(msgspec.Struct):
+    """Entities, those with most memories first."""
+
+    results: list[EntityOut]
+
+
+class EntityPage(msgspec.Struct):
+    """An entity: ids of its memories by aspect, its dependencies, and the memories."""
+
+    entity: EntityOut
+    aspects: dict[str, tuple[str, ...]]
+    constraints: tuple[str, ...]
+    depends_on: list[EntityOut]
+    results: list[MemoryRecord]
+
+
+class EdgeOut(msgspec.Struct):
+    """Two entities that share memories, or of which one needs the other."""
+
+    source: str
+    target: str
+    weight: int
+    needs: bool = False
+
+
+class Graph(msgspec.Struct):
+    """The entities with the most memories, and the edges between them."""
+
+    nodes: list[EntityOut]
+    edges: list[EdgeOut]
+
+
+# -- handlers ---------------------------------------------------------------------------------
+
+
+def given_fields(body: msgspec.Struct, *apart: str) -> dict[str, Any]:
+    """Return the fields that a request names."""
+    named: dict[str, Any] = {}
+    for name in body.__struct_fields__:
+        value = getattr(body, name)
+        if value is not UNSET and name not in apart:
+            named[name] = msgspec.to_builtins(value) if name == "source" else value
+    return named
+
+
+def remember(call: Call) -> WriteOut | WrittenMany:
+    """Store a memory, or many under `memories`."""
+    body: Remember = call.body
     memory = call.memory()
+    named = given_fields(body, "memories", "user", "agent", "project")
     if isinstance(body.memories, list):
-        if memories.given(body, "memories", "user", "agent", "project"):
+        if named:
             raise InputError("give one memory or `memories`, not both")
-        if len(body.memories) > memories.MANY_LIMIT_COUNT:
-            raise TooLarge(f"at most {memories.MANY_LIMIT_COUNT} memories in one request")
-        results = memory.remember_many([memories.given(item) for item in body.memories])
-        return memories.WrittenMany([memories.WriteOut.of(result) for result in results])
-    fields = memories.given(body, "memories", "user", "agent", "project")
-    result = memory.remember_many([fields])[0]
+        if len(body.memories) > MANY_LIMIT_COUNT:
+            raise TooLarge(f"at most {MANY_LIMIT_COUNT} memories in one request")
+        results = memory.remember_many([given_fields(item) for item in body.memories])
+        return WrittenMany([_written(result) for result in results])
+    result = memory.remember_many([named])[0]
     if result.memory is None:
         raise result.error or InputError(result.reason)
-    return memories.WriteOut.of(result)
+    return _written(result)
 
 
-def listing(call: Call) -> memories.Memories:
-    """A page of memories, newest first."""
-    query: memories.ListQuery = call.query
+def _written(result: WriteResult) -> WriteOut:
+    record, error = result.memory, result.error
+    return WriteOut.of(
+        result,
+        id=None if record is None else record.id,
+        error=WriteError.of(error) if isinstance(error, MeritoryError) else None,
+    )
+
+
+def list_memories(call: Call) -> Memories:
+    """List memories, newest first."""
+    query: ListQuery = call.query
     tag = next(iter(checked_tags([query.tag])), None) if query.tag is not None else None
     memory = call.memory()
     records = memory.services.store.listing(
@@ -50,169 +416,190 @@ def listing(call: Call) -> memories.Memories:
             query.of_project,
         )
     )
-    more = records[-1].id if len(records) == query.limit else None
-    return memories.Memories([memories.MemoryOut.of(record) for record in records], more)
+    return Memories(records, records[-1].id if len(records) == query.limit else None)
 
 
-def search(call: Call) -> memories.Hits:
-    """The memories that answer a query best."""
-    asked: memories.SearchBody | memories.SearchQuery = (
-        call.query if call.body is None else call.body
+def search(call: Call) -> Hits:
+    """Find the memories that answer a query best."""
+    wanted: SearchQuery = call.query if call.body is None else call.body
+    names = [field.name for field in fields(MemoryRecord)]
+    return Hits(
+        [
+            Hit(
+                **{name: getattr(hit.memory, name) for name in names},
+                score=hit.score,
+                parts=UNSET if hit.parts is None else hit.parts,
+            )
+            for hit in call.memory().recall(wanted.query, wanted.limit, wanted.explain)
+        ]
     )
-    found = call.memory().recall(asked.query, asked.limit, asked.explain)
-    return memories.Hits([memories.HitOut.found(hit) for hit in found])
 
 
-def show(call: Call) -> memories.MemoryOut:
-    """One memory with all its fields."""
-    return memories.MemoryOut.of(call.memory().get(call.path["id"]))
+def show_memory(call: Call) -> MemoryRecord:
+    """Show one memory."""
+    return call.memory().get(call.path["id"])
 
 
-def change(call: Call) -> memories.MemoryOut:
-    """Changes fields of a memory; what it was stays in its history."""
-    fields = memories.given(call.body)
-    if not fields:
+def update(call: Call) -> MemoryRecord:
+    """Change fields of a memory; its history keeps the old values."""
+    named = given_fields(call.body)
+    if not named:
         raise InputError("nothing to change was given", hint="name the fields to change")
-    return memories.MemoryOut.of(call.memory().update(call.path["id"], **fields))
+    return call.memory().update(call.path["id"], **named)
 
 
-def forget(call: Call) -> memories.Gone:
-    """Hides a memory; restore brings it back."""
-    query: memories.DeleteQuery = call.query
+def forget(call: Call) -> Gone:
+    """Forget a memory; restore brings it back."""
+    query: DeleteQuery = call.query
     if query.why:
         check_text(query.why, what="the reason", max_chars=WHY_LIMIT_CHARS)
     memory = call.memory()
     record = memory.get(call.path["id"])
     memory.forget(record.id, why=query.why)
-    return memories.Gone(record.id, purged=False)
+    return Gone(record.id, purged=False)
 
 
-def purge(call: Call) -> memories.Gone:
-    """Erases a memory for good, history and all."""
-    body: memories.Purge = call.body
+def purge(call: Call) -> Gone:
+    """Erase a memory and its history for good; `confirm` repeats its id."""
+    body: Purge = call.body
     memory = call.memory()
     record = memory.get(call.path["id"])
     if body.confirm != record.id:
         raise InputError("`confirm` must repeat the memory's whole id", hint="nothing was erased")
     memory.forget(record.id, purge=True)
-    return memories.Gone(record.id, purged=True)
+    return Gone(record.id, purged=True)
 
 
-def history(call: Call) -> memories.History:
-    """Every change of a memory, oldest first."""
+def history(call: Call) -> History:
+    """Show every change of a memory, oldest first."""
     entries = call.memory().history(call.path["id"])
-    return memories.History([memories.HistoryEntryOut.of(entry) for entry in entries])
+    return History([HistoryEntryOut.of(entry, id=entry.memory_id) for entry in entries])
 
 
-def restore(call: Call) -> memories.Memories:
-    """Takes back the last change of a memory and answers all that changed by it."""
-    changed = call.memory().undo(call.path["id"])
-    return memories.Memories([memories.MemoryOut.of(record) for record in changed])
+def restore(call: Call) -> Memories:
+    """Undo the last change of a memory, and return every memory that changed by it."""
+    return Memories(call.memory().undo(call.path["id"]))
 
 
+def confirm(call: Call) -> MemoryRecord:
+    """Confirm a memory that was only proposed."""
+    memory = call.memory()
+    return change.confirm(memory.services, memory.get(call.path["id"]))
+
+
+def facets(call: Call) -> Facets:
+    """Count memories by kind, provenance, trust, project and state."""
+    memory = call.memory()
+    return Facets(**memory.services.store.facets(_counted_scope(memory.scope)))
+
+
+def _counted_scope(scope: Scope) -> Scope:
+    """Return the scope of counts and graphs: the whole user unless the request names less."""
+    return EveryScope(scope.user) if scope.agent is None and scope.project is None else scope
+
+
+def texts(call: Call) -> Texts:
+    """Show the texts of many memories."""
+    memory = call.user_memory()
+    ids = [name for name in call.query.ids.split(",") if name]
+    if len(ids) > TEXTS_LIMIT_COUNT:
+        raise InputError(f"at most {TEXTS_LIMIT_COUNT} ids in one request")
+    by_id = memory.services.store.memories(memory.scope.user, ids)
+    records = [by_id[name] for name in dict.fromkeys(ids) if name in by_id]
+    return Texts(
+        [
+            MemoryText.of(record, is_live=not (record.deleted_at or record.superseded_by))
+            for record in records
+        ]
+    )
+
+
+def shown_in(call: Call) -> ShownIn:
+    """List the sessions that a memory was shown in, latest first."""
+    memory = call.memory()
+    record = memory.get(call.path["id"])
+    showings = memory.services.store.shown_in(memory.scope.user, record.id, call.query.limit)
+    return ShownIn(
+        [SessionShown.of(shown, id=shown.session_key, at=shown.started_at) for shown in showings]
+    )
+
+
+def list_entities(call: Call) -> Entities:
+    """List entities, those with most memories first."""
+    return Entities([EntityOut.named(e) for e in call.memory().entities(call.query.limit)])
+
+
+def find_entity(memory: Memory, key: str) -> EntityView:
+    """Return an entity by its id in the list, or as a text names it."""
+    kind, colon, name = key.partition(":")
+    try:
+        return memory.describe(key)
+    except NotFound:
+        if not (colon and name):
+            raise
+        return memory.services.store.describe(memory.scope, entity_key(kind, name))
+
+
+def show_entity(call: Call) -> EntityPage:
+    """Show an entity with its memories, e.g. path:src/api.py."""
+    memory = call.memory()
+    view = find_entity(memory, call.path["key"])
+    ids = dict.fromkeys(memory_id for members in view.aspects.values() for memory_id in members)
+    return EntityPage(
+        EntityOut.named(view.entity),
+        view.aspects,
+        view.constraints,
+        [EntityOut.named(other) for other in view.depends_on],
+        [memory.get(memory_id) for memory_id in ids],
+    )
+
+
+def graph(call: Call) -> Graph:
+    """Show the entities with the most memories, and the edges between them."""
+    memory = call.memory()
+    query: GraphQuery = call.query
+    scope = _counted_scope(memory.scope)
+    drawn = memory.services.store.entity_graph(scope, query.limit, query.edges)
+    nodes = [EntityOut.named(entity) for entity in drawn.nodes]
+    shared = [EdgeOut(nodes[a].id, nodes[b].id, weight) for a, b, weight in drawn.edges]
+    needs = [EdgeOut(nodes[a].id, nodes[b].id, 1, needs=True) for a, b in drawn.needs]
+    return Graph(nodes, [*shared, *needs])
+
+
+_ONE = "/api/memories/{id}"
+# Fixed names come before `{id}`, which would match them.
 ROUTES = (
+    Route("POST", "/api/memories", remember, "write", "scope", body=Remember, operation="remember"),
+    Route("GET", "/api/memories", list_memories, "read", "scope", query=ListQuery),
     Route(
-        method="POST",
-        path="/api/memories",
-        handler=remember,
-        access="write",
-        reach="scope",
-        summary="Store a memory, or many under `memories`.",
-        body=memories.Remember,
-        reply=(memories.WriteOut, memories.WrittenMany),
-        operation="remember",
-    ),
-    Route(
-        method="GET",
-        path="/api/memories",
-        handler=listing,
-        access="read",
-        reach="scope",
-        summary="List memories, newest first.",
-        query=memories.ListQuery,
-        reply=memories.Memories,
-    ),
-    Route(
-        method="POST",
-        path="/api/memories/search",
-        handler=search,
-        access="read",
-        reach="scope",
-        summary="Find the memories that answer a query best.",
-        body=memories.SearchBody,
-        reply=memories.Hits,
+        "POST",
+        "/api/memories/search",
+        search,
+        "read",
+        "scope",
+        body=SearchQuery,
         operation="recall",
     ),
     Route(
-        method="GET",
-        path="/api/memories/search",
-        handler=search,
-        access="read",
-        reach="scope",
-        summary="Find the memories that answer a query best.",
-        query=memories.SearchQuery,
-        reply=memories.Hits,
+        "GET",
+        "/api/memories/search",
+        search,
+        "read",
+        "scope",
+        query=SearchQuery,
         operation="recall",
     ),
-    Route(
-        method="GET",
-        path="/api/memories/{id}",
-        handler=show,
-        access="read",
-        reach="scope",
-        summary="Show one memory.",
-        query=Scoped,
-        reply=memories.MemoryOut,
-    ),
-    Route(
-        method="PATCH",
-        path="/api/memories/{id}",
-        handler=change,
-        access="write",
-        reach="scope",
-        summary="Change fields of a memory.",
-        query=Scoped,
-        body=memories.Patch,
-        reply=memories.MemoryOut,
-    ),
-    Route(
-        method="DELETE",
-        path="/api/memories/{id}",
-        handler=forget,
-        access="write",
-        reach="scope",
-        summary="Forget a memory; restore brings it back.",
-        query=memories.DeleteQuery,
-        reply=memories.Gone,
-    ),
-    Route(
-        method="GET",
-        path="/api/memories/{id}/history",
-        handler=history,
-        access="read",
-        reach="scope",
-        summary="Show every change of a memory.",
-        query=Scoped,
-        reply=memories.History,
-    ),
-    Route(
-        method="POST",
-        path="/api/memories/{id}/restore",
-        handler=restore,
-        access="write",
-        reach="scope",
-        summary="Take back the last change of a memory.",
-        query=Scoped,
-        reply=memories.Memories,
-    ),
-    Route(
-        method="POST",
-        path="/api/memories/{id}/purge",
-        handler=purge,
-        access="admin",
-        reach="scope",
-        summary="Erase a memory for good; `confirm` repeats its id.",
-        body=memories.Purge,
-        reply=memories.Gone,
-    ),
+    Route("GET", "/api/memories/facets", facets, "read", "scope", query=Scoped),
+    Route("GET", "/api/memories/texts", texts, "read", "user", query=TextsQuery),
+    Route("GET", _ONE, show_memory, "read", "scope", query=Scoped),
+    Route("PATCH", _ONE, update, "write", "scope", query=Scoped, body=Patch),
+    Route("DELETE", _ONE, forget, "write", "scope", query=DeleteQuery),
+    Route("GET", f"{_ONE}/history", history, "read", "scope", query=Scoped),
+    Route("POST", f"{_ONE}/restore", restore, "write", "scope", query=Scoped),
+    Route("POST", f"{_ONE}/confirm", confirm, "admin", "scope", query=Scoped),
+    Route("POST", f"{_ONE}/purge", purge, "admin", "scope", body=Purge),
+    Route("GET", f"{_ONE}/sessions", shown_in, "read", "user", query=ShownQuery),
+    Route("GET", "/api/entities", list_entities, "read", "scope", query=LimitQuery),
+    Route("GET", "/api/entities/graph", graph, "read", "scope", query=GraphQuery),
+    Route("GET", "/api/entities/{key:path}", show_entity, "read", "scope", query=EverywhereQuery),
 )

@@ -1,42 +1,96 @@
-"""How the daemon is doing: diagnostics by domain, and the pipeline with its timings."""
+"""Observation: health, diagnostics, the pipeline, metrics, the log, telemetry and OpenAPI."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from meritory import __version__
 from meritory.api.memory import Memory
-from meritory.domain.codec import moment_text
+from meritory.domain.codec import moment_text, parse_moment
 from meritory.domain.errors import NotFound
-from meritory.engine.observe import diagnostics
+from meritory.engine.observe import consent, diagnostics, telemetry
 from meritory.engine.observe.diagnostics import DOMAINS, Domain
-from meritory.engine.observe.observer import Latency
+from meritory.engine.observe.observer import Latency, Observer, StageFailure
 from meritory.engine.pipeline import FLOWS
 from meritory.engine.predictor.state import known_state, liveness
 from meritory.engine.quality.maintenance import JobLook, status
-from meritory.server.schemas.sessions import UserQuery
-from meritory.server.table import Call, Route
+from meritory.server.logs import Level, LineQuery, LogLine, latest_lines
+from meritory.server.table import (
+    PAGE_LIMIT,
+    Call,
+    Limit,
+    Moment,
+    QueryParams,
+    ReplyShape,
+    Route,
+    Scoped,
+    TextReply,
+    UserQuery,
+)
+from meritory.settings.home import LOG_NAME
+
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Sample = tuple[dict[str, str], float]
+
+# -- requests ---------------------------------------------------------------------------------
 
 
-class HealthDomainOut(msgspec.Struct):
-    """One part of the engine."""
+class StageQuery(QueryParams, kw_only=True):
+    """The errors of a stage such as `job_extract`, or of a group such as `job`."""
 
-    domain: str
+    stage: str | None = None
+    limit: Limit = PAGE_LIMIT
+
+
+class ActivityQuery(UserQuery, kw_only=True):
+    """The start of the period; by default 24 hours ago."""
+
+    since: Moment | None = None
+
+
+class LogsQuery(QueryParams, kw_only=True):
+    """The latest lines of at least this level, newest first."""
+
+    level: Level = "debug"
+    category: str | None = None
+    since: Moment | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = PAGE_LIMIT
+
+
+class OptIn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The user's answer."""
+
+    enabled: bool
+    user: str | None = None
+
+
+# -- replies ----------------------------------------------------------------------------------
+
+
+class Health(msgspec.Struct):
+    """The daemon is alive, and its version."""
+
+    status: str
+    version: str
+
+
+class HealthDomainOut(ReplyShape):
+    """The health of one part of the engine; its name is published as `domain`."""
+
+    name: str = msgspec.field(name="domain")
     score: float
     status: str
-    warnings: list[str]
+    warnings: tuple[str, ...]
     details: dict[str, Any]
-
-    @classmethod
-    def of(cls, found: Domain) -> HealthDomainOut:
-        """A domain for the wire."""
-        return cls(found.name, found.score, found.status, list(found.warnings), found.details)
 
 
 class DiagnosisOut(msgspec.Struct):
-    """All parts; the whole is as well as its worst part."""
+    """The health of all parts; the score of the whole is that of its worst part."""
 
     score: float
     status: str
@@ -44,7 +98,7 @@ class DiagnosisOut(msgspec.Struct):
 
 
 class StageOut(msgspec.Struct):
-    """A stage of the pipeline with how long it took lately."""
+    """A stage of the pipeline with its latest durations."""
 
     flow: str
     stage: str
@@ -56,7 +110,7 @@ class StageOut(msgspec.Struct):
 
 
 class WorkerOut(msgspec.Struct):
-    """What runs beside the requests."""
+    """A background worker."""
 
     running: bool
     details: dict[str, Any]
@@ -70,53 +124,135 @@ class Pipeline(msgspec.Struct):
     stages: list[StageOut]
 
 
-def everything(call: Call) -> DiagnosisOut:
-    """Every domain, and the whole."""
-    found = diagnostics.examine(_engine(call))
-    score = diagnostics.overall(found)
+class Stats(msgspec.Struct):
+    """Counts of memories, of every write outcome and of every fallback."""
+
+    user: str
+    figures: dict[str, int]
+
+
+class LatencyOut(ReplyShape):
+    """The latest durations of an operation, whose name is the `id`."""
+
+    id: str
+    count: int
+    last_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    recent_ms: tuple[float, ...]
+
+
+class Latencies(msgspec.Struct):
+    """The durations of every operation, over its last thousand runs."""
+
+    results: list[LatencyOut]
+
+
+class Failures(msgspec.Struct):
+    """The last errors, newest first."""
+
+    results: list[StageFailure]
+
+
+class ActivityOut(msgspec.Struct):
+    """Counts since a moment; the outcomes are those of sessions that started since then."""
+
+    since: str
+    memories: int
+    sessions: int
+    injected: int
+    reports: int
+    win: int
+    loss: int
+    tie: int
+    excluded: int
+
+
+class LogLinesOut(msgspec.Struct):
+    """The latest lines of the log, newest first."""
+
+    results: list[LogLine]
+
+
+class TelemetryOut(msgspec.Struct, kw_only=True):
+    """The user's choice and the size of the local data; nothing leaves this machine.
+
+    Only the daemon's owner sees the size, which is that of all users together.
+    """
+
+    training_data_opt_in: bool | None
+    install_date: datetime | None
+    last_prompted_at: datetime | None
+    line_count: int | None
+    size_bytes: int | None
+
+
+# -- health and the pipeline ------------------------------------------------------------------
+
+
+def health(call: Call) -> Health:
+    """Report that the daemon is alive."""
+    return Health("ok", __version__)
+
+
+def described(call: Call) -> dict[str, Any]:
+    """Describe every route as OpenAPI."""
+    from meritory.server.app import TABLE
+    from meritory.server.openapi import document
+
+    return document(TABLE)
+
+
+def diagnose(call: Call) -> DiagnosisOut:
+    """Show the health of every part."""
+    domains = diagnostics.examine(_facts(call))
+    score = diagnostics.overall(domains)
     return DiagnosisOut(
-        score, diagnostics.status_of(score), [HealthDomainOut.of(domain) for domain in found]
+        score, diagnostics.status_of(score), [HealthDomainOut.of(domain) for domain in domains]
     )
 
 
-def one(call: Call) -> HealthDomainOut:
-    """One domain."""
-    look = DOMAINS.get(call.path["domain"])
-    if look is None:
-        known = ", ".join(DOMAINS)
-        raise NotFound(f"no domain {call.path['domain'][:40]!r}", hint=f"there are {known}")
-    return HealthDomainOut.of(look(_engine(call)))
+def diagnose_part(call: Call) -> HealthDomainOut:
+    """Show the health of one part."""
+    name = call.path["domain"]
+    if name not in DOMAINS:
+        raise NotFound(f"no domain {name[:40]!r}", hint=f"there are {', '.join(DOMAINS)}")
+    domain: Domain = DOMAINS[name](_facts(call))
+    return HealthDomainOut.of(domain)
+
+
+def _facts(call: Call) -> diagnostics.EngineFacts:
+    memory = call.user_memory()
+    return diagnostics.EngineFacts(memory.services, memory.works, memory.scope.user)
 
 
 def pipeline(call: Call) -> Pipeline:
-    """What runs, what waits, and how long each stage takes."""
-    memory = call.view(call.query.user)
-    took = {found.operation: found for found in call.engine.observer.latencies()}
+    """Show the workers, the queue and the duration of every stage."""
+    memory = call.user_memory()
+    latencies = {latency.operation: latency for latency in call.server.observer.latencies()}
     stages = []
     for flow, steps in FLOWS.items():
         for stage in steps:
-            found = took.get(f"{flow}.{stage.name}")
+            latency = latencies.get(f"{flow}.{stage.name}")
             stages.append(
                 StageOut(
                     flow,
                     stage.name,
                     stage.about,
                     stage.budget_ms,
-                    found.count if found else 0,
-                    found.p50_ms if found else None,
-                    found.p95_ms if found else None,
+                    latency.count if latency else 0,
+                    latency.p50_ms if latency else None,
+                    latency.p95_ms if latency else None,
                 )
             )
-    workers = {
-        **_jobbers(memory),
-        "predictor": _predictor(call, memory, took),
-    }
-    counts = {str(state): many for state, many in memory.services.store.job_counts().items()}
+    workers = {**_job_workers(memory), "predictor": _predictor_worker(call, memory, latencies)}
+    counts = {str(state): count for state, count in memory.services.store.job_counts().items()}
     return Pipeline(workers, counts, stages)
 
 
-def _jobbers(memory: Memory) -> dict[str, WorkerOut]:
-    """Who extracts, judges, erases and sweeps: one thread, which takes all their jobs."""
+def _job_workers(memory: Memory) -> dict[str, WorkerOut]:
+    """Return the workers that extract, judge, erase and sweep: one thread runs all their jobs."""
     worker, services = memory.works.worker, memory.services
     is_running = worker is not None and worker.is_alive
     shared = {
@@ -148,15 +284,15 @@ def _jobbers(memory: Memory) -> dict[str, WorkerOut]:
 
 
 def _job(look: JobLook) -> dict[str, Any]:
-    """The job of this week or day."""
-    finished = None if look.finished_at is None else moment_text(look.finished_at)
-    return {"key": look.key, "state": look.state, "finished_at": finished, "error": look.error}
+    """Return the job of this week or day."""
+    names = ("key", "state", "finished_at", "error")
+    return {name: getattr(look, name) for name in names}
 
 
-def _predictor(call: Call, memory: Memory, took: Mapping[str, Latency]) -> WorkerOut:
-    """Who scores candidates and trains models."""
+def _predictor_worker(call: Call, memory: Memory, latencies: Mapping[str, Latency]) -> WorkerOut:
+    """Return the process that scores candidates and trains models."""
     life = liveness(memory.services)
-    scored, trained = took["predictor_score"], took["predictor_train"]
+    scored, trained = latencies["predictor_score"], latencies["predictor_train"]
     return WorkerOut(
         life.is_alive,
         {
@@ -166,45 +302,142 @@ def _predictor(call: Call, memory: Memory, took: Mapping[str, Latency]) -> Worke
             "scores_processed": scored.count,
             "trainings_completed": trained.count,
             "last_score_latency_ms": scored.last_ms,
-            "uptime_s": life.uptime_s if life.pid else round(call.engine.uptime_s(), 3),
+            "uptime_s": life.uptime_s if life.pid else round(call.server.uptime_s(), 3),
         },
     )
 
 
-def _engine(call: Call) -> diagnostics.EngineFacts:
-    memory = call.view(call.query.user)
-    return diagnostics.EngineFacts(memory.services, memory.works, memory.scope.user)
+# -- metrics ----------------------------------------------------------------------------------
+
+
+def stats(call: Call) -> Stats:
+    """Count memories, writes and fallbacks."""
+    memory = call.memory()
+    return Stats(memory.scope.user, memory.stats())
+
+
+def latency(call: Call) -> Latencies:
+    """Show the duration of every operation."""
+    return Latencies(
+        [LatencyOut.of(each, id=each.operation) for each in call.server.observer.latencies()]
+    )
+
+
+def errors(call: Call) -> Failures:
+    """Show the last errors: of a stage, of a group such as `predictor`, or all."""
+    query: StageQuery = call.query
+    return Failures(list(call.server.observer.failures(query.stage)[: query.limit]))
+
+
+def activity(call: Call) -> ActivityOut:
+    """Count memories, sessions and reports since a moment."""
+    memory = call.user_memory()
+    if call.query.since is None:
+        since = memory.services.world.now() - timedelta(days=1)
+    else:
+        since = parse_moment(call.query.since, "since")
+    counts = memory.services.store.activity(memory.scope.user, since)
+    return ActivityOut(since=moment_text(since), **counts)
+
+
+def prometheus(call: Call) -> TextReply:
+    """Show all metrics for Prometheus."""
+    memory = call.memory()
+    totals = memory.services.store.totals(memory.scope.user)
+    text = metrics_page(call.server.observer, call.server.uptime_s(), totals.get("live", 0))
+    return TextReply(text, METRICS_MEDIA_TYPE)
+
+
+def metrics_page(observer: Observer, uptime_s: float, live_count: int) -> str:
+    """Return all metrics in the text format of Prometheus."""
+    events = [({"name": name}, count) for name, count in sorted(observer.counters().items())]
+    failures = [
+        ({"stage": stage, "code": code}, count)
+        for (stage, code), count in sorted(observer.failure_counts().items())
+    ]
+    lines = [
+        *_metric("meritory_uptime_seconds", "gauge", "Since the daemon started.", [({}, uptime_s)]),
+        *_metric("meritory_memories", "gauge", "Live memories.", [({}, live_count)]),
+        *_metric("meritory_events_total", "counter", "Events by name.", events),
+        *_metric("meritory_errors_total", "counter", "Errors by stage and code.", failures),
+        "# HELP meritory_operation_seconds Durations of operations.",
+        "# TYPE meritory_operation_seconds summary",
+    ]
+    for each in observer.latencies():
+        own = {"operation": each.operation}
+        for share, value in (("0.5", each.p50_ms), ("0.95", each.p95_ms), ("0.99", each.p99_ms)):
+            if value is not None:
+                labels = {**own, "quantile": share}
+                lines.append(_line("meritory_operation_seconds", labels, value / 1000))
+        lines.append(_line("meritory_operation_seconds_sum", own, each.total_ms / 1000))
+        lines.append(_line("meritory_operation_seconds_count", own, each.count))
+    return "\n".join(lines) + "\n"
+
+
+def _metric(name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> list[str]:
+    head = [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
+    return [*head, *(_line(name, labels, value) for labels, value in samples)]
+
+
+def _line(name: str, labels: dict[str, str], value: float) -> str:
+    inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{inner}}} {value:.9g}" if inner else f"{name} {value:.9g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+# -- the log and telemetry --------------------------------------------------------------------
+
+
+def log_lines(call: Call) -> LogLinesOut:
+    """Show the latest lines of the daemon's log."""
+    query: LogsQuery = call.query
+    since = None if query.since is None else parse_moment(query.since, "since")
+    wanted = LineQuery(query.level, query.category, since, query.limit)
+    return LogLinesOut(latest_lines(call.server.settings.home / LOG_NAME, wanted))
+
+
+def show_telemetry(call: Call) -> TelemetryOut:
+    """Show whether local telemetry is on, and its size."""
+    return _telemetry(call, call.query.user)
+
+
+def opt_in(call: Call) -> TelemetryOut:
+    """Turn local telemetry on or off."""
+    body: OptIn = call.body
+    memory = call.view(body.user)
+    consent.answer(memory.services, memory.scope.user, body.enabled)
+    return _telemetry(call, body.user)
+
+
+def _telemetry(call: Call, user: str | None) -> TelemetryOut:
+    memory = call.view(user)
+    choice = memory.services.store.consent(memory.scope.user)
+    is_owner = call.grant.user is None
+    size = telemetry.kept(memory.services.telemetry_file) if is_owner else None
+    return TelemetryOut(
+        training_data_opt_in=choice.opt_in if choice else None,
+        install_date=choice.install_date if choice else None,
+        last_prompted_at=choice.last_prompted_at if choice else None,
+        line_count=size.line_count if size else None,
+        size_bytes=size.size_bytes if size else None,
+    )
 
 
 ROUTES = (
-    Route(
-        method="GET",
-        path="/api/diagnostics",
-        handler=everything,
-        access="read",
-        reach="daemon",
-        summary="Show how every part is doing.",
-        query=UserQuery,
-        reply=DiagnosisOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/diagnostics/{domain}",
-        handler=one,
-        access="read",
-        reach="daemon",
-        summary="Show how one part is doing.",
-        query=UserQuery,
-        reply=HealthDomainOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/pipeline/status",
-        handler=pipeline,
-        access="read",
-        reach="daemon",
-        summary="Show the workers, the queue and how long every stage takes.",
-        query=UserQuery,
-        reply=Pipeline,
-    ),
+    Route("GET", "/health", health, "health", "scope"),
+    Route("GET", "/openapi.json", described, "read", "scope"),
+    Route("GET", "/api/diagnostics", diagnose, "read", "daemon", query=UserQuery),
+    Route("GET", "/api/diagnostics/{domain}", diagnose_part, "read", "daemon", query=UserQuery),
+    Route("GET", "/api/pipeline/status", pipeline, "read", "daemon", query=UserQuery),
+    Route("GET", "/api/stats", stats, "read", "user", query=Scoped),
+    Route("GET", "/api/analytics/latency", latency, "read", "daemon"),
+    Route("GET", "/api/analytics/errors", errors, "read", "daemon", query=StageQuery),
+    Route("GET", "/api/analytics/activity", activity, "read", "user", query=ActivityQuery),
+    Route("GET", "/metrics", prometheus, "read", "daemon"),
+    Route("GET", "/api/logs", log_lines, "read", "daemon", query=LogsQuery),
+    Route("GET", "/api/telemetry", show_telemetry, "read", "user", query=Scoped),
+    Route("POST", "/api/telemetry/opt-in", opt_in, "write", "user", body=OptIn),
 )

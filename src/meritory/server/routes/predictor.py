@@ -1,277 +1,479 @@
-"""The predictor: how it stands, how it compares, how it was trained, and what people may do."""
+"""The predictor: status, comparisons, training runs, drift, and admin commands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from meritory.api.memory import Memory
 from meritory.domain.codec import parse_moment
-from meritory.domain.predictor import ComparisonQuery, Rated
+from meritory.domain.predictor import (
+    Comparison,
+    ComparisonQuery,
+    EntitySlice,
+    Rated,
+    Slice,
+    TrainingRun,
+)
 from meritory.engine.predictor import admin
-from meritory.engine.predictor import status as predictor_status
+from meritory.engine.predictor import status as reports
 from meritory.engine.predictor.state import known_state
-from meritory.server.schemas import predictor as wire
-from meritory.server.schemas.sessions import UserQuery
-from meritory.server.table import Call, Route
+from meritory.rank.influence import Weighing
+from meritory.server.routes.sessions import CandidateOut, EventOut, SessionOut
+from meritory.server.table import (
+    Call,
+    Limit,
+    Moment,
+    ReplyShape,
+    Route,
+    SessionKey,
+    UserQuery,
+)
 
+OFFSET_MAX = 1_000_000
+RATINGS_LIMIT_COUNT = 200
 _CONTEXT_CHARS = 200
 
-
-def status(call: Call) -> wire.StatusOut:
-    """Everything about a user's predictor."""
-    return msgspec.convert(_memory(call).predictor_status(), wire.StatusOut)
+# -- requests ---------------------------------------------------------------------------------
 
 
-def comparisons(call: Call) -> wire.Comparisons:
-    """Comparisons, latest first."""
-    asked: wire.ComparisonsQuery = call.query
-    memory = _memory(call)
-    found = memory.services.store.comparisons(
+class ComparisonsQuery(UserQuery, kw_only=True):
+    """A page of comparisons, latest first; `min_margin` applies in both directions."""
+
+    winner: Literal["predictor", "baseline", "tie"] | None = None
+    ema_updated: bool | None = None
+    min_margin: Annotated[float, Meta(ge=0, le=1)] | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    limit: Limit = 50
+    offset: Annotated[int, Meta(ge=0, le=OFFSET_MAX)] = 0
+
+
+class RunsQuery(UserQuery, kw_only=True):
+    """The number of training runs."""
+
+    limit: Limit = 50
+
+
+class Rollback(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The model to activate; null is the previous one."""
+
+    user: str | None = None
+    version: Annotated[int, Meta(ge=0, le=999_999_999)] | None = None
+
+
+class RatingIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A person's rating of a memory in a session."""
+
+    session_key: SessionKey
+    memory_id: str
+    label: Annotated[float, Meta(ge=-1, le=1)]
+
+
+class Calibrate(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A person's ratings; `count` asks for that many more to rate."""
+
+    user: str | None = None
+    ratings: Annotated[list[RatingIn], Meta(max_length=RATINGS_LIMIT_COUNT)] = []
+    count: Annotated[int, Meta(ge=20, le=50)] | None = None
+
+
+# -- status -----------------------------------------------------------------------------------
+
+
+class SpeedOut(msgspec.Struct):
+    """The latest durations of scoring, and its timeout."""
+
+    count: int
+    last_ms: float | None
+    avg_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    timeout_ms: int
+    is_slow: bool
+
+
+class CalibrationOut(msgspec.Struct):
+    """The difference between people's ratings and the judge's."""
+
+    asked: int
+    rated: int
+    mean_absolute_error: float | None
+    is_flagged: bool
+    sessions_since: int
+    is_due: bool
+
+
+class SidecarOut(msgspec.Struct):
+    """The health of the scorer process."""
+
+    alive: bool
+    dead: bool
+    pid: int | None
+    crash_count: int
+    crash_disabled: bool
+
+
+class TrialOut(msgspec.Struct):
+    """The result of the active model in its first sessions."""
+
+    sessions: int
+    wins: float
+
+
+class HistoryOut(msgspec.Struct):
+    """The weight of usage history in the baseline, and the evidence for it."""
+
+    recency: float
+    usefulness: float
+    sessions: int
+    labels_valid: bool
+    labels_partial: bool
+    validity_errors: float
+    validity_needed: float
+    margin: float
+    full_margin: float
+
+
+class StatusOut(msgspec.Struct, kw_only=True):
+    """The status of a user's predictor."""
+
+    phase: Literal["collecting", "warming", "active", "disabled", "retraining"]
+    reason: str | None
+    alpha: float
+    earned_alpha: float
+    success_rate: float
+    scorer: str
+    influence: str
+    training_sessions: int
+    min_training_sessions: int
+    excluded_sessions: int
+    is_cold: bool
+    waiting_for: dict[str, int]
+    model_version: int
+    model_scorer: str
+    previous_version: int | None
+    best_version: int
+    versions: list[int]
+    parameter_count: int | None
+    shadow_left: int
+    trial: TrialOut
+    canaries: int
+    training_ordered: str | None
+    last_trained_at: str | None
+    last_train_loss: float | None
+    failures: int
+    fallbacks: int
+    drift_resets: int
+    is_drifting: bool
+    scorer_drift_signal: float | None
+    history: HistoryOut
+    weighings: list[Weighing]
+    project_success_rates: list[Slice]
+    entity_success_rates: list[EntitySlice]
+    latency: SpeedOut
+    calibration: CalibrationOut
+    sidecar: SidecarOut
+    warnings: list[str]
+
+
+class ResetOut(msgspec.Struct):
+    """A training run that drift triggered."""
+
+    at: str
+    model_version: int
+
+
+class DriftWindow(msgspec.Struct):
+    """How much higher the judge rated new memories than old ones, in a window of sessions."""
+
+    id: str
+    since: str
+    until: str
+    sessions: int
+    young_labels: int
+    old_labels: int
+    signal: float | None
+
+
+class DriftOut(msgspec.Struct, kw_only=True):
+    """Whether the predictor or the judge changed over time."""
+
+    success_rate: float
+    low_streak: int
+    drift_reset_window: int
+    drift_resets: int
+    is_drifting: bool
+    resets: list[ResetOut]
+    scorer_drift_signal: float | None
+    results: list[DriftWindow]
+
+
+# -- records ----------------------------------------------------------------------------------
+
+
+class ComparisonOut(ReplyShape, kw_only=True):
+    """Both orders of one session, measured against its labels; without the replays."""
+
+    id: str
+    at: datetime
+    project: str | None
+    scorer: str | None
+    model_version: int | None
+    predictor_ndcg: float | None
+    baseline_ndcg: float | None
+    margin: float | None
+    predictor_won: float | None
+    ema_updated: bool
+    reason: str | None
+    scorer_confidence: float
+    success_rate: float
+    alpha: float
+    predictor_top_ids: tuple[str, ...]
+    baseline_top_ids: tuple[str, ...]
+    relevance_scores: Mapping[str, float]
+    fts_overlap_score: float | None
+
+    @classmethod
+    def keyed(cls, comparison: Comparison) -> ComparisonOut:
+        """Return a comparison under its session's key."""
+        return cls.of(comparison, id=comparison.session_key)
+
+
+class Comparisons(msgspec.Struct):
+    """Comparisons, latest first; `next` is the offset of the next page."""
+
+    results: list[ComparisonOut]
+    next: int | None = None
+
+
+class Audit(msgspec.Struct):
+    """The ranking of a session with all its records."""
+
+    session: SessionOut
+    comparison: ComparisonOut | None
+    results: list[CandidateOut]
+    events: list[EventOut]
+
+    @classmethod
+    def of(cls, audit: reports.SessionAudit) -> Audit:
+        """Return an audit whose records have their public shapes."""
+        compared = audit.comparison
+        return cls(
+            SessionOut.judged(audit.session, audit.score),
+            None if compared is None else ComparisonOut.keyed(compared),
+            [CandidateOut.flat(row) for row in audit.candidates],
+            [EventOut.of(event) for event in audit.events],
+        )
+
+
+class Runs(msgspec.Struct):
+    """Training runs, latest first."""
+
+    results: list[TrainingRun]
+
+
+class OrderedOut(msgspec.Struct):
+    """A queued training run; `queued` is false if one was queued already."""
+
+    job: str
+    reason: str
+    queued: bool
+
+
+class SwitchedOut(msgspec.Struct):
+    """Whether the predictor is enabled now."""
+
+    is_enabled: bool
+    has_changed: bool
+
+
+class CalibrationQuestionOut(ReplyShape):
+    """A memory to rate; the judge's label is hidden until a person has rated it."""
+
+    id: str
+    session_key: str
+    memory_id: str
+    content: str
+    context: str
+    judge_label: float | None
+    human_label: float | None
+    delta: float | None
+
+
+class Calibration(msgspec.Struct):
+    """The difference between people's ratings and the judge's, and the next memories to rate."""
+
+    calibration: CalibrationOut
+    results: list[CalibrationQuestionOut]
+
+
+class RatedDay(msgspec.Struct):
+    """The difference between people's ratings and the judge's for the questions of one day."""
+
+    id: str
+    rated: int
+    mean_absolute_error: float
+
+
+class CalibrationQueue(Calibration):
+    """The open questions, and the differences so far by day."""
+
+    days: list[RatedDay]
+
+
+# -- handlers ---------------------------------------------------------------------------------
+
+
+def status(call: Call) -> StatusOut:
+    """Show the predictor's status, its influence, and the reasons."""
+    return msgspec.convert(call.user_memory().predictor_status(), StatusOut)
+
+
+def comparisons(call: Call) -> Comparisons:
+    """List how both rankings compared, session by session."""
+    query: ComparisonsQuery = call.query
+    memory = call.user_memory()
+    page = memory.services.store.comparisons(
         memory.scope.user,
         ComparisonQuery(
-            winner=asked.winner,
-            ema_updated=asked.ema_updated,
-            min_margin=asked.min_margin,
-            since=None if asked.since is None else parse_moment(asked.since, "since"),
-            until=None if asked.until is None else parse_moment(asked.until, "until"),
-            limit=asked.limit,
-            offset=asked.offset,
+            winner=query.winner,
+            ema_updated=query.ema_updated,
+            min_margin=query.min_margin,
+            since=None if query.since is None else parse_moment(query.since, "since"),
+            until=None if query.until is None else parse_moment(query.until, "until"),
+            limit=query.limit,
+            offset=query.offset,
         ),
     )
-    more = asked.offset + asked.limit if len(found) == asked.limit else None
-    return wire.Comparisons([wire.ComparisonOut.of(one) for one in found], more)
+    following = query.offset + query.limit if len(page) == query.limit else None
+    return Comparisons([ComparisonOut.keyed(row) for row in page], following)
 
 
-def comparison(call: Call) -> wire.ComparisonOut:
-    """The comparison of one session."""
-    memory = _memory(call)
-    found = predictor_status.compared(memory.services, memory.scope.user, call.path["session_key"])
-    return wire.ComparisonOut.of(found)
+def comparison(call: Call) -> ComparisonOut:
+    """Show how both rankings of a session compared."""
+    memory = call.user_memory()
+    key = call.path["session_key"]
+    return ComparisonOut.keyed(reports.compared(memory.services, memory.scope.user, key))
 
 
-def audit(call: Call) -> wire.Audit:
-    """A session's ranking with all that is on record about it."""
-    memory = _memory(call)
-    found = predictor_status.audit(memory.services, memory.scope.user, call.path["session_key"])
-    return wire.Audit.of(found)
+def audit(call: Call) -> Audit:
+    """Show a session's ranking with all its records."""
+    memory = call.user_memory()
+    return Audit.of(reports.audit(memory.services, memory.scope.user, call.path["session_key"]))
 
 
-def training(call: Call) -> wire.Runs:
-    """Trainings, latest first."""
-    memory = _memory(call)
-    found = memory.services.store.training_runs(memory.scope.user, call.query.limit)
-    return wire.Runs([wire.RunOut.of(one) for one in found])
+def training(call: Call) -> Runs:
+    """List training runs with their gates, latest first."""
+    memory = call.user_memory()
+    runs = memory.services.store.training_runs(memory.scope.user, call.query.limit)
+    return Runs(list(runs))
 
 
-def drift(call: Call) -> wire.DriftOut:
-    """Whether the predictor or the judge changed over time."""
-    memory = _memory(call)
-    return msgspec.convert(
-        predictor_status.drift(memory.services, memory.scope.user), wire.DriftOut
-    )
+def drift(call: Call) -> DriftOut:
+    """Show whether the predictor or the judge changed over time."""
+    memory = call.user_memory()
+    return msgspec.convert(reports.drift(memory.services, memory.scope.user), DriftOut)
 
 
-def train(call: Call) -> wire.OrderedOut:
-    """Orders a training; it runs beside the requests."""
-    memory = _memory(call)
+def train(call: Call) -> OrderedOut:
+    """Queue a training run."""
+    memory = call.user_memory()
     ordered = admin.train_now(memory.services, memory.scope.user)
     memory.work_meanwhile()
-    return wire.OrderedOut(ordered.job, ordered.reason, ordered.is_new)
+    return OrderedOut(ordered.job, ordered.reason, ordered.is_new)
 
 
-def rollback(call: Call) -> wire.RunOut:
-    """Lets an earlier model serve again."""
-    memory = call.view(call.body.user)
-    run = admin.rollback(memory.services, memory.scope.user, call.body.version)
-    return wire.RunOut.of(run)
+def rollback(call: Call) -> TrainingRun:
+    """Activate an earlier model again."""
+    memory = call.user_memory()
+    return admin.rollback(memory.services, memory.scope.user, call.body.version)
 
 
-def enable(call: Call) -> wire.SwitchedOut:
-    """Lets the predictor be heard again, as far as it has earned it."""
-    memory = _memory(call)
-    return wire.SwitchedOut(True, admin.enable(memory.services, memory.scope.user))
+def enable(call: Call) -> SwitchedOut:
+    """Enable the predictor again, with the influence it has earned."""
+    memory = call.user_memory()
+    return SwitchedOut(True, admin.enable(memory.services, memory.scope.user))
 
 
-def disable(call: Call) -> wire.SwitchedOut:
-    """Lets the baseline rank alone."""
-    memory = _memory(call)
-    return wire.SwitchedOut(False, admin.disable(memory.services, memory.scope.user))
+def disable(call: Call) -> SwitchedOut:
+    """Disable the predictor: the baseline ranks alone."""
+    memory = call.user_memory()
+    return SwitchedOut(False, admin.disable(memory.services, memory.scope.user))
 
 
-def calibrate(call: Call) -> wire.Calibration:
-    """Keeps a person's ratings, and offers what is to be rated next."""
-    asked: wire.Calibrate = call.body
-    memory = call.view(asked.user)
+def calibrate(call: Call) -> Calibration:
+    """Rate memories that the judge rated, and ask for more to rate."""
+    body: Calibrate = call.body
+    memory = call.user_memory()
     services, user = memory.services, memory.scope.user
-    ratings = {(one.session_key, one.memory_id): one.label for one in asked.ratings}
-    if ratings:
-        admin.calibrate_rate(services, user, ratings)
-    kept = services.store.calibration(user, predictor_status.CALIBRATION_READ) if ratings else []
-    told = [one for one in kept if (one.session_key, one.memory_id) in ratings]
-    if not ratings or asked.count is not None:
-        told += admin.calibrate_offer(services, user, asked.count or admin.OFFER_MIN)
-    found = predictor_status.calibration(services, user, known_state(services, user))
-    return wire.Calibration(msgspec.convert(found, wire.CalibrationOut), _questions(memory, told))
+    labels = {(rating.session_key, rating.memory_id): rating.label for rating in body.ratings}
+    rows: list[Rated] = []
+    if labels:
+        admin.calibrate_rate(services, user, labels)
+        stored = services.store.calibration(user, reports.CALIBRATION_READ)
+        rows += [row for row in stored if (row.session_key, row.memory_id) in labels]
+    if not labels or body.count is not None:
+        rows += admin.calibrate_offer(services, user, body.count or admin.OFFER_MIN)
+    return Calibration(_calibration(memory), _questions(memory, rows))
 
 
-def waiting(call: Call) -> wire.CalibrationQueue:
-    """What people were asked to rate, without asking for more."""
-    memory = _memory(call)
-    services, user = memory.services, memory.scope.user
-    kept = services.store.calibration(user, predictor_status.CALIBRATION_READ)
-    days: dict[str, list[float]] = {}
-    for one in reversed(kept):
-        if one.human_label is not None:
-            days.setdefault(one.offered_at.date().isoformat(), []).append(
-                predictor_status.error_of(one)
-            )
-    found = predictor_status.calibration(services, user, known_state(services, user))
-    return wire.CalibrationQueue(
-        msgspec.convert(found, wire.CalibrationOut),
-        _questions(memory, [one for one in kept if one.human_label is None]),
-        [wire.RatedDay(day, len(all_), sum(all_) / len(all_)) for day, all_ in days.items()],
+def show_calibration(call: Call) -> CalibrationQueue:
+    """Show the memories that people were asked to rate, and the judge's error so far."""
+    memory = call.user_memory()
+    rows = memory.services.store.calibration(memory.scope.user, reports.CALIBRATION_READ)
+    errors: dict[str, list[float]] = {}
+    for row in reversed(rows):
+        if row.human_label is not None:
+            day = row.offered_at.date().isoformat()
+            errors.setdefault(day, []).append(reports.error_of(row))
+    return CalibrationQueue(
+        _calibration(memory),
+        _questions(memory, [row for row in rows if row.human_label is None]),
+        [RatedDay(day, len(each), sum(each) / len(each)) for day, each in errors.items()],
     )
 
 
-def _questions(memory: Memory, asked: Sequence[Rated]) -> list[wire.CalibrationQuestionOut]:
+def _calibration(memory: Memory) -> CalibrationOut:
+    services, user = memory.services, memory.scope.user
+    figures = reports.calibration(services, user, known_state(services, user))
+    return msgspec.convert(figures, CalibrationOut)
+
+
+def _questions(memory: Memory, rows: Sequence[Rated]) -> list[CalibrationQuestionOut]:
     store, user = memory.services.store, memory.scope.user
-    texts = store.memories(user, [one.memory_id for one in asked])
+    texts = store.memories(user, [row.memory_id for row in rows])
     return [
-        wire.CalibrationQuestionOut.of(
-            one,
-            texts[one.memory_id].content,
-            store.session(user, one.session_key).context[:_CONTEXT_CHARS],
+        CalibrationQuestionOut.of(
+            row,
+            id=f"{row.session_key}/{row.memory_id}",
+            content=texts[row.memory_id].content,
+            context=store.session(user, row.session_key).context[:_CONTEXT_CHARS],
+            judge_label=None if row.human_label is None else row.judge_label,
+            delta=None if row.human_label is None else row.human_label - row.judge_label,
         )
-        for one in asked
-        if one.memory_id in texts
+        for row in rows
+        if row.memory_id in texts
     ]
 
 
-def _memory(call: Call) -> Memory:
-    return call.view(call.query.user)
-
-
+_BASE = "/api/predictor"
+_COMPARISON, _AUDIT = f"{_BASE}/comparisons/{{session_key:path}}", "/audit/{session_key:path}"
 ROUTES = (
-    Route(
-        method="GET",
-        path="/api/predictor/status",
-        handler=status,
-        access="read",
-        reach="user",
-        summary="Show how the predictor stands, what it has earned, and why.",
-        query=UserQuery,
-        reply=wire.StatusOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/predictor/comparisons",
-        handler=comparisons,
-        access="read",
-        reach="user",
-        summary="List how both rankings compared, session by session.",
-        query=wire.ComparisonsQuery,
-        reply=wire.Comparisons,
-    ),
-    Route(
-        method="GET",
-        path="/api/predictor/comparisons/{session_key:path}",
-        handler=comparison,
-        access="read",
-        reach="user",
-        summary="Show how both rankings of a session compared.",
-        query=UserQuery,
-        reply=wire.ComparisonOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/predictor/audit/{session_key:path}",
-        handler=audit,
-        access="read",
-        reach="user",
-        summary="Show a session's ranking with all that is on record about it.",
-        query=UserQuery,
-        reply=wire.Audit,
-    ),
-    Route(
-        method="GET",
-        path="/api/predictor/training",
-        handler=training,
-        access="read",
-        reach="user",
-        summary="List trainings with their gates, latest first.",
-        query=wire.RunsQuery,
-        reply=wire.Runs,
-    ),
-    Route(
-        method="GET",
-        path="/api/predictor/drift",
-        handler=drift,
-        access="read",
-        reach="user",
-        summary="Show whether the predictor or the judge changed over time.",
-        query=UserQuery,
-        reply=wire.DriftOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/predictor/train",
-        handler=train,
-        access="admin",
-        reach="user",
-        summary="Order a training.",
-        query=UserQuery,
-        reply=wire.OrderedOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/predictor/rollback",
-        handler=rollback,
-        access="admin",
-        reach="user",
-        summary="Let an earlier model serve again.",
-        body=wire.Rollback,
-        reply=wire.RunOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/predictor/enable",
-        handler=enable,
-        access="admin",
-        reach="user",
-        summary="Let the predictor be heard again.",
-        query=UserQuery,
-        reply=wire.SwitchedOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/predictor/disable",
-        handler=disable,
-        access="admin",
-        reach="user",
-        summary="Let the baseline rank alone.",
-        query=UserQuery,
-        reply=wire.SwitchedOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/predictor/calibration",
-        handler=waiting,
-        access="read",
-        reach="user",
-        summary="Show what people were asked to rate, and how they compare with the judge.",
-        query=UserQuery,
-        reply=wire.CalibrationQueue,
-    ),
-    Route(
-        method="POST",
-        path="/api/predictor/calibration",
-        handler=calibrate,
-        access="admin",
-        reach="user",
-        summary="Rate memories that the judge rated, and ask for more.",
-        body=wire.Calibrate,
-        reply=wire.Calibration,
-    ),
+    Route("GET", f"{_BASE}/status", status, "read", "user", query=UserQuery),
+    Route("GET", f"{_BASE}/comparisons", comparisons, "read", "user", query=ComparisonsQuery),
+    Route("GET", _COMPARISON, comparison, "read", "user", query=UserQuery),
+    Route("GET", _BASE + _AUDIT, audit, "read", "user", query=UserQuery),
+    Route("GET", f"{_BASE}/training", training, "read", "user", query=RunsQuery),
+    Route("GET", f"{_BASE}/drift", drift, "read", "user", query=UserQuery),
+    Route("POST", f"{_BASE}/train", train, "admin", "user", query=UserQuery),
+    Route("POST", f"{_BASE}/rollback", rollback, "admin", "user", body=Rollback),
+    Route("POST", f"{_BASE}/enable", enable, "admin", "user", query=UserQuery),
+    Route("POST", f"{_BASE}/disable", disable, "admin", "user", query=UserQuery),
+    Route("GET", f"{_BASE}/calibration", show_calibration, "read", "user", query=UserQuery),
+    Route("POST", f"{_BASE}/calibration", calibrate, "admin", "user", body=Calibrate),
 )

@@ -1,34 +1,33 @@
-"""Quality: the figures, the merges with what people say of them, and the janitor."""
+"""Quality: figures, merges and their audit, the janitor, rejected extractions, saved probe runs."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from meritory.api.memory import Memory
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import NotFound
-from meritory.domain.quality import MergeVerdict
+from meritory.domain.memory import Kind, MemoryRecord, Origin, Provenance
+from meritory.domain.quality import MergeVerdict, Refusal
 from meritory.engine.memories import undo
 from meritory.engine.quality import figures as quality_figures
 from meritory.engine.quality import janitor as sweeping
-from meritory.engine.quality import maintenance, retention
-from meritory.engine.quality.figures import Merge
-from meritory.engine.quality.janitor import Due
-from meritory.server.schemas import memories
-from meritory.server.schemas.sessions import UserQuery
-from meritory.server.table import Call, Route
+from meritory.engine.quality import maintenance, refusals, retention, saved_runs
+from meritory.server.table import Call, QueryParams, ReplyShape, Route, Scoped, UserQuery
 
 PAGE_LIMIT, PAGE_LIMIT_MAX = 50, 500
 DUE_LIMIT = 500
+RUNS_MAX = 100
 _ENTRY_DIGITS_MAX = 18
+
+# -- requests ---------------------------------------------------------------------------------
 
 
 class MergesQuery(UserQuery, kw_only=True):
-    """Which merges; `before` goes on behind the last entry of a page."""
+    """A page of merges; `before` is the last entry of the previous page."""
 
     limit: Annotated[int, Meta(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT
     before: Annotated[int, Meta(ge=1, le=1 << 62)] | None = None
@@ -36,30 +35,46 @@ class MergesQuery(UserQuery, kw_only=True):
 
 
 class UserBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Whose it is; without a user it is the setting `user`."""
+    """The user; by default the setting `user`."""
 
     user: str | None = None
 
 
 class AuditIn(UserBody, kw_only=True):
-    """What a person says about a merge."""
+    """A person's verdict on a merge."""
 
     verdict: MergeVerdict
 
 
 class JanitorIn(UserBody, kw_only=True):
-    """What the janitor is to do; without anything it only says what it would do."""
+    """The janitor's task; by default a dry run."""
 
     dry_run: bool = True
     undo: bool = False
 
 
-class MergeOut(msgspec.Struct):
-    """One merge: both texts, what became of them, and what was said about it."""
+class RefusalsQuery(Scoped, kw_only=True):
+    """A page of rejected extractions."""
+
+    limit: Annotated[int, Meta(ge=1, le=refusals.REFUSALS_LIMIT_MAX)] = refusals.REFUSALS_LIMIT
+    offset: Annotated[int, Meta(ge=0)] = 0
+
+
+class ProbeRunsQuery(QueryParams, kw_only=True):
+    """The number of runs."""
+
+    limit: Annotated[int, Meta(ge=1, le=RUNS_MAX)] = 20
+
+
+# -- replies ----------------------------------------------------------------------------------
+
+
+class MergeOut(ReplyShape):
+    """A merge: both texts, the merged text, and the verdict; of the memories only their texts."""
 
     entry: int
     memory_id: str
-    at: str
+    at: datetime
     actor: str
     why: str
     before: str | None
@@ -69,73 +84,56 @@ class MergeOut(msgspec.Struct):
     verdict: MergeVerdict | None
 
     @classmethod
-    def of(cls, one: Merge) -> MergeOut:
-        """A merge for the wire."""
-        entry = one.entry
-        return cls(
-            entry.entry,
-            entry.memory_id,
-            moment_text(entry.at),
-            entry.actor,
-            entry.why,
-            None if entry.before is None else entry.before.content,
-            None if entry.other is None else entry.other.content,
-            None if entry.after is None else entry.after.content,
-            entry.undone,
-            one.verdict,
-        )
+    def judged(cls, merge: quality_figures.Merge) -> MergeOut:
+        """Return a merge with its verdict."""
+        entry = merge.entry
+        texts = {
+            name: None if record is None else record.content
+            for name, record in (
+                ("before", entry.before),
+                ("other", entry.other),
+                ("after", entry.after),
+            )
+        }
+        return cls.of(entry, is_split=entry.undone, verdict=merge.verdict, **texts)
 
 
 class MergesOut(msgspec.Struct):
-    """Merges, newest first; `next` goes on behind the last of a full page."""
+    """Merges, newest first; `next` is the last entry of a full page."""
 
     results: list[MergeOut]
     next: int | None = None
 
 
 class SplitOut(msgspec.Struct):
-    """The memories that a merge was taken apart into."""
+    """The memories that were merged."""
 
-    results: list[memories.MemoryOut]
+    results: list[MemoryRecord]
 
 
 class QualityOut(msgspec.Struct):
-    """Every figure of quality, and how upkeep stands."""
+    """All quality figures, and the state of maintenance."""
 
     user: str
     figures: dict[str, Any]
     upkeep: dict[str, Any]
 
 
-class DueOut(msgspec.Struct):
-    """A memory that a sweep would demote or forget, and why."""
+class DueOut(ReplyShape):
+    """A memory that a sweep would demote or forget, and the reason; of the memory a summary."""
 
     memory_id: str
     content: str
     fate: str
     provenance: str
     project: str | None
-    idle_since: str
+    idle_since: datetime
     active_months: int
     reason: str
 
-    @classmethod
-    def of(cls, one: Due) -> DueOut:
-        """One that is due, for the wire."""
-        return cls(
-            one.memory.id,
-            one.memory.content,
-            one.fate,
-            one.memory.provenance,
-            one.memory.project,
-            moment_text(one.idle_since),
-            one.active_months,
-            one.reason,
-        )
-
 
 class JanitorOut(msgspec.Struct):
-    """What a sweep would do, or what it did or took back."""
+    """The plan of a sweep, or the result of a sweep or of its undo."""
 
     dry_run: bool
     due: int
@@ -147,52 +145,126 @@ class JanitorOut(msgspec.Struct):
     erase: dict[str, int]
 
 
+class RefusalOut(ReplyShape):
+    """A rejected extraction and the reason, with its scope in the same object."""
+
+    id: str
+    at: datetime
+    agent: str | None
+    project: str | None
+    session_key: str | None
+    content: str
+    kind: Kind
+    provenance: Provenance
+    origin: Origin
+    confidence: float
+    turn: str | None
+    quote: str
+    reason: str
+    extractor: str
+    memory_id: str | None
+
+    @classmethod
+    def flat(cls, refusal: Refusal) -> RefusalOut:
+        """Return a rejected extraction and its scope in one object."""
+        return cls.of(refusal, agent=refusal.scope.agent, project=refusal.scope.project)
+
+
+class RefusalsOut(msgspec.Struct):
+    """Rejected extractions that were not restored, latest first."""
+
+    results: list[RefusalOut]
+
+
+class FigureOut(msgspec.Struct):
+    """A mean with its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class ProbeRunOut(msgspec.Struct, kw_only=True):
+    """One saved run, without its single probes."""
+
+    name: str
+    at: str
+    set_hash: str
+    probes: int
+    scored: int
+    drifted: int
+    moved: int
+    figures: dict[str, FigureOut]
+    latency_ms: dict[str, float] = {}
+    tags: dict[str, dict[str, float]] = {}
+    settings: dict[str, str] = {}
+    memories: int = 0
+    embedder: str | None = None
+    with_session: bool = False
+
+
+class ProbeRuns(msgspec.Struct):
+    """Saved runs, latest first."""
+
+    results: list[ProbeRunOut]
+
+
+# -- handlers ---------------------------------------------------------------------------------
+
+
 def figures(call: Call) -> QualityOut:
-    """Every figure."""
-    memory = _memory(call)
-    user = memory.scope.user
-    found = quality_figures.figures(memory.services, user)
-    return QualityOut(user, asdict(found), asdict(maintenance.status(memory.services, user)))
-
-
-def merges(call: Call) -> MergesOut:
-    """The merges."""
-    query: MergesQuery = call.query
-    memory = _memory(call)
+    """Show the quality figures and the state of maintenance."""
+    memory = call.user_memory()
     services, user = memory.services, memory.scope.user
-    if query.unaudited:
-        found = quality_figures.unaudited(services, user, query.limit)
-        return MergesOut([MergeOut.of(one) for one in found])
-    found = quality_figures.merges(services, user, query.limit, before=query.before)
-    is_full = len(found) == query.limit
-    return MergesOut(
-        [MergeOut.of(one) for one in found], found[-1].entry.entry if is_full else None
+    return QualityOut(
+        user,
+        msgspec.to_builtins(quality_figures.figures(services, user)),
+        msgspec.to_builtins(maintenance.status(services, user)),
     )
 
 
+def list_merges(call: Call) -> MergesOut:
+    """List merges with their verdicts."""
+    query: MergesQuery = call.query
+    memory = call.user_memory()
+    services, user = memory.services, memory.scope.user
+    if query.unaudited:
+        page = quality_figures.unaudited(services, user, query.limit)
+        return MergesOut([MergeOut.judged(merge) for merge in page])
+    page = quality_figures.merges(services, user, query.limit, before=query.before)
+    following = page[-1].entry.entry if len(page) == query.limit else None
+    return MergesOut([MergeOut.judged(merge) for merge in page], following)
+
+
 def mark(call: Call) -> MergeOut:
-    """A merge is right or wrong."""
+    """Mark a merge as right or wrong."""
     body: AuditIn = call.body
-    memory = _memory(call)
+    memory = call.user_memory()
     entry = _entry(call.path["entry"])
-    return MergeOut.of(
+    return MergeOut.judged(
         quality_figures.mark(memory.services, memory.scope.user, entry, body.verdict)
     )
 
 
 def split(call: Call) -> SplitOut:
-    """A merge taken apart, which also says that it was wrong."""
-    memory = _memory(call)
-    known = memory.services.store.merge_entry(memory.scope.user, _entry(call.path["entry"]))
-    record = memory.get(known.memory_id)
-    changed = undo.split(memory.services, record, known.entry)
-    return SplitOut([memories.MemoryOut.of(one) for one in changed])
+    """Split a merge; it counts as wrong from then on."""
+    memory = call.user_memory()
+    merge = memory.services.store.merge_entry(memory.scope.user, _entry(call.path["entry"]))
+    record = memory.get(merge.memory_id)
+    return SplitOut(undo.split(memory.services, record, merge.entry))
+
+
+def _entry(text: str) -> int:
+    """Return the number of a history entry; no other text names a merge."""
+    if text.isascii() and text.isdigit() and len(text) <= _ENTRY_DIGITS_MAX:
+        return int(text)
+    raise NotFound(f"there is no merge {text[:40]!r}", hint="GET /api/quality/merges lists them")
 
 
 def janitor(call: Call) -> JanitorOut:
-    """What a sweep would do, a sweep, or the undoing of one."""
+    """Show the plan of a sweep, sweep, or undo the last sweep."""
     body: JanitorIn = call.body
-    memory = _memory(call)
+    memory = call.user_memory()
     services, user = memory.services, memory.scope.user
     if body.undo:
         _, restored = sweeping.undo_sweep(services, user)
@@ -200,73 +272,66 @@ def janitor(call: Call) -> JanitorOut:
     if not body.dry_run:
         done = sweeping.run_now(services, memory.works.runner, user)
         return JanitorOut(False, 0, False, [], done.demoted, done.forgotten, 0, {})
-    found = sweeping.plan(services, user)
-    erase = {str(what): many for what, many in retention.due(services, user).items()}
-    shown = [DueOut.of(one) for one in found.due[:DUE_LIMIT]]
-    return JanitorOut(True, len(found.due), found.is_cut, shown, 0, 0, 0, erase)
+    plan = sweeping.plan(services, user)
+    shown = [
+        DueOut.of(
+            due,
+            memory_id=due.memory.id,
+            content=due.memory.content,
+            provenance=due.memory.provenance,
+            project=due.memory.project,
+        )
+        for due in plan.due[:DUE_LIMIT]
+    ]
+    erase = {str(what): count for what, count in retention.due(services, user).items()}
+    return JanitorOut(True, len(plan.due), plan.is_cut, shown, 0, 0, 0, erase)
 
 
-def _memory(call: Call) -> Memory:
-    named = call.query.user if call.body is None else call.body.user
-    return call.view(named)
+def list_refusals(call: Call) -> RefusalsOut:
+    """List rejected extractions, latest first."""
+    query: RefusalsQuery = call.query
+    memory = call.memory()
+    page = refusals.listing(memory.services, memory.scope.user, query.limit, query.offset)
+    return RefusalsOut([RefusalOut.flat(refusal) for refusal in page])
 
 
-def _entry(text: str) -> int:
-    """The number of a history entry; anything else names no merge."""
-    if text.isascii() and text.isdigit() and len(text) <= _ENTRY_DIGITS_MAX:
-        return int(text)
-    raise NotFound(f"there is no merge {text[:40]!r}", hint="GET /api/quality/merges lists them")
+def show_refusal(call: Call) -> RefusalOut:
+    """Show one rejected extraction with its quote."""
+    memory = call.memory()
+    return RefusalOut.flat(refusals.show(memory.services, memory.scope.user, call.path["id"]))
 
 
+def restore_refusal(call: Call) -> MemoryRecord:
+    """Store a rejected extraction after all."""
+    memory = call.memory()
+    return refusals.restore(memory.services, memory.scope.user, call.path["id"])
+
+
+def probe_runs(call: Call) -> ProbeRuns:
+    """List saved probe runs, latest first, without their questions."""
+    query: ProbeRunsQuery = call.query
+    runs = (_probe_run(run) for run in saved_runs.latest(call.server.settings.home))
+    return ProbeRuns(list(islice((run for run in runs if run is not None), query.limit)))
+
+
+def _probe_run(run: dict[str, Any]) -> ProbeRunOut | None:
+    try:
+        return msgspec.convert(run, ProbeRunOut)
+    except msgspec.ValidationError:
+        # Skip a file that was edited by hand.
+        return None
+
+
+_MERGES, _REFUSALS = "/api/quality/merges", "/api/extraction/refusals"
+_REFUSAL = f"{_REFUSALS}/{{id}}"
 ROUTES = (
-    Route(
-        method="GET",
-        path="/api/quality",
-        handler=figures,
-        access="read",
-        reach="user",
-        summary="Show the quality figures and how upkeep stands.",
-        query=UserQuery,
-        reply=QualityOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/quality/merges",
-        handler=merges,
-        access="read",
-        reach="user",
-        summary="List merges with what was said about them.",
-        query=MergesQuery,
-        reply=MergesOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/quality/merges/{entry}/audit",
-        handler=mark,
-        access="write",
-        reach="user",
-        summary="Say whether a merge was right or wrong.",
-        body=AuditIn,
-        reply=MergeOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/quality/merges/{entry}/split",
-        handler=split,
-        access="write",
-        reach="user",
-        summary="Take a merge apart; it counts as wrong from then on.",
-        body=UserBody,
-        reply=SplitOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/quality/janitor",
-        handler=janitor,
-        access="admin",
-        reach="user",
-        summary="Show what a sweep would do, sweep, or take a sweep back.",
-        body=JanitorIn,
-        reply=JanitorOut,
-    ),
+    Route("GET", "/api/quality", figures, "read", "user", query=UserQuery),
+    Route("GET", _MERGES, list_merges, "read", "user", query=MergesQuery),
+    Route("POST", f"{_MERGES}/{{entry}}/audit", mark, "write", "user", body=AuditIn),
+    Route("POST", f"{_MERGES}/{{entry}}/split", split, "write", "user", body=UserBody),
+    Route("POST", "/api/quality/janitor", janitor, "admin", "user", body=JanitorIn),
+    Route("GET", "/api/quality/probes", probe_runs, "read", "daemon", query=ProbeRunsQuery),
+    Route("GET", _REFUSALS, list_refusals, "read", "user", query=RefusalsQuery),
+    Route("GET", _REFUSAL, show_refusal, "read", "user", query=Scoped),
+    Route("POST", f"{_REFUSAL}/restore", restore_refusal, "write", "user", body=Scoped),
 )

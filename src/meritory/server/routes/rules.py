@@ -1,214 +1,262 @@
-"""Rules, the guard before tools, and what a session must keep to."""
+"""Rules, the guard before tool calls, and the constraints of a session."""
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Annotated, Any
+
 import msgspec
+from msgspec import Meta
 
 from meritory.api.memory import Memory
-from meritory.domain.rule import Rule
+from meritory.domain.rule import State
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.rules import book, constraints, guard
 from meritory.engine.rules.guard import ToolCall
-from meritory.server.routes.hooks import is_echo
-from meritory.server.schemas import rules as wire
+from meritory.server.dedupe import is_duplicate
+from meritory.server.routes.sessions import Hook
 from meritory.server.scoped_memory import demand_session
-from meritory.server.table import Call, Route, Scoped
+from meritory.server.table import Call, ReplyShape, Route, Scoped, SessionKey
+
+ToolName = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-def pre_tool(call: Call) -> wire.VerdictOut:
-    """A tool is about to be called: allow, warn or deny."""
-    body: wire.PreTool = call.body
+class PreTool(Hook, kw_only=True):
+    """A tool is about to be called; `tool_input` is its input."""
+
+    tool_name: ToolName
+    tool_input: Any = None
+
+
+class RulesQuery(Scoped, kw_only=True):
+    """A list of rules; `every` includes retired and expired ones."""
+
+    every: bool = False
+
+
+class Proposal(Scoped, kw_only=True):
+    """A proposed rule: a trigger as TOOL: PATTERN, and the reason."""
+
+    trigger: Annotated[str, Meta(min_length=3, max_length=400)]
+    why: Annotated[str, Meta(min_length=1, max_length=300)]
+
+
+class RuleAction(Scoped, kw_only=True):
+    """The reason to change a rule."""
+
+    why: str = ""
+
+
+class Lift(Scoped, kw_only=True):
+    """The session whose constraints to lift; without a kind, all of them."""
+
+    session_key: SessionKey
+    kind: str | None = None
+
+
+class ConstraintsQuery(Scoped, kw_only=True):
+    """The session."""
+
+    session_key: SessionKey
+
+
+class VerdictOut(ReplyShape):
+    """Whether the tool may be called, with the reason for the agent; `rule` is the rule's id."""
+
+    decision: str
+    reason: str
+    rule: str | None
+    constraint: str | None
+
+
+class RuleEventOut(ReplyShape):
+    """An event of a rule, without the state before it."""
+
+    at: datetime
+    kind: str
+    reason: str
+    actor: str
+    session_key: str | None
+    feedback_id: str | None
+    is_undone: bool
+
+
+class RuleOut(ReplyShape):
+    """A rule with its present weight and reach, and its events."""
+
+    id: str
+    state: State
+    trigger: str
+    text: str
+    project: str | None
+    weight: float
+    report_count: int
+    risk: int
+    reach: State
+    is_approved: bool
+    replay_count: int
+    alarm_count: int
+    memory_id: str | None
+    created_at: datetime
+    reported_at: datetime | None
+    expires_at: datetime
+    events: list[RuleEventOut]
+
+    @classmethod
+    def viewed(cls, view: book.RuleView) -> RuleOut:
+        """Return a rule and its view in one object."""
+        return cls.of(
+            view.rule,
+            trigger=str(view.rule.trigger),
+            weight=round(view.weight, 3),
+            reach=view.reach,
+            events=[RuleEventOut.of(event) for event in view.events],
+        )
+
+
+class RulesOut(msgspec.Struct):
+    """Rules, those that block first."""
+
+    results: list[RuleOut]
+
+
+class ReplayOut(ReplyShape):
+    """The number of harmless actions tried, and on how many of them the trigger would have acted.
+
+    Without the position in the action log at which the replay stopped.
+    """
+
+    tried_count: int
+    alarm_count: int
+    examples: tuple[str, ...]
+
+
+class ConstraintOut(ReplyShape):
+    """A constraint of a session that was not lifted."""
+
+    kind: str
+    argument: str
+    said: str
+    at: datetime
+
+
+class ConstraintsOut(msgspec.Struct):
+    """All constraints of a session."""
+
+    results: list[ConstraintOut]
+
+
+class LiftedOut(msgspec.Struct):
+    """The number of lifted constraints."""
+
+    lifted: int
+
+
+def pre_tool(call: Call) -> VerdictOut:
+    """Check a tool call before it runs: allow, warn or deny."""
+    body: PreTool = call.body
     checked_name("session_key", body.session_key)
     memory = call.view(body.user, body.agent, call.project(body.project, body.cwd))
     demand_session(memory, body.session_key)
-    asked = ToolCall(
+    tool_input = msgspec.json.encode(body.tool_input).decode()
+    tool_call = ToolCall(
         body.session_key,
         memory.scope,
         body.tool_name,
         body.tool_input,
         body.harness,
         call.request_id,
-        is_echo(call, memory.scope, body.tool_name, msgspec.json.encode(body.tool_input).decode()),
+        is_duplicate(call, memory.scope, body.tool_name, tool_input),
     )
-    verdict = guard.check(memory.services, asked)
+    verdict = guard.check(memory.services, tool_call)
     if verdict.decision != "allow":
-        # A rule that has just begun to warn is yet to be remembered.
+        # A job writes the memory of a rule that has just begun to warn.
         memory.work_meanwhile()
-    return wire.VerdictOut.of(verdict)
+    return VerdictOut.of(verdict, rule=verdict.rule_id)
 
 
-def listing(call: Call) -> wire.RulesOut:
-    """The rules."""
-    query: wire.RulesQuery = call.query
+def list_rules(call: Call) -> RulesOut:
+    """List the rules, those that block first."""
+    query: RulesQuery = call.query
     memory = call.memory()
-    found = book.listing(memory.services, memory.scope, every=query.every)
-    return wire.RulesOut([wire.RuleOut.of(view) for view in found])
+    views = book.listing(memory.services, memory.scope, every=query.every)
+    return RulesOut([RuleOut.viewed(view) for view in views])
 
 
-def show(call: Call) -> wire.RuleOut:
-    """One rule with what happened to it."""
+def show_rule(call: Call) -> RuleOut:
+    """Show one rule with its events."""
     return _shown(call.memory(), call.path["id"])
 
 
-def propose(call: Call) -> wire.RuleOut:
-    """A rule that somebody wants."""
-    body: wire.Proposal = call.body
+def propose(call: Call) -> RuleOut:
+    """Propose a rule; it does nothing until it is approved."""
+    body: Proposal = call.body
     memory = call.memory()
     rule = book.propose(memory.services, memory.scope, body.trigger, body.why)
     return _shown(memory, rule.id)
 
 
-def approve(call: Call) -> wire.RuleOut:
-    """One step up."""
+def approve(call: Call) -> RuleOut:
+    """Raise a rule by one step: warn, then block."""
     memory = call.memory()
-    return _changed(memory, book.approve(memory.services, memory.scope.user, call.path["id"]))
-
-
-def retire(call: Call) -> wire.RuleOut:
-    """The end of a rule."""
-    body: wire.Named = call.body
-    memory = call.memory()
-    user = memory.scope.user
-    return _changed(memory, book.retire(memory.services, user, call.path["id"], body.why))
-
-
-def undo(call: Call) -> wire.RuleOut:
-    """The last change taken back."""
-    memory = call.memory()
-    return _changed(memory, book.undo(memory.services, memory.scope.user, call.path["id"]))
-
-
-def replay(call: Call) -> wire.ReplayOut:
-    """A rule tried on harmless actions."""
-    memory = call.memory()
-    _, found = book.try_out(memory.services, memory.scope, call.path["id"])
-    return wire.ReplayOut.of(found)
-
-
-def constrained(call: Call) -> wire.ConstraintsOut:
-    """What a session must keep to."""
-    query: wire.ConstraintsQuery = call.query
-    memory = call.memory()
-    held = memory.services.store.session_constraints(memory.scope.user, query.session_key)
-    return wire.ConstraintsOut([wire.ConstraintOut.of(one) for one in held])
-
-
-def lift(call: Call) -> wire.LiftedOut:
-    """What a session must keep to is lifted."""
-    body: wire.Lift = call.body
-    memory = call.memory()
-    user = memory.scope.user
-    return wire.LiftedOut(constraints.lift(memory.services, user, body.session_key, body.kind))
-
-
-def _changed(memory: Memory, rule: Rule) -> wire.RuleOut:
+    rule = book.approve(memory.services, memory.scope.user, call.path["id"])
     memory.work_meanwhile()
     return _shown(memory, rule.id)
 
 
-def _shown(memory: Memory, name: str) -> wire.RuleOut:
-    return wire.RuleOut.of(book.show(memory.services, memory.scope.user, name))
+def retire(call: Call) -> RuleOut:
+    """Retire a rule."""
+    memory = call.memory()
+    rule = book.retire(memory.services, memory.scope.user, call.path["id"], call.body.why)
+    memory.work_meanwhile()
+    return _shown(memory, rule.id)
 
 
+def undo(call: Call) -> RuleOut:
+    """Undo the last change of a rule."""
+    memory = call.memory()
+    rule = book.undo(memory.services, memory.scope.user, call.path["id"])
+    memory.work_meanwhile()
+    return _shown(memory, rule.id)
+
+
+def _shown(memory: Memory, name: str) -> RuleOut:
+    return RuleOut.viewed(book.show(memory.services, memory.scope.user, name))
+
+
+def replay(call: Call) -> ReplayOut:
+    """Try a rule on recorded harmless actions."""
+    memory = call.memory()
+    _, replayed = book.try_out(memory.services, memory.scope, call.path["id"])
+    return ReplayOut.of(replayed)
+
+
+def list_constraints(call: Call) -> ConstraintsOut:
+    """List the constraints of a session."""
+    query: ConstraintsQuery = call.query
+    memory = call.memory()
+    rows = memory.services.store.session_constraints(memory.scope.user, query.session_key)
+    return ConstraintsOut([ConstraintOut.of(row) for row in rows])
+
+
+def lift(call: Call) -> LiftedOut:
+    """Lift the constraints of a session."""
+    body: Lift = call.body
+    memory = call.memory()
+    user = memory.scope.user
+    return LiftedOut(constraints.lift(memory.services, user, body.session_key, body.kind))
+
+
+_CONSTRAINTS, _ONE = "/api/rules/constraints", "/api/rules/{id}"
 ROUTES = (
-    Route(
-        method="POST",
-        path="/api/hooks/pre-tool",
-        handler=pre_tool,
-        access="hooks",
-        reach="scope",
-        summary="Tell a tool that is about to be called, and learn whether it may be.",
-        body=wire.PreTool,
-        reply=wire.VerdictOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/rules",
-        handler=listing,
-        access="read",
-        reach="scope",
-        summary="List the rules, those that block first.",
-        query=wire.RulesQuery,
-        reply=wire.RulesOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/rules",
-        handler=propose,
-        access="write",
-        reach="user",
-        summary="Propose a rule; it does nothing until it is approved.",
-        body=wire.Proposal,
-        reply=wire.RuleOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/rules/constraints",
-        handler=constrained,
-        access="read",
-        reach="user",
-        summary="List what a session must keep to.",
-        query=wire.ConstraintsQuery,
-        reply=wire.ConstraintsOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/rules/constraints/lift",
-        handler=lift,
-        access="admin",
-        reach="user",
-        summary="Lift what a session must keep to.",
-        body=wire.Lift,
-        reply=wire.LiftedOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/rules/{id}",
-        handler=show,
-        access="read",
-        reach="user",
-        summary="Show one rule with what happened to it.",
-        query=Scoped,
-        reply=wire.RuleOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/rules/{id}/replay",
-        handler=replay,
-        access="read",
-        reach="user",
-        summary="Try a rule on recorded harmless actions.",
-        query=Scoped,
-        reply=wire.ReplayOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/rules/{id}/approve",
-        handler=approve,
-        access="admin",
-        reach="user",
-        summary="Let a rule take one step up: warn, then block.",
-        body=wire.Named,
-        reply=wire.RuleOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/rules/{id}/retire",
-        handler=retire,
-        access="admin",
-        reach="user",
-        summary="End a rule.",
-        body=wire.Named,
-        reply=wire.RuleOut,
-    ),
-    Route(
-        method="POST",
-        path="/api/rules/{id}/undo",
-        handler=undo,
-        access="admin",
-        reach="user",
-        summary="Take the last change of a rule back.",
-        body=wire.Named,
-        reply=wire.RuleOut,
-    ),
+    Route("POST", "/api/hooks/pre-tool", pre_tool, "hooks", "scope", body=PreTool),
+    Route("GET", "/api/rules", list_rules, "read", "scope", query=RulesQuery),
+    Route("POST", "/api/rules", propose, "write", "user", body=Proposal),
+    Route("GET", _CONSTRAINTS, list_constraints, "read", "user", query=ConstraintsQuery),
+    Route("POST", f"{_CONSTRAINTS}/lift", lift, "admin", "user", body=Lift),
+    Route("GET", _ONE, show_rule, "read", "user", query=Scoped),
+    Route("GET", f"{_ONE}/replay", replay, "read", "user", query=Scoped),
+    Route("POST", f"{_ONE}/approve", approve, "admin", "user", body=RuleAction),
+    Route("POST", f"{_ONE}/retire", retire, "admin", "user", body=RuleAction),
+    Route("POST", f"{_ONE}/undo", undo, "admin", "user", body=RuleAction),
 )

@@ -1,22 +1,476 @@
-"""Sessions as they can be read: what was served, what came of it, and everything in order."""
+"""Sessions: the hooks that harnesses call, and sessions as records."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from meritory.api.memory import Memory
+from meritory.connect.transcript_entry import without_context
 from meritory.domain.codec import parse_moment
 from meritory.domain.errors import NotFound
-from meritory.domain.session import SessionQuery
+from meritory.domain.harness import traits_of
+from meritory.domain.session import (
+    SessionMemory,
+    SessionOutcome,
+    SessionQuery,
+    SessionRecord,
+    SessionScore,
+    SessionSummary,
+)
+from meritory.engine.memories.validate import checked_name
 from meritory.engine.observe.timeline import timeline
+from meritory.engine.sessions import end, ratings
+from meritory.engine.sessions.context import StartRequest, known_session
+from meritory.engine.sessions.packing import Served
+from meritory.engine.sessions.prompt import PromptRequest, prompt
+from meritory.engine.sessions.ratings import RatingsTaken
+from meritory.engine.sessions.start import start
 from meritory.rank.features import FEATURES
-from meritory.server.schemas import sessions as wire
-from meritory.server.table import Call, Route
+from meritory.server.dedupe import is_duplicate
+from meritory.server.scoped_memory import demand_session
+from meritory.server.table import (
+    Call,
+    Moment,
+    QueryParams,
+    ReplyShape,
+    Route,
+    Scoped,
+    SessionKey,
+    UserQuery,
+)
+from meritory.server.transcripts import NEAR_LIMIT_BYTES, told, whole
+from meritory.text.render import BLOCK_LIMIT_CHARS, units
+from meritory.text.transcript import read_turns
+
+# Sources after which the agent's context is empty.
+FORGETFUL = ("compact", "clear")
+# The source after which the agent's context is complete.
+RESUMED = "resume"
+
+RatingScores = Annotated[
+    dict[str, Any], Meta(description="Handles or memory ids with scores from -1 to 1")
+]
+Transcript = Annotated[
+    Any, Meta(description="A list of {role, text}, or one text; no role is guessed for a text")
+]
+
+# -- requests ---------------------------------------------------------------------------------
 
 
-def listing(call: Call) -> wire.SessionsOut:
-    """A page of sessions, latest first."""
-    query: wire.SessionsQuery = call.query
-    memory = call.view(query.user)
+class Hook(Scoped, kw_only=True):
+    """The fields of every hook."""
+
+    session_key: SessionKey
+    harness: str | None = None
+    # Gives the project when none is named.
+    cwd: str | None = None
+    relayed: Annotated[
+        bool,
+        Meta(
+            description="Sent by a hook that cannot correct anything: a repeat within 2 s is "
+            "ignored, an ended session continues, a bad transcript_path is ignored"
+        ),
+    ] = False
+    client_home: Annotated[
+        str | None, Meta(description="The harness's data folder, if it is not the usual one")
+    ] = None
+
+
+class SessionStart(Hook, kw_only=True):
+    """A session starts; `context` is its first prompt or task, if known.
+
+    `source` is how it starts: after "compact" and "clear" every memory may be shown again.
+    """
+
+    context: str | None = None
+    source: str | None = None
+
+
+class RatedHook(Hook, kw_only=True):
+    """A hook that may carry ratings."""
+
+    memory_feedback: RatingScores | None = None
+
+
+class PromptSubmit(RatedHook, kw_only=True):
+    """The user sent a prompt; `silent` if the harness cannot show the agent anything with it."""
+
+    prompt: str
+    silent: bool = False
+    transcript: Transcript | None = None
+    transcript_path: str | None = None
+
+
+class Stop(RatedHook, kw_only=True):
+    """The agent has replied."""
+
+    last_assistant_message: str | None = None
+    transcript_path: str | None = None
+
+
+class Compact(RatedHook, kw_only=True):
+    """The agent's context is about to be compacted."""
+
+    transcript: Transcript | None = None
+    transcript_path: str | None = None
+
+
+class SessionEnd(RatedHook, kw_only=True):
+    """A session ends; `used` is for programs that know which memories helped."""
+
+    transcript: Transcript | None = None
+    transcript_path: str | None = None
+    last_assistant_message: str | None = None
+    used: RatingScores | None = None
+
+
+class SessionsQuery(QueryParams, kw_only=True):
+    """A page of sessions, latest first; `before` is the last key of the previous page."""
+
+    user: str | None = None
+    project: str | None = None
+    outcome: SessionOutcome | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    before: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
+
+
+# -- replies ----------------------------------------------------------------------------------
+
+
+class ShownOut(ReplyShape):
+    """A memory in the agent's context; of its record only id and text."""
+
+    handle: str
+    id: str
+    content: str
+    source: str
+    rank: int
+
+
+class Injected(msgspec.Struct):
+    """The text for the agent and its memories; `recording` is off if the store was not writable."""
+
+    inject: str
+    injection: str | None
+    memories: list[ShownOut]
+    status_line: str
+    recording: str = "on"
+
+    @classmethod
+    def nothing(cls) -> Injected:
+        """Return a reply without any text."""
+        return cls("", None, [], "")
+
+
+class RatingRefusal(msgspec.Struct):
+    """A rating that was rejected, and the reason."""
+
+    name: str
+    reason: str
+
+
+class RatingsOut(msgspec.Struct):
+    """The number of ratings that were accepted, and those that were rejected."""
+
+    taken: int
+    refused: list[RatingRefusal]
+
+    @classmethod
+    def of(cls, result: RatingsTaken) -> RatingsOut:
+        """Return the result of some ratings; the public shape counts the accepted ones."""
+        return cls(len(result.taken), [RatingRefusal(*pair) for pair in result.refused])
+
+
+class EndedOut(msgspec.Struct):
+    """The end of a session, and the job that learns from it."""
+
+    job: str
+    queued: bool
+    feedback: RatingsOut
+
+
+class ScoreOut(ReplyShape):
+    """The judge's verdict on a session, without the raw reply of a model."""
+
+    judge: str
+    score: float | None
+    confidence: float
+    memories_recalled: int
+    memories_used: int
+    novel_context_count: int
+    missing_topics: tuple[str, ...]
+    reasoning: str
+    excluded: str | None
+    at: datetime
+
+
+class SessionOut(ReplyShape, kw_only=True):
+    """A session; without the context's vector and other internals of its record."""
+
+    id: str
+    state: str
+    agent: str | None
+    project: str | None
+    harness: str | None
+    context: str
+    started_at: datetime
+    ended_at: datetime | None
+    prompts: int
+    injections: int
+    shown: int
+    alpha: float
+    # The result of the comparison; None until the session is judged.
+    outcome: SessionOutcome | None = None
+    margin: float | None = None
+    score: ScoreOut | None = None
+
+    @classmethod
+    def judged(cls, summary: SessionSummary, score: SessionScore | None) -> SessionOut:
+        """Return a session with its verdict."""
+        session = summary.session
+        return cls.of(
+            session,
+            id=session.key,
+            prompts=session.prompt_count,
+            injections=session.injection_count,
+            shown=session.handle_count,
+            outcome=summary.outcome,
+            margin=summary.margin,
+            score=None
+            if score is None
+            else ScoreOut.of(score, reasoning=score.continuity_reasoning),
+        )
+
+
+class SessionsOut(msgspec.Struct):
+    """A page of sessions; `before` continues it."""
+
+    results: list[SessionOut]
+    before: str | None
+
+
+class CandidateOut(ReplyShape, kw_only=True):
+    """A candidate of a session with every number as served, its features by name."""
+
+    id: str
+    source: str
+    origins: tuple[str, ...]
+    rank: int
+    baseline_rank: int | None
+    predictor_rank: int | None
+    effective_score: float | None
+    composite_score: float | None
+    predictor_score: float | None
+    final_score: float
+    was_injected: bool
+    handle: str | None
+    propensity: float
+    features: dict[str, float]
+    feature_version: int
+    relevance_score: float | None
+    fts_hit_count: int
+    agent_relevance_score: float | None
+    agent_feedback_count: int
+    label: float | None
+    label_parts: dict[str, Any]
+
+    @classmethod
+    def flat(cls, row: SessionMemory) -> CandidateOut:
+        """Return a candidate and its outcome in one object."""
+        served = row.candidate._asdict()
+        features = dict(zip(FEATURES, served.pop("features"), strict=False))
+        return cls.of(row, id=served.pop("memory_id"), features=features, **served)
+
+
+class CandidatesOut(msgspec.Struct):
+    """Every candidate of a session, by rank."""
+
+    results: list[CandidateOut]
+
+
+class EventOut(ReplyShape):
+    """An event of a session; its name is published as `event`."""
+
+    at: datetime
+    category: str
+    name: str = msgspec.field(name="event")
+    session_key: str | None
+    memory_id: str | None
+    request_id: str | None
+    details: Mapping[str, Any]
+
+
+class Timeline(msgspec.Struct):
+    """Every event of a session, a memory or a request, in order."""
+
+    id: str
+    results: list[EventOut]
+
+
+# -- hooks ------------------------------------------------------------------------------------
+
+
+def _open(call: Call) -> tuple[Memory, SessionRecord | None]:
+    """Return the memory for a hook's scope and its session, None for a new one.
+
+    An agent must not continue another agent's session.
+    """
+    body: Hook = call.body
+    checked_name("session_key", body.session_key)
+    memory = call.view(body.user, body.agent, call.project(body.project, body.cwd))
+    demand_session(memory, body.session_key)
+    with contextlib.suppress(NotFound):
+        return memory, known_session(memory.services, memory.scope, body.session_key)
+    return memory, None
+
+
+def _start(call: Call, memory: Memory, context: str | None = None) -> Injected:
+    body: Hook = call.body
+    request = StartRequest(
+        body.session_key,
+        memory.scope,
+        context,
+        body.harness,
+        body.cwd,
+        call.request_id,
+        call.grant.caller == "token",
+    )
+    return _injected(start(memory.services, request))
+
+
+def _injected(served: Served) -> Injected:
+    return Injected(
+        served.inject,
+        served.injection,
+        [ShownOut.of(shown) for shown in served.memories],
+        served.status_line,
+        "on" if served.is_recorded else "off",
+    )
+
+
+def session_start(call: Call) -> Injected:
+    """Start or continue a session, and return the text to show the agent."""
+    body: SessionStart = call.body
+    memory, known = _open(call)
+    if is_duplicate(call, memory.scope, body.source, body.context):
+        return Injected.nothing()
+    if known is not None and body.source in FORGETFUL:
+        end.compact(memory.services, end.EndRequest(known.key, known.user))
+    has_context = False
+    is_resumed = body.source == RESUMED and not traits_of(body.harness).loses_start_on_resume
+    if known is not None and is_resumed:
+        rows = memory.services.store.shown(known.user, known.key)
+        has_context = any(row.in_context for row in rows)
+    injected = _start(call, memory, body.context)
+    # The session is open again, and the agent still has its memories in context.
+    return Injected.nothing() if has_context else injected
+
+
+def user_prompt_submit(call: Call) -> Injected:
+    """Report a prompt, and return the memories that it calls for."""
+    body: PromptSubmit = call.body
+    memory, known = _open(call)
+    if is_duplicate(call, memory.scope, body.prompt) or (body.silent and known is None):
+        # A session must not start with memories that the agent never sees.
+        return Injected.nothing()
+    opening = Injected.nothing()
+    if body.relayed and known is not None and known.state != "open":
+        # The session continues, but its harness did not send a start.
+        opening = _start(call, memory)
+    transcript = told(call, body.transcript, body.transcript_path, NEAR_LIMIT_BYTES)
+    request = PromptRequest(
+        body.session_key,
+        memory.scope,
+        without_context(body.prompt),
+        body.harness,
+        body.cwd,
+        body.memory_feedback,
+        () if transcript is None else read_turns(transcript),
+        call.request_id,
+        body.silent,
+        call.grant.caller == "token",
+    )
+    injected = _injected(prompt(memory.services, request))
+    if not opening.inject:
+        return injected
+    both = "\n".join(text for text in (opening.inject, injected.inject) if text)
+    if units(both) > BLOCK_LIMIT_CHARS:
+        return opening
+    injected.inject, injected.injection = both, injected.injection or opening.injection
+    injected.memories = [*opening.memories, *injected.memories]
+    return injected
+
+
+def stop(call: Call) -> RatingsOut:
+    """Report the agent's reply, and take the ratings in it."""
+    body: Stop = call.body
+    memory, _ = _open(call)
+    reply, path = body.last_assistant_message, body.transcript_path
+    if reply and is_duplicate(call, memory.scope, reply):
+        return RatingsOut(0, [])
+    # The transcript is only read for a reply that the hook does not carry.
+    transcript = told(call, None, path if reply is None else None, NEAR_LIMIT_BYTES)
+    request = ratings.ReplyCall(
+        memory.scope.user,
+        body.session_key,
+        reply,
+        body.memory_feedback,
+        () if transcript is None else read_turns(transcript),
+    )
+    return RatingsOut.of(ratings.stop(memory.services, request))
+
+
+def pre_compact(call: Call) -> RatingsOut:
+    """Report that the agent's context is about to be compacted: memories may be shown again."""
+    body: Compact = call.body
+    memory, _ = _open(call)
+    request = end.EndRequest(
+        body.session_key,
+        memory.scope.user,
+        told(call, body.transcript, body.transcript_path),
+        feedback=body.memory_feedback,
+    )
+    return RatingsOut.of(end.compact(memory.services, request))
+
+
+def session_end(call: Call) -> EndedOut:
+    """End a session; a job learns from it."""
+    body: SessionEnd = call.body
+    memory, _ = _open(call)
+    with whole(call, body.transcript, body.transcript_path) as transcript:
+        ended = end.end(
+            memory.services,
+            end.EndRequest(
+                body.session_key,
+                memory.scope.user,
+                transcript,
+                body.used,
+                body.memory_feedback,
+                body.last_assistant_message,
+                call.request_id,
+            ),
+        )
+    memory.work_meanwhile()
+    return EndedOut(ended.job, ended.is_queued, RatingsOut.of(ended.ratings))
+
+
+# -- records ----------------------------------------------------------------------------------
+
+
+def list_sessions(call: Call) -> SessionsOut:
+    """List sessions, latest first."""
+    query: SessionsQuery = call.query
+    memory = call.user_memory()
     store, user = memory.services.store, memory.scope.user
-    found = store.session_page(
+    page = store.session_page(
         user,
         SessionQuery(
             project=query.project,
@@ -27,76 +481,60 @@ def listing(call: Call) -> wire.SessionsOut:
             limit=query.limit,
         ),
     )
-    more = found[-1].session.key if len(found) == query.limit else None
-    shown = [wire.SessionOut.of(one, store.session_score(user, one.session.key)) for one in found]
-    return wire.SessionsOut(shown, more)
-
-
-def show(call: Call) -> wire.SessionOut:
-    """One session with its verdict."""
-    memory = call.view(call.query.user)
-    store, user, key = memory.services.store, memory.scope.user, call.path["key"]
-    return wire.SessionOut.of(store.session_summary(user, key), store.session_score(user, key))
-
-
-def candidates(call: Call) -> wire.CandidatesOut:
-    """Every candidate of a session with every number."""
-    memory = call.view(call.query.user)
-    store, user, key = memory.services.store, memory.scope.user, call.path["key"]
-    store.session(user, key)
-    return wire.CandidatesOut(
-        [wire.candidate_out(one, FEATURES) for one in store.session_memories(user, key)]
+    return SessionsOut(
+        [SessionOut.judged(each, store.session_score(user, each.session.key)) for each in page],
+        page[-1].session.key if len(page) == query.limit else None,
     )
 
 
-def events(call: Call) -> wire.Timeline:
-    """All that happened to a session, a memory or in a request, in order."""
-    memory = call.view(call.query.user)
-    found = timeline(memory.services, memory.scope.user, call.path["id"])
-    if not found:
-        raise NotFound(f"nothing is known about {call.path['id'][:80]!r}")
-    return wire.Timeline(call.path["id"], [wire.EventOut.of(event) for event in found])
+def show_session(call: Call) -> SessionOut:
+    """Show a session with its verdict."""
+    memory = call.user_memory()
+    store, user, key = memory.services.store, memory.scope.user, call.path["key"]
+    return SessionOut.judged(store.session_summary(user, key), store.session_score(user, key))
 
 
+def candidates(call: Call) -> CandidatesOut:
+    """Show every candidate of a session with every number as served."""
+    memory = call.user_memory()
+    store, user, key = memory.services.store, memory.scope.user, call.path["key"]
+    store.session(user, key)
+    return CandidatesOut([CandidateOut.flat(row) for row in store.session_memories(user, key)])
+
+
+def why(call: Call) -> dict[str, Any]:
+    """Show every number that put a memory into a session, or kept it out."""
+    return call.user_memory().why(call.path["id"], call.path["key"])
+
+
+def events(call: Call) -> Timeline:
+    """Show every event of a session, a memory or a request, in order."""
+    memory = call.user_memory()
+    name = call.path["id"]
+    rows = timeline(memory.services, memory.scope.user, name)
+    if not rows:
+        raise NotFound(f"nothing is known about {name[:80]!r}")
+    return Timeline(name, [EventOut.of(event) for event in rows])
+
+
+_ONE = "/api/sessions/{key:path}"
 ROUTES = (
+    Route("POST", "/api/hooks/session-start", session_start, "hooks", "scope", body=SessionStart),
     Route(
-        method="GET",
-        path="/api/sessions",
-        handler=listing,
-        access="read",
-        reach="user",
-        summary="List sessions, latest first.",
-        query=wire.SessionsQuery,
-        reply=wire.SessionsOut,
+        "POST",
+        "/api/hooks/user-prompt-submit",
+        user_prompt_submit,
+        "hooks",
+        "scope",
+        body=PromptSubmit,
     ),
-    Route(
-        method="GET",
-        path="/api/sessions/{key:path}/memories",
-        handler=candidates,
-        access="read",
-        reach="user",
-        summary="Show every candidate of a session with every number as served.",
-        query=wire.UserQuery,
-        reply=wire.CandidatesOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/sessions/{key:path}",
-        handler=show,
-        access="read",
-        reach="user",
-        summary="Show a session with its verdict.",
-        query=wire.UserQuery,
-        reply=wire.SessionOut,
-    ),
-    Route(
-        method="GET",
-        path="/api/timeline/{id:path}",
-        handler=events,
-        access="read",
-        reach="user",
-        summary="Show all that happened to a session, a memory or in a request, in order.",
-        query=wire.UserQuery,
-        reply=wire.Timeline,
-    ),
+    Route("POST", "/api/hooks/stop", stop, "hooks", "scope", body=Stop),
+    Route("POST", "/api/hooks/pre-compact", pre_compact, "hooks", "scope", body=Compact),
+    Route("POST", "/api/hooks/session-end", session_end, "hooks", "scope", body=SessionEnd),
+    Route("GET", "/api/sessions", list_sessions, "read", "user", query=SessionsQuery),
+    Route("GET", f"{_ONE}/memories/{{id}}/why", why, "read", "user", query=UserQuery),
+    Route("GET", f"{_ONE}/memories", candidates, "read", "user", query=UserQuery),
+    # Last: the path of a key matches the others too.
+    Route("GET", _ONE, show_session, "read", "user", query=UserQuery),
+    Route("GET", "/api/timeline/{id:path}", events, "read", "user", query=UserQuery),
 )

@@ -1,14 +1,16 @@
-"""From bytes to typed requests: strict JSON, nothing guessed, nothing silently dropped."""
+"""JSON in and out: strict requests into their types, replies into bytes."""
 
 from __future__ import annotations
 
 import json
 import math
+from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from meritory.domain.codec import moment_text
 from meritory.domain.errors import InputError
 from meritory.server.problems import BadRequest
 
@@ -21,7 +23,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def decode_body(raw: bytes, kind: type[T]) -> T:
-    """The body as its type; what is not JSON is a bad request, what does not fit is refused."""
+    """Return the body as its type; reject malformed JSON with 400 and wrong values with 422."""
     if not raw.strip():
         raise BadRequest("a JSON body is needed", hint=_HINT)
     if raw.startswith(_BOM):
@@ -34,7 +36,7 @@ def decode_body(raw: bytes, kind: type[T]) -> T:
         value = json.loads(
             text,
             object_pairs_hook=_distinct,
-            parse_constant=_not_json,
+            parse_constant=_refuse_constant,
             parse_float=_finite,
             parse_int=_bounded,
         )
@@ -43,12 +45,16 @@ def decode_body(raw: bytes, kind: type[T]) -> T:
     except ValueError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from error
     if "\\u" in text:
-        _refuse_half_characters(value)
-    return _converted(value, kind, strict=True)
+        try:
+            msgspec.json.encode(value)
+        except UnicodeEncodeError as error:
+            # Such text can neither be stored nor sent back.
+            raise InputError("the body holds half a character (a lone surrogate)") from error
+    return _convert(value, kind, strict=True)
 
 
 def decode_query(query_string: bytes, kind: type[T]) -> T:
-    """The query string as its type."""
+    """Return the query string as its type."""
     try:
         pairs = parse_qsl(
             query_string.decode("ascii"),
@@ -63,10 +69,10 @@ def decode_query(query_string: bytes, kind: type[T]) -> T:
         raise BadRequest("the query string cannot be read") from error
     if len(dict(pairs)) != len(pairs):
         raise BadRequest("a query parameter is given twice")
-    return _converted(dict(pairs), kind, strict=False)
+    return _convert(dict(pairs), kind, strict=False)
 
 
-def _converted(value: Any, kind: type[T], *, strict: bool) -> T:
+def _convert(value: Any, kind: type[T], *, strict: bool) -> T:
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
@@ -82,8 +88,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _not_json(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
 
 
 def _finite(text: str) -> float:
@@ -99,9 +105,22 @@ def _bounded(text: str) -> int:
     return value
 
 
-def _refuse_half_characters(value: Any) -> None:
-    """A lone half of a pair is no text that could be stored or sent back."""
-    try:
-        msgspec.json.encode(value)
-    except UnicodeEncodeError as error:
-        raise InputError("the body holds half a character (a lone surrogate)") from error
+def encode_reply(reply: object) -> bytes:
+    """Return a reply as JSON."""
+    return msgspec.json.encode(to_json(reply))
+
+
+def to_json(reply: object) -> Any:
+    """Return records and structs as JSON values; times are UTC text of one width."""
+    # Not by msgspec alone: it writes "Z" and drops zero microseconds, so that widths differ.
+    return _write_times(msgspec.to_builtins(reply, builtin_types=(datetime,)))
+
+
+def _write_times(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return moment_text(value)
+    if isinstance(value, dict):
+        return {name: _write_times(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_write_times(inner) for inner in value]
+    return value

@@ -37,7 +37,7 @@ class ServerState:
         self.tokens = Tokens(self._memory.services)
         # Held by the one request that works through jobs, or waits for those under way.
         self.draining = threading.Lock()
-        self.echoes = DuplicateFilter(self.world.monotonic_ms)
+        self.duplicates = DuplicateFilter(self.world.monotonic_ms)
         logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
         self.dashboard = Dashboard(own_address(url), logins, read_files())
         self.live = LiveEvents(self._numbers, self._memory.services.store.follow)

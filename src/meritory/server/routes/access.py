@@ -1,0 +1,136 @@
+"""Access tokens; the holder of a token can only manage tokens of the same user and scope."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from meritory.api.memory import Memory
+from meritory.domain.access import ROLES, AccessToken, Role
+from meritory.engine import access
+from meritory.server.problems import Forbidden
+from meritory.server.table import Call, ReplyShape, Route, Scoped
+
+GRACE_S = 600
+_LIFE_LIMIT_S = int(access.LIFE_MAX.total_seconds())
+_GRACE_LIMIT_S = int(access.GRACE_MAX.total_seconds())
+
+
+class TokensQuery(Scoped, kw_only=True):
+    """A list of tokens; `every` includes revoked and expired ones."""
+
+    every: bool = False
+
+
+class NewToken(Scoped, kw_only=True):
+    """A token for a user, or for one agent or project of the user."""
+
+    name: str
+    role: Role
+    expires_in_s: Annotated[int, Meta(ge=1, le=_LIFE_LIMIT_S)] | None = None
+
+
+class Rotation(Scoped, kw_only=True):
+    """How long the old secret stays valid."""
+
+    grace_s: Annotated[int, Meta(ge=0, le=_GRACE_LIMIT_S)] = GRACE_S
+
+
+class TokenOut(ReplyShape, kw_only=True):
+    """A token without the hash of its secret, and whether it is valid now."""
+
+    id: str
+    user: str
+    name: str
+    role: Role
+    agent: str | None
+    project: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+    is_valid: bool
+
+
+class TokensOut(msgspec.Struct):
+    """Tokens, newest first."""
+
+    results: list[TokenOut]
+
+
+class MintedOut(TokenOut, kw_only=True):
+    """A new token with its text, which no later reply contains."""
+
+    token: str
+
+
+def list_tokens(call: Call) -> TokensOut:
+    """List access tokens, newest first."""
+    query: TokensQuery = call.query
+    memory = call.memory()
+    now = memory.services.world.now()
+    stored = memory.services.store.access_tokens(memory.scope.user)
+    tokens = access.sorted_tokens(stored, now, every=query.every)
+    return TokensOut(
+        [
+            TokenOut.of(token, is_valid=token.is_valid(now))
+            for token in tokens
+            if _is_visible(call, token)
+        ]
+    )
+
+
+def create(call: Call) -> MintedOut:
+    """Create an access token; only this reply contains its text."""
+    body: NewToken = call.body
+    memory = call.view(body.user, body.agent, body.project)
+    if ROLES.index(body.role) > ROLES.index(call.grant.role):
+        raise Forbidden(
+            f"a token with the role {call.grant.role} cannot create one with the role {body.role}"
+        )
+    life = None if body.expires_in_s is None else timedelta(seconds=body.expires_in_s)
+    wanted = access.Wanted(body.name, body.role, memory.scope, life, call.grant.token_id)
+    return _minted(memory, access.create(memory.services, wanted))
+
+
+def rotate(call: Call) -> MintedOut:
+    """Replace an access token; the old secret stays valid for a while."""
+    body: Rotation = call.body
+    memory = call.memory()
+    token = _find(call, memory)
+    grace, maker = timedelta(seconds=body.grace_s), call.grant.token_id
+    return _minted(memory, access.rotate(memory.services, token, grace, maker=maker))
+
+
+def revoke(call: Call) -> TokenOut:
+    """Revoke an access token."""
+    memory = call.memory()
+    token = access.revoke(memory.services, _find(call, memory))
+    return TokenOut.of(token, is_valid=token.is_valid(memory.services.world.now()))
+
+
+def _is_visible(call: Call, token: AccessToken) -> bool:
+    return call.grant.fits(token.agent, token.project)
+
+
+def _find(call: Call, memory: Memory) -> AccessToken:
+    # An id prefix that only matches tokens outside the caller's scope is unknown.
+    is_visible = partial(_is_visible, call)
+    return access.named(memory.services, memory.scope.user, call.path["id"], is_visible)
+
+
+def _minted(memory: Memory, minted: access.Minted) -> MintedOut:
+    is_valid = minted.token.is_valid(memory.services.world.now())
+    return MintedOut.of(minted.token, is_valid=is_valid, token=minted.text)
+
+
+ROUTES = (
+    Route("GET", "/api/tokens", list_tokens, "admin", "scope", query=TokensQuery),
+    Route("POST", "/api/tokens", create, "admin", "scope", body=NewToken),
+    Route("POST", "/api/tokens/{id}/rotate", rotate, "admin", "scope", body=Rotation),
+    Route("DELETE", "/api/tokens/{id}", revoke, "admin", "scope", query=Scoped),
+)
