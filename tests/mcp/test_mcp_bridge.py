@@ -80,7 +80,7 @@ def deaf(tmp_path: Path) -> Iterator[Deaf]:
 def test_only_what_may_be_done_twice_is_asked_again(deaf: Deaf, tool: str, count: int) -> None:
     asked = McpRequest(1, "tools/call", {"name": tool, "arguments": {}}, False)
     told = Bridge(str(deaf.home), {}).ask(asked)
-    assert told["isError"] and "Go on without it" in told["content"][0]["text"]
+    assert told["isError"] and "Continue without it" in told["content"][0]["text"]
     assert [one.split(b" ")[1] for one in deaf.heard] == [b"/mcp"] * count
 
 

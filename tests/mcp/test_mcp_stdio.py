@@ -407,7 +407,7 @@ def test_a_daemon_that_cannot_be_started_is_an_error_in_time(tmp_path: Path) -> 
         server.shake_hands()
         told = server.tool("memory_search", query="x")
         assert told["isError"]
-        assert "Go on without it" in told["content"][0]["text"]
+        assert "Continue without it" in told["content"][0]["text"]
         # Clients list before they do anything else: they see none, and do not wait.
         assert server.ask(request("resources/list"))["result"]["resources"] == []
         read = server.ask(request("resources/read", {"uri": "meritory://memory/01h"}))

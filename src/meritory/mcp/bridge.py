@@ -1,4 +1,4 @@
-"""From the process on stdio to the daemon: found, started when it is down, asked again once."""
+"""Relays requests from stdio to the daemon: finds it, starts it, and retries once."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
     from meritory.api.client import Daemon
 
-# What a client waits at most for an answer.
+# The longest wait of a client for an answer.
 ANSWER_WAIT_MS: Final = 20_000
-# Some clients list resources before they do anything else: they had better see none than wait.
+# Some clients list resources first: an empty list is better than a wait.
 LISTING: Final = "resources/list"
 LISTING_WAIT_MS: Final = 2_000
-# A start that was waited for already.
+# The process that starts the daemon has already waited for it.
 _SETTLE_MS: Final = 1_000
 _OWN_META: Final = VERSION_KEY.rpartition("/")[0] + "/"
 
 
 class Bridge:
-    """The daemon of one data folder, asked on behalf of one client."""
+    """The connection to the daemon for one client."""
 
     def __init__(self, home: str | None, caller: Mapping[str, str]) -> None:
         self._home = home
@@ -40,65 +40,70 @@ class Bridge:
         self._failed_at_s = 0.0
 
     def warm(self) -> threading.Thread:
-        """Finds or starts the daemon meanwhile; whoever asks before it is there waits for it."""
-        thread = threading.Thread(target=self._warm, name="meritory-mcp-warm", daemon=True)
+        """Find or start the daemon in the background; requests wait for it."""
+
+        def reach() -> None:
+            from meritory.domain.errors import MeritoryError
+
+            # The next request reports the error.
+            with contextlib.suppress(MeritoryError, OSError):
+                self._reach()
+
+        thread = threading.Thread(target=reach, name="meritory-mcp-warm", daemon=True)
         thread.start()
         return thread
 
-    def _warm(self) -> None:
-        from meritory.domain.errors import MeritoryError
-
-        # Whoever asks will hear what is wrong.
-        with contextlib.suppress(MeritoryError, OSError):
-            self._reached()
-
     def ask(self, request: McpRequest) -> Json:
-        """What the daemon answers; a tool that cannot be asked fails as a tool, not as a server."""
+        """Return the daemon's result. If it is down, a tool call fails as a tool."""
         from meritory.domain.errors import MeritoryError
 
-        if request.method == LISTING and not self._is_reached_soon():
-            return {"resources": []}
+        if request.method == LISTING and self._daemon is None:
+            self.warm().join(LISTING_WAIT_MS / 1000)
+            if self._daemon is None:
+                return {"resources": []}
         try:
-            reply = self._asked(request)
+            reply = self._send_or_retry(request)
         except (MeritoryError, OSError) as error:
             if request.method == LISTING:
                 return {"resources": []}
-            told = f"memory is out of reach: {error}"
+            message = f"memory is unavailable: {error}"
             if request.method == "tools/call":
-                return failed(f"{told}. Go on without it, and try again later.")
-            raise McpFault(INTERNAL, told) from error
+                return failed(f"{message}. Continue without it, and try again later.")
+            raise McpFault(INTERNAL, message) from error
         if isinstance(reply, dict) and isinstance(reply.get("result"), dict):
             return dict(reply["result"])
         fault = reply.get("error") if isinstance(reply, dict) else None
         if isinstance(fault, dict) and isinstance(fault.get("code"), int):
             raise McpFault(fault["code"], str(fault.get("message", "")), fault.get("data"))
-        raise McpFault(INTERNAL, "the daemon answered something else than was agreed")
+        raise McpFault(INTERNAL, "the daemon sent an invalid answer")
 
-    def _is_reached_soon(self) -> bool:
-        """Whether the daemon is there, or will be before long."""
-        if self._daemon is None:
-            self.warm().join(LISTING_WAIT_MS / 1000)
-        return self._daemon is not None
-
-    def _asked(self, request: McpRequest) -> Any:
+    def _send_or_retry(self, request: McpRequest) -> Any:
         from meritory.api.client import DaemonDown
 
-        daemon = self._reached()
+        daemon = self._reach()
         try:
-            return self._sent(daemon, request)
+            return self._send(daemon, request)
         except DaemonDown as error:
-            # It ended since.
-            self._forget(daemon)
-            was_heard = not isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError)
-            if was_heard and not _may_repeat(request):
+            with self._lock:
+                if self._daemon is daemon:
+                    self._daemon = None
+                # The daemon that ended may be a child of this process.
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(-1, os.WNOHANG)
+            was_sent = not isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError)
+            is_call = request.method == "tools/call"
+            tool = BY_NAME.get(str(request.params.get("name"))) if is_call else None
+            if was_sent and tool is not None and not tool.is_idempotent:
                 raise
-            return self._sent(self._reached(), request)
+            return self._send(self._reach(), request)
 
-    def _sent(self, daemon: Daemon, request: McpRequest) -> Any:
+    def _send(self, daemon: Daemon, request: McpRequest) -> Any:
         from urllib.parse import urlencode
 
-        # Between us and the daemon no era is needed: what belongs to one is added here.
-        meta = {name: value for name, value in request.meta.items() if _is_for_daemon(name)}
+        # The fields of an era are added here, so the daemon needs none of them.
+        meta = {
+            name: value for name, value in request.meta.items() if not name.startswith(_OWN_META)
+        }
         message = {
             "jsonrpc": "2.0",
             "id": 1,
@@ -109,7 +114,7 @@ class Bridge:
         wait_ms = LISTING_WAIT_MS if request.method == LISTING else ANSWER_WAIT_MS
         return daemon.request("POST", path, message, wait_ms)
 
-    def _reached(self) -> Daemon:
+    def _reach(self) -> Daemon:
         from meritory.api import client
         from meritory.domain.errors import MeritoryError
         from meritory.settings.home import HOME_VARIABLE, home_folder
@@ -119,7 +124,7 @@ class Bridge:
             if self._daemon is not None:
                 return self._daemon
             if self._failure is not None and self._failed_at_s >= began_s:
-                # Whoever waited while another tried in vain need not try for as long again.
+                # Another thread failed while this one waited.
                 raise self._failure
             try:
                 named = {HOME_VARIABLE: self._home} if self._home else {}
@@ -133,17 +138,9 @@ class Bridge:
                 raise
             return self._daemon
 
-    def _forget(self, daemon: Daemon) -> None:
-        with self._lock:
-            if self._daemon is daemon:
-                self._daemon = None
-            # The one that ended may have been started here.
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(-1, os.WNOHANG)
-
 
 def _start(home: Path) -> None:
-    """Starts the daemon by way of a process that ends: clients end a server with its children."""
+    """Start the daemon through a process that ends: clients kill a server with its children."""
     words = ["-P", "-m", "meritory", "--home", str(home), "up", "--background"]
     streams = [(os.POSIX_SPAWN_OPEN, place, os.devnull, os.O_RDWR, 0) for place in range(3)]
     child = os.posix_spawn(
@@ -151,13 +148,3 @@ def _start(home: Path) -> None:
     )
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)
-
-
-def _may_repeat(request: McpRequest) -> bool:
-    """Whether asking twice does what asking once does."""
-    tool = BY_NAME.get(str(request.params.get("name"))) if request.method == "tools/call" else None
-    return tool is None or tool.is_idempotent
-
-
-def _is_for_daemon(name: str) -> bool:
-    return not name.startswith(_OWN_META)

@@ -1,7 +1,7 @@
-"""The server on stdin and stdout: ready at once, and whatever takes a while is left to the daemon.
+"""The MCP server on stdin and stdout: it answers at once and relays slow requests to the daemon.
 
-Nothing but messages is written to stdout and nothing at all to stderr. The environment is looked at
-for a few names and never told to anybody: clients keep tokens in it.
+It writes only messages to stdout and nothing to stderr. It reads a few variables of the environment
+and sends none of the others: clients keep tokens there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meritory.mcp.protocol import McpFault
 from meritory.mcp.schema import LINE_LIMIT_BYTES, framed, lines
 
 UNDER_WAY_LIMIT: Final = 64
-# How long answers are still waited for when nobody asks any more.
+# The wait for pending answers after the end of input.
 LAST_ANSWERS_S: Final = 5.0
 _VALUE_LIMIT_CHARS: Final = 256
 _CWD_LIMIT_CHARS: Final = 4_096
@@ -35,11 +35,11 @@ _WRONG_USE: Final = 2
 
 
 class _Ended(Exception):
-    """Somebody wants this process gone."""
+    """A signal asked this process to end."""
 
 
 class StdioServer:
-    """One client at the other end of two pipes."""
+    """The server of one client, on two pipes."""
 
     def __init__(self, bridge: Bridge, source: int = 0, sink: int = 1) -> None:
         self._bridge = bridge
@@ -53,11 +53,11 @@ class StdioServer:
         self._is_warm = False
 
     def serve(self) -> None:
-        """Answers until nothing more comes, then until the last answers are out."""
+        """Answer until the end of input, then wait for pending answers."""
         for line in lines(lambda size: os.read(self._source, size)):
             if line is None:
-                told = f"a message has at most {LINE_LIMIT_BYTES} bytes"
-                self._write(protocol.refusal(None, McpFault(protocol.INVALID_REQUEST, told)))
+                limit = f"a message has at most {LINE_LIMIT_BYTES} bytes"
+                self._write(protocol.refusal(None, McpFault(protocol.INVALID_REQUEST, limit)))
                 continue
             try:
                 message = protocol.parse(line)
@@ -80,10 +80,10 @@ class StdioServer:
         if reply is None:
             return
         self._write(reply)
-        told = reply.get("result", {})
-        self._version = told.get("protocolVersion", self._version)
-        if told and not self._is_warm:
-            # Only now: until here every millisecond is one that the client waits.
+        result = reply.get("result", {})
+        self._version = result.get("protocolVersion", self._version)
+        if result and not self._is_warm:
+            # Not earlier: the client waits for the first answer.
             self._is_warm = True
             self._bridge.warm()
 
@@ -94,8 +94,8 @@ class StdioServer:
             if not is_full:
                 self._under_way[number] = message
         if is_full:
-            told = f"{UNDER_WAY_LIMIT} requests are under way already; wait for one of them"
-            self._write(protocol.refusal(message, McpFault(protocol.INTERNAL, told)))
+            busy = f"{UNDER_WAY_LIMIT} requests are pending; wait for one of them"
+            self._write(protocol.refusal(message, McpFault(protocol.INTERNAL, busy)))
             return
         name = f"meritory-mcp-{number}"
         threading.Thread(target=self._work, args=(number,), name=name, daemon=True).start()
@@ -105,14 +105,14 @@ class StdioServer:
         try:
             reply = protocol.respond(message, self._bridge.ask, self._version)
         except Exception:
-            # Not told in detail: what went wrong is unknown, and so is what it would give away.
-            fault = McpFault(protocol.INTERNAL, "this is a bug in Meritory: it could not answer")
+            # No details: an unknown error may contain secrets.
+            fault = McpFault(protocol.INTERNAL, "internal error: this is a bug in Meritory")
             reply = protocol.refusal(message, fault)
         with self._lock:
             is_wanted = number in self._under_way
         try:
             if is_wanted and reply is not None:
-                # A client that has gone is noticed by whoever reads.
+                # The reading thread notices that a client is gone.
                 with contextlib.suppress(OSError):
                     self._write(reply)
         finally:
@@ -120,7 +120,7 @@ class StdioServer:
                 self._under_way.pop(number, None)
 
     def _cancel(self, params: Any) -> None:
-        """What was cancelled is not answered any more; the daemon finishes it all the same."""
+        """Drop the answer to a cancelled request; the daemon still finishes it."""
         asked = params.get("requestId") if isinstance(params, dict) else None
         with self._lock:
             for number, message in list(self._under_way.items()):
@@ -136,7 +136,7 @@ class StdioServer:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serves one client; returns the exit code."""
+    """Serve one client; return the exit code."""
     try:
         options = _options(argv)
     except ValueError as error:
@@ -147,57 +147,57 @@ def main(argv: Sequence[str]) -> int:
     server = StdioServer(Bridge(home, caller(options, os.environ)))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
-    # A broken pipe or a closed stream is the client's way to say that it is done.
+    # A client ends by closing a stream.
     with contextlib.suppress(_Ended, OSError):
         server.serve()
     return 0
 
 
 def caller(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Who asks: what was said on the command line, else what the client tells its children."""
-    told = {
+    """Return the caller: from the command line, else from the client's environment."""
+    given = {
         "user": options.get("user") or environ.get("MERITORY_USER", ""),
         "agent": options.get("agent", ""),
         "project": options.get("project", ""),
         "harness": options.get("harness", ""),
         "session_key": environ.get("CLAUDE_CODE_SESSION_ID", ""),
     }
-    found = {name: value for name, value in told.items() if _is_fit(value, _VALUE_LIMIT_CHARS)}
+    known = {name: value for name, value in given.items() if _is_valid(value, _VALUE_LIMIT_CHARS)}
     with contextlib.suppress(OSError):
-        place = environ.get("CLAUDE_PROJECT_DIR") or os.getcwd()
+        folder = environ.get("CLAUDE_PROJECT_DIR") or os.getcwd()
         if environ.get("MERITORY_URL"):
-            # That daemon cannot look into the folder, and so is told what is found there.
+            # A remote daemon cannot look into the folder.
             from meritory.hook.remote import repository
 
-            place = repository(place)
-        if "project" not in found and _is_fit(place, _CWD_LIMIT_CHARS):
-            found["cwd"] = place
-    return found
+            folder = repository(folder)
+        if "project" not in known and _is_valid(folder, _CWD_LIMIT_CHARS):
+            known["cwd"] = folder
+    return known
 
 
-def _is_fit(value: str, longest: int) -> bool:
-    """What comes from outside and would only be refused is left out; the empty is nothing."""
+def _is_valid(value: str, longest: int) -> bool:
+    """Return whether the daemon would accept a value from outside."""
     return 0 < len(value) <= longest and value.isprintable() and bool(value.strip())
 
 
 def _options(argv: Sequence[str]) -> dict[str, str]:
-    """The options by name; every one has a value, as `--name value` or `--name=value`."""
-    found: dict[str, str] = {}
+    """Parse the options: `--name value` or `--name=value`."""
+    options: dict[str, str] = {}
     rest = list(argv)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--") or name not in _OPTIONS:
-            raise ValueError(f"there is no option {word[:80]!r}")
+            raise ValueError(f"unknown option {word[:80]!r}")
         if not equals:
             if not rest:
                 raise ValueError(f"--{name} needs a value")
             value = rest.pop(0)
         longest = _CWD_LIMIT_CHARS if name == "home" else _VALUE_LIMIT_CHARS
-        if not _is_fit(value, longest):
+        if not _is_valid(value, longest):
             raise ValueError(f"--{name} must have 1 to {longest} printable characters")
-        found[name] = value
-    return found
+        options[name] = value
+    return options
 
 
 def _end(number: int, frame: FrameType | None) -> None:
