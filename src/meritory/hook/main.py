@@ -1,14 +1,14 @@
-"""What agents' clients run at their events: one file for all of them, standard library only.
+"""The command that agent clients run at their events; standard library only.
 
-A client's event comes in as JSON on stdin, is told to the daemon, and what the daemon wants the
-agent to see goes out as JSON on stdout, each in the client's own shape. Whatever happens, the exit
-code is 0 and stderr stays empty: a memory must never be what keeps somebody from working. Run as
-`python -I -S main.py --harness NAME`; every import here is waited for at every prompt.
+It reads a client's event as JSON from stdin, sends it to the daemon, and prints the daemon's answer
+as JSON in the client's shape. The exit code is always 0 and stderr stays empty: memory must never
+keep an agent from working. Run as `python -I -S main.py --harness NAME`. Every prompt waits for the
+imports of this file.
 """
 
 from __future__ import annotations
 
-# The inside of `json`, `signal` and `socket`: loading those takes longer than all the rest.
+# The C modules behind `json`, `signal` and `socket`: those load slower than all the rest.
 import _json
 import _signal as signal  # type: ignore[import-not-found]
 import _socket
@@ -27,7 +27,7 @@ else:
 
     shapes = type(sys)("meritory_hook_shapes")
     try:
-        # By its path, for nothing of ours can be imported here.
+        # By its path: without site-packages, the package cannot be imported.
         folder = os.path.dirname(os.path.abspath(__file__))
         SourceFileLoader(shapes.__name__, folder + "/shapes.py").exec_module(shapes)
     except BaseException:
@@ -36,34 +36,34 @@ else:
         raise
 
 SWITCH, HIDE_SWITCH = "MERITORY_HOOK", "MERITORY_HOOK_HIDE_RATINGS"
-# Where a daemon on another machine is, if one is to be told instead of this machine's.
+# The address of a daemon on another machine, used instead of the local one.
 ELSEWHERE = "MERITORY_URL"
-# Nobody waits longer than this, whatever hangs.
+# The longest wait for anything.
 BUDGET_S = 2.0
-# A guard that takes longer than this is no guard: the tool is let through.
+# A guard that takes longer lets the tool through.
 GUARD_BUDGET_S = 0.25
 # Claude Code gives all hooks at a session's end 1.5 s together.
 END_BUDGET_S = 1.0
-# A daemon is up after about 0.7 s; only a session's beginning is worth waiting for it.
+# A daemon starts in about 0.7 s; only the start of a session waits for it.
 START_WAIT_S = 1.0
 LATER_WAIT_S, PAUSE_S = 15.0, 0.02
-# A daemon that could not start is not tried again at every prompt.
+# After a failed start, prompts do not start the daemon again for a while.
 RETRY_AFTER_S = 30.0
 
 INPUT_LIMIT_BYTES, ANSWER_LIMIT_BYTES = 8 << 20, 4 << 20
 CONTEXT_LIMIT_UNITS, PATH_LIMIT_CHARS = shapes.CONTEXT_LIMIT_UNITS, shapes.PATH_LIMIT_CHARS
 HARNESSES = shapes.HARNESSES
-# What says that nobody is where the daemon should be.
+# The errors that mean: no daemon is running.
 _DOWN = (FileNotFoundError, ConnectionRefusedError)
 _WRONG = (OSError, ValueError, ArithmeticError, RecursionError)
 _BUDGETS_S = {shapes.END: END_BUDGET_S, shapes.TOOL: GUARD_BUDGET_S}
 
 
-# -- what comes in and goes out -------------------------------------------------------------
+# -- input and output ----------------------------------------------------------------------
 
 
 def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
-    """What to print for one event; nothing when there is nothing to say or something is wrong."""
+    """Return the output for one event; nothing if there is no answer or an error."""
     flags, switch = _flags(arguments), environ.get(SWITCH, "").strip().lower()
     try:
         payload = _decoded(raw)
@@ -75,8 +75,8 @@ def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
     row = HARNESSES.get(name)
     if row is None:
         return b""
-    told = shapes.text(payload, "hook_event_name", "hookEventName") or flags.get("--event", "")
-    native = told or next((guess for key, guess in shapes.GUESSES.items() if key in payload), "")
+    named = shapes.text(payload, "hook_event_name", "hookEventName") or flags.get("--event", "")
+    native = named or next((guess for key, guess in shapes.GUESSES.items() if key in payload), "")
     event = row.events.get(native, "")
     if event == shapes.DISPLAY:
         is_wanted = "--hide-ratings" in flags or environ.get(HIDE_SWITCH, "").lower() == "on"
@@ -107,13 +107,13 @@ def _printed(answer: dict[str, Any]) -> bytes:
 
 
 def _flags(arguments: list[str]) -> dict[str, str]:
-    """Options by name; what is not known is passed over."""
-    found: dict[str, str] = {}
-    for place, word in enumerate(arguments):
+    """Return the options by name; unknown words are skipped."""
+    flags: dict[str, str] = {}
+    for index, word in enumerate(arguments):
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            found[name] = value if equals else "".join(arguments[place + 1 : place + 2])
-    return found
+            flags[name] = value if equals else "".join(arguments[index + 1 : index + 2])
+    return flags
 
 
 def _encoded(value: dict[str, Any]) -> bytes:
@@ -130,7 +130,7 @@ def _written(value: Any) -> str:
 
 
 class _Rules:
-    """How JSON is read, as the scanner wants to be told."""
+    """The options of the JSON scanner."""
 
     strict, object_hook, object_pairs_hook = True, None, None
     parse_float, parse_int, parse_constant = float, int, float
@@ -143,7 +143,7 @@ def _decoded(raw: bytes) -> Any:
     except StopIteration:
         end = -1
     if end != len(text):
-        raise ValueError("this is no JSON")
+        raise ValueError("not JSON")
     return value
 
 
@@ -151,7 +151,7 @@ def _decoded(raw: bytes) -> Any:
 
 
 def _home(given: str, environ: Mapping[str, str]) -> str:
-    """The data folder, by the same rule as everywhere."""
+    """Return the data folder, by the rule of `meritory.settings.home`."""
     own = environ.get("HOME") or os.path.expanduser("~")
     chosen = given or environ.get("MERITORY_HOME", "") or os.path.join(own, ".meritory")
     if chosen == "~" or chosen.startswith("~/"):
@@ -160,7 +160,7 @@ def _home(given: str, environ: Mapping[str, str]) -> str:
 
 
 def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
-    """Tells the daemon; what it answers, nothing when it does not understand."""
+    """Send an event to the daemon; return its answer, empty if it refuses."""
     if "://" in home:
         raw = _remote().asked(home, event, body, deadline, _encoded)
         answer = _decoded(raw) if raw else None
@@ -188,25 +188,25 @@ def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> dict
 
 
 def _remote() -> Any:
-    """What only those need who use a daemon on another machine."""
+    """Load the module for a daemon on another machine."""
     from _frozen_importlib_external import SourceFileLoader
 
-    found = type(sys)("meritory_hook_remote")
-    place = os.path.dirname(os.path.abspath(__file__)) + "/remote.py"
-    SourceFileLoader(found.__name__, place).exec_module(found)
-    return found
+    remote = type(sys)("meritory_hook_remote")
+    path = os.path.dirname(os.path.abspath(__file__)) + "/remote.py"
+    SourceFileLoader(remote.__name__, path).exec_module(remote)
+    return remote
 
 
 def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
-    """A connection, the name to call the daemon by, and what its port needs to be shown."""
+    """Return a connection, the Host header, and the Authorization header for a port."""
     try:
         with open(os.path.join(home, "daemon.json"), "rb") as file:
-            told = _decoded(file.read(65_536))
-        path, url = told["socket"], told["url"]
+            daemon = _decoded(file.read(65_536))
+        path, url = daemon["socket"], daemon["url"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileNotFoundError from error
     if isinstance(path, str) and os.lstat(path).st_uid != os.geteuid():
-        # Left over from a daemon that is gone; whoever listens there now is somebody else.
+        # A socket of another user: the daemon that wrote the file is gone.
         raise FileNotFoundError(path)
     family, address, host, token = _socket.AF_UNIX, path, "localhost", ""
     if not isinstance(path, str):
@@ -232,7 +232,7 @@ def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
 def _woken(
     home: str, event: str, body: dict[str, Any], environ: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Starts the daemon; only a session's beginning waits for it, and not for long."""
+    """Start the daemon; only the start of a session waits for it, briefly."""
     try:
         if event == shapes.START:
             return _patiently(home, event, body, environ, START_WAIT_S)
@@ -248,7 +248,7 @@ def _woken(
 def _patiently(
     home: str, event: str, body: dict[str, Any], environ: Mapping[str, str], wait_s: float
 ) -> dict[str, Any]:
-    """Starts the daemon, once another that ends is gone, and tells it as soon as it is there."""
+    """Start the daemon, after an ending one is gone, and send the event when it is up."""
     deadline, is_started = time.monotonic() + wait_s, False
     while True:
         is_started = is_started or _start(home, environ)
@@ -261,7 +261,7 @@ def _patiently(
 
 
 def _later(work: Callable[[], object]) -> None:
-    """Does what nobody waits for in a process of its own: a reply or an end shall not be lost."""
+    """Run work in another process, so that the client does not wait for a reply or an end."""
     if os.fork():
         return
     try:
@@ -277,7 +277,7 @@ def _later(work: Callable[[], object]) -> None:
 def _settled(
     home: str, event: str, body: dict[str, Any], environ: Mapping[str, str], pause_s: float
 ) -> None:
-    """Tells what the transcript has to say once the client has written it."""
+    """Send an event after the client has written its transcript."""
     time.sleep(pause_s)
     try:
         _asked(home, event, body, time.monotonic() + LATER_WAIT_S)
@@ -287,63 +287,63 @@ def _settled(
 
 
 def _start(home: str, environ: Mapping[str, str]) -> bool:
-    """Starts one daemon, however many hooks find it down at once; False to try again later."""
+    """Start one daemon, even if many hooks try at once; False to try again later."""
     import fcntl
 
     os.makedirs(home, 0o700, exist_ok=True)
     if not os.listdir(home) and not os.stat(home).st_mode & 0o1000:
-        # As the daemon would, which takes a folder that is open and not empty for another's.
+        # The daemon refuses a folder that others can read and that is not empty.
         os.chmod(home, 0o700)
-    complaint = os.path.join(home, "daemon.err")
+    error_file = os.path.join(home, "daemon.err")
     locks = [os.open(os.path.join(home, "daemon.start"), os.O_RDWR | os.O_CREAT, 0o600)]
     try:
-        # Held by whoever is at it, and by the daemon itself when it was started from here.
+        # Held by the process that starts a daemon, and by that daemon.
         fcntl.flock(locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
         locks.append(os.open(os.path.join(home, "daemon.lock"), os.O_RDWR | os.O_CREAT, 0o600))
         fcntl.flock(locks[1], fcntl.LOCK_SH | fcntl.LOCK_NB)
-        about = os.stat(complaint) if os.path.exists(complaint) else None
+        about = os.stat(error_file) if os.path.exists(error_file) else None
         if about and about.st_size and abs(time.time() - about.st_mtime) < RETRY_AFTER_S:
             return True
         os.set_inheritable(locks[0], True)
         os.close(locks.pop())
-        _spawn(home, complaint, environ)
+        _spawn(home, error_file, environ)
         return True
     except BlockingIOError:
-        # A daemon runs, or begins to, or ends.
+        # A daemon is running, starting or ending.
         return False
     finally:
         for lock in locks:
             os.close(lock)
 
 
-def _spawn(home: str, complaint: str, environ: Mapping[str, str]) -> None:
-    """Starts a daemon in a session of its own."""
+def _spawn(home: str, error_file: str, environ: Mapping[str, str]) -> None:
+    """Start a daemon in its own process session."""
     command = [sys.executable, "-P", "-m", "meritory", "--home", home, "up", "--detached"]
-    # What a client tells its own children is not for a process that outlives it.
-    kept = {name: value for name, value in environ.items() if not name.startswith("CLAUDE")}
+    # A client's variables are not for a process that outlives it.
+    clean = {name: value for name, value in environ.items() if not name.startswith("CLAUDE")}
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 2, complaint, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, error_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
     ]
-    os.posix_spawn(sys.executable, command, kept, file_actions=streams, setsid=True)
+    os.posix_spawn(sys.executable, command, clean, file_actions=streams, setsid=True)
 
 
 def run(arguments: list[str]) -> None:
-    """The whole life of the process: reads, tells, prints, and always leaves with 0."""
+    """Read the event, send it, print the answer, and always exit with 0."""
     try:
         signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
         signal.setitimer(signal.ITIMER_REAL, BUDGET_S)
         raw, piece = b"", b"{"
         while piece:
             piece = os.read(0, 1 << 20)
-            # What is too much is still taken in: its sender may not like a closed pipe.
+            # Too much input is still read: a closed pipe could fail the client.
             raw = raw + piece if len(raw) <= INPUT_LIMIT_BYTES else raw
         left = main(arguments, raw, os.environ) if len(raw) <= INPUT_LIMIT_BYTES else b""
         while left:
             left = left[os.write(1, left) :]
     finally:
-        # Not even a traceback: nothing is printed about what went wrong, whatever it was.
+        # No traceback: errors print nothing.
         os._exit(0)
 
 

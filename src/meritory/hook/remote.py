@@ -1,7 +1,7 @@
-"""How the hook reaches a daemon on another machine, which cannot look at files on this one.
+"""The hook's way to a daemon on another machine, which cannot read files on this one.
 
-Part of the hook, so standard library only. It stands in a file of its own because only those pay
-for its imports who use such a daemon: MERITORY_URL says where it is, MERITORY_TOKEN opens it.
+Part of the hook, so standard library only. It is apart because only users of such a daemon
+(MERITORY_URL, MERITORY_TOKEN) need its imports.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# Together with all else, and in JSON, within what the daemon takes in one request.
+# With the rest of the request, in JSON, below the daemon's limit.
 TRANSCRIPT_LIMIT_BYTES = 600_000
 ANSWER_LIMIT_BYTES = 4 << 20
 LEVELS_LIMIT, POINTER_LIMIT_CHARS = 64, 4_096
-# The events whose transcript is worth its way.
-_TELLING = ("session-end", "pre-compact")
+# The events that are sent with the transcript.
+_WITH_TRANSCRIPT = ("session-end", "pre-compact")
 
 
 def asked(
@@ -32,10 +32,10 @@ def asked(
     deadline: float,
     encoded: Callable[[dict[str, Any]], bytes],
 ) -> bytes:
-    """What the daemon answers, nothing when it refuses; whatever fails is an OSError."""
+    """Return the daemon's answer, empty if it refuses; raise OSError if it cannot be reached."""
     place = urlsplit(url)
     if place.scheme not in ("http", "https") or not place.hostname:
-        raise OSError(f"no daemon can be at {url[:80]!r}")
+        raise OSError(f"invalid address of a daemon: {url[:80]!r}")
     kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
     connection = kind(place.netloc, timeout=max(0.001, deadline - time.monotonic()))
     headers = {"Content-Type": "application/json"}
@@ -43,32 +43,34 @@ def asked(
     if token.isascii() and token.isprintable() and token:
         headers["Authorization"] = f"Bearer {token}"
     try:
-        connection.request("POST", f"/api/hooks/{event}", encoded(told(event, body)), headers)
+        connection.request(
+            "POST", f"/api/hooks/{event}", encoded(request_for(event, body)), headers
+        )
         reply = connection.getresponse()
         raw = reply.read(ANSWER_LIMIT_BYTES)
         return raw if reply.status == 200 else b""
     except (OSError, http.client.HTTPException, ValueError) as error:
-        # Not as what says that a daemon of this machine is down: none is to be started.
+        # A plain OSError: the other kinds would start a local daemon.
         raise OSError("the daemon cannot be reached") from error
     finally:
         connection.close()
 
 
-def told(event: str, body: dict[str, Any]) -> dict[str, Any]:
-    """What is told of an event: the repository for a folder in it, the transcript for its path."""
-    found = {**body, "cwd": repository(str(body.get("cwd", "")))}
-    path = found.pop("transcript_path", "")
-    if event in _TELLING and path:
+def request_for(event: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the request of an event, with the repository and the transcript instead of paths."""
+    request = {**body, "cwd": repository(str(body.get("cwd", "")))}
+    path = request.pop("transcript_path", "")
+    if event in _WITH_TRANSCRIPT and path:
         text = _tail(str(path))
         if text:
-            found["transcript"] = text
-    return found
+            request["transcript"] = text
+    return request
 
 
 def repository(cwd: str) -> str:
-    """The folder of the repository that a folder lies in, else the folder; empty for none.
+    """Return the repository of a folder, else the folder; empty for none.
 
-    A worktree counts as its repository. The home folder and the root are no project.
+    A worktree counts as its repository. The home folder and the root are not projects.
     """
     if not cwd or not os.path.isabs(cwd) or "\0" in cwd:
         return ""
@@ -100,7 +102,7 @@ def _main_folder(folder: str, marker: str) -> str:
 
 
 def _tail(path: str) -> str:
-    """The end of a transcript, from the beginning of a line on."""
+    """Return the end of a transcript, from the start of a line."""
     try:
         with open(os.path.expanduser(path), "rb") as file:
             about = os.fstat(file.fileno())

@@ -1,7 +1,7 @@
-"""What each client calls its events, and the shape in which it wants to be answered.
+"""The clients' names of events, and the shapes of answers they expect.
 
-Part of the hook, so standard library only, and as little of it as can be. It stands in a file of
-its own because a module is compiled once and kept, a script at every start.
+Part of the hook, so standard library only. It is apart from `main.py` because Python caches the
+compiled form of a module, but not of a script.
 """
 
 from __future__ import annotations
@@ -14,27 +14,21 @@ if TYPE_CHECKING:
 # Canonical events, by the daemon's names for them.
 START, PROMPT, REPLY = "session-start", "user-prompt-submit", "stop"
 COMPACT, END, TOOL = "pre-compact", "session-end", "pre-tool"
-DISPLAY = "display"  # This one is not told to the daemon.
+DISPLAY = "display"  # Not sent to the daemon.
 
-# Clients cut at 10,000, counted as JavaScript counts.
+# Clients cut at 10,000 UTF-16 code units.
 CONTEXT_LIMIT_UNITS = 9_500
 KEY_LIMIT_CHARS, PATH_LIMIT_CHARS, TEXT_LIMIT_CHARS = 256, 4_096, 100_000
-# Of what a tool is handed: enough for every command and path, not for whole files.
+# Limits of a tool's arguments: enough for commands and paths, not for whole files.
 VALUE_LIMIT_CHARS, VALUES_LIMIT_COUNT = 8_000, 64
 
 _TRAILER = r"(?m)^[ \t]{0,8}<!--[ \t]{0,4}mf[ :][^\n]{0,2000}-->[ \t]{0,8}(?:\n|\Z)"
 
 
 class Harness:
-    """One client.
-
-    `events`: its names for them. `reply`: the field with the agent's reply, if there is one; else
-    the transcript has it. `shows`: the events whose answer the agent gets to see. `home`: the
-    variable by which people move the client's own data elsewhere.
-    """
+    """One client; `HookShape` in `connect/desired.py` describes the fields."""
 
     shape, guard, reply, home = "nested", "nested", "last_assistant_message", ""
-    # How long after its event the transcript has everything, where only that has the reply.
     settles_s: Mapping[str, float] = {}
     shows: tuple[str, ...] = (START, PROMPT)
 
@@ -140,12 +134,12 @@ GUESSES = {
     "toolArgs": "preToolUse",
 }
 # Made by tools/gen_docs.py from connect/*.py: end
-# Prompts by people, and by programs that speak for them; others are the client's own.
+# Sources of prompts from people or their programs; other prompts are the client's.
 _TYPED = ("", "user", "sdk")
 
 
 def caller(name: str, payload: dict[str, Any]) -> str:
-    """The client that calls: two of them also run hooks that were written for others."""
+    """Return the calling client: two of them also run hooks written for others."""
     if "cursor_version" in payload:
         return "cursor"
     is_vscode = "hookEventName" in payload and name in ("claude-code", "copilot-cli")
@@ -153,40 +147,39 @@ def caller(name: str, payload: dict[str, Any]) -> str:
 
 
 def text(payload: dict[str, Any], *names: str) -> str:
-    """The first of these fields that is a text with something in it."""
+    """Return the first of these fields that is a text and not empty."""
     found = (payload.get(name) for name in names)
     return next((value for value in found if isinstance(value, str) and value), "")
 
 
 def body(event: str, row: Harness, payload: dict[str, Any]) -> dict[str, Any] | None:
-    """What the daemon is told; None when the event is nothing to tell of."""
+    """Return the request for the daemon; None for an event to ignore."""
     named = text(payload, "session_id", "sessionId", "conversation_id")[: 2 * KEY_LIMIT_CHARS]
     key = "".join(character for character in named if character.isprintable())
     key = key[:KEY_LIMIT_CHARS].strip()
     if not event or not key:
         return None
-    told: dict[str, Any] = {"session_key": key, "relayed": True, "cwd": _cwd(payload)}
+    request: dict[str, Any] = {"session_key": key, "relayed": True, "cwd": _cwd(payload)}
     if event == TOOL:
         tool = _tool(payload)
-        return {**told, **tool} if tool else None
+        return {**request, **tool} if tool else None
     if text(payload, "agent_id"):
-        # A subagent was shown nothing, so it has nothing to rate.
+        # A subagent gets no memories, so it has nothing to rate.
         return None
     source = text(payload, "source")[:40]
     if event == START:
-        # The first prompt, if it is there, is not told as context: it comes again as a prompt,
-        # and what it matches then must not have been chosen by it.
-        return {**told, "source": source}
+        # Without the first prompt: it comes again as a prompt, and must not select twice.
+        return {**request, "source": source}
     if event == PROMPT:
         if source not in _TYPED:
             return None
-        told["prompt"] = text(payload, "prompt")[:TEXT_LIMIT_CHARS]
-        told["silent"] = PROMPT not in row.shows
+        request["prompt"] = text(payload, "prompt")[:TEXT_LIMIT_CHARS]
+        request["silent"] = PROMPT not in row.shows
     reply = text(payload, row.reply) if event == REPLY else ""
     if reply:
-        return {**told, "last_assistant_message": reply[-TEXT_LIMIT_CHARS:]}
+        return {**request, "last_assistant_message": reply[-TEXT_LIMIT_CHARS:]}
     path = text(payload, "transcript_path", "transcriptPath")
-    return {**told, "transcript_path": path} if 0 < len(path) <= PATH_LIMIT_CHARS else told
+    return {**request, "transcript_path": path} if 0 < len(path) <= PATH_LIMIT_CHARS else request
 
 
 def _cwd(payload: dict[str, Any]) -> str:
@@ -196,7 +189,7 @@ def _cwd(payload: dict[str, Any]) -> str:
 
 
 def _tool(payload: dict[str, Any]) -> dict[str, Any]:
-    """The tool and what it is handed, without what is too long to matter."""
+    """Return the tool and its arguments, cut to the limits."""
     name = text(payload, "tool_name", "toolName")[:KEY_LIMIT_CHARS]
     given = payload.get("tool_input", payload.get("toolArgs"))
     if not name or not isinstance(given, dict | str):
@@ -216,11 +209,11 @@ def _slim(value: Any) -> Any:
 
 
 def answered(row: Harness, event: str, native: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """What the daemon answered, as the client wants it; nothing when there is nothing to say."""
+    """Return the daemon's answer in the client's shape; empty without one."""
     if event == TOOL:
         reason = text(answer, "reason")
         decision = text(answer, "decision") if _fits(reason) else ""
-        # That something is allowed is never said: it would take the client's own question away.
+        # "allow" is never sent: it would skip the client's own question.
         return GUARDS[row.guard](native, decision, reason) if decision in ("warn", "deny") else {}
     shown = text(answer, "inject")
     if event not in row.shows or not _fits(shown):
@@ -234,7 +227,7 @@ def answered(row: Harness, event: str, native: str, answer: dict[str, Any]) -> d
 
 
 def _fits(shown: str) -> bool:
-    """Whether there is a text, and the client would not cut it: then it is not worth showing."""
+    """Return whether there is a text that the client would not cut."""
     return 0 < len(shown.encode("utf-16-le", "replace")) // 2 <= CONTEXT_LIMIT_UNITS
 
 
@@ -271,7 +264,7 @@ GUARDS: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
 
 
 def displayed(payload: dict[str, Any]) -> dict[str, Any]:
-    """What is shown of a reply without the line that rates memories; the reply itself keeps it."""
+    """Return a reply for the screen without the line of ratings; the reply itself keeps it."""
     import re
 
     delta = text(payload, "delta")

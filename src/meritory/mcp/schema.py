@@ -1,4 +1,4 @@
-"""Arguments checked against the schema that a tool tells: as much of JSON Schema as it uses."""
+"""Check arguments against a tool's schema (the part of JSON Schema that tools use); frame lines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TYPES: Final[Mapping[str, tuple[Any, str]]] = {
 
 
 def problem(schema: Mapping[str, Any], value: object, where: str = "arguments") -> Found:
-    """What is wrong with a value, in words that say what would be right; None when nothing is.
+    """Return what is wrong with a value and what is expected; None for a valid one.
 
-    Values of an object with names of its own are for the tool to judge, each by itself.
+    The tool itself checks the values of an object with free names.
     """
     kind = schema["type"]
     wanted, words = _TYPES[kind]
@@ -35,7 +35,7 @@ def _text(schema: Mapping[str, Any], value: str, where: str) -> Found:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        return f"{where} holds half a character (a lone surrogate)"
+        return f"{where} contains a lone surrogate"
     if "enum" in schema and value not in schema["enum"]:
         return f"{where} must be one of {', '.join(schema['enum'])}"
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
@@ -53,7 +53,7 @@ def _list(schema: Mapping[str, Any], value: list[Any], where: str) -> Found:
     if len(value) > schema["maxItems"]:
         return f"{where} may have at most {schema['maxItems']} entries, not {len(value)}"
     found = (problem(schema["items"], one, f"{where}[{at}]") for at, one in enumerate(value))
-    return next((told for told in found if told), None)
+    return next((fault for fault in found if fault), None)
 
 
 def _object(schema: Mapping[str, Any], value: dict[str, Any], where: str) -> Found:
@@ -67,8 +67,8 @@ def _object(schema: Mapping[str, Any], value: dict[str, Any], where: str) -> Fou
             return f"{where} needs `{name}`"
     for name, inner in value.items():
         if name not in known:
-            told = ", ".join(known)
-            return f"there is no argument {name[:_SHOWN_CHARS]!r}; known are {told}"
+            names = ", ".join(known)
+            return f"unknown argument {name[:_SHOWN_CHARS]!r}; expected one of {names}"
         if found := problem(known[name], inner, f"`{name}`"):
             return found
     return None
@@ -89,7 +89,7 @@ _PIECE_BYTES: Final = 64 * 1024
 def lines(
     read: Callable[[int], bytes], limit_bytes: int = LINE_LIMIT_BYTES
 ) -> Iterator[bytes | None]:
-    """Every line that is not blank; None stands for one over the limit, which is passed over."""
+    """Yield the lines that are not blank; None for one over the limit, which is skipped."""
     held = bytearray()
     is_too_long = False
     while piece := read(_PIECE_BYTES):
@@ -113,5 +113,5 @@ def lines(
 
 
 def framed(message: Any) -> bytes:
-    """A message as one line; plain ASCII, so that no reader can be wrong about its encoding."""
+    """Return a message as one line of ASCII."""
     return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
