@@ -55,9 +55,9 @@ def test_a_session_is_read_again(run: Run, refusal: str) -> None:
 @pytest.mark.parametrize(
     ("given", "code", "told"),
     [
-        (("show", "zzzz"), 1, "nothing that was refused"),
+        (("show", "zzzz"), 1, "no refusal has an id"),
         (("show", "x"), 1, "`meritory extraction` lists the ids"),
-        (("restore", "../../etc"), 1, "nothing that was refused"),
+        (("restore", "../../etc"), 1, "no refusal has an id"),
         (("run", "nothing"), 1, "nothing"),
         (("run", "open"), 2, "still runs"),
         (("list", "--limit", "0"), 2, "limit"),

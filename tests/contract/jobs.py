@@ -131,7 +131,7 @@ class Jobs:
             transaction.count("default", "effects")
             HOLDER_VERBS[verb](transaction, lost)
 
-        with pytest.raises(Conflict, match="other hands"):
+        with pytest.raises(Conflict, match="another worker"):
             store.write(work)
         assert last(store) == mine
         assert store.counters("default") == {}

@@ -86,7 +86,7 @@ def rows(store: Store, key: str = KEY, user: str = USER) -> dict[int, SessionMem
 
 # Everything that can be done to a session, each with the key it is done to.
 VERBS: dict[str, Callable[[Transaction, str], object]] = {
-    "session_of": lambda t, key: t.session_of(USER, key),
+    "session_of": lambda t, key: t.session(USER, key),
     "update_session": lambda t, key: t.update_session(session(key)),
     "put_candidates": lambda t, key: t.put_candidates(USER, key, [candidate(1)]),
     "add_candidates": lambda t, key: t.add_candidates(USER, key, [candidate(1)]),
@@ -150,7 +150,7 @@ class Sessions:
         )
         store.write(lambda t: t.update_session(later))
         assert store.session(USER, KEY) == later
-        assert store.write(lambda t: t.session_of(USER, KEY)) == later
+        assert store.write(lambda t: t.session(USER, KEY)) == later
 
     @pytest.mark.parametrize("verb", VERBS)
     def test_nothing_happens_to_a_session_that_was_never_started(
@@ -574,9 +574,9 @@ class Sessions:
         for store in shelf.before_and_after_reopening():
             assert store.events(USER, session_key=KEY) == [said[0], said[2]]
             assert store.events(USER, memory_id=memory_id(1)) == [said[1], said[2]]
-            assert store.request_events(USER, "r1") == [said[2], said[3]]
+            assert store.events(USER, request_id="r1") == [said[2], said[3]]
             assert store.events("ann", session_key=KEY) == []
-            assert store.request_events("ann", "r1") == []
+            assert store.events("ann", request_id="r1") == []
 
     def test_the_timeline_is_bounded(self, store: Store) -> None:
         many = [

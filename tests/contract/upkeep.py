@@ -136,13 +136,13 @@ class Upkeep:
             insert(store, indexed(memory, vectors={EMBEDDER.name: unit(*vector)}))
         before = store.counters("default")
         asked = NeighbourProbe(Scope(), EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 8, 0.5)
-        (near,) = store.neighbours(asked)
+        (near,) = store.nearest(asked)
         assert [one.memory.id for one in near] == [memory_id(1), memory_id(2)]
         assert all(one.cosine >= other.cosine for one, other in pairwise(near))
-        (shop,) = store.neighbours(replace(asked, scope=Scope(project="shop")))
+        (shop,) = store.nearest(replace(asked, scope=Scope(project="shop")))
         assert [one.memory.id for one in shop] == [memory_id(4)]
-        assert store.neighbours(replace(asked, scope=Scope(project="none"))) == [[]]
-        assert store.neighbours(replace(asked, scope=Scope("eve"))) == [[]]
+        assert store.nearest(replace(asked, scope=Scope(project="none"))) == [[]]
+        assert store.nearest(replace(asked, scope=Scope("eve"))) == [[]]
         assert store.counters("default") == before
 
     def test_sessions_are_counted_by_scope_and_time(self, store: Store) -> None:

@@ -18,7 +18,7 @@ import pytest
 from contract.builders import about, change, indexed, record
 from crash.volatile import Disk
 from meritory.domain.errors import StorageError
-from meritory.store.sql.write import SqlTransaction
+from meritory.store.sql.store import SqlTransaction
 from meritory.store.sqlite import engine
 from meritory.store.sqlite.schema import MIGRATIONS
 from meritory.store.sqlite.store import SqliteStore

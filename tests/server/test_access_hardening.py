@@ -66,7 +66,7 @@ def test_a_maker_must_open_and_is_named_in_the_timeline(memory: Memory) -> None:
     maker = access.create(services, wanted(life=HOUR)).token
     made = access.create(services, wanted(maker=maker.id))
     assert made.token.expires_at == maker.expires_at
-    (line,) = services.store.request_events("ada", made.token.id)
+    (line,) = services.store.events("ada", request_id=made.token.id)
     assert line.details["by"] == maker.id
     access.revoke(services, maker)
     with pytest.raises(Conflict, match="has ended"):

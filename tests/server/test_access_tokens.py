@@ -278,7 +278,7 @@ def test_a_token_is_revoked_once(memory: Memory) -> None:
     first = access.revoke(services, made.token)
     assert access.revoke(services, made.token) == first
     assert services.store.access_token("ada", made.token.id) == first
-    told = services.store.request_events("ada", made.token.id)
+    told = services.store.events("ada", request_id=made.token.id)
     assert [one.name for one in told] == ["token.created", "token.revoked"]
 
 

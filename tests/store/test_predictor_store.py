@@ -29,8 +29,8 @@ from meritory.domain.session import Labelled
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.influence import ALPHAS
 from meritory.store.contract.store import Transaction
-from meritory.store.sql.training_reader import StoreReader
 from meritory.store.sqlite.store import SqliteStore
+from meritory.store.sqlite.training_reader import StoreReader
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 OTHER = "ann"
@@ -77,7 +77,7 @@ def test_the_state_is_kept_by_user(shelf: Shelf) -> None:
     def work(transaction: Transaction) -> None:
         transaction.set_predictor_state(USER, "new")
         # As this transaction sees it.
-        assert transaction.predictor_state_of(USER) == "new"
+        assert transaction.predictor_state(USER) == "new"
 
     store.write(work)
     for opened in shelf.before_and_after_reopening():

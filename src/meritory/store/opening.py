@@ -52,7 +52,7 @@ def open_store(place: Place, pool_size: int = POOL_SIZE) -> Store:
 def open_reader(place: Place) -> TaughtReader:
     """The store of a place for somebody who learns from it."""
     if place.file is not None:
-        from meritory.store.sql.training_reader import StoreReader
+        from meritory.store.sqlite.training_reader import StoreReader
 
         return StoreReader(place.file)
     from meritory.store.postgres.training_reader import PostgresReader

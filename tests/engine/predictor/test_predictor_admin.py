@@ -258,7 +258,7 @@ def test_nonsense_is_no_rating_and_keeps_the_others_out(desk: Desk) -> None:
     for label in (1.01, -1.01, float("nan"), float("inf"), True, None, "0.5", [1], {}):
         with pytest.raises(InputError):
             admin.calibrate_rate(services, USER, {pair(one): 0.5, pair(other): label})
-    with pytest.raises(NotFound, match="nobody was asked"):
+    with pytest.raises(NotFound, match="not in the calibration sample"):
         admin.calibrate_rate(services, USER, {pair(one): 0.5, ("talk-0", "nothing"): 0.5})
     assert desk.memory.predictor_status()["calibration"]["rated"] == 0
 

@@ -13,7 +13,7 @@ from meritory.domain.rule import ActionQuery, Rule, State
 from meritory.engine.rules import book
 from meritory.engine.rules.learn import RULE_TAG
 from meritory.rank.ladder import ACTIVE, BLOCK_WEIGHT, LIFE
-from meritory.store.sql.rules import SqlRuleRows
+from meritory.store.sql.rules import SqlRuleReads
 from places import Places
 
 
@@ -113,13 +113,13 @@ def test_former_rules_are_read_only_when_no_active_one_fits(
     bench.down(OVERWRITTEN)
     bench.call(FORCE)
     asked: list[tuple[str, ...]] = []
-    real = SqlRuleRows.rules
+    real = SqlRuleReads.rules
 
-    def noted(rows: SqlRuleRows, user: str, states: Collection[State]) -> list[Rule]:
+    def noted(rows: SqlRuleReads, user: str, states: Collection[State]) -> list[Rule]:
         asked.append(tuple(states))
         return real(rows, user, states)
 
-    monkeypatch.setattr(SqlRuleRows, "rules", noted)
+    monkeypatch.setattr(SqlRuleReads, "rules", noted)
     bench.down("You force-pushed to main once more, over what others had committed")
     assert asked == [ACTIVE]
     asked.clear()

@@ -302,14 +302,12 @@ def test_a_text_with_a_nul_character_is_mended_and_still_whole(
     with opened(Place(file=path)) as memory:
         kept = memory.remember("The gate is green", tags=["x"])
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
-        from meritory.store.sql import rows as codec
+        from meritory.store.sql.memories import MEMORIES, SELECT_RECORD, row_hash
 
-        found = raw.execute(codec.SELECT_RECORD).fetchone()
-        values = [*found[1 : 1 + len(codec.DURABLE)]]
+        found = raw.execute(SELECT_RECORD).fetchone()
+        values = [*found[1 : 1 + len(MEMORIES.columns)]]
         values[1] = "The gate\0is green"
-        raw.execute(
-            "UPDATE memories SET content = ?, row_hash = ?", (values[1], codec.row_hash(values))
-        )
+        raw.execute("UPDATE memories SET content = ?, row_hash = ?", (values[1], row_hash(values)))
     assert moved(Place(file=path), database).is_equal
     with opened(database) as memory:
         assert memory.get(kept.id).content == "The gate\ufffdis green"

@@ -96,7 +96,7 @@ def compare(services: Services, job: Job) -> Effect:
     now = services.world.now()
 
     def effect(transaction: Transaction) -> After:
-        state = replace(decoded(transaction.predictor_state_of(user)), history=proof)
+        state = replace(decoded(transaction.predictor_state(user)), history=proof)
         if earlier is not None and earlier.ema_updated:
             # Labelled anew: what it moved, it moved then, and must not move again.
             moved = _Moved(state, is_repeated=True)

@@ -103,7 +103,7 @@ def _label(services: Services, job: Job) -> Effect:
         user, key = session.user, session.key
         transaction.put_labels(user, key, [_labelled(*item) for item in made.items()], helped)
         keep(transaction, user, useful)
-        current = transaction.session_of(user, key)
+        current = transaction.session(user, key)
         if current.state == "ended":
             transaction.update_session(replace(current, state="finished"))
         transaction.log_events(user, [event])

@@ -16,7 +16,7 @@ def timeline(services: Services, user: str, name: str) -> list[Event]:
         return _of_session(services, user, name)
     with contextlib.suppress(NotFound, InputError):
         return _of_memory(services, user, services.store.get(user, name).id)
-    return services.store.request_events(user, name)
+    return services.store.events(user, request_id=name)
 
 
 def _of_session(services: Services, user: str, key: str) -> list[Event]:

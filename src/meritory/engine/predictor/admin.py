@@ -59,7 +59,7 @@ def _switch(services: Services, user: str, *, is_on: bool) -> bool:
     event = _event(services, "predictor.enabled" if is_on else "predictor.disabled", {})
 
     def work(transaction: Transaction) -> bool:
-        state = decoded(transaction.predictor_state_of(user))
+        state = decoded(transaction.predictor_state(user))
         if state.is_enabled == is_on:
             return False
         changed = replace(state, is_enabled=is_on)
@@ -157,7 +157,7 @@ def rollback(services: Services, user: str, version: int | None = None) -> Train
     event = _event(services, "predictor.rollback", {"from": state.version, "to": target})
 
     def work(transaction: Transaction) -> None:
-        current = decoded(transaction.predictor_state_of(user))
+        current = decoded(transaction.predictor_state(user))
         after = rolled_back(current, target, model.kind)
         transaction.set_predictor_state(user, after.encoded())
         transaction.add_training_run(user, run)
@@ -228,7 +228,7 @@ def calibrate_offer(services: Services, user: str, count: int = OFFER_MIN) -> li
 
     def work(transaction: Transaction) -> None:
         transaction.offer_calibration(user, offered)
-        state = decoded(transaction.predictor_state_of(user))
+        state = decoded(transaction.predictor_state(user))
         transaction.set_predictor_state(user, replace(state, uncalibrated=0).encoded())
 
     if offered:

@@ -194,7 +194,7 @@ def _fallen_back(
         return replace(after, fallbacks=current.fallbacks + 1, lost=told)
 
     def work(transaction: Transaction) -> PredictorState:
-        current = decoded(transaction.predictor_state_of(user))
+        current = decoded(transaction.predictor_state(user))
         if current.version != state.version:
             # Somebody else was quicker.
             return current

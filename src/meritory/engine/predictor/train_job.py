@@ -34,7 +34,7 @@ def handler(services: Services) -> Handler:
 
 def order(transaction: Transaction, user: str, reason: str, now: datetime) -> None:
     """Orders a training, unless one is ordered already."""
-    state = decoded(transaction.predictor_state_of(user))
+    state = decoded(transaction.predictor_state(user))
     if state.order_reason is None:
         transaction.set_predictor_state(user, replace(state, order_reason=reason).encoded())
     queue(transaction, user, now)
@@ -68,7 +68,7 @@ def _train(services: Services, job: Job) -> Effect:
     record = services.store.record(job.user, wanted.scorer, influence.RECORD_SESSIONS)
 
     def effect(transaction: Transaction) -> After:
-        before = decoded(transaction.predictor_state_of(job.user))
+        before = decoded(transaction.predictor_state(job.user))
         after = _after(services, before, wanted, report)
         if report.is_accepted:
             weighings = influence.weigh(record, after.history)

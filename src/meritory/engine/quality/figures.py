@@ -267,7 +267,7 @@ def older_neighbours(
     if not having:
         return
     matrix = np.stack([vectors[one.id] for one in having]).astype(np.float32)
-    found = services.store.neighbours(
+    found = services.store.nearest(
         NeighbourProbe(scope, gate.embedder, matrix, _GateTuneLOOK_AT, gate.floor)
     )
     for record, near in zip(having, found, strict=True):

@@ -71,7 +71,7 @@ def end(services: Services, request: EndRequest) -> SessionEnded:
     event = _event(session, now, told, request.request_id)
 
     def work(transaction: Transaction) -> bool:
-        current = transaction.session_of(session.user, session.key)
+        current = transaction.session(session.user, session.key)
         if current.state != "open":
             return False
         summary = _summary(told) or current.summary

@@ -233,7 +233,7 @@ def _record(
 
     def work(transaction: Transaction) -> None:
         user, key = session.user, session.key
-        current = transaction.session_of(user, key)
+        current = transaction.session(user, key)
         if current.state != "open":
             raise _ended(session)
         if current.prompt_count != session.prompt_count - 1:

@@ -153,7 +153,7 @@ def put(transaction: Transaction, session: SessionRecord, ratings: RatingsTaken)
     harmful = [one.memory_id for one in ratings.taken if one.score <= HARMFUL_SCORE]
     transaction.mark_harmful(user, key, harmful)
     transaction.log_events(user, [_event(session, one) for one in ratings.taken])
-    if transaction.session_of(user, key).state != "open":
+    if transaction.session(user, key).state != "open":
         # Late evidence: the labels are made anew.
         transaction.requeue_job(user, LEARN_JOB, key, ratings.taken[0].at)
 

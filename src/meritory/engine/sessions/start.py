@@ -288,7 +288,7 @@ def _reopened(services: Services, session: SessionRecord, shown: Sequence[Sessio
         return True
 
     def work(transaction: Transaction) -> bool:
-        current = transaction.session_of(session.user, session.key)
+        current = transaction.session(session.user, session.key)
         if current.state != "open":
             transaction.update_session(replace(current, state="open", ended_at=None))
         transaction.restore_context(session.user, session.key, [one.memory_id for one in shown])

@@ -24,7 +24,7 @@ class PredictorVerbs(Protocol):
     def set_predictor_state(self, user: str, state: str) -> None:
         """Keeps the state in place of the former one."""
 
-    def predictor_state_of(self, user: str) -> str | None:
+    def predictor_state(self, user: str) -> str | None:
         """The state as this transaction sees it."""
 
     def put_comparison(self, user: str, comparison: Comparison) -> None:

@@ -75,7 +75,7 @@ class UpkeepVerbs(UpkeepReads, Protocol):
 class GateReads(Protocol):
     """What can be asked about merges and what was shown."""
 
-    def neighbours(self, probe: NeighbourProbe) -> list[list[Near]]:
+    def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
         """For each vector the nearest live memories of exactly this scope, nearest first."""
 
     def merges_of(self, user: str, limit: int, before: int | None = None) -> list[HistoryEntry]:

@@ -38,8 +38,8 @@ class SessionVerbs(Protocol):
     def open_session(self, session: SessionRecord) -> bool:
         """Stores a new session; False, and nothing changed, when it is there already."""
 
-    def session_of(self, user: str, key: str) -> SessionRecord:
-        """The session as this transaction sees it."""
+    def session(self, user: str, key: str) -> SessionRecord:
+        """One session as this transaction sees it; NotFound otherwise."""
 
     def update_session(self, session: SessionRecord) -> None:
         """Replaces what may change in a session: context, alpha, state, times and counts."""
@@ -159,12 +159,14 @@ class SessionReads(Protocol):
         """By memory what the latest labelled sessions that were shown it say, oldest first."""
 
     def events(
-        self, user: str, *, session_key: str | None = None, memory_id: str | None = None
+        self,
+        user: str,
+        *,
+        session_key: str | None = None,
+        memory_id: str | None = None,
+        request_id: str | None = None,
     ) -> list[Event]:
-        """The timeline of a session or a memory, oldest first."""
-
-    def request_events(self, user: str, request_id: str) -> list[Event]:
-        """The timeline of one request, oldest first."""
+        """The timeline of a session, a memory or a request, oldest first."""
 
     def spending(self, user: str, since: datetime) -> list[Spending]:
         """Calls of language models since a moment, oldest first."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from meritory.store.migrate.tables import VECTORS, Row, TablePart
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection
 from meritory.store.sql.tables import SqlTable
 
 # Beside the other things that a store knows of itself.

@@ -33,7 +33,7 @@ from meritory.store.postgres.connection import TenantConnection
 from meritory.store.postgres.engine import PostgresEngine, demand_driver, schema_version, translated
 from meritory.store.postgres.pool import connect
 from meritory.store.postgres.schema import MIGRATIONS, TYPES
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection
 from meritory.store.sql.tables import SqlTable
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from meritory.store.sql import rows as codec
+from meritory.store.sql.memories import MEMORIES, row_hash
 from meritory.store.sql.tables import BY_NAME, TENANT, SqlTable
 from meritory.store.sql.tables import TABLES as ALL_TABLES
 
@@ -124,9 +124,9 @@ class Rewriting:
         scope = self.scopes.get(row[scope_at], (None, None))
         new_scope = scope if self.takes_nul else without_nul(scope)
         before, after = _durable(row, at, scope), _durable(told, at, new_scope)
-        if before == after or codec.row_hash(before) != row[hash_at]:
+        if before == after or row_hash(before) != row[hash_at]:
             return told
-        return (*told[:hash_at], codec.row_hash(after), *told[hash_at + 1 :])
+        return (*told[:hash_at], row_hash(after), *told[hash_at + 1 :])
 
     def _memory_within(self, text: Any) -> Any:
         known = _object(text)
@@ -161,11 +161,11 @@ def _raised(by: int, number: int | None) -> int | None:
 def _places(part: TablePart) -> tuple[int, ...]:
     """Where a memory has its durable values, but for agent and project, its scope and its hash."""
     names = [column.name for column in part.table.columns]
-    durable = [name for name in codec.DURABLE if name not in ("agent", "project")]
+    durable = [name for name in MEMORIES.columns if name not in ("agent", "project")]
     return tuple(names.index(name) for name in (*durable, "scope", "row_hash"))
 
 
-_AGENT_AT = codec.DURABLE.index("agent")
+_AGENT_AT = MEMORIES.columns.index("agent")
 
 
 def _durable(row: Row, at: list[int], scope: tuple[Any, ...]) -> list[Any]:

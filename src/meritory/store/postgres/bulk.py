@@ -29,21 +29,18 @@ from meritory.store.postgres.arrays import (
 )
 from meritory.store.postgres.schema import TYPES
 from meritory.store.postgres.write import PostgresTransaction, is_live
-from meritory.store.sql import rows as codec
-from meritory.store.sql.memory_reads import as_json
+from meritory.store.sql.connection import as_json
+from meritory.store.sql.memories import COUNTERS, MEMORY_COLUMNS, vector_blob
+from meritory.store.sql.memory_writes import CHANGES
 from meritory.store.sql.tables import BY_NAME
-from meritory.store.sql.write import entry_values
 
 # Enough that round trips no longer count, and few enough that others need not wait long.
 CHUNK_ROWS = 4_000
 # A memory, and the note for its history unless it brings its own.
 Arrival = tuple[Indexed, MemoryChange | None]
-_MEMORY = ("row", *(name for name in codec.MEMORY_COLUMNS if name != "user"))
-_STATS = ("row", "scope", "access_count", "last_accessed", "usefulness")
-_HISTORY = (
-    *("memory_id", "operation", "at", "actor", "action", "why"),
-    *("before", "other", "other_id"),
-)
+_MEMORY = ("row", *(name for name in MEMORY_COLUMNS if name != "user"))
+_STATS = (*COUNTERS.owner, *COUNTERS.written)
+_HISTORY = ("memory_id", *CHANGES.written)
 _ENTITY = ("key", "kind", "name")
 _ASPECT = ("entity", "name")
 _ATTRIBUTE = ("aspect", "row", "is_stated")
@@ -118,15 +115,18 @@ class BulkTransaction(PostgresTransaction):
             _ADD_MEMORIES, user, _columns("memories", _MEMORY, self._memory_values(rows, memories))
         )
         stats = (
-            (row, *self._stats(m.record)) for row, m in zip(rows.tolist(), memories, strict=True)
+            (row, self._scope(memory.record.scope), *COUNTERS.row(memory.record))
+            for row, memory in zip(rows.tolist(), memories, strict=True)
         )
         self._put(_ADD_STATS, user, _columns("memory_stats", _STATS, stats))
         self._vectors(user, rows, memories)
         self._words(user, rows, memories)
         self._links(user, rows.tolist(), memories)
-        told = [entry_values(memory.record, change)[1:] for memory, change in arrivals if change]
-        if told:
-            self._put(_ADD_HISTORY, user, _columns("memory_history", _HISTORY, told))
+        changes = [
+            (memory.record.id, *CHANGES.row(change)) for memory, change in arrivals if change
+        ]
+        if changes:
+            self._put(_ADD_HISTORY, user, _columns("memory_history", _HISTORY, changes))
 
     def _put(self, statement: str, user: str, values: dict[str, Any]) -> None:
         self.connection.execute(statement, {**values, "user": user})
@@ -163,7 +163,7 @@ class BulkTransaction(PostgresTransaction):
         self, user: str, embedder: tuple[int, int], rows: IntArray, vectors: Sequence[FloatArray]
     ) -> None:
         number, dimension = embedder
-        there = np.array([bool(codec.vector_blob(vector, dimension)) for vector in vectors])
+        there = np.array([bool(vector_blob(vector, dimension)) for vector in vectors])
         known = {"embedder": number}
         if there.any():
             (vector_type,) = self.connection.execute(_VECTOR_TYPE).fetchone()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from meritory.domain.errors import InputError, StorageError
 from meritory.store.postgres.dialect import Statement, rows_by_tenant, translate
 from meritory.store.postgres.tenancy import APP, SETTING, STEWARD
-from meritory.store.sql import rows as sql_rows
+from meritory.store.sql import connection as sql_connection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
@@ -92,7 +92,7 @@ class TenantConnection:
         self._is_across = False
         self.tenant: str | None = None
 
-    def execute(self, statement: str, values: Any = (), /) -> sql_rows.Cursor:
+    def execute(self, statement: str, values: Any = (), /) -> sql_connection.Cursor:
         """Runs a statement with `?` or `:name` in place of its values."""
         plan = translate(statement)
         bound = _bound(plan, plan.values(values))
@@ -101,7 +101,7 @@ class TenantConnection:
         cursor.execute(plan.text.encode(), bound)
         return self._answer(cursor)
 
-    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql_rows.Cursor:
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql_connection.Cursor:
         """Runs a statement once for every row of values, without waiting in between."""
         plan = translate(statement)
         bound = [_bound(plan, plan.values(row)) for row in rows]
@@ -147,7 +147,7 @@ class TenantConnection:
         """A cursor for the next statement."""
         return self._raw_cursor()
 
-    def _answer(self, cursor: RawCursor[Any]) -> sql_rows.Cursor:
+    def _answer(self, cursor: RawCursor[Any]) -> sql_connection.Cursor:
         return cursor
 
     def _raw_cursor(self) -> RawCursor[Any]:
@@ -234,11 +234,11 @@ class WritingConnection(TenantConnection):
         # What has to be done before the next statement of anybody else.
         self.ahead: Callable[[], None] | None = None
 
-    def execute(self, statement: str, values: Any = (), /) -> sql_rows.Cursor:
+    def execute(self, statement: str, values: Any = (), /) -> sql_connection.Cursor:
         self._catch_up()
         return super().execute(statement, values)
 
-    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql_rows.Cursor:
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql_connection.Cursor:
         self._catch_up()
         return super().executemany(statement, rows)
 
@@ -339,7 +339,7 @@ class WritingConnection(TenantConnection):
                 self._pipeline = self._pipelined.__enter__()
         return cursor
 
-    def _answer(self, cursor: RawCursor[Any]) -> sql_rows.Cursor:
+    def _answer(self, cursor: RawCursor[Any]) -> sql_connection.Cursor:
         return cursor if self._pipeline is None else QueryResult(cursor, self.settle)
 
     def _go_to(self, tenant: str) -> None:

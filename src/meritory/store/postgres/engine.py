@@ -23,7 +23,7 @@ from meritory.store.postgres.errors import translate_error
 from meritory.store.postgres.notify import NotifyThrottle
 from meritory.store.postgres.pool import ConnectionPool
 from meritory.store.postgres.schema import MIGRATIONS, SCHEMA
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection

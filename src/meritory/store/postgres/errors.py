@@ -18,9 +18,8 @@ from meritory.domain.errors import (
 )
 from meritory.store.postgres.schema import SCHEMA
 from meritory.store.postgres.tenancy import APP, STEWARD
-from meritory.store.sql import rows as codec
-from meritory.store.sql.memory_reads import SqlReads
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection
+from meritory.store.sql.memories import SELECT_RECORD, damaged_history, decode_memory
 
 if TYPE_CHECKING:
     import psycopg
@@ -146,7 +145,7 @@ _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embed
 def check_tenant(connection: SqlConnection, user: str) -> list[str]:
     """Reads every row of a tenant and its hash."""
     damage = list(itertools.islice(_damaged_records(connection, user), _DAMAGE_LIMIT))
-    damage += itertools.islice(SqlReads(connection).damaged_history(user), _DAMAGE_LIMIT)
+    damage += itertools.islice(damaged_history(connection, user), _DAMAGE_LIMIT)
     bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, _DAMAGE_LIMIT))
     damage += [f"the vector of row {row} is damaged" for (row,) in bad]
     stored, joined = connection.execute(_COUNTS, {"user": user}).fetchone()
@@ -156,8 +155,8 @@ def check_tenant(connection: SqlConnection, user: str) -> list[str]:
 
 
 def _damaged_records(connection: SqlConnection, user: str) -> Iterator[str]:
-    for row in connection.execute(f"{codec.SELECT_RECORD} WHERE m.user = ?", (user,)):
+    for row in connection.execute(f"{SELECT_RECORD} WHERE m.user = ?", (user,)):
         try:
-            codec.decode(row)
+            decode_memory(row)
         except Corrupt as error:
             yield error.message

@@ -14,7 +14,7 @@ from meritory.store.postgres import vectors
 from meritory.store.postgres.engine import translated
 from meritory.store.postgres.pool import connect, is_pooled
 from meritory.store.postgres.schema import SCHEMA
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection

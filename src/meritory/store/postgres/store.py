@@ -34,8 +34,8 @@ from meritory.store.postgres.write import TOPICS, Tools
 from meritory.store.search import candidates, search
 from meritory.store.search.index import Nearest
 from meritory.store.search.search import Ground
-from meritory.store.sql.memory_reads import SqlReads, as_json
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection, as_json
+from meritory.store.sql.memories import MemoryRows, visible_scopes
 from meritory.store.sql.store import SqlStore, set_serving
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 
@@ -83,7 +83,7 @@ class PostgresStore(SqlStore):
 
         return self._engine.write(whole)
 
-    def _nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
+    def _find_nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
         with self._engine.read() as connection:
             found = embedder_of(connection, probe.scope.user, probe.embedder)
             return nearest_rows(connection, found, probe, scope)
@@ -101,7 +101,7 @@ class PostgresStore(SqlStore):
 
     def _ground(self, connection: SqlConnection, asked: Search, *, by_rest: bool) -> Ground:
         user = asked.scope.user
-        scopes = SqlReads(connection).visible_scopes(asked.scope)
+        scopes = visible_scopes(connection, asked.scope)
         index = self._views.index(connection, user)
         view = search.open_view(index, asked, scopes)
         embedder = embedder_of(connection, user, asked.embedder)
@@ -114,7 +114,7 @@ class PostgresStore(SqlStore):
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
         with self._engine.read() as connection, self._traits.of(scope.user) as known:
-            scopes = SqlReads(connection).visible_scopes(scope)
+            scopes = visible_scopes(connection, scope)
             return known.of(connection, rows, scopes, now)
 
     def vectors(
@@ -175,13 +175,12 @@ class PostgresStore(SqlStore):
         found: list[MemoryRecord] = []
         for user in dict.fromkeys(user for user, _ in rows):
             own = [row for owner, row in rows if owner == user]
-            with self._reads() as reads:
-                records = reads.sound_records(
+            with self._reading() as connection:
+                records = MemoryRows(connection, self.damaged).sound_records(
                     "m.user = :user AND m.row IN (SELECT value FROM json_each(:rows))",
                     {"user": user, "rows": as_json(own)},
                 )
-            in_order = (records.get(row) for row in own)
-            found += [record for record in in_order if record is not None]
+            found += [records[row] for row in own if row in records]
         return found
 
     def serve_embedder(self, embedder: str) -> bool:

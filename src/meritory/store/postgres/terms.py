@@ -19,8 +19,7 @@ from meritory.store.postgres.arrays import packed_numbers, packed_pieces, packed
 from meritory.store.postgres.vectors import rows_text
 from meritory.store.search.index import View, top
 from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
-from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection, as_json
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 from meritory.text.terms import MAX_TERMS
 

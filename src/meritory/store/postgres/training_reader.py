@@ -13,9 +13,8 @@ from meritory.domain.predictor import TaughtSession
 from meritory.domain.session import ModelRows
 from meritory.store.postgres.engine import PostgresEngine
 from meritory.store.postgres.vectors import vector_of
-from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import SqlConnection
-from meritory.store.sql.training_reader import taught_sessions
+from meritory.store.sql.connection import SqlConnection, as_json
+from meritory.store.sql.predictor import taught_sessions
 
 
 class ModelTable:

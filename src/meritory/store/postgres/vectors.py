@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from meritory.rank.hybrid import centred_cosine, store_mean
 from meritory.store.contract.store import FloatArray, IntArray, NeighbourProbe
 from meritory.store.search.index import Nearest, View
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection
 
 # Up to here all of a tenant's vectors are measured: about 1 ms for a thousand of 256 numbers.
 EXACT_ROWS = 20_000

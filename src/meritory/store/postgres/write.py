@@ -16,11 +16,11 @@ from meritory.store.postgres import terms
 from meritory.store.postgres.connection import COUNTED, WritingConnection
 from meritory.store.postgres.vectors import embedder_of, nearest_rows, vector_text
 from meritory.store.search.index import Nearest
-from meritory.store.sql import rows as codec
 from meritory.store.sql.jobs import PARK_UNLOCKED, SKIP_LOCKED
-from meritory.store.sql.rules import ACTION_LIMIT, ADD_NUMBERED_ACTION, action_values
-from meritory.store.sql.sessions import EVENT_LIMIT, event_rows
-from meritory.store.sql.write import SqlTransaction
+from meritory.store.sql.memories import MEMORY_COLUMNS, vector_blob
+from meritory.store.sql.rules import ACTION_LIMIT, ACTIONS
+from meritory.store.sql.sessions import EVENT_LIMIT, EVENTS
+from meritory.store.sql.store import SqlTransaction
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 
 _TEXT = """SELECT row, content, words FROM memories WHERE user = ? AND id = ?
@@ -31,13 +31,14 @@ Arrival = tuple[Indexed, MemoryChange | None]
 # So many wait at most until they are stored together.
 ARRIVALS_LIMIT = 4_000
 
-_NAMES = ("row", *codec.MEMORY_COLUMNS)
+_NAMES = ("row", *MEMORY_COLUMNS)
 _INSERT = (
     f"INSERT INTO memories ({', '.join(_NAMES)})"  # noqa: S608 - names of ours, as below
     f" VALUES ({', '.join(':' + name for name in _NAMES)})"
 )
-_ADD_EVENT = """INSERT INTO events (event, user, at, category, name, session_key, memory_id,
-    request_id, details) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+# Each tenant numbers its own events and actions.
+_ADD_EVENT = EVENTS.insert.replace("(", "(event, ", 1).replace("VALUES (", "VALUES (:event, ")
+_ADD_ACTION = ACTIONS.insert.replace("(", "(action, ", 1).replace("VALUES (", "VALUES (:action, ")
 
 
 @dataclass(slots=True)
@@ -144,7 +145,7 @@ class PostgresTransaction(SqlTransaction):
 
     def _vector_value(self, vector: FloatArray, dimension: int) -> Any:
         # Looked at as on SQLite; the zero vector, which means there is none, is NULL here.
-        return vector_text(vector) if codec.vector_blob(vector, dimension) else None
+        return vector_text(vector) if vector_blob(vector, dimension) else None
 
     def _nearest_rows(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
         found = embedder_of(self.connection, probe.scope.user, probe.embedder)
@@ -197,10 +198,12 @@ class PostgresTransaction(SqlTransaction):
         if not events:
             return
         count = self._count_of(user)
-        rows = event_rows(user, events)
-        numbered = [(count.event + at, *row) for at, row in enumerate(rows, 1)]
-        self.connection.executemany(_ADD_EVENT, numbered)
-        count.event += len(numbered)
+        rows = [
+            EVENTS.values(event, user=user, event=number)
+            for number, event in enumerate(events, count.event + 1)
+        ]
+        self.connection.executemany(_ADD_EVENT, rows)
+        count.event += len(rows)
         self.connection.execute(
             "DELETE FROM events WHERE user = ? AND event <= ?", (user, count.event - EVENT_LIMIT)
         )
@@ -208,7 +211,8 @@ class PostgresTransaction(SqlTransaction):
     def add_action(self, user: str, action: RecordedAction) -> int:
         count = self._count_of(user)
         count.action += 1
-        self.connection.execute(ADD_NUMBERED_ACTION, action_values(user, action, count.action))
+        values = ACTIONS.values(action, user=user, action=count.action)
+        self.connection.execute(_ADD_ACTION, values)
         self.connection.execute(
             "DELETE FROM actions WHERE user = ? AND action <= ?",
             (user, count.action - ACTION_LIMIT),

@@ -13,8 +13,7 @@ from meritory.store.contract.sessions import Gathered, Gathering, Trait
 from meritory.store.contract.store import IntArray
 from meritory.store.search.index import View, top
 from meritory.store.search.search import EPOCH_JULIAN_DAY, Ground, both_legs, numbers, united
-from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection, as_json
 from meritory.text.overlap import OPENING_CHARS
 
 # What a memory is, without what may change while it stays the same. The plus keeps SQLite from

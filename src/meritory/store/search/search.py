@@ -15,7 +15,7 @@ from meritory.rank.composite import PROVENANCE_LADDER, standing
 from meritory.rank.hybrid import match_sessions
 from meritory.store.contract.store import BoolArray, FloatArray, IntArray, Search, SearchPool
 from meritory.store.search.index import IndexEntry, MemoryIndex, View, top
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 from meritory.text.terms import choose_terms
 

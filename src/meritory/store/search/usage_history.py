@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.rank.usage_history import WORD_SESSIONS, Past
-from meritory.store.sql.memory_reads import as_json
-from meritory.store.sql.rows import SqlConnection, moment
+from meritory.store.sql.connection import SqlConnection, as_json
+from meritory.store.sql.mapper import moment
 from meritory.text.terms import query_terms
 from meritory.text.tokens import MAX_WORDS, imprint
 

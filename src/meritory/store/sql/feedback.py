@@ -1,15 +1,15 @@
-"""Feedback in SQL."""
+"""Feedback: reports, lessons, testimony and beliefs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from meritory.domain.codec import moment_text
-from meritory.domain.errors import Corrupt, InputError, NotFound
+from meritory.domain.errors import Corrupt, NotFound
 from meritory.domain.feedback import (
     TEXTS,
     Belief,
@@ -22,65 +22,96 @@ from meritory.domain.feedback import (
     Testimony,
 )
 from meritory.domain.memory import Scope
-from meritory.domain.world import ID_LENGTH
 from meritory.rank.risk import RiskTally
-from meritory.store.sql.memory_reads import SqlReads, as_json
-from meritory.store.sql.rows import SqlConnection, SqlReader, moment
+from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
+from meritory.store.sql.mapper import FLAG, RecordTable, moment
+from meritory.store.sql.memories import LIVE, MemoryRows
 
-# As with sessions: what was said longer ago than this has faded anyway.
+# Older testimony has faded.
 TESTIMONY_PER_MEMORY = 100
-PREFIX_LENGTH_MIN = 4
-# A limit that limits nothing.
+# SQLite and PostgreSQL take this limit for none.
 EVERYTHING = 2**62
-_PLAIN = (
-    *("user", "id", "project", "agent", "session_key", "origin", "signal", "polarity"),
-    *("status", "reason", "domain", "quality", "memory_id", "occurrence"),
+# These fields are stored together as one JSON object, and so are the texts.
+_DETAILS = ("last_action", "rubric", "diagnosis", "memory_ids", "issues")
+_EVENTS = RecordTable(
+    "feedback_events",
+    FeedbackEvent,
+    owner=("tool", "texts", "details"),
+    omit=(*TEXTS, *_DETAILS),
 )
-_DETAILS = ("last_action", "rubric", "diagnosis", "memory_ids")
-_COLUMNS = (*_PLAIN, "at", "completed_at", "tool", "tags", "texts", "details")
-_INSERT = (
-    f"INSERT INTO feedback_events ({', '.join(_COLUMNS)})"  # noqa: S608 - names of ours
-    f" VALUES ({', '.join(':' + name for name in _COLUMNS)})"
+_SELECT = f"SELECT {', '.join((*_EVENTS.columns, 'texts', 'details'))} FROM feedback_events"  # noqa: S608
+_LESSONS = RecordTable("feedback_lessons", Lesson, owner=("user",))
+_TESTIMONY = RecordTable("feedback_evidence", Testimony, owner=("user", "memory_id", "feedback_id"))
+_BELIEFS = RecordTable(
+    "memory_beliefs",
+    Belief,
+    owner=("user", "memory_id"),
+    computed=("is_contested",),
+    codecs={"is_contested": FLAG},
 )
-_REPLACE = (
-    f"UPDATE feedback_events SET {', '.join(f'{name} = :{name}' for name in _COLUMNS)}"  # noqa: S608
-    " WHERE user = :user AND id = :id"
-)
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM feedback_events WHERE user = :user"  # noqa: S608
-_SAID = """SELECT at, witness, value, session_key FROM feedback_evidence
-    WHERE user = ? AND memory_id = ? ORDER BY feedback_id DESC LIMIT ?"""
 _SIDES = "count(*) FILTER (WHERE polarity > 0), count(*) FILTER (WHERE polarity < 0)"
 _SINCE = "polarity <> 0 AND (:since IS NULL OR at >= :since)"
 
 
-class SqlFeedback:
-    """What a transaction can do with feedback."""
+def _values(event: FeedbackEvent) -> dict[str, Any]:
+    details = {name: getattr(event, name) for name in _DETAILS}
+    details["issues"] = [asdict(issue) for issue in event.issues]
+    return _EVENTS.values(
+        event,
+        tool=(event.last_action or {}).get("tool"),
+        texts=json.dumps(event.texts, ensure_ascii=False),
+        details=json.dumps(details, ensure_ascii=False),
+    )
+
+
+def _decode_event(row: Sequence[Any]) -> FeedbackEvent:
+    try:
+        texts, details = json.loads(row[-2]), json.loads(row[-1])
+        fields = _EVENTS.fields(row[:-2])
+    except ValueError as error:
+        raise Corrupt(f"feedback {row[0]!r} cannot be read") from error
+    details["memory_ids"] = tuple(details["memory_ids"])
+    details["issues"] = tuple(Issue(**issue) for issue in details["issues"])
+    return FeedbackEvent(
+        **fields,
+        **{name: details[name] for name in _DETAILS},
+        **{name: texts[name] for name in TEXTS if name in texts},
+    )
+
+
+def _testimony(connection: SqlConnection, user: str, memory_id: str) -> list[Testimony]:
+    rows = connection.execute(
+        f"{_TESTIMONY.select} WHERE user = ? AND memory_id = ? ORDER BY feedback_id DESC LIMIT ?",
+        (user, memory_id, TESTIMONY_PER_MEMORY),
+    )
+    return [_TESTIMONY.decode(row) for row in rows]
+
+
+class SqlFeedbackWrites(SqlReader):
+    """Changes of reports, lessons and beliefs."""
 
     connection: SqlConnection
 
     def add_feedback(self, event: FeedbackEvent) -> None:
-        self.connection.execute(_INSERT, _values(event))
+        self.connection.execute(_EVENTS.insert, _values(event))
 
     def replace_feedback(self, event: FeedbackEvent) -> None:
-        self.connection.execute(_REPLACE, _values(event))
+        self.connection.execute(_EVENTS.update("user", "id"), _values(event))
 
     def put_wording(self, scope: Scope, fingerprint: str, memory_id: str) -> None:
         self.connection.execute(
             """INSERT INTO feedback_wordings VALUES (?, ?, ?, ?, ?)
                 ON CONFLICT (user, agent, project, fingerprint)
                 DO UPDATE SET memory_id = excluded.memory_id""",
-            (*_place(scope), fingerprint, memory_id),
+            (scope.user, scope.agent or "", scope.project or "", fingerprint, memory_id),
         )
 
     def count_report(self, user: str, memory_id: str, polarity: int, at: datetime) -> int:
-        now = moment_text(at)
         (count,) = self.connection.execute(
-            """INSERT INTO feedback_lessons VALUES (?, ?, ?, 1, ?, ?)
-                ON CONFLICT (user, memory_id) DO UPDATE SET
-                    report_count = feedback_lessons.report_count + 1,
-                    last_at = excluded.last_at
+            f"""{_LESSONS.insert} ON CONFLICT (user, memory_id) DO UPDATE SET
+                report_count = feedback_lessons.report_count + 1, last_at = excluded.last_at
                 RETURNING report_count""",
-            (user, memory_id, polarity, now, now),
+            _LESSONS.values(Lesson(memory_id, polarity, 1, at, at), user=user),
         ).fetchone()
         return int(count)
 
@@ -88,92 +119,57 @@ class SqlFeedback:
         self, user: str, feedback_id: str, said: Mapping[str, Testimony]
     ) -> dict[str, list[Testimony]]:
         self.connection.executemany(
-            """INSERT INTO feedback_evidence VALUES (?, ?, ?, ?, ?, ?, ?)
-                ON CONFLICT (user, memory_id, feedback_id) DO UPDATE SET at = excluded.at,
-                    witness = excluded.witness, value = excluded.value,
-                    session_key = excluded.session_key""",
+            _TESTIMONY.upsert("user", "memory_id", "feedback_id"),
             [
-                (
-                    user,
-                    memory_id,
-                    feedback_id,
-                    moment_text(one.at),
-                    one.witness,
-                    one.value,
-                    one.session_key,
-                )
-                for memory_id, one in said.items()
+                _TESTIMONY.values(item, user=user, memory_id=memory_id, feedback_id=feedback_id)
+                for memory_id, item in said.items()
             ],
         )
         return {memory_id: _testimony(self.connection, user, memory_id) for memory_id in said}
 
     def put_beliefs(self, user: str, beliefs: Mapping[str, Belief]) -> None:
         self.connection.executemany(
-            """INSERT INTO memory_beliefs VALUES (?, ?, ?, ?, ?, ?, ?)
-                ON CONFLICT (user, memory_id) DO UPDATE SET support = excluded.support,
-                    doubt = excluded.doubt, undecided = excluded.undecided,
-                    as_of_day = excluded.as_of_day, is_contested = excluded.is_contested""",
+            _BELIEFS.upsert("user", "memory_id"),
             [
-                (
-                    user,
-                    memory_id,
-                    one.support,
-                    one.doubt,
-                    one.undecided,
-                    one.as_of_day,
-                    int(one.is_contested),
-                )
-                for memory_id, one in beliefs.items()
+                _BELIEFS.values(belief, user=user, memory_id=memory_id)
+                for memory_id, belief in beliefs.items()
             ],
         )
 
 
-class SqlFeedbackReads:
-    """What can be asked about feedback."""
-
-    _engine: SqlReader
-    damaged: set[int]
+class SqlFeedbackReads(SqlReader):
+    """Reports, lessons and beliefs."""
 
     def feedback_event(self, user: str, prefix: str) -> FeedbackEvent:
-        wanted = prefix.strip().lower()
-        nothing = NotFound(
+        unknown = NotFound(
             f"no feedback {prefix[:40]!r}", hint="`meritory feedback list` shows the ids"
         )
-        if not (PREFIX_LENGTH_MIN <= len(wanted) <= ID_LENGTH and wanted.isascii()):
-            raise nothing
-        names = {"user": user, "low": wanted, "high": wanted + "~"}
-        found = self._events(f"{_SELECT} AND id >= :low AND id < :high LIMIT 2", names)
-        if len(found) > 1:
-            raise InputError(
-                f"{prefix!r} is the start of several ids", hint="give more of its characters"
-            )
-        if not found:
-            raise nothing
-        return found[0]
+        return _decode_event(self._by_prefix(_SELECT, user, prefix, unknown))
 
     def lesson_for(self, scope: Scope, fingerprint: str) -> str | None:
-        found = self._rows(
+        row = self._one(
             """SELECT memory_id FROM feedback_wordings
                 WHERE user = ? AND agent = ? AND project = ? AND fingerprint = ?""",
-            (*_place(scope), fingerprint),
+            (scope.user, scope.agent or "", scope.project or "", fingerprint),
         )
-        return found[0][0] if found else None
+        return row[0] if row else None
 
     def feedback_events(self, user: str, query: FeedbackQuery) -> list[FeedbackEvent]:
-        names: dict[str, Any] = {"user": user, "limit": query.limit}
-        wanted = [_SELECT]
-        for name in ("polarity", "status", "domain", "project", "session_key", "memory_id"):
-            value = getattr(query, name)
-            if value is not None:
-                names[name] = value
-                wanted.append(f"AND {name} = :{name}")
-        if query.before is not None:
-            names["before"] = query.before
-            wanted.append("AND id < :before")
-        return self._events(f"{' '.join(wanted)} ORDER BY id DESC LIMIT :limit", names)
+        given = {name: value for name, value in asdict(query).items() if value is not None}
+        conditions = [
+            "id < :before" if name == "before" else f"{name} = :{name}"
+            for name in given
+            if name != "limit"
+        ]
+        rows = self._all(
+            f"{_SELECT} WHERE {' AND '.join(['user = :user', *conditions])}"
+            " ORDER BY id DESC LIMIT :limit",
+            {"user": user, **given},
+        )
+        return [_decode_event(row) for row in rows]
 
     def feedback_counts(self, user: str) -> list[FeedbackCount]:
-        rows = self._rows(
+        rows = self._all(
             """SELECT domain, polarity, status, count(*), max(at) FROM feedback_events
                 WHERE user = ? GROUP BY domain, polarity, status""",
             (user,),
@@ -186,7 +182,7 @@ class SqlFeedbackReads:
     def approvals(
         self, user: str, *, since: datetime | None = None, limit: int | None = None
     ) -> tuple[int, int]:
-        ((positive, negative),) = self._rows(
+        ((positive, negative),) = self._all(
             f"""SELECT {_SIDES} FROM (SELECT polarity FROM feedback_events
                 WHERE user = :user AND {_SINCE} ORDER BY at DESC LIMIT :limit) AS latest""",  # noqa: S608
             {
@@ -198,106 +194,49 @@ class SqlFeedbackReads:
         return positive or 0, negative or 0
 
     def feedback_tallies(self, user: str, since: datetime | None) -> list[RiskTally]:
-        names = {"user": user, "since": None if since is None else moment_text(since)}
-        of_tags = ", json_each(feedback_events.tags)"
-        rows = self._rows(
+        rows = self._all(
             " UNION ALL ".join(
                 f"SELECT '{facet}', {name}, {_SIDES} FROM feedback_events{more}"  # noqa: S608
                 f" WHERE user = :user AND {_SINCE} AND {name} IS NOT NULL GROUP BY {name}"
                 for facet, name, more in (
-                    ("tag", "value", of_tags),
+                    ("tag", "value", ", json_each(feedback_events.tags)"),
                     ("tool", "tool", ""),
                     ("domain", "domain", ""),
                 )
             ),
-            names,
+            {"user": user, "since": None if since is None else moment_text(since)},
         )
         return [RiskTally(*row) for row in rows]
 
     def testimony(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Testimony]]:
-        with self._engine.read() as connection:
-            found = {one: _testimony(connection, user, one) for one in memory_ids}
-        return {memory_id: said for memory_id, said in found.items() if said}
+        with self._reading() as connection:
+            said = {memory_id: _testimony(connection, user, memory_id) for memory_id in memory_ids}
+        return {memory_id: items for memory_id, items in said.items() if items}
 
     def lessons(self, user: str, memory_ids: Sequence[str]) -> dict[str, Lesson]:
-        rows = self._rows(
-            """SELECT memory_id, polarity, report_count, first_at, last_at FROM feedback_lessons
-                WHERE user = ? AND memory_id IN (SELECT value FROM json_each(?))""",
+        rows = self._all(
+            f"{_LESSONS.select} WHERE user = ? AND memory_id IN (SELECT value FROM json_each(?))",  # noqa: S608
             (user, as_json(memory_ids)),
         )
-        return {
-            memory_id: Lesson(memory_id, polarity, count, moment(first), moment(last))
-            for memory_id, polarity, count, first, last in rows
-        }
+        return {lesson.memory_id: lesson for lesson in map(_LESSONS.decode, rows)}
 
     def contested(self, user: str, limit: int) -> list[Contested]:
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             beliefs = {
-                memory_id: Belief(*masses)
+                memory_id: _BELIEFS.decode(masses)
                 for memory_id, *masses in connection.execute(
-                    """SELECT memory_id, support, doubt, undecided, as_of_day FROM memory_beliefs
-                        WHERE user = ? AND is_contested = 1 ORDER BY memory_id DESC LIMIT ?""",
+                    f"""SELECT memory_id, {", ".join(_BELIEFS.columns)} FROM memory_beliefs
+                        WHERE user = ? AND is_contested = 1 ORDER BY memory_id DESC LIMIT ?""",  # noqa: S608
                     (user, limit),
                 )
             }
-            found = SqlReads(connection, self.damaged).sound_records(
-                """m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))
-                    AND m.deleted_at IS NULL AND m.superseded_by IS NULL""",
-                {"user": user, "ids": as_json(list(beliefs))},
+            found = MemoryRows(connection, self.damaged).sound_records(
+                f"m.user = :user AND m.id IN (SELECT value FROM json_each(:ids)) AND {LIVE}",  # noqa: S608
+                {"user": user, "ids": as_json(beliefs)},
             )
-        records = {record.id: record for record in found.values() if record is not None}
-        return [Contested(records[one], beliefs[one]) for one in beliefs if one in records]
-
-    def _events(self, statement: str, names: Mapping[str, Any]) -> list[FeedbackEvent]:
+        records = {record.id: record for record in found.values()}
         return [
-            _event(dict(zip(_COLUMNS, row, strict=True))) for row in self._rows(statement, names)
+            Contested(records[memory_id], belief)
+            for memory_id, belief in beliefs.items()
+            if memory_id in records
         ]
-
-    def _rows(self, statement: str, values: Any) -> list[tuple[Any, ...]]:
-        with self._engine.read() as connection:
-            return connection.execute(statement, values).fetchall()
-
-
-def _place(scope: Scope) -> tuple[str, str, str]:
-    return scope.user, scope.agent or "", scope.project or ""
-
-
-def _testimony(connection: SqlConnection, user: str, memory_id: str) -> list[Testimony]:
-    rows = connection.execute(_SAID, (user, memory_id, TESTIMONY_PER_MEMORY))
-    return [Testimony(moment(at), witness, value, key) for at, witness, value, key in rows]
-
-
-def _values(event: FeedbackEvent) -> dict[str, Any]:
-    details = {name: getattr(event, name) for name in _DETAILS}
-    details["issues"] = [asdict(issue) for issue in event.issues]
-    completed = event.completed_at
-    return {
-        **{name: getattr(event, name) for name in _PLAIN},
-        "at": moment_text(event.at),
-        "completed_at": None if completed is None else moment_text(completed),
-        "tool": (event.last_action or {}).get("tool"),
-        "tags": json.dumps(event.tags, ensure_ascii=False),
-        "texts": json.dumps(event.texts, ensure_ascii=False),
-        "details": json.dumps(details, ensure_ascii=False),
-    }
-
-
-def _event(row: dict[str, Any]) -> FeedbackEvent:
-    try:
-        texts, details = json.loads(row["texts"]), json.loads(row["details"])
-        tags = tuple(json.loads(row["tags"]))
-    except ValueError as error:
-        raise Corrupt(f"feedback {row['id']!r} cannot be read") from error
-    completed = row["completed_at"]
-    event = FeedbackEvent(at=moment(row["at"]), **{name: row[name] for name in _PLAIN})
-    return replace(
-        event,
-        tags=tags,
-        completed_at=None if completed is None else moment(completed),
-        last_action=details["last_action"],
-        rubric=details["rubric"],
-        diagnosis=details["diagnosis"],
-        memory_ids=tuple(details["memory_ids"]),
-        issues=tuple(Issue(**issue) for issue in details["issues"]),
-        **{name: texts[name] for name in TEXTS if name in texts},
-    )

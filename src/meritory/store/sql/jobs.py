@@ -1,14 +1,13 @@
-"""The job queue in SQL.
+"""The job queue.
 
-Times are compared as text, and one too far ahead counts as past (see
-`meritory.store.contract.jobs`). So a damaged time makes a job run early at worst; it never stops
-the queue.
+Times are compared as text, and a time too far ahead counts as past (see `meritory.domain.job`). So
+a damaged time at worst makes a job run early; it never stops the queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,13 +22,28 @@ from meritory.domain.job import (
     JobState,
     Lease,
 )
-from meritory.store.sql.memory_reads import SqlReads, as_json
-from meritory.store.sql.rows import SqlReader
+from meritory.store.sql.connection import SqlConnection, SqlEngine, SqlReader, as_json
+from meritory.store.sql.mapper import ColumnCodec, RecordTable
+from meritory.store.sql.memories import fetch_all
 
-_COLUMNS = tuple(field.name for field in fields(Job))
-_MOMENTS = ("due_at", "created_at", "leased_until", "finished_at")
 _UNKNOWN_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
-_SELECT = f"SELECT {', '.join(_COLUMNS).replace('number', 'job')} FROM jobs WHERE "  # noqa: S608 - ours
+
+
+def _moment(text: str) -> datetime:
+    """Return a stored moment, one long ago if it cannot be read."""
+    try:
+        return parse_moment(text)
+    except InputError:
+        return _UNKNOWN_MOMENT
+
+
+_MOMENT = ColumnCodec(moment_text, _moment)
+_JOBS = RecordTable(
+    "jobs",
+    Job,
+    renamed={"number": "job"},
+    codecs=dict.fromkeys(("due_at", "created_at", "leased_until", "finished_at"), _MOMENT),
+)
 _NAMED = "user = :user AND kind = :kind AND key = :key"
 _OF_KINDS = "kind IN (SELECT value FROM json_each(:kinds))"
 _DUE = "state = 'queued' AND (due_at <= :now OR due_at > :wait_max)"
@@ -37,53 +51,51 @@ _ABANDONED = """state = 'running'
     AND (coalesce(leased_until, '') <= :now OR leased_until > :lease_max)"""
 # Each condition walks its part of the index `jobs_by_due` in order and stops at the first job.
 _FIRST = f"""{_OF_KINDS} AND job NOT IN (SELECT value FROM json_each(:skip))
-    ORDER BY due_at, job LIMIT 1"""  # noqa: S608 - ours
+    ORDER BY due_at, job LIMIT 1"""  # noqa: S608
 _TO_PARK = f"{_ABANDONED} AND {_OF_KINDS} AND attempt_count >= :attempt_max"
 _PARK = f"""UPDATE jobs SET state = 'parked', lease = NULL, leased_until = NULL,
-        error = 'whoever ran it died or took too long, ' || attempt_count || ' times'
-    WHERE {_TO_PARK}"""  # noqa: S608 - ours
-# The same where several may ask at once: what others hold at this moment is not waited for.
+        error = 'its worker died or took too long, ' || attempt_count || ' times'
+    WHERE {_TO_PARK}"""  # noqa: S608
+# Where several processes take jobs at once: do not wait for rows that another one has locked.
 SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
 PARK_UNLOCKED = _PARK.replace(
     _TO_PARK,
-    f"job IN (SELECT job FROM jobs WHERE {_TO_PARK}{SKIP_LOCKED})",  # noqa: S608 - ours
+    f"job IN (SELECT job FROM jobs WHERE {_TO_PARK}{SKIP_LOCKED})",  # noqa: S608
 )
 _KEEP = """UPDATE jobs SET stage = :stage, state = :state, attempt_count = :attempt_count,
         due_at = :due_at, lease = :lease, leased_until = :leased_until, error = :error,
         finished_at = :finished_at
-    WHERE job = :number"""
-# After an interrupted call its holder may not have heard how far a job came.
+    WHERE job = :job"""
+# After an interrupted call the holder may not know which stage a job has reached.
 _AS_KNOWN = " AND lease = :known_lease AND stage = :known_stage"
 _NEXT = f"""SELECT min(at) FROM (
     SELECT CASE WHEN due_at > :wait_max THEN :now ELSE due_at END AS at FROM jobs
         WHERE state = 'queued' AND {_OF_KINDS}
     UNION ALL
     SELECT CASE WHEN leased_until <= :lease_max THEN leased_until ELSE :now END FROM jobs
-        WHERE state = 'running' AND {_OF_KINDS}) AS moments"""  # noqa: S608 - ours
+        WHERE state = 'running' AND {_OF_KINDS}) AS moments"""  # noqa: S608
 
 
-class SqlJobRows(SqlReads):
-    """Jobs out of one connection."""
-
-    def find_jobs(self, where: str, values: Mapping[str, Any]) -> list[Job]:
-        """The jobs that fit a condition of ours, in its order."""
-        return [_decode(row) for row in self._rows(_SELECT + where, values)]
-
-    def named_job(self, user: str, kind: str, key: str) -> Job:
-        """One job; NotFound otherwise."""
-        found = self.find_jobs(_NAMED, {"user": user, "kind": kind, "key": key})
-        if not found:
-            raise NotFound(f"no job {kind[:40]} {key[:80]!r}", hint="`meritory jobs` lists them")
-        return found[0]
+def _find(connection: SqlConnection, where: str, values: Mapping[str, Any]) -> list[Job]:
+    rows = fetch_all(connection, f"{_JOBS.select} WHERE {where}", values)
+    return [_JOBS.decode(row) for row in rows]
 
 
-class SqlJobs(SqlJobRows):
-    """The verbs of the job queue, for one transaction."""
+def _find_named(connection: SqlConnection, user: str, kind: str, key: str) -> Job:
+    jobs = _find(connection, _NAMED, {"user": user, "kind": kind, "key": key})
+    if not jobs:
+        raise NotFound(f"no job {kind[:40]} {key[:80]!r}", hint="`meritory jobs` lists them")
+    return jobs[0]
 
-    # By its number alone: whatever got damaged in its row, a job can be changed.
+
+class SqlJobWrites(SqlReader):
+    """Changes of jobs."""
+
+    connection: SqlConnection
+    # By number alone, so that a job with a damaged row can be changed.
     _KEEP = _KEEP
     _PARK = _PARK
-    # What follows the question for the first job.
+    # The end of the statement that selects the next job.
     _LOCKED = ""
 
     def put_job(self, user: str, kind: str, key: str, due_at: datetime) -> bool:
@@ -96,14 +108,14 @@ class SqlJobs(SqlJobRows):
         return made.rowcount == 1
 
     def requeue_job(self, user: str, kind: str, key: str, due_at: datetime) -> bool:
-        found = self.find_jobs(_NAMED, {"user": user, "kind": kind, "key": key})
-        for job in found:
+        jobs = _find(self.connection, _NAMED, {"user": user, "kind": kind, "key": key})
+        for job in jobs:
             at = job.due_at if job.state == "queued" else due_at
             self._keep(job, stage="", attempt_count=0, error=None, **_waiting(at))
-        return bool(found)
+        return bool(jobs)
 
     def resume_job(self, user: str, kind: str, key: str, due_at: datetime) -> Job:
-        job = self.named_job(user, kind, key)
+        job = _find_named(self.connection, user, kind, key)
         if job.state == "parked":
             return self._keep(job, attempt_count=0, **_waiting(due_at))
         if job.state == "queued":
@@ -120,19 +132,19 @@ class SqlJobs(SqlJobRows):
             "attempt_max": PARK_AFTER_ATTEMPTS,
         }
         self.connection.execute(self._PARK, values)
-        found = [
+        jobs = [
             job
             for condition in (_DUE, _ABANDONED)
-            for job in self.find_jobs(f"{condition} AND {_FIRST}{self._LOCKED}", values)
+            for job in _find(self.connection, f"{condition} AND {_FIRST}{self._LOCKED}", values)
         ]
-        if not found:
+        if not jobs:
             return None
-        return self._leased(min(found, key=lambda job: (job.due_at, job.number)), lease)
+        return self._leased(min(jobs, key=lambda job: (job.due_at, job.number)), lease)
 
     def take_named_job(self, lease: Lease, user: str, kind: str, key: str) -> Job | None:
         names = {"user": user, "kind": kind, "key": key}
-        found = self.find_jobs(f"{_NAMED} AND state = 'queued'{self._LOCKED}", names)
-        return self._leased(found[0], lease) if found else None
+        jobs = _find(self.connection, f"{_NAMED} AND state = 'queued'{self._LOCKED}", names)
+        return self._leased(jobs[0], lease) if jobs else None
 
     def _leased(self, job: Job, lease: Lease) -> Job:
         held = {"lease": lease.holder, "leased_until": lease.until}
@@ -162,26 +174,26 @@ class SqlJobs(SqlJobRows):
     def _keep_held(self, job: Job, **changes: Any) -> Job:
         changed = replace(job, **changes)
         known = {"known_lease": job.lease, "known_stage": job.stage}
-        kept = self.connection.execute(self._KEEP + _AS_KNOWN, {**_values(changed), **known})
+        kept = self.connection.execute(self._KEEP + _AS_KNOWN, {**_JOBS.values(changed), **known})
         if kept.rowcount != 1:
             raise Conflict(
-                f"the job {job.kind} {job.key!r} is in other hands by now",
-                hint="nothing was changed; whoever holds it does the rest",
+                f"another worker has taken the job {job.kind} {job.key!r}",
+                hint="nothing was changed; the other worker continues it",
             )
         return changed
 
     def _keep(self, job: Job, **changes: Any) -> Job:
-        """Changes a job that was read in this transaction."""
+        """Change a job that was read in this transaction."""
         changed = replace(job, **changes)
         if changed != job:
-            self.connection.execute(self._KEEP, _values(changed))
+            self.connection.execute(self._KEEP, _JOBS.values(changed))
         return changed
 
 
-class SqlJobReads:
-    """What can be asked of a store about jobs."""
+class SqlJobReads(SqlReader):
+    """Jobs of one user or of all."""
 
-    _engine: SqlReader
+    _engine: SqlEngine
 
     def jobs(self, user: str | None, state: JobState | None, limit: int) -> list[Job]:
         conditions = [
@@ -191,24 +203,24 @@ class SqlJobReads:
         ]
         engine = self._engine
         with engine.read_across() if user is None else engine.read() as connection:
-            return SqlJobRows(connection).find_jobs(
+            return _find(
+                connection,
                 f"{' AND '.join(conditions)} ORDER BY job DESC LIMIT :limit",
                 {"user": user, "state": state, "limit": limit},
             )
 
     def job(self, user: str, kind: str, key: str) -> Job:
-        with self._engine.read() as connection:
-            return SqlJobRows(connection).named_job(user, kind, key)
+        with self._reading() as connection:
+            return _find_named(connection, user, kind, key)
 
     def job_counts(self, user: str | None = None) -> dict[JobState, int]:
         if user is None:
             with self._engine.read_across() as connection:
-                found = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state"))
+                counts = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state"))
         else:
-            counted = "SELECT state, count(*) FROM jobs WHERE user = ? GROUP BY state"
-            with self._engine.read() as connection:
-                found = dict(connection.execute(counted, (user,)))
-        return {state: found.get(state, 0) for state in JOB_STATES}
+            statement = "SELECT state, count(*) FROM jobs WHERE user = ? GROUP BY state"
+            counts = dict(self._all(statement, (user,)))
+        return {state: counts.get(state, 0) for state in JOB_STATES}
 
     def oldest_due(self, now: datetime) -> datetime | None:
         with self._engine.read_across() as connection:
@@ -225,7 +237,7 @@ class SqlJobReads:
 
 
 def _waiting(due_at: datetime) -> dict[str, Any]:
-    """The fields of a job that nobody holds."""
+    """Return the fields of a job that no worker holds."""
     return {
         "state": "queued",
         "due_at": due_at,
@@ -236,31 +248,9 @@ def _waiting(due_at: datetime) -> dict[str, Any]:
 
 
 def _limits(now: datetime) -> dict[str, str]:
-    """The present, and from when on a moment is too far ahead to be true."""
+    """Return the present, and the moments after which a due time or a lease is invalid."""
     return {
         "now": moment_text(now),
         "wait_max": moment_text(now + WAIT_MAX),
         "lease_max": moment_text(now + LEASE_LENGTH_MAX),
     }
-
-
-def _values(job: Job) -> dict[str, Any]:
-    values = {name: getattr(job, name) for name in _COLUMNS}
-    for name in _MOMENTS:
-        values[name] = None if values[name] is None else moment_text(values[name])
-    return values
-
-
-def _decode(row: Sequence[Any]) -> Job:
-    values = dict(zip(_COLUMNS, row, strict=True))
-    for name in _MOMENTS:
-        values[name] = None if values[name] is None else _moment(values[name])
-    return Job(**values)
-
-
-def _moment(text: str) -> datetime:
-    """A stored moment; what cannot be read is long ago."""
-    try:
-        return parse_moment(text)
-    except InputError:
-        return _UNKNOWN_MOMENT

@@ -1,13 +1,14 @@
-"""The predictor's records in SQL."""
+"""The predictor: its state, comparisons, training runs, canaries, calibration and training data."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meritory.domain.codec import moment_text
 from meritory.domain.errors import NotFound
@@ -21,30 +22,44 @@ from meritory.domain.predictor import (
     TrainingRun,
 )
 from meritory.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
-from meritory.store.sql.rows import SqlConnection, SqlReader, moment
-from meritory.store.sql.training_reader import taught_sessions
+from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
+from meritory.store.sql.mapper import ColumnCodec, RecordTable, moment
 
 _SESSION = "(SELECT session FROM sessions WHERE user = :user AND key = :session_key)"
-_COMPARISON_COLUMNS = (
-    *("at", "project", "scorer", "model_version", "predictor_ndcg", "baseline_ndcg"),
-    *("predictor_won", "margin", "scorer_confidence", "ema_updated", "reason", "success_rate"),
-    *("alpha", "predictor_top_ids", "baseline_top_ids", "relevance_scores"),
-    *("fts_overlap_score", "replay_ndcg", "replay_log_rank"),
+_COMPARISONS = RecordTable(
+    "predictor_comparisons",
+    Comparison,
+    owner=("user", "session"),
+    numbered="number",
+    computed=("margin",),
+    omit=("session_key",),
+    renamed={"number": "comparison"},
 )
-_PUT_COMPARISON = (  # names of ours alone
-    f"INSERT INTO predictor_comparisons (user, session, {', '.join(_COMPARISON_COLUMNS)})"  # noqa: S608
-    f" VALUES (:user, {_SESSION}, {', '.join(':' + name for name in _COMPARISON_COLUMNS)})"
-    " ON CONFLICT (session) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in _COMPARISON_COLUMNS)
-)
-_SELECT_COMPARISON = f"""SELECT c.comparison, s.key, {", ".join("c." + name for name in _COMPARISON_COLUMNS)}
+_PUT_COMPARISON = _COMPARISONS.upsert("session").replace(":session", _SESSION, 1)
+_SELECT_COMPARISON = f"""SELECT {_COMPARISONS.selected("c")}, s.key
     FROM predictor_comparisons c JOIN sessions s ON s.session = c.session
-    WHERE c.user = :user"""  # noqa: S608, E501
-_RUN_COLUMNS = (
-    *("at", "model_version", "scorer", "reason", "loss", "sample_count", "skipped_count"),
-    *("duration_ms", "accepted", "canary_ndcg", "canary_ndcg_delta", "canary_score_variance"),
-    *("canary_topk_churn", "gates", "train_validation_failures", "drift_resets", "error"),
+    WHERE c.user = :user"""  # noqa: S608 - our names
+_RUNS = RecordTable(
+    "predictor_training_log",
+    TrainingRun,
+    owner=("user",),
+    renamed={"is_accepted": "accepted"},
+    codecs={"gates": ColumnCodec(lambda gates: json.dumps(list(gates)), json.loads)},
 )
+_CALIBRATION = RecordTable("predictor_calibration", Rated, omit=("session_key",))
+_TAUGHT_SESSIONS = """SELECT s.session, s.key, s.started_at, s.project, s.context, s.embedder,
+        s.context_vector, c.session IS NOT NULL AND c.retired_at IS NULL
+    FROM sessions s JOIN session_scores j ON j.session = s.session AND j.excluded IS NULL
+    LEFT JOIN predictor_canary c ON c.session = s.session
+    WHERE s.user = :user AND s.learned IS NOT NULL
+        AND EXISTS (SELECT 1 FROM session_memories m WHERE m.session = s.session
+            AND m.label > 0 AND m.source <> 'fts_only' AND m.feature_version = :version)
+    ORDER BY s.started_at DESC, s.session DESC LIMIT :limit"""
+_TAUGHT_CANDIDATES = """SELECT memory_id, features, label, json_extract(label_parts, '$.rule'),
+        was_injected, baseline_rank, coalesce(predictor_rank, 0)
+    FROM session_memories
+    WHERE session = ? AND source <> 'fts_only' AND baseline_rank IS NOT NULL
+        AND feature_version = ? ORDER BY baseline_rank, memory_id"""
 _WINNERS = {
     "predictor": "c.predictor_won > 0.5",
     "baseline": "c.predictor_won < 0.5",
@@ -52,8 +67,16 @@ _WINNERS = {
 }
 
 
-class SqlPredictor:
-    """What a transaction can do with the predictor's records."""
+class SqlPredictorState(SqlReader):
+    """The predictor's state, for a store and for a transaction."""
+
+    def predictor_state(self, user: str) -> str | None:
+        row = self._one("SELECT state FROM predictor_state WHERE user = ?", (user,))
+        return None if row is None else str(row[0])
+
+
+class SqlPredictorWrites(SqlPredictorState):
+    """Changes of the predictor's records."""
 
     connection: SqlConnection
 
@@ -64,24 +87,14 @@ class SqlPredictor:
             (user, state),
         )
 
-    def predictor_state_of(self, user: str) -> str | None:
-        return _state(self.connection, user)
-
     def put_comparison(self, user: str, comparison: Comparison) -> None:
-        self.connection.execute(_PUT_COMPARISON, {"user": user, **_comparison_values(comparison)})
+        self.connection.execute(
+            _PUT_COMPARISON,
+            _COMPARISONS.values(comparison, user=user, session_key=comparison.session_key),
+        )
 
     def add_training_run(self, user: str, run: TrainingRun) -> None:
-        values = {name: getattr(run, name, None) for name in _RUN_COLUMNS}
-        values |= {
-            "at": moment_text(run.at),
-            "accepted": int(run.is_accepted),
-            "gates": json.dumps(list(run.gates)),
-        }
-        self.connection.execute(
-            f"INSERT INTO predictor_training_log (user, {', '.join(_RUN_COLUMNS)})"  # noqa: S608
-            f" VALUES (:user, {', '.join(':' + name for name in _RUN_COLUMNS)})",
-            {"user": user, **values},
-        )
+        self.connection.execute(_RUNS.insert, _RUNS.values(run, user=user))
 
     def choose_canary(self, user: str, key: str, at: datetime, limit: int) -> None:
         names = {"user": user, "session_key": key, "at": moment_text(at), "limit": limit}
@@ -101,7 +114,7 @@ class SqlPredictor:
 
     def drop_canary(self, user: str, key: str) -> None:
         self.connection.execute(
-            # One that was retired has been learned from, and is never chosen again.
+            # A retired one was used for training and is never chosen again.
             f"DELETE FROM predictor_canary WHERE session = {_SESSION} AND retired_at IS NULL",  # noqa: S608
             {"user": user, "session_key": key},
         )
@@ -112,45 +125,25 @@ class SqlPredictor:
                 SELECT session, :memory_id, :user, :judge_label, :offered_at, NULL, NULL
                 FROM sessions WHERE user = :user AND key = :session_key
                 ON CONFLICT (session, memory_id) DO NOTHING""",
-            [
-                {
-                    "user": user,
-                    "session_key": one.session_key,
-                    "memory_id": one.memory_id,
-                    "judge_label": one.judge_label,
-                    "offered_at": moment_text(one.offered_at),
-                }
-                for one in items
-            ],
+            [_CALIBRATION.values(item, user=user, session_key=item.session_key) for item in items],
         )
 
     def rate_calibration(self, user: str, rated: Rated) -> None:
         done = self.connection.execute(
-            f"UPDATE predictor_calibration SET human_label = :label, rated_at = :at"  # noqa: S608
+            "UPDATE predictor_calibration SET human_label = :human_label, rated_at = :rated_at"  # noqa: S608
             f" WHERE session = {_SESSION} AND memory_id = :memory_id AND user = :user",
-            {
-                "user": user,
-                "session_key": rated.session_key,
-                "memory_id": rated.memory_id,
-                "label": rated.human_label,
-                "at": None if rated.rated_at is None else moment_text(rated.rated_at),
-            },
+            _CALIBRATION.values(rated, user=user, session_key=rated.session_key),
         )
         if not done.rowcount:
             raise NotFound(
-                f"nobody was asked about {rated.memory_id} in session {rated.session_key[:80]!r}",
-                hint="`meritory predictor calibrate` shows what is asked",
+                f"memory {rated.memory_id} of session {rated.session_key[:80]!r} is not in the"
+                " calibration sample",
+                hint="`meritory predictor calibrate` lists the sample",
             )
 
 
-class SqlPredictorReads:
-    """What can be asked about the predictor."""
-
-    _engine: SqlReader
-
-    def predictor_state(self, user: str) -> str | None:
-        with self._engine.read() as connection:
-            return _state(connection, user)
+class SqlPredictorReads(SqlPredictorState):
+    """The predictor's records."""
 
     def comparisons(self, user: str, query: ComparisonQuery) -> list[Comparison]:
         wanted = [_WINNERS[query.winner]] if query.winner else []
@@ -164,145 +157,137 @@ class SqlPredictorReads:
             if value is not None:
                 wanted.append(condition)
                 names[name] = moment_text(value) if isinstance(value, datetime) else value
-        with self._engine.read() as connection:
-            rows = connection.execute(
-                " AND ".join([_SELECT_COMPARISON, *wanted])
-                + " ORDER BY c.at DESC, c.comparison DESC LIMIT :limit OFFSET :offset",
-                names,
-            ).fetchall()
-        return [_comparison(row) for row in rows]
+        rows = self._all(
+            " AND ".join([_SELECT_COMPARISON, *wanted])
+            + " ORDER BY c.at DESC, c.comparison DESC LIMIT :limit OFFSET :offset",
+            names,
+        )
+        return [_COMPARISONS.decode(row[:-1], session_key=row[-1]) for row in rows]
 
     def comparison(self, user: str, key: str) -> Comparison | None:
-        with self._engine.read() as connection:
-            row = connection.execute(
-                _SELECT_COMPARISON + " AND s.key = :key", {"user": user, "key": key}
-            ).fetchone()
-        return None if row is None else _comparison(row)
+        row = self._one(_SELECT_COMPARISON + " AND s.key = :key", {"user": user, "key": key})
+        return None if row is None else _COMPARISONS.decode(row[:-1], session_key=row[-1])
 
     def record(self, user: str, scorer: str, limit: int) -> Margins:
-        with self._engine.read() as connection:
-            rows = connection.execute(
-                """SELECT replay_ndcg, replay_log_rank FROM predictor_comparisons
-                    WHERE user = ? AND predictor_won IS NOT NULL AND scorer = ?
-                    ORDER BY at DESC, comparison DESC LIMIT ?""",
-                (user, scorer, limit),
-            ).fetchall()[::-1]
-        # One that was made with other weights of the fusion says nothing about these.
-        alike = [pair for pair in (tuple(map(json.loads, row)) for row in rows) if _is_alike(pair)]
-        shape = (len(alike), len(ALPHAS))
+        rows = self._all(
+            """SELECT replay_ndcg, replay_log_rank FROM predictor_comparisons
+                WHERE user = ? AND predictor_won IS NOT NULL AND scorer = ?
+                ORDER BY at DESC, comparison DESC LIMIT ?""",
+            (user, scorer, limit),
+        )
+        replays = [(json.loads(ndcg), json.loads(log_rank)) for ndcg, log_rank in reversed(rows)]
+        # A replay with other weights of the fusion says nothing about these.
+        replays = [
+            replay for replay in replays if all(len(margins) == len(ALPHAS) for margins in replay)
+        ]
+        shape = (len(replays), len(ALPHAS))
         return Margins(
-            np.array([pair[0] for pair in alike], np.float64).reshape(shape),
-            np.array([pair[1] for pair in alike], np.float64).reshape(shape),
+            np.array([ndcg for ndcg, _ in replays], np.float64).reshape(shape),
+            np.array([log_rank for _, log_rank in replays], np.float64).reshape(shape),
         )
 
     def slices(self, user: str, limit: int) -> list[Slice]:
-        with self._engine.read() as connection:
-            rows = connection.execute(
-                """SELECT project, predictor_won FROM predictor_comparisons
-                    WHERE user = ? AND predictor_won IS NOT NULL ORDER BY at, comparison""",
-                (user,),
-            ).fetchall()
-        found: dict[str | None, Slice] = {}
-        for project, won in rows:
-            before = found.get(project, Slice(project, 0, START_RATE))
+        slices: dict[str | None, Slice] = {}
+        for project, won in self._all(
+            """SELECT project, predictor_won FROM predictor_comparisons
+                WHERE user = ? AND predictor_won IS NOT NULL ORDER BY at, comparison""",
+            (user,),
+        ):
+            before = slices.get(project, Slice(project, 0, START_RATE))
             rate = (1.0 - EMA_WEIGHT) * before.success_rate + EMA_WEIGHT * won
-            found[project] = Slice(project, before.session_count + 1, rate)
-        ordered = sorted(found.values(), key=lambda one: (-one.session_count, one.project or ""))
-        return ordered[:limit]
+            slices[project] = Slice(project, before.session_count + 1, rate)
+        by_count = sorted(slices.values(), key=lambda s: (-s.session_count, s.project or ""))
+        return by_count[:limit]
 
     def entity_slices(self, user: str, limit: int) -> list[EntitySlice]:
-        with self._engine.read() as connection:
-            rows = connection.execute(
-                """WITH helped AS (
-                    SELECT DISTINCT c.session, c.predictor_won, a.entity
-                    FROM predictor_comparisons c
-                    JOIN uses u ON u.session = c.session
-                    JOIN memories m ON m.user = c.user AND m.id = u.memory_id
-                    JOIN attributes t ON t.row = m.row
-                    JOIN aspects a ON a.aspect = t.aspect
-                    WHERE c.user = ? AND c.predictor_won IS NOT NULL)
-                    SELECT e.kind, e.name, count(*), avg(h.predictor_won)
-                    FROM helped h JOIN entities e ON e.entity = h.entity
-                    WHERE e.kind <> 'project' GROUP BY e.entity, e.kind, e.name
-                    ORDER BY count(*) DESC, e.kind, e.name LIMIT ?""",
-                (user, limit),
-            ).fetchall()
+        rows = self._all(
+            """WITH helped AS (
+                SELECT DISTINCT c.session, c.predictor_won, a.entity
+                FROM predictor_comparisons c
+                JOIN uses u ON u.session = c.session
+                JOIN memories m ON m.user = c.user AND m.id = u.memory_id
+                JOIN attributes t ON t.row = m.row
+                JOIN aspects a ON a.aspect = t.aspect
+                WHERE c.user = ? AND c.predictor_won IS NOT NULL)
+                SELECT e.kind, e.name, count(*), avg(h.predictor_won)
+                FROM helped h JOIN entities e ON e.entity = h.entity
+                WHERE e.kind <> 'project' GROUP BY e.entity, e.kind, e.name
+                ORDER BY count(*) DESC, e.kind, e.name LIMIT ?""",
+            (user, limit),
+        )
         return [EntitySlice(*row) for row in rows]
 
     def training_runs(self, user: str, limit: int) -> list[TrainingRun]:
-        with self._engine.read() as connection:
-            rows = connection.execute(
-                f"SELECT {', '.join(_RUN_COLUMNS)} FROM predictor_training_log"  # noqa: S608
-                " WHERE user = ? ORDER BY run DESC LIMIT ?",
-                (user, limit),
-            ).fetchall()
-        return [_run(dict(zip(_RUN_COLUMNS, row, strict=True))) for row in rows]
+        rows = self._all(f"{_RUNS.select} WHERE user = ? ORDER BY run DESC LIMIT ?", (user, limit))
+        return [_RUNS.decode(row) for row in rows]
 
     def canary_count(self, user: str) -> int:
-        with self._engine.read() as connection:
-            found = connection.execute(
-                "SELECT count(*) FROM predictor_canary WHERE user = ? AND retired_at IS NULL",
-                (user,),
-            ).fetchone()
-        return int(found[0])
+        row = self._one(
+            "SELECT count(*) FROM predictor_canary WHERE user = ? AND retired_at IS NULL", (user,)
+        )
+        return int(row[0]) if row else 0
 
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             return taught_sessions(connection, user, feature_version, limit)
 
     def calibration(self, user: str, limit: int) -> list[Rated]:
-        with self._engine.read() as connection:
-            rows = connection.execute(
-                """SELECT s.key, c.memory_id, c.judge_label, c.offered_at, c.human_label,
-                    c.rated_at FROM predictor_calibration c
-                    JOIN sessions s ON s.session = c.session WHERE c.user = ?
-                    ORDER BY c.offered_at DESC, c.session DESC, c.memory_id LIMIT ?""",
-                (user, limit),
-            ).fetchall()
-        return [
-            Rated(
-                key, memory_id, label, moment(at), human, None if rated is None else moment(rated)
-            )
-            for key, memory_id, label, at, human, rated in rows
-        ]
+        rows = self._all(
+            f"""SELECT {_CALIBRATION.selected("c")}, s.key FROM predictor_calibration c
+                JOIN sessions s ON s.session = c.session WHERE c.user = ?
+                ORDER BY c.offered_at DESC, c.session DESC, c.memory_id LIMIT ?""",  # noqa: S608
+            (user, limit),
+        )
+        return [_CALIBRATION.decode(row[:-1], session_key=row[-1]) for row in rows]
 
 
-def _state(connection: SqlConnection, user: str) -> str | None:
-    found = connection.execute(
-        "SELECT state FROM predictor_state WHERE user = ?", (user,)
-    ).fetchone()
-    return None if found is None else str(found[0])
+def taught_sessions(
+    connection: SqlConnection, user: str, feature_version: int, limit: int
+) -> list[TaughtSession]:
+    """The latest judged sessions that count, oldest first."""
+    names = {"user": user, "version": feature_version, "limit": limit}
+    rows = connection.execute(_TAUGHT_SESSIONS, names).fetchall()[::-1]
+    taught = []
+    for row in rows:
+        served = connection.execute(_TAUGHT_CANDIDATES, (row[0], feature_version)).fetchall()
+        # A session whose candidates were all erased teaches nothing.
+        if served:
+            taught.append(_taught(row, served))
+    return taught
 
 
-def _comparison_values(comparison: Comparison) -> dict[str, Any]:
-    values = {name: getattr(comparison, name) for name in _COMPARISON_COLUMNS}
-    packed = ("predictor_top_ids", "baseline_top_ids", "replay_ndcg", "replay_log_rank")
-    return {
-        **values,
-        **{name: json.dumps(values[name]) for name in packed},
-        "session_key": comparison.session_key,
-        "at": moment_text(comparison.at),
-        "ema_updated": int(comparison.ema_updated),
-        "relevance_scores": json.dumps(dict(comparison.relevance_scores)),
-    }
+def stored_vectors(
+    connection: SqlConnection, user: str, embedder: str, memory_ids: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    """The stored vectors of memories; one without is missing from the answer."""
+    rows = connection.execute(
+        """SELECT m.id, v.vector FROM memories m
+            JOIN memory_vectors v ON v.row = m.row
+            JOIN embedders e ON e.embedder = v.embedder AND e.name = :embedder
+                AND length(v.vector) = 4 * e.dimension
+            WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
+        {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
+    )
+    return {one: np.frombuffer(vector, np.float32) for one, vector in rows}
 
 
-def _comparison(row: Sequence[Any]) -> Comparison:
-    known = dict(zip(("number", "session_key", *_COMPARISON_COLUMNS), row, strict=True))
-    del known["margin"]
-    known["ema_updated"] = bool(known["ema_updated"])
-    for name in ("predictor_top_ids", "baseline_top_ids", "replay_ndcg", "replay_log_rank"):
-        known[name] = tuple(json.loads(known[name]))
-    known["relevance_scores"] = json.loads(known["relevance_scores"])
-    known["at"] = moment(known["at"])
-    return Comparison(**known)
-
-
-def _run(known: Mapping[str, Any]) -> TrainingRun:
-    values = {name: value for name, value in known.items() if name != "accepted"}
-    values |= {"at": moment(known["at"]), "gates": json.loads(known["gates"])}
-    return TrainingRun(**values, is_accepted=bool(known["accepted"]))
-
-
-def _is_alike(pair: Sequence[Sequence[float]]) -> bool:
-    return all(len(margins) == len(ALPHAS) for margins in pair)
+def _taught(row: Sequence[Any], candidates: Sequence[Sequence[Any]]) -> TaughtSession:
+    _, key, started_at, project, context, embedder, vector, is_canary = row
+    ids, packed, labels, rules, injected, baseline, predictor = zip(*candidates, strict=True)
+    table = np.frombuffer(b"".join(packed), np.float64).reshape(len(ids), -1)
+    return TaughtSession(
+        key=key,
+        started_at=moment(started_at),
+        project=project,
+        context=context,
+        embedder=embedder,
+        context_vector=None if vector is None else np.frombuffer(vector, np.float32),
+        memory_ids=ids,
+        features=table,
+        labels=np.array([np.nan if one is None else one for one in labels], np.float64),
+        rules=tuple(rule or "" for rule in rules),
+        was_injected=np.array(injected, np.bool_),
+        baseline_ranks=np.array(baseline, np.int64),
+        predictor_ranks=np.array(predictor, np.int64),
+        is_canary=bool(is_canary),
+    )

@@ -1,17 +1,21 @@
-"""The timeline and the books of a store; each verb runs inside the transaction."""
+"""Sessions: rankings, injections, ratings, verdicts, labels and the timeline."""
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meritory.domain.codec import moment_text
-from meritory.domain.errors import NotFound
+from meritory.domain.errors import Corrupt, NotFound
+from meritory.domain.memory import Scope
 from meritory.domain.session import (
     CHANNELS,
     Candidate,
@@ -19,89 +23,78 @@ from meritory.domain.session import (
     Injection,
     Judged,
     Labelled,
+    Proof,
     Rating,
+    SessionMemory,
     SessionRecord,
     SessionScore,
+    ShownRow,
     Spending,
     Turn,
 )
-from meritory.store.sql.rows import SELECT_SESSION, SqlConnection, decode_session
+from meritory.rank.usage_history import Past
+from meritory.store.search.usage_history import UsageHistory
+from meritory.store.sql.connection import SqlConnection, SqlReader
+from meritory.store.sql.mapper import ColumnCodec, RecordTable, moment
+from meritory.store.sql.predictor import stored_vectors
 
 EVENT_LIMIT = 50_000
-
-
-class SqlEvents:
-    """What a transaction writes down for people to see."""
-
-    connection: SqlConnection
-
-    def log_events(self, user: str, events: Sequence[Event]) -> None:
-        if not events:
-            return
-        self.connection.executemany(
-            """INSERT INTO events (user, at, category, name, session_key, memory_id, request_id,
-                details) VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
-            event_rows(user, events),
-        )
-        self.connection.execute(
-            "DELETE FROM events WHERE event <= (SELECT max(event) FROM events) - ?",
-            (EVENT_LIMIT,),
-        )
-
-    def add_spending(self, user: str, spending: Spending) -> None:
-        self.connection.execute(
-            """INSERT INTO spending (user, at, purpose, model, input_tokens, output_tokens, cost)
-                VALUES (?, ?, ?, ?, ?, ?, ?)""",
-            (
-                user,
-                moment_text(spending.at),
-                spending.purpose,
-                spending.model,
-                spending.input_tokens,
-                spending.output_tokens,
-                spending.cost,
-            ),
-        )
-
-
-def event_rows(user: str, events: Sequence[Event]) -> list[tuple[str | None, ...]]:
-    """Events as their table has them, but for the number."""
-    return [
-        (
-            user,
-            moment_text(event.at),
-            event.category,
-            event.name,
-            event.session_key,
-            event.memory_id,
-            event.request_id,
-            json.dumps(dict(event.details), ensure_ascii=False, default=str),
-        )
-        for event in events
-    ]
-
-
+_EVENTS_PER_TIMELINE = 2_000
+# Older evidence has faded, and a memory that is always shown would cost more with every session.
+PROOFS_PER_MEMORY = 100
 _FTS_ONLY_RANK = 0
 
-# What was served may be served anew; what happened since is never touched here.
-_ADD_CANDIDATE = """INSERT INTO session_memories (session, memory_id, source, origins,
-        effective_score, composite_score, predictor_score, final_score, rank, baseline_rank,
-        predictor_rank, was_injected, propensity, feature_version, features)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (session, memory_id) DO """
-_PUT_CANDIDATE = f"""{_ADD_CANDIDATE} UPDATE SET
-        source = CASE WHEN session_memories.source = 'exploration'
-            THEN session_memories.source ELSE excluded.source END,
-        origins = excluded.origins, effective_score = excluded.effective_score,
-        composite_score = excluded.composite_score, predictor_score = excluded.predictor_score,
-        final_score = excluded.final_score, rank = excluded.rank,
-        baseline_rank = excluded.baseline_rank, predictor_rank = excluded.predictor_rank,
-        was_injected = CASE WHEN session_memories.was_injected = 1
-            THEN 1 ELSE excluded.was_injected END,
-        propensity = CASE WHEN session_memories.was_injected = 1
-            THEN session_memories.propensity ELSE excluded.propensity END,
-        feature_version = excluded.feature_version,
-        features = excluded.features"""
+
+# There are few combinations of searches, and each is in many rows.
+_ORIGINS = ColumnCodec(
+    functools.lru_cache(256)(json.dumps),
+    functools.lru_cache(256)(lambda text: tuple(json.loads(text))),
+)
+_DOUBLES = ColumnCodec(
+    lambda numbers: struct.pack(f"={len(numbers)}d", *numbers),
+    lambda blob: struct.unpack(f"={len(blob) // 8}d", blob),
+)
+_LABEL_PARTS = ColumnCodec(json.dumps, lambda text: json.loads(text) if text else {})
+_DETAILS = ColumnCodec(
+    lambda details: json.dumps(dict(details), ensure_ascii=False, default=str), json.loads
+)
+SESSIONS = RecordTable("sessions", SessionRecord)
+EVENTS = RecordTable("events", Event, owner=("user",), codecs={"details": _DETAILS})
+_SPENDING = RecordTable("spending", Spending, owner=("user",))
+_INJECTIONS = RecordTable(
+    "injections", Injection, owner=("session",), omit=("memories", "is_explained")
+)
+_RATINGS = RecordTable("rating_events", Rating, owner=("session",))
+_SCORES = RecordTable("session_scores", SessionScore, owner=("session",))
+_SHOWN = RecordTable("session_memories", ShownRow)
+_CANDIDATES = RecordTable(
+    "session_memories",
+    Candidate,
+    owner=("session",),
+    codecs={"origins": _ORIGINS, "features": _DOUBLES},
+)
+_OUTCOMES = RecordTable(
+    "session_memories", SessionMemory, omit=("candidate",), codecs={"label_parts": _LABEL_PARTS}
+)
+_SELECT_CANDIDATES = (
+    f"SELECT {', '.join((*_CANDIDATES.columns, *_OUTCOMES.columns))} FROM session_memories"  # noqa: S608
+)
+_ADD_CANDIDATE = f"{_CANDIDATES.insert} ON CONFLICT (session, memory_id) DO NOTHING"
+# A later ranking replaces the numbers. It does not undo an injection or an exploration.
+_FIXED = {
+    "source": """CASE WHEN session_memories.source = 'exploration'
+        THEN session_memories.source ELSE excluded.source END""",
+    "was_injected": """CASE WHEN session_memories.was_injected = 1
+        THEN 1 ELSE excluded.was_injected END""",
+    "propensity": """CASE WHEN session_memories.was_injected = 1
+        THEN session_memories.propensity ELSE excluded.propensity END""",
+}
+_REPLACED = ", ".join(
+    f"{name} = {_FIXED.get(name, 'excluded.' + name)}"
+    for name in _CANDIDATES.columns
+    if name != "memory_id"
+)
+_PUT_CANDIDATE = f"{_CANDIDATES.insert} ON CONFLICT (session, memory_id) DO UPDATE SET {_REPLACED}"
 _PUT_HIT = """INSERT INTO session_memories (session, memory_id, source, origins, final_score, rank,
         was_injected, propensity, feature_version, features, fts_hit_count)
     VALUES (?, ?, 'fts_only', '["text"]', 0.0, ?, 0, 1.0, 0, x'', 1)
@@ -111,108 +104,108 @@ _PUT_SHOWN = """UPDATE session_memories SET was_injected = 1, in_context = 1, ha
         injection = coalesce(injection, ?),
         source = CASE WHEN source = 'fts_only' THEN 'effective' ELSE source END
     WHERE session = ? AND memory_id = ?"""
-_PUT_SCORE = """INSERT INTO session_scores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (session) DO UPDATE SET judge = excluded.judge, score = excluded.score,
-        confidence = excluded.confidence, memories_recalled = excluded.memories_recalled,
-        memories_used = excluded.memories_used,
-        novel_context_count = excluded.novel_context_count,
-        missing_topics = excluded.missing_topics,
-        continuity_reasoning = excluded.continuity_reasoning, raw = excluded.raw,
-        excluded = excluded.excluded, at = excluded.at"""
-_SESSION_COLUMNS = (
-    *("agent", "project", "harness", "cwd", "state", "context", "has_prompt", "embedder"),
-    *("context_vector", "gap_hours", "alpha", "started_at", "ended_at", "prompt_count"),
-    *("injection_count", "handle_count", "is_explained", "summary", "scorer", "model_version"),
-)
+_OF_SESSION = "session = (SELECT session FROM sessions WHERE user = ? AND key = ?)"
 
 
-class SqlSessions(SqlEvents):
-    """What a transaction can do with sessions."""
+def no_session(key: str) -> NotFound:
+    """Return the error for a session that was never started."""
+    return NotFound(f"no session {key[:80]!r}", hint="start it with session-start")
+
+
+class SqlOneSession(SqlReader):
+    """One session, for a store and for a transaction."""
+
+    def session(self, user: str, key: str) -> SessionRecord:
+        row = self._one(f"{SESSIONS.select} WHERE user = ? AND key = ?", (user, key))
+        if row is None:
+            raise no_session(key)
+        return SESSIONS.decode(row)
+
+    def _session_column(self, user: str, key: str, column: str) -> Any:
+        row = self._one(
+            f"SELECT {column} FROM sessions WHERE user = ? AND key = ?",  # noqa: S608 - our names
+            (user, key),
+        )
+        if row is None:
+            raise no_session(key)
+        return row[0]
+
+
+class SqlSessionWrites(SqlOneSession):
+    """Changes of sessions, the timeline and the spending log."""
 
     connection: SqlConnection
+
+    def log_events(self, user: str, events: Sequence[Event]) -> None:
+        if not events:
+            return
+        rows = [EVENTS.values(event, user=user) for event in events]
+        self.connection.executemany(EVENTS.insert, rows)
+        self.connection.execute(
+            "DELETE FROM events WHERE event <= (SELECT max(event) FROM events) - ?",
+            (EVENT_LIMIT,),
+        )
+
+    def add_spending(self, user: str, spending: Spending) -> None:
+        self.connection.execute(_SPENDING.insert, _SPENDING.values(spending, user=user))
 
     # -- sessions -------------------------------------------------------------------------
 
     def open_session(self, session: SessionRecord) -> bool:
-        columns = ("user", "key", *_SESSION_COLUMNS)
-        done = self.connection.execute(
-            f"INSERT INTO sessions ({', '.join(columns)})"  # noqa: S608 - names of ours
-            f" VALUES ({', '.join(':' + name for name in columns)})"
-            " ON CONFLICT (user, key) DO NOTHING",
-            _session_values(session),
+        added = self.connection.execute(
+            f"{SESSIONS.insert} ON CONFLICT (user, key) DO NOTHING", SESSIONS.values(session)
         )
-        return done.rowcount == 1
-
-    def session_of(self, user: str, key: str) -> SessionRecord:
-        found = self.connection.execute(
-            f"{SELECT_SESSION} WHERE user = ? AND key = ?", (user, key)
-        ).fetchone()
-        if found is None:
-            raise no_session(key)
-        return decode_session(found)
+        return added.rowcount == 1
 
     def update_session(self, session: SessionRecord) -> None:
-        done = self.connection.execute(
-            f"UPDATE sessions SET {', '.join(f'{name} = :{name}' for name in _SESSION_COLUMNS)}"  # noqa: S608
-            " WHERE user = :user AND key = :key",
-            _session_values(session),
-        )
-        if done.rowcount != 1:
+        updated = self.connection.execute(SESSIONS.update("user", "key"), SESSIONS.values(session))
+        if updated.rowcount != 1:
             raise no_session(session.key)
 
     def _session(self, user: str, key: str) -> int:
-        found = self.connection.execute(
-            "SELECT session FROM sessions WHERE user = ? AND key = ?", (user, key)
-        ).fetchone()
-        if found is None:
-            raise no_session(key)
-        return int(found[0])
+        return int(self._session_column(user, key, "session"))
 
-    # -- what is served and shown ---------------------------------------------------------
+    # -- candidates and injections --------------------------------------------------------
 
     def put_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
         session = self._session(user, key)
-        # There is one ranking: what an earlier one held and this one does not has no place.
+        # There is one ranking: a candidate of an earlier one that is not in this one has no rank.
         self.connection.execute(
             """UPDATE session_memories SET rank = 0, baseline_rank = NULL, predictor_rank = NULL
                 WHERE session = ?""",
             (session,),
         )
-        self.connection.executemany(_PUT_CANDIDATE, _candidate_values(session, candidates))
+        self._write_candidates(_PUT_CANDIDATE, session, candidates)
 
     def add_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
-        session = self._session(user, key)
-        self.connection.executemany(
-            f"{_ADD_CANDIDATE} NOTHING", _candidate_values(session, candidates)
-        )
+        self._write_candidates(_ADD_CANDIDATE, self._session(user, key), candidates)
+
+    def _write_candidates(
+        self, statement: str, session: int, candidates: Sequence[Candidate]
+    ) -> None:
+        # In the order of the table's key pages fill one after the other, so fewer are written.
+        ordered = sorted(candidates, key=lambda candidate: candidate.memory_id)
+        rows = [_CANDIDATES.values(candidate, session=session) for candidate in ordered]
+        self.connection.executemany(statement, rows)
 
     def put_injection(self, user: str, key: str, injection: Injection) -> None:
         session = self._session(user, key)
-        self.connection.execute(
-            "INSERT INTO injections VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                session,
-                injection.number,
-                injection.kind,
-                injection.turn,
-                injection.code,
-                moment_text(injection.at),
-                injection.token_count,
-            ),
-        )
+        values = _INJECTIONS.values(injection, session=session)
+        self.connection.execute(_INJECTIONS.insert, values)
         self.connection.executemany(
             _PUT_SHOWN,
             [(handle, injection.number, session, shown) for handle, shown in injection.memories],
         )
+        # The highest handle: one that was purged is not given to another memory.
+        handle_count = max((int(handle[1:]) for handle, _ in injection.memories), default=0)
         self.connection.execute(
             """UPDATE sessions SET injection_count = ?, is_explained = max(is_explained, ?),
                 handle_count = max(handle_count, ?) WHERE session = ?""",
-            (injection.number, int(injection.is_explained), _last_handle(injection), session),
+            (injection.number, int(injection.is_explained), handle_count, session),
         )
         self.add_usage(user, {shown: 1 for _, shown in injection.memories}, injection.at)
 
     def add_usage(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
-        """Counts injections of memories; not a change of the memory."""
         self.connection.executemany(
             """UPDATE memory_stats SET access_count = access_count + ?, last_accessed = ?
                 WHERE row = (SELECT row FROM memories WHERE user = ? AND id = ?)""",
@@ -226,9 +219,15 @@ class SqlSessions(SqlEvents):
         )
 
     def restore_context(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
+        self._flag(user, key, "in_context", memory_ids)
+
+    def mark_harmful(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
+        self._flag(user, key, "is_harmful", memory_ids)
+
+    def _flag(self, user: str, key: str, column: str, memory_ids: Sequence[str]) -> None:
         session = self._session(user, key)
         self.connection.executemany(
-            "UPDATE session_memories SET in_context = 1 WHERE session = ? AND memory_id = ?",
+            f"UPDATE session_memories SET {column} = 1 WHERE session = ? AND memory_id = ?",  # noqa: S608
             [(session, memory_id) for memory_id in memory_ids],
         )
 
@@ -238,46 +237,30 @@ class SqlSessions(SqlEvents):
             (self._session(user, key),),
         )
 
-    # -- what is said about it ------------------------------------------------------------
+    # -- ratings and transcripts ----------------------------------------------------------
 
     def add_ratings(self, user: str, key: str, ratings: Sequence[Rating]) -> None:
         session = self._session(user, key)
         self.connection.executemany(
-            """INSERT INTO rating_events (session, memory_id, turn, channel, score, at)
-                VALUES (?, ?, ?, ?, ?, ?)""",
-            [
-                (session, r.memory_id, r.turn, r.channel, r.score, moment_text(r.at))
-                for r in ratings
-            ],
+            _RATINGS.insert, [_RATINGS.values(rating, session=session) for rating in ratings]
         )
         for memory_id in dict.fromkeys(rating.memory_id for rating in ratings):
-            mean, count = self._mean_rating(session, memory_id)
+            # One rating per turn: that of the strongest channel, and of those the last.
+            by_turn: dict[int, tuple[int, float]] = {}
+            for turn, channel, score in self._all(
+                """SELECT turn, channel, score FROM rating_events
+                    WHERE session = ? AND memory_id = ? ORDER BY event""",
+                (session, memory_id),
+            ):
+                strength = CHANNELS.index(channel)
+                if turn not in by_turn or strength <= by_turn[turn][0]:
+                    by_turn[turn] = (strength, score)
+            scores = [score for _, score in by_turn.values()]
             self.connection.execute(
                 """UPDATE session_memories SET agent_relevance_score = ?, agent_feedback_count = ?
                     WHERE session = ? AND memory_id = ?""",
-                (mean, count, session, memory_id),
+                (sum(scores) / len(scores), len(scores), session, memory_id),
             )
-
-    def _mean_rating(self, session: int, memory_id: str) -> tuple[float | None, int]:
-        """One rating per turn: of the strongest channel, and of those the last."""
-        by_turn: dict[int, tuple[int, float]] = {}
-        for turn, channel, score in self.connection.execute(
-            """SELECT turn, channel, score FROM rating_events
-                WHERE session = ? AND memory_id = ? ORDER BY event""",
-            (session, memory_id),
-        ):
-            strength = CHANNELS.index(channel)
-            if turn not in by_turn or strength <= by_turn[turn][0]:
-                by_turn[turn] = (strength, score)
-        scores = [score for _, score in by_turn.values()]
-        return (sum(scores) / len(scores) if scores else None), len(scores)
-
-    def mark_harmful(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
-        session = self._session(user, key)
-        self.connection.executemany(
-            "UPDATE session_memories SET is_harmful = 1 WHERE session = ? AND memory_id = ?",
-            [(session, memory_id) for memory_id in memory_ids],
-        )
 
     def put_transcript(self, user: str, key: str, turns: Sequence[Turn]) -> None:
         text = json.dumps([[turn.role, turn.text] for turn in turns], ensure_ascii=False)
@@ -291,33 +274,17 @@ class SqlSessions(SqlEvents):
 
     def _set(self, user: str, key: str, column: str, value: str | bytes) -> None:
         self.connection.execute(
-            f"UPDATE sessions SET {column} = ? WHERE session = ?",  # noqa: S608 - names of ours
+            f"UPDATE sessions SET {column} = ? WHERE session = ?",  # noqa: S608 - our names
             (value, self._session(user, key)),
         )
 
-    # -- what it taught -------------------------------------------------------------------
+    # -- verdicts and labels --------------------------------------------------------------
 
     def put_verdict(
         self, user: str, key: str, score: SessionScore, judged: Sequence[Judged]
     ) -> None:
         session = self._session(user, key)
-        self.connection.execute(
-            _PUT_SCORE,
-            (
-                session,
-                score.judge,
-                score.score,
-                score.confidence,
-                score.memories_recalled,
-                score.memories_used,
-                score.novel_context_count,
-                json.dumps(list(score.missing_topics), ensure_ascii=False),
-                score.continuity_reasoning,
-                score.raw,
-                score.excluded,
-                moment_text(score.at),
-            ),
-        )
+        self.connection.execute(_SCORES.upsert("session"), _SCORES.values(score, session=session))
         self.connection.execute(
             """UPDATE session_memories SET relevance_score = NULL, is_missing = 0
                 WHERE session = ?""",
@@ -326,7 +293,10 @@ class SqlSessions(SqlEvents):
         self.connection.executemany(
             """UPDATE session_memories SET relevance_score = ?, is_missing = ?
                 WHERE session = ? AND memory_id = ?""",
-            [(one.relevance_score, int(one.is_missing), session, one.memory_id) for one in judged],
+            [
+                (item.relevance_score, int(item.is_missing), session, item.memory_id)
+                for item in judged
+            ],
         )
 
     def put_labels(
@@ -336,10 +306,13 @@ class SqlSessions(SqlEvents):
         self.connection.executemany(
             """UPDATE session_memories SET label = ?, label_parts = ?
                 WHERE session = ? AND memory_id = ?""",
-            [(one.label, json.dumps(dict(one.parts)), session, one.memory_id) for one in labels],
+            [
+                (item.label, json.dumps(dict(item.parts)), session, item.memory_id)
+                for item in labels
+            ],
         )
         self.connection.execute("DELETE FROM uses WHERE session = ?", (session,))
-        # What was erased since must not come back by its id.
+        # Through `memories`: the id of a purged memory must not come back.
         self.connection.executemany(
             """INSERT INTO uses SELECT ?, id, ? FROM memories WHERE user = ? AND id = ?""",
             [(session, gain, user, memory_id) for memory_id, gain in uses.items()],
@@ -356,7 +329,7 @@ class SqlSessions(SqlEvents):
         )
 
     def _next_lesson(self, user: str) -> int:
-        """The number of what is learned now; histories in memory ask for all above theirs."""
+        """Return the number of this labelling; cached usage histories read all later ones."""
         (number,) = self.connection.execute(
             "UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'learned'"
             " RETURNING value"
@@ -371,52 +344,213 @@ class SqlSessions(SqlEvents):
         )
 
 
-def _last_handle(injection: Injection) -> int:
-    """The highest handle's number; one that was purged is not given again."""
-    return max((int(handle[1:]) for handle, _ in injection.memories), default=0)
+class SqlSessionReads(SqlOneSession):
+    """Sessions and all that was recorded of them."""
 
+    def __init__(self) -> None:
+        self._histories: dict[str, UsageHistory] = {}
+        self._history_lock = threading.Lock()
+        self._secret: bytes | None = None
+        # By user the number of the last labelling and the counts that were made after it.
+        self._judged: dict[str, tuple[int | None, tuple[int, int]]] = {}
 
-def no_session(key: str) -> NotFound:
-    """The answer for a session that was never started."""
-    return NotFound(f"no session {key[:80]!r}", hint="start it with session-start")
+    # -- sessions -------------------------------------------------------------------------
 
-
-def _session_values(session: SessionRecord) -> dict[str, Any]:
-    values: dict[str, Any] = {name: getattr(session, name) for name in _SESSION_COLUMNS}
-    vector = session.context_vector
-    return {
-        **values,
-        "user": session.user,
-        "key": session.key,
-        "has_prompt": int(session.has_prompt),
-        "is_explained": int(session.is_explained),
-        "context_vector": None if vector is None else np.asarray(vector, np.float32).tobytes(),
-        "started_at": moment_text(session.started_at),
-        "ended_at": None if session.ended_at is None else moment_text(session.ended_at),
-    }
-
-
-def _candidate_values(session: int, candidates: Sequence[Candidate]) -> list[tuple[Any, ...]]:
-    # There are few ways to be found: each is written out once.
-    origins = {names: json.dumps(names) for names in {one.origins for one in candidates}}
-    return [
-        (
-            session,
-            candidate.memory_id,
-            candidate.source,
-            origins[candidate.origins],
-            candidate.effective_score,
-            candidate.composite_score,
-            candidate.predictor_score,
-            candidate.final_score,
-            candidate.rank,
-            candidate.baseline_rank,
-            candidate.predictor_rank,
-            int(candidate.was_injected),
-            candidate.propensity,
-            candidate.feature_version,
-            struct.pack(f"={len(candidate.features)}d", *candidate.features),
+    def session_of_code(self, user: str, code: str) -> SessionRecord:
+        # Starts at the latest injection, which is almost always the right one: no index needed.
+        row = self._one(
+            """SELECT s.key FROM injections i CROSS JOIN sessions s ON s.session = i.session
+                WHERE i.code = ? AND s.user = ? ORDER BY i.session DESC LIMIT 1""",
+            (code, user),
         )
-        # In the table's own order pages are filled one after the other: fewer have to be written.
-        for candidate in sorted(candidates, key=lambda one: one.memory_id)
-    ]
+        if row is None:
+            raise NotFound("no injection has this code", hint="copy it as it stands in the notes")
+        return self.session(user, row[0])
+
+    def sessions(
+        self, user: str, limit: int, *, project: str | None = None, before: str | None = None
+    ) -> list[SessionRecord]:
+        rows = self._all(
+            f"""{SESSIONS.select} WHERE user = :user AND (:project IS NULL OR project = :project)
+                AND (:before IS NULL OR (started_at, session) <
+                    (SELECT started_at, session FROM sessions WHERE user = :user AND key = :before))
+                ORDER BY started_at DESC, session DESC LIMIT :limit""",  # noqa: S608
+            {"user": user, "project": project, "before": before, "limit": limit},
+        )
+        return [SESSIONS.decode(row) for row in rows]
+
+    def previous_session(self, scope: Scope, before: datetime) -> SessionRecord | None:
+        row = self._one(
+            f"""{SESSIONS.select} WHERE user = ? AND project IS ? AND agent IS ? AND started_at < ?
+                AND summary <> '' ORDER BY started_at DESC, session DESC LIMIT 1""",
+            (scope.user, scope.project, scope.agent, moment_text(before)),
+        )
+        return None if row is None else SESSIONS.decode(row)
+
+    def session_memories(self, user: str, key: str) -> list[SessionMemory]:
+        rows = self._all(
+            f"{_SELECT_CANDIDATES} WHERE {_OF_SESSION} ORDER BY rank = 0, rank, memory_id",
+            (user, key),
+        )
+        split = len(_CANDIDATES.columns)
+        return [
+            _OUTCOMES.decode(row[split:], candidate=_CANDIDATES.decode(row[:split])) for row in rows
+        ]
+
+    def shown(self, user: str, key: str) -> list[ShownRow]:
+        rows = self._all(
+            f"{_SHOWN.select} WHERE {_OF_SESSION} AND handle IS NOT NULL"
+            " ORDER BY CAST(substr(handle, 2) AS INTEGER)",
+            (user, key),
+        )
+        return [_SHOWN.decode(row) for row in rows]
+
+    def injections(self, user: str, key: str) -> list[Injection]:
+        rows = self._all(f"{_INJECTIONS.select} WHERE {_OF_SESSION} ORDER BY number", (user, key))
+        return [_INJECTIONS.decode(row) for row in rows]
+
+    def ratings(self, user: str, key: str) -> list[Rating]:
+        rows = self._all(f"{_RATINGS.select} WHERE {_OF_SESSION} ORDER BY event", (user, key))
+        return [_RATINGS.decode(row) for row in rows]
+
+    def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
+        text = self._session_column(user, key, "transcript")
+        return tuple(Turn(role, said) for role, said in json.loads(text)) if text else ()
+
+    def digest(self, user: str, key: str) -> bytes | None:
+        blob = self._session_column(user, key, "digest")
+        return None if blob is None else bytes(blob)
+
+    def used(self, user: str, key: str) -> dict[str, float] | None:
+        text = self._session_column(user, key, "used")
+        return None if text is None else dict(json.loads(text))
+
+    def session_score(self, user: str, key: str) -> SessionScore | None:
+        row = self._one(f"{_SCORES.select} WHERE {_OF_SESSION}", (user, key))
+        return None if row is None else _SCORES.decode(row)
+
+    def sessions_shown(self, user: str, memory_id: str, since: datetime) -> list[str]:
+        rows = self._all(
+            """SELECT s.key FROM session_memories c JOIN sessions s ON s.session = c.session
+                JOIN injections i ON i.session = c.session AND i.number = c.injection
+                WHERE c.memory_id = ? AND c.was_injected = 1 AND s.user = ?
+                    AND s.state <> 'open' AND i.at >= ?
+                ORDER BY s.session""",
+            (memory_id, user, moment_text(since)),
+        )
+        return [key for (key,) in rows]
+
+    # -- learning -------------------------------------------------------------------------
+
+    def past(self, scope: Scope, embedder: str | None) -> tuple[Past, int]:
+        with self._reading() as connection, self._history_lock:
+            history = self._histories.setdefault(scope.user, UsageHistory(scope.user))
+            past = history.caught_up(connection, embedder)
+            return past, history.project_number(scope.project)
+
+    def vectors(
+        self, user: str, embedder: str, memory_ids: Sequence[str]
+    ) -> dict[str, NDArray[np.float32]]:
+        with self._reading() as connection:
+            return stored_vectors(connection, user, embedder, memory_ids)
+
+    def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
+        proofs: dict[str, list[Proof]] = {}
+        for memory_id in memory_ids:
+            rows = self._all(
+                """SELECT s.key, s.started_at,
+                        CAST(json_extract(c.label_parts, '$.agent') AS DOUBLE PRECISION),
+                        c.label, json_extract(c.label_parts, '$.rule') = 'known'
+                    FROM session_memories c JOIN sessions s ON s.session = c.session
+                    WHERE c.memory_id = ? AND c.was_injected = 1 AND c.label IS NOT NULL
+                        AND s.user = ?
+                    ORDER BY c.session DESC LIMIT ?""",
+                (memory_id, user, PROOFS_PER_MEMORY),
+            )
+            if rows:
+                proofs[memory_id] = sorted(
+                    (
+                        Proof(key, moment(at), agent, label, bool(is_known))
+                        for key, at, agent, label, is_known in rows
+                    ),
+                    key=lambda proof: proof.at,
+                )
+        return proofs
+
+    def judged_counts(self, user: str) -> tuple[int, int]:
+        learned = self._last_lesson(user)
+        cached = self._judged.get(user)
+        if cached is None or cached[0] != learned:
+            counts = self._one(
+                """SELECT count(*), count(r.excluded) FROM session_scores r
+                    JOIN sessions s ON s.session = r.session WHERE s.user = ?""",
+                (user,),
+            )
+            total, excluded = counts or (0, 0)
+            cached = self._judged[user] = (learned, (total - excluded, excluded))
+        return cached[1]
+
+    def _last_lesson(self, user: str) -> int | None:
+        """Return the number of the last labelling."""
+        row = self._one("SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'learned'", ())
+        return int(row[0]) if row else None
+
+    # -- timeline and totals --------------------------------------------------------------
+
+    def events(
+        self,
+        user: str,
+        *,
+        session_key: str | None = None,
+        memory_id: str | None = None,
+        request_id: str | None = None,
+    ) -> list[Event]:
+        given = {"session_key": session_key, "request_id": request_id, "memory_id": memory_id}
+        column = next((name for name, value in given.items() if value is not None), "memory_id")
+        rows = self._all(
+            f"{EVENTS.select} WHERE user = ? AND {column} = ? ORDER BY event DESC LIMIT ?",
+            (user, given[column], _EVENTS_PER_TIMELINE),
+        )
+        return [EVENTS.decode(row) for row in reversed(rows)]
+
+    def spending(self, user: str, since: datetime) -> list[Spending]:
+        rows = self._all(
+            f"{_SPENDING.select} WHERE user = ? AND at >= ? ORDER BY at, spend",
+            (user, moment_text(since)),
+        )
+        return [_SPENDING.decode(row) for row in rows]
+
+    def session_totals(self, user: str) -> dict[str, int]:
+        totals = {
+            f"sessions.{state}": count
+            for state, count in self._all(
+                "SELECT state, count(*) FROM sessions WHERE user = ? GROUP BY state", (user,)
+            )
+        }
+        for name, source in (
+            ("sessions.judged", "session_scores WHERE"),
+            ("sessions.excluded", "session_scores WHERE excluded IS NOT NULL AND"),
+            ("ratings", "rating_events WHERE"),
+        ):
+            ((totals[name],),) = self._all(
+                f"SELECT count(*) FROM {source} session IN"  # noqa: S608 - our names
+                " (SELECT session FROM sessions WHERE user = ?)",
+                (user,),
+            )
+        return totals
+
+    def harnesses(self, user: str) -> list[tuple[str, int, datetime]]:
+        rows = self._all(
+            """SELECT harness, count(*), max(started_at) FROM sessions
+                WHERE user = ? AND harness IS NOT NULL GROUP BY harness ORDER BY harness""",
+            (user,),
+        )
+        return [(name, count, moment(last)) for name, count, last in rows]
+
+    def secret(self) -> bytes:
+        if self._secret is None:
+            row = self._one("SELECT value FROM meta WHERE key = 'secret'", ())
+            if row is None:
+                raise Corrupt("the store has lost its secret", hint="restore a backup")
+            self._secret = bytes.fromhex(row[0])
+        return self._secret

@@ -17,8 +17,7 @@ import numpy as np
 
 from meritory.domain.errors import Busy, Corrupt, InputError, NotFound, SchemaTooNew
 from meritory.store.search.index import are_unit
-from meritory.store.sql import rows as codec
-from meritory.store.sql.memory_reads import SqlReads
+from meritory.store.sql.memories import SELECT_RECORD, damaged_history, decode_memory
 from meritory.store.sqlite.engine import (
     BUSY_TIMEOUT_MS,
     connect,
@@ -224,14 +223,14 @@ def _contents(connection: sqlite3.Connection) -> list[str]:
     damage = []
     if _objects(connection) != _expected_objects(schema_version(connection)):
         damage.append("the schema is not the one Meritory made")
-    for row in connection.execute(codec.SELECT_RECORD):
+    for row in connection.execute(SELECT_RECORD):
         try:
-            codec.decode(row)
+            decode_memory(row)
         except Corrupt as error:
             damage.append(error.message)
         if len(damage) >= _DAMAGE_LIMIT:
             break
-    damage += itertools.islice(SqlReads(connection).damaged_history(), _DAMAGE_LIMIT)
+    damage += itertools.islice(damaged_history(connection), _DAMAGE_LIMIT)
     damage += itertools.islice(_damaged_vectors(connection), _DAMAGE_LIMIT)
     broken = connection.execute("PRAGMA foreign_key_check").fetchall()
     damage += [f"a row of {table} points at nothing" for table, *_ in broken[:_DAMAGE_LIMIT]]

@@ -11,7 +11,7 @@ import numpy as np
 from meritory.store.contract.store import FloatArray, IntArray
 from meritory.store.search.index import View
 from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
-from meritory.store.sql.rows import SqlConnection
+from meritory.store.sql.connection import SqlConnection
 from meritory.text.terms import fts_query
 
 # What one step of merging may write; others may write between two of them.

@@ -20,10 +20,9 @@ from meritory.store.contract.store import IntArray, NeighbourProbe, Search, Sear
 from meritory.store.search import candidates, search
 from meritory.store.search.index import MemoryIndex, Nearest
 from meritory.store.search.search import Ground
-from meritory.store.sql.memory_reads import SqlReads
-from meritory.store.sql.rows import SqlConnection
-from meritory.store.sql.store import SqlStore, page_of, set_serving
-from meritory.store.sql.write import SqlTransaction
+from meritory.store.sql.connection import SqlConnection
+from meritory.store.sql.memories import MemoryRows, visible_scopes
+from meritory.store.sql.store import SqlStore, SqlTransaction, set_serving
 from meritory.store.sqlite import backup, fulltext
 from meritory.store.sqlite.engine import SqliteEngine, side_files, sqlite_features
 from meritory.store.sqlite.fts_tokenizer import Stemmer
@@ -64,10 +63,10 @@ class SqliteStore(SqlStore):
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         return self._engine.write(
-            lambda connection: work(SqlTransaction(connection, self._nearest, self.damaged))
+            lambda connection: work(SqlTransaction(connection, self._find_nearest, self.damaged))
         )
 
-    def _nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
+    def _find_nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
         with self._engine.read() as connection:
             index = self._index(connection, probe.scope.user, probe.embedder)
         if index.dimension != probe.vectors.shape[1]:
@@ -89,7 +88,7 @@ class SqliteStore(SqlStore):
             return candidates.gather(self._ground(connection, index, asked), gathering)
 
     def _ground(self, connection: SqlConnection, index: MemoryIndex, asked: Search) -> Ground:
-        scopes = SqlReads(connection).visible_scopes(asked.scope)
+        scopes = visible_scopes(connection, asked.scope)
         view = search.open_view(index, asked, scopes)
         words, vectors = fulltext.FullText(connection), fulltext.InMemory(view)
         return Ground(connection, self._stemmer, view, scopes, words, vectors)
@@ -97,7 +96,7 @@ class SqliteStore(SqlStore):
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
         with self._engine.read() as connection, self._traits_lock:
             known = self._traits.setdefault(scope.user, candidates.Traits(scope.user))
-            scopes = SqlReads(connection).visible_scopes(scope)
+            scopes = visible_scopes(connection, scope)
             return known.of(connection, rows, scopes, now)
 
     # -- embedders ------------------------------------------------------------------------
@@ -106,9 +105,8 @@ class SqliteStore(SqlStore):
         self, embedder: str, limit: int, after: MemoryRecord | None = None
     ) -> list[MemoryRecord]:
         last = {"user": after.user, "id": after.id} if after else {"user": None, "id": None}
-        with self._reads() as reads:
-            return page_of(
-                reads,
+        with self._reading() as connection:
+            return MemoryRows(connection, self.damaged).page(
                 f"m.row IN ({_LACKING} ORDER BY t.row LIMIT :limit OFFSET :offset) ORDER BY m.row",
                 {"embedder": embedder, **last},
                 limit,

@@ -1,0 +1,388 @@
+"""Memories and their history: rows, records, pages, neighbours and merges."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.domain.codec import moment_text, source_to_dict
+from meritory.domain.errors import Corrupt, InputError, NotFound
+from meritory.domain.memory import EveryScope, HistoryEntry, Listing, MemoryRecord, Scope, Source
+from meritory.domain.world import ID_LENGTH
+from meritory.store.contract.store import IntArray, Near, NeighbourProbe
+from meritory.store.search.index import Nearest
+from meritory.store.sql.connection import PREFIX_CHARS_MIN, SqlConnection, SqlReader, as_json
+from meritory.store.sql.mapper import CODECS, ColumnCodec, RecordTable
+
+LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
+_PAGE_ROWS = 500
+_COUNTERS = ("access_count", "last_accessed", "usefulness")
+# SQLite does not keep a negative zero: hashed with one, the row would look damaged when read.
+_FLOAT = ColumnCodec(lambda number: float(number) + 0.0, lambda number: number)
+# Most memories have no tags and no sources.
+_TAGS = ColumnCodec(
+    lambda tags: json.dumps(tags, ensure_ascii=False),
+    lambda text: () if text == "[]" else tuple(json.loads(text)),
+)
+_SOURCES = ColumnCodec(
+    lambda sources: json.dumps([source_to_dict(one) for one in sources], ensure_ascii=False),
+    lambda text: () if text == "[]" else tuple(Source(**one) for one in json.loads(text)),
+)
+# The fields that the hash of a row covers, in their order. Counters and the embedder are not.
+MEMORIES = RecordTable(
+    "memories",
+    MemoryRecord,
+    omit=(*_COUNTERS, "embedder", "dimension"),
+    codecs={"confidence": _FLOAT, "importance": _FLOAT, "tags": _TAGS, "sources": _SOURCES},
+)
+COUNTERS = RecordTable(
+    "memory_stats",
+    MemoryRecord,
+    owner=("row", "scope"),
+    omit=[name for name in MemoryRecord.__dataclass_fields__ if name not in _COUNTERS],
+)
+_IN_SCOPE = ("agent", "project")
+MEMORY_COLUMNS = (
+    *(name for name in MEMORIES.columns if name not in _IN_SCOPE),
+    *("scope", "words", "content_hash", "session_key", "turn", "change", "row_hash"),
+)
+_SELECTED = ", ".join(("s." if name in _IN_SCOPE else "m.") + name for name in MEMORIES.columns)
+SELECT_RECORD = f"""
+    SELECT m.row, {_SELECTED}, m.row_hash, {COUNTERS.selected("t")}, e.name, e.dimension
+    FROM memories m
+    JOIN scopes s ON s.scope = m.scope
+    JOIN memory_stats t ON t.row = m.row
+    LEFT JOIN memory_vectors v ON v.row = m.row AND length(v.vector) > 0
+        AND v.embedder = (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'serving')
+    LEFT JOIN embedders e ON e.embedder = v.embedder
+"""  # noqa: S608 - our names, here and below
+# Damaged tags of one memory must not end the search among the others.
+_HAS_TAG = """CASE WHEN json_valid(m.tags)
+    THEN EXISTS (SELECT 1 FROM json_each(m.tags) WHERE value = :tag) END"""
+# The filters of a listing, by field.
+_FILTERS = {
+    "kind": "m.kind = :kind",
+    "provenance": "m.provenance = :provenance",
+    "trust": "m.trust = :trust",
+    "tag": _HAS_TAG,
+    "after": "m.id < :after",
+    "of_project": """m.scope IN (SELECT scope FROM scopes
+        WHERE user = :user AND coalesce(project, '') = :of_project)""",
+}
+_STATES = {
+    "live": LIVE,
+    "superseded": "m.deleted_at IS NULL AND m.superseded_by IS NOT NULL",
+    "forgotten": "m.deleted_at IS NOT NULL",
+}
+# `after` is not stored: it is the `before` of the next entry, or the memory itself.
+HISTORY = RecordTable(
+    "memory_history", HistoryEntry, owner=("user",), numbered="entry", omit=("after",)
+)
+_NEXT_BEFORE = """SELECT before FROM memory_history
+    WHERE user = ? AND memory_id = ? AND entry > ? ORDER BY entry LIMIT 1"""
+_LAST_ENTRY = 1 << 62
+# Made once: every record that is read is hashed.
+_HASHED_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=repr).encode
+
+
+def row_hash(values: Sequence[Any]) -> bytes:
+    """Return the hash of the stored values, in the order of `MEMORIES.columns`."""
+    # Only a damaged row can hold bytes; any text in their place gives another hash.
+    return hashlib.blake2b(_HASHED_TEXT(list(values)).encode(), digest_size=16).digest()
+
+
+def decode_memory(row: Sequence[Any]) -> MemoryRecord:
+    """Return the memory of a `SELECT_RECORD` row; raise Corrupt when its hash does not match."""
+    end = 1 + len(MEMORIES.columns)
+    values = row[1:end]
+    if row_hash(values) != row[end]:
+        raise Corrupt(
+            f"memory {values[0]} does not match its hash",
+            hint="run `meritory doctor --deep`; a backup may still have the undamaged text",
+        )
+    *counters, embedder, dimension = row[end + 1 :]
+    # Counters are not hashed: one may be damaged while the rest is sound.
+    used = COUNTERS.fields(counters)
+    return MEMORIES.decode(values, **used, embedder=embedder, dimension=dimension)
+
+
+def vector_blob(vector: NDArray[np.float32], dimension: int) -> bytes:
+    """Return a unit vector as bytes, empty for the zero vector, which means there is none."""
+    if vector.shape != (dimension,) or not np.isfinite(vector).all():
+        raise InputError(f"a vector must have {dimension} finite numbers")
+    return np.ascontiguousarray(vector, np.float32).tobytes() if np.any(vector) else b""
+
+
+def visible_scopes(connection: SqlConnection, scope: Scope) -> list[int]:
+    """Return the scopes that a query of `scope` may see.
+
+    Those are the scopes of its project and agent and the ones without; `EveryScope` sees all.
+    """
+    rows = connection.execute(
+        """SELECT scope FROM scopes WHERE user = ? AND (? = 1
+            OR (agent IS NULL OR agent = ?) AND (project IS NULL OR project = ?))
+            ORDER BY scope""",
+        (scope.user, int(isinstance(scope, EveryScope)), scope.agent, scope.project),
+    )
+    return [number for (number,) in rows]
+
+
+def fetch_all(
+    connection: SqlConnection, statement: str, values: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Return all rows, also when a text in them is damaged."""
+    try:
+        return connection.execute(statement, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error) or not isinstance(connection, sqlite3.Connection):
+            raise
+    # Invalid UTF-8 ends the whole query: read again and replace the invalid bytes. The hash of
+    # that row will not match.
+    factory = connection.text_factory
+    connection.text_factory = lambda data: data.decode(errors="replace")
+    try:
+        return connection.execute(statement, values).fetchall()
+    finally:
+        connection.text_factory = factory
+
+
+class MemoryRows:
+    """The memories that one connection sees."""
+
+    def __init__(self, connection: SqlConnection, damaged: set[int] | None = None) -> None:
+        self.connection = connection
+        self._damaged = set() if damaged is None else damaged
+
+    def records(self, where: str, values: Mapping[str, Any]) -> list[MemoryRecord]:
+        """Return the memories that meet a condition; raise Corrupt if one is damaged."""
+        rows = self.connection.execute(f"{SELECT_RECORD} WHERE {where}", values)
+        return [decode_memory(row) for row in rows]
+
+    def sound_records(self, where: str, values: Mapping[str, Any]) -> dict[int, MemoryRecord]:
+        """Return the undamaged memories that meet a condition, by row number.
+
+        One damaged row must not hide the others; `doctor` names it.
+        """
+        return self._decoded(where, values)[0]
+
+    def page(self, where: str, values: Mapping[str, Any], limit: int) -> list[MemoryRecord]:
+        """Return `limit` undamaged memories, if there are as many."""
+        page: list[MemoryRecord] = []
+        offset = 0
+        while len(page) < limit:
+            wanted = limit - len(page)
+            records, count = self._decoded(where, {**values, "limit": wanted, "offset": offset})
+            page += records.values()
+            offset += wanted
+            if count < wanted:
+                break
+        return page
+
+    def _decoded(
+        self, where: str, values: Mapping[str, Any]
+    ) -> tuple[dict[int, MemoryRecord], int]:
+        rows = fetch_all(self.connection, f"{SELECT_RECORD} WHERE {where}", values)
+        records: dict[int, MemoryRecord] = {}
+        for row in rows:
+            try:
+                records[row[0]] = decode_memory(row)
+            except Corrupt:
+                self._damaged.add(row[0])
+        return records, len(rows)
+
+
+class SqlNeighbours(SqlReader):
+    """The nearest memories of a vector, for a store and for a transaction."""
+
+    @abstractmethod
+    def _find_nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
+        """Return the nearest rows of a scope; every database finds them in its own way."""
+
+    def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
+        scope = self._one(
+            """SELECT scope FROM scopes WHERE user = ?
+                AND coalesce(agent, '') = ? AND coalesce(project, '') = ?""",
+            (probe.scope.user, probe.scope.agent or "", probe.scope.project or ""),
+        )
+        if scope is None:
+            return [[] for _ in probe.vectors]
+        nearest = [
+            list(zip(near.rows.tolist(), near.cosines.tolist(), strict=True))
+            for near in self._find_nearest(probe, scope[0])
+        ]
+        rows = {row for pairs in nearest for row, _ in pairs}
+        # Read again: a transaction may have moved or superseded memories that the index has.
+        records = self._rows_of_user(
+            probe.scope.user, rows, f"AND m.scope = :scope AND {LIVE}", scope=scope[0]
+        )
+        return [
+            [Near(records[row], cosine) for row, cosine in pairs if row in records]
+            for pairs in nearest
+        ]
+
+    def _rows_of_user(
+        self, user: str, rows: set[int], where: str = "", **values: Any
+    ) -> dict[int, MemoryRecord]:
+        if not rows:
+            return {}
+        with self._reading() as connection:
+            return MemoryRows(connection, self.damaged).sound_records(
+                # The plus keeps SQLite from scanning all memories of the user.
+                f"m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user {where}",  # noqa: S608
+                {"user": user, "rows": as_json(sorted(rows)), **values},
+            )
+
+
+class SqlMemoryReads(SqlNeighbours):
+    """Memories by id, page or row."""
+
+    def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
+        with self._reading() as connection:
+            return MemoryRows(connection, self.damaged).sound_records(
+                f"""m.row IN (SELECT value FROM json_each(:rows))
+                    AND m.scope IN (SELECT value FROM json_each(:scopes)) AND {LIVE}
+                    AND (m.valid_until IS NULL OR m.valid_until > :now)""",  # noqa: S608
+                {
+                    "rows": as_json(rows.tolist()),
+                    "scopes": as_json(visible_scopes(connection, scope)),
+                    "now": moment_text(now),
+                },
+            )
+
+    def memories(self, user: str, memory_ids: Sequence[str]) -> dict[str, MemoryRecord]:
+        with self._reading() as connection:
+            records = MemoryRows(connection, self.damaged).sound_records(
+                "m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))",
+                {"user": user, "ids": as_json(memory_ids)},
+            )
+        return {record.id: record for record in records.values()}
+
+    def get(self, user: str, prefix: str, within: Scope | None = None) -> MemoryRecord:
+        wanted = prefix.strip().lower()
+        if not (PREFIX_CHARS_MIN <= len(wanted) <= ID_LENGTH and wanted.isascii()):
+            raise NotFound(f"no memory {prefix[:40]!r}")
+        with self._reading() as connection:
+            seen = "" if within is None else "AND m.scope IN (SELECT value FROM json_each(:seen))"
+            scopes = [] if within is None else visible_scopes(connection, within)
+            records = MemoryRows(connection, self.damaged).records(
+                f"m.user = :user AND m.id >= :low AND m.id < :high {seen} ORDER BY m.id LIMIT 2",
+                {"user": user, "low": wanted, "high": wanted + "~", "seen": as_json(scopes)},
+            )
+        if not records:
+            raise NotFound(f"no memory {prefix[:40]!r}")
+        if len(records) > 1:
+            raise InputError(
+                f"{prefix!r} is the start of several ids", hint="give more of its characters"
+            )
+        return records[0]
+
+    def listing(self, listing: Listing) -> list[MemoryRecord]:
+        conditions = ["m.user = :user"]
+        if not listing.everywhere:
+            conditions.append("m.scope IN (SELECT value FROM json_each(:scopes))")
+        if listing.state is not None:
+            conditions.append(_STATES[listing.state])
+        elif not listing.include_gone:
+            conditions.append(LIVE)
+        filters = {name: getattr(listing, name) for name in _FILTERS}
+        conditions += [_FILTERS[name] for name, value in filters.items() if value is not None]
+        with self._reading() as connection:
+            scopes = as_json(visible_scopes(connection, listing.scope))
+            return MemoryRows(connection, self.damaged).page(
+                f"{' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit OFFSET :offset",
+                {"user": listing.scope.user, "scopes": scopes, **filters},
+                listing.limit,
+            )
+
+    def walk(self, user: str) -> Iterator[MemoryRecord]:
+        last = 0
+        # All row numbers at once: no index is by user and in order, and sorting the memories of
+        # a user again for every page takes a hundred times as long. The loop ends when no memory
+        # was added since.
+        while rows := [
+            row
+            for (row,) in self._all(
+                "SELECT row FROM memories WHERE user = ? AND row > ? ORDER BY row", (user, last)
+            )
+        ]:
+            for start in range(0, len(rows), _PAGE_ROWS):
+                yield from self._rows_of_user(
+                    user, set(rows[start : start + _PAGE_ROWS]), "ORDER BY m.row"
+                ).values()
+            last = rows[-1]
+
+
+class SqlHistoryReads(SqlReader):
+    """Changes of memories, for a store and for a transaction."""
+
+    def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
+        return self._entries(user, "memory_id = ? ORDER BY entry", memory_id)
+
+    def operation(self, user: str, operation: str) -> list[HistoryEntry]:
+        return self._entries(user, "operation = ? ORDER BY entry", operation)
+
+    def merges(self, scope: Scope, limit: int) -> list[HistoryEntry]:
+        with self._reading() as connection:
+            scopes = as_json(visible_scopes(connection, scope))
+        return self._entries(
+            scope.user,
+            """action = 'merge' AND undone = 0 AND EXISTS (
+                SELECT 1 FROM memories m WHERE m.user = memory_history.user
+                    AND m.id = memory_history.memory_id
+                    AND m.scope IN (SELECT value FROM json_each(?))) ORDER BY entry DESC LIMIT ?""",
+            scopes,
+            limit,
+        )
+
+    def merges_of(self, user: str, limit: int, before: int | None = None) -> list[HistoryEntry]:
+        return self._entries(
+            user,
+            "action = 'merge' AND entry < ? ORDER BY entry DESC LIMIT ?",
+            _LAST_ENTRY if before is None else before,
+            limit,
+        )
+
+    def merge_entry(self, user: str, entry: int) -> HistoryEntry:
+        entries = self._entries(user, "entry = ? AND action = 'merge'", entry)
+        if not entries:
+            raise NotFound(f"there is no merge {entry}", hint="`meritory merges` lists them")
+        return entries[0]
+
+    def _entries(self, user: str, where: str, *values: Any) -> list[HistoryEntry]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"{HISTORY.select} WHERE user = ? AND {where}", (user, *values)
+            ).fetchall()
+            return [self._entry(connection, user, row) for row in rows]
+
+    def _entry(self, connection: SqlConnection, user: str, row: Sequence[Any]) -> HistoryEntry:
+        fields = HISTORY.fields(row)
+        key = (user, fields["memory_id"], fields["entry"])
+        following = connection.execute(_NEXT_BEFORE, key).fetchone()
+        if following is not None:
+            before = following[0]
+            after = None if before is None else CODECS["MemoryRecord"].decode(before)
+        else:
+            now = MemoryRows(connection).records(
+                "m.user = :user AND m.id = :id", {"user": user, "id": fields["memory_id"]}
+            )
+            after = now[0] if now else None
+        return HistoryEntry(**fields, after=after)
+
+
+def damaged_history(connection: SqlConnection, user: str | None = None) -> Iterator[str]:
+    """Yield the problems of history entries, of one user or of all."""
+    where, values = ("", ()) if user is None else (" WHERE user = ?", (user,))
+    for row in connection.execute(HISTORY.select + where, values):
+        try:
+            HISTORY.fields(row)
+        except Corrupt as error:
+            yield error.message
