@@ -125,8 +125,6 @@ class Tracer:
 
 def trace_embedded(tracer: Tracer, home: Path) -> Iterator[Walk]:
     """Trace the calls of a program that opens its own SQLite file."""
-    from meritory.engine.rules.actions import ToolCall
-
     from meritory import Memory
     from meritory.engine.rules import guard
 
@@ -164,7 +162,7 @@ def trace_embedded(tracer: Tracer, home: Path) -> Iterator[Walk]:
 
         def ask_guard(command: str) -> None:
             guard.check(
-                memory.services, ToolCall("third", memory.scope, "Bash", {"command": command})
+                memory.services, guard.ToolCall("third", memory.scope, "Bash", {"command": command})
             )
 
         ask_guard("ls")
