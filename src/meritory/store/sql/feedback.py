@@ -46,7 +46,6 @@ _BELIEFS = RecordTable(
     "memory_beliefs",
     Belief,
     owner=("user", "memory_id"),
-    computed=("is_contested",),
     codecs={"is_contested": FLAG},
 )
 _SIDES = "count(*) FILTER (WHERE polarity > 0), count(*) FILTER (WHERE polarity < 0)"

@@ -47,6 +47,7 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+UNCHANGED = ColumnCodec(lambda value: value, lambda value: value)
 FLAG = ColumnCodec(int, bool)
 _JSON_TUPLE = ColumnCodec(_json_text, lambda text: tuple(json.loads(text)))
 # By annotation. Annotations stay strings: resolving them would import numpy for every record.
@@ -69,9 +70,9 @@ class RecordTable(Generic[R]):
     """The columns of a table that hold a record, and the statements to read and write them.
 
     `owner` names the columns in front of the record's own, such as `user`; they are written, not
-    read. `numbered` names the field that the database numbers; it is read, not written. `computed`
-    names properties that are written, not read. `omit` names fields that are not stored. `renamed`
-    gives the column of a field where the two differ. `codecs` is by field.
+    read. `numbered` names the field that the database numbers; it is read, not written. `omit`
+    names fields that are not stored. `renamed` gives the column of a field where the two differ.
+    `codecs` is by field; a property that is named there is written, too, but not read.
     """
 
     def __init__(
@@ -81,7 +82,6 @@ class RecordTable(Generic[R]):
         *,
         owner: Sequence[str] = (),
         numbered: str | None = None,
-        computed: Sequence[str] = (),
         omit: Sequence[str] = (),
         renamed: Mapping[str, str] | None = None,
         codecs: Mapping[str, ColumnCodec] | None = None,
@@ -89,16 +89,17 @@ class RecordTable(Generic[R]):
         self.table, self.record, self.owner = table, record, tuple(owner)
         annotations = _annotations(record)
         read = [name for name in annotations if name not in omit]
-        write = [*(name for name in read if name != numbered), *computed]
+        properties = [name for name in codecs or () if name not in annotations]
+        write = [*(name for name in read if name != numbered), *properties]
 
         def coded(names: Sequence[str]) -> list[tuple[int, ColumnCodec, bool]]:
             found = []
             for index, name in enumerate(names):
                 annotation = annotations.get(name, "")
-                is_optional = annotation.endswith(" | None")
-                codec = (codecs or {}).get(name) or CODECS.get(annotation.removesuffix(" | None"))
+                value_type = annotation.removesuffix(" | None")
+                codec = (codecs or {}).get(name) or CODECS.get(value_type)
                 if codec is not None:
-                    found.append((index, codec, is_optional))
+                    found.append((index, codec, annotation != value_type))
             return found
 
         self._names, self._get = read, attrgetter(*write)

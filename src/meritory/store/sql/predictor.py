@@ -23,7 +23,7 @@ from meritory.domain.predictor import (
 )
 from meritory.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
 from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
-from meritory.store.sql.mapper import ColumnCodec, RecordTable, moment
+from meritory.store.sql.mapper import UNCHANGED, ColumnCodec, RecordTable, moment
 
 _SESSION = "(SELECT session FROM sessions WHERE user = :user AND key = :session_key)"
 _COMPARISONS = RecordTable(
@@ -31,9 +31,9 @@ _COMPARISONS = RecordTable(
     Comparison,
     owner=("user", "session"),
     numbered="number",
-    computed=("margin",),
     omit=("session_key",),
     renamed={"number": "comparison"},
+    codecs={"margin": UNCHANGED},
 )
 _PUT_COMPARISON = _COMPARISONS.upsert("session").replace(":session", _SESSION, 1)
 _SELECT_COMPARISON = f"""SELECT {_COMPARISONS.selected("c")}, s.key
