@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from web_types import Served, clean_environment
 from meritory import Memory
 from meritory.api.client import Refused
 from meritory.domain.errors import InputError, NotFound
+from meritory.server.scoped_memory import ScopedMemory
 from meritory.store.sqlite.store import SqliteStore
 from patient_hook import patient_script
 
@@ -372,3 +374,24 @@ def test_the_tools_reach_a_daemon_on_another_machine(daemon: Served, away: Path)
     assert not replies[1]["result"]["isError"], replies[1]
     assert texts(someone, "?project=harbour") == {"The harbour freezes in March"}
     assert not (away / "home" / "meritory.db").exists()
+
+
+def test_a_narrow_token_reaches_only_the_methods_that_are_listed() -> None:
+    public = {name for name in vars(ScopedMemory) if not name.startswith("_")}
+    checks = {"can_use_session", "require_session", "require_report"}
+    assert not issubclass(ScopedMemory, Memory)
+    for name in public - checks:
+        # The same arguments, so that a program cannot tell the two apart.
+        own = inspect.signature(getattr(ScopedMemory, name)).parameters
+        assert list(own.items()) == list(
+            inspect.signature(getattr(Memory, name)).parameters.items()
+        )
+    assert {
+        "stats",
+        "backup",
+        "drain",
+        "reembed",
+        "feedback_events",
+        "view",
+        "close",
+    } & public == set()

@@ -8,7 +8,6 @@ import contextlib
 from typing import Any
 from urllib.parse import quote, unquote
 
-from meritory.api.memory import Memory
 from meritory.domain.codec import moment_text
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import MemoryRecord
@@ -17,7 +16,7 @@ from meritory.engine.sessions.context import known_session
 from meritory.mcp.protocol import INVALID_PARAMS, NO_RESOURCE, Json, McpFault
 from meritory.mcp.table import MEMORY_URI, SESSION_URI
 from meritory.server.mcp_tools import CUT_CHARS, block, entry, line, memory_out, title
-from meritory.server.scoped_memory import sees_session
+from meritory.server.scoped_memory import AnyMemory, can_see_session
 from meritory.text.render import harmless
 
 PAGE_COUNT = 50
@@ -26,7 +25,7 @@ _PLAIN = "text/plain"
 _MEMORIES, _SESSIONS = "m", "s"
 
 
-def listing(memory: Memory, cursor: object) -> Json:
+def listing(memory: AnyMemory, cursor: object) -> Json:
     """A page of resources: memories, newest first, then sessions, latest first."""
     kind, after = _read_cursor(cursor)
     if kind == _MEMORIES:
@@ -38,14 +37,14 @@ def listing(memory: Memory, cursor: object) -> Json:
     sessions = memory.services.store.sessions(
         scope.user, PAGE_COUNT, project=scope.project, before=after or None
     )
-    seen = (one for one in sessions if sees_session(memory, one.agent, one.project))
+    seen = (one for one in sessions if can_see_session(memory, one.agent, one.project))
     page: Json = {"resources": [_session_listed(one) for one in seen]}
     if len(sessions) == PAGE_COUNT:
         page["nextCursor"] = _cursor(_SESSIONS, sessions[-1].key)
     return page
 
 
-def read(memory: Memory, uri: object) -> Json:
+def read(memory: AnyMemory, uri: object) -> Json:
     """What lies at an address."""
     if not isinstance(uri, str) or not 0 < len(uri) <= URI_LIMIT_CHARS:
         raise McpFault(INVALID_PARAMS, f"uri must be text of 1 to {URI_LIMIT_CHARS} characters")
@@ -81,17 +80,17 @@ def _session_listed(session: SessionRecord) -> Json:
     }
 
 
-def _memory_text(memory: Memory, memory_id: str) -> str:
+def _memory_text(memory: AnyMemory, memory_id: str) -> str:
     record = memory.get(memory_id)
     if record.deleted_at is not None:
         raise NotFound("it was forgotten")
     return block([entry(memory_out(record))])
 
 
-def _session_text(memory: Memory, key: str) -> str:
+def _session_text(memory: AnyMemory, key: str) -> str:
     store, user = memory.services.store, memory.scope.user
     session = known_session(memory.services, memory.scope, key)
-    is_seen = sees_session(memory, session.agent, session.project)
+    is_seen = can_see_session(memory, session.agent, session.project)
     if memory.scope.project not in (None, session.project) or not is_seen:
         raise NotFound("it is a session of another project")
     ended = "" if session.ended_at is None else f", ended {moment_text(session.ended_at)}"

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from meritory.api.memory import Memory
 from meritory.domain.codec import moment_text
 from meritory.domain.errors import Conflict, InputError, MeritoryError
 from meritory.domain.memory import MemoryRecord
@@ -28,7 +27,7 @@ from meritory.mcp.protocol import INVALID_PARAMS, Json, McpFault, failed
 from meritory.mcp.schema import problem
 from meritory.mcp.table import BY_NAME, SEARCH_LIMIT
 from meritory.server.routes.memories import find_entity
-from meritory.server.scoped_memory import demand_session
+from meritory.server.scoped_memory import AnyMemory, require_session
 from meritory.text.render import NONCE_CHARS, harmless
 
 CUT_CHARS = 1_000
@@ -112,7 +111,7 @@ _ERROR_LIMIT_CHARS = 500
 class Caller:
     """Who calls: the memory as they may see it, and what is known about their session."""
 
-    memory: Memory
+    memory: AnyMemory
     harness: str | None = None
     # Keys under which the client may know its session, the surest first.
     session_keys: tuple[str, ...] = ()
@@ -347,7 +346,7 @@ _TOOLS: Mapping[str, Callable[[Caller, Json], ToolReply]] = MappingProxyType(
 def _session_of_code(caller: Caller, code: str) -> SessionRecord:
     memory = caller.memory
     found = memory.services.store.session_of_code(memory.scope.user, code)
-    demand_session(memory, found.key)
+    require_session(memory, found.key)
     return known_session(memory.services, memory.scope, found.key)
 
 
@@ -358,7 +357,7 @@ def _session(caller: Caller, code: str | None, key: str | None) -> SessionRecord
     memory = caller.memory
     for known in (key,) if key is not None else caller.session_keys:
         try:
-            demand_session(memory, known)
+            require_session(memory, known)
             return known_session(memory.services, memory.scope, known)
         except MeritoryError:
             if key is not None:

@@ -13,7 +13,7 @@ from meritory.server.dashboard import Dashboard, Logins, own_address, read_files
 from meritory.server.dedupe import DuplicateFilter
 from meritory.server.event_stream import LiveEvents, file_number
 from meritory.server.permissions import Grant
-from meritory.server.scoped_memory import ScopedMemory
+from meritory.server.scoped_memory import AnyMemory, ScopedMemory
 from meritory.server.table import Scoped
 from meritory.server.token_cache import Tokens
 from meritory.settings import Settings
@@ -44,7 +44,7 @@ class ServerState:
         self.started_at: datetime = self.world.now()
         self._started_ms = self.world.monotonic_ms()
 
-    def view(self, grant: Grant, named: Scoped, *, everywhere: bool = False) -> Memory:
+    def view(self, grant: Grant, named: Scoped, *, everywhere: bool = False) -> AnyMemory:
         """The memory for the scope that a request names, as far as whoever asks may go.
 
         One that names neither agent nor project is a person's, and its ids may name any memory of
@@ -58,17 +58,17 @@ class ServerState:
         found = self._memory.view(user, agent, project, everywhere=everywhere or is_own)
         if everywhere:
             found.scope = EveryScope(found.scope.user)
-        return ScopedMemory.of(found, grant) if grant.is_narrow else found
+        return ScopedMemory(found, grant) if grant.is_narrow else found
 
     def agents_view(
         self, grant: Grant, named: Scoped, *, actor: str, any_id: bool = False
-    ) -> Memory:
+    ) -> AnyMemory:
         """The memory for an agent or a program: ids keep to the scope unless all are asked for."""
         user, agent, project = grant.scope(
             named.user, named.agent, named.project, everywhere=any_id
         )
         found = self._memory.view(user, agent, project, everywhere=any_id, actor=actor)
-        return ScopedMemory.of(found, grant) if grant.is_narrow else found
+        return ScopedMemory(found, grant) if grant.is_narrow else found
 
     def _numbers(self) -> dict[str, int]:
         """By topic a number that is another one once something happened."""

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import msgspec
 from msgspec import Meta
 
+from meritory.api.memory import Memory
 from meritory.domain.memory import NAME_LIMIT_CHARS
 from meritory.server.payload import encode_reply
+from meritory.server.problems import Forbidden
 from meritory.server.project import folder_name, project_of
+from meritory.server.scoped_memory import AnyMemory, ScopedMemory
 
 if TYPE_CHECKING:
-    from meritory.api.memory import Memory
     from meritory.server.auth import Door
     from meritory.server.permissions import Grant
     from meritory.server.state import ServerState
@@ -99,7 +101,7 @@ class Call:
     # Names are lower case; of a repeated header the first value counts.
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def memory(self) -> Memory:
+    def memory(self) -> AnyMemory:
         """Return the memory for the scope that the body names, else the query."""
         named = next((part for part in (self.body, self.query) if hasattr(part, "user")), Scoped())
         return self.view(
@@ -110,8 +112,14 @@ class Call:
         )
 
     def user_memory(self) -> Memory:
-        """Return the memory of the whole user that the body names, else the query."""
-        return self.view((self.query if self.body is None else self.body).user)
+        """Return all memories of the user that the body names, else the query.
+
+        Only for routes that reach the whole user: the table refuses them to narrow tokens before.
+        """
+        memory = self.view((self.query if self.body is None else self.body).user)
+        if isinstance(memory, ScopedMemory):
+            raise Forbidden("this route needs a token for the whole user")
+        return memory
 
     def view(
         self,
@@ -120,7 +128,7 @@ class Call:
         project: str | None = None,
         *,
         everywhere: bool = False,
-    ) -> Memory:
+    ) -> AnyMemory:
         """Return the memory for a scope, as the caller may use it; refuse names outside a token.
 
         A scope without agent and project is a person's: its ids may name any memory of the user.

@@ -9,10 +9,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from meritory.api.memory import Memory
 from meritory.domain.access import ROLES, AccessToken, Role
 from meritory.engine import access
 from meritory.server.problems import Forbidden
+from meritory.server.scoped_memory import AnyMemory
 from meritory.server.table import Call, ReplyShape, Route, Scoped
 
 GRACE_S = 600
@@ -117,13 +117,13 @@ def _is_visible(call: Call, token: AccessToken) -> bool:
     return call.grant.fits(token.agent, token.project)
 
 
-def _find(call: Call, memory: Memory) -> AccessToken:
+def _find(call: Call, memory: AnyMemory) -> AccessToken:
     # An id prefix that only matches tokens outside the caller's scope is unknown.
     is_visible = partial(_is_visible, call)
     return access.named(memory.services, memory.scope.user, call.path["id"], is_visible)
 
 
-def _minted(memory: Memory, minted: access.Minted) -> MintedOut:
+def _minted(memory: AnyMemory, minted: access.Minted) -> MintedOut:
     is_valid = minted.token.is_valid(memory.services.world.now())
     return MintedOut.of(minted.token, is_valid=is_valid, token=minted.text)
 

@@ -20,8 +20,8 @@ from meritory.engine.memories.validate import checked_name
 from meritory.engine.sessions import end, prompt, ratings
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.ratings import RatingsTaken
-from meritory.server.problems import Overloaded
-from meritory.server.scoped_memory import demand_session
+from meritory.server.problems import Forbidden, Overloaded
+from meritory.server.scoped_memory import AnyMemory, ScopedMemory, require_session
 from meritory.server.table import Access, Call, Handler, Reach, Route, Scoped
 
 PREFIX = "/api/library/"
@@ -36,9 +36,16 @@ class Verb(Scoped, kw_only=True):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-def _memory(call: Call) -> Memory:
+def _memory(call: Call) -> AnyMemory:
     body: Verb = call.body
     return call.server.agents_view(call.grant, body, actor=ACTOR, any_id=body.everywhere)
+
+
+def _whole_memory(call: Call) -> Memory:
+    memory = _memory(call)
+    if isinstance(memory, ScopedMemory):
+        raise Forbidden("this needs a token for the whole user")
+    return memory
 
 
 def _run(verb: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -52,7 +59,10 @@ def _run(verb: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 def _run_method(name: str, call: Call) -> object:
     """Call a method whose arguments and result need no translation."""
-    return _run(getattr(_memory(call), name), call.body.arguments)
+    memory = _memory(call)
+    if isinstance(memory, ScopedMemory) and not hasattr(memory, name):
+        raise Forbidden(f"{name} needs a token for the whole user")
+    return _run(getattr(memory, name), call.body.arguments)
 
 
 def scope(call: Call) -> Greeting:
@@ -100,7 +110,7 @@ def purge(call: Call) -> None:
 
 def backup(call: Call) -> None:
     """Write a verified copy on the daemon's machine."""
-    memory = _memory(call)
+    memory = _whole_memory(call)
 
     def verb(target: str) -> None:
         memory.backup(_text("a target", target))
@@ -117,7 +127,7 @@ def drain(call: Call) -> int:
     if not lock.acquire(blocking=False):
         raise Overloaded("another request runs the jobs already", hint="try again in a second")
     try:
-        count: int = _run(_memory(call).drain, call.body.arguments)
+        count: int = _run(_whole_memory(call).drain, call.body.arguments)
         return count
     finally:
         lock.release()
@@ -209,11 +219,11 @@ def session_end(call: Call) -> None:
     _run(verb, arguments)
 
 
-def _running(call: Call) -> tuple[Memory, str, dict[str, Any]]:
+def _running(call: Call) -> tuple[AnyMemory, str, dict[str, Any]]:
     """Return the memory, the session's key and the other arguments."""
     arguments, memory = dict(call.body.arguments), _memory(call)
     key = str(checked_name("session key", arguments.pop("key", None)))
-    demand_session(memory, key)
+    require_session(memory, key)
     return memory, key, arguments
 
 

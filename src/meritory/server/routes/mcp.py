@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from meritory.api.memory import Memory
 from meritory.domain.errors import MeritoryError
 from meritory.domain.memory import NAME_LIMIT_CHARS
 from meritory.mcp import protocol
@@ -17,7 +16,7 @@ from meritory.mcp.schema import framed
 from meritory.mcp.table import BY_NAME
 from meritory.server import mcp_resources
 from meritory.server.mcp_tools import Caller, call_tool
-from meritory.server.scoped_memory import ScopedMemory
+from meritory.server.scoped_memory import AnyMemory, ScopedMemory
 from meritory.server.table import Call, Route, Scoped, TextReply
 
 ACTOR = "mcp"
@@ -123,7 +122,7 @@ def _live(call: Call, request: McpRequest) -> Json:
     return call_tool(caller, name, arguments or {})
 
 
-def _resources(memory: Memory, request: McpRequest) -> Json:
+def _resources(memory: AnyMemory, request: McpRequest) -> Json:
     try:
         if request.method == "resources/list":
             return mcp_resources.listing(memory, request.params.get("cursor"))
@@ -144,7 +143,7 @@ def _caller(call: Call, request: McpRequest) -> Caller:
     told = [request.meta.get(name) for name in _SESSION_META]
     keys = [key for key in (*told, query.session_key) if isinstance(key, str) and _is_name(key)]
     if isinstance(memory, ScopedMemory):
-        keys = [key for key in keys if memory.knows_session(key)]
+        keys = [key for key in keys if memory.can_use_session(key)]
     harness = query.harness if query.harness and _is_name(query.harness) else None
     return Caller(memory, harness, tuple(dict.fromkeys(keys)))
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from meritory.api.memory import Memory
 from meritory.domain.errors import InputError, MeritoryError, NotFound, TooLarge
 from meritory.domain.memory import (
     CONTENT_LIMIT_CHARS,
@@ -31,6 +30,7 @@ from meritory.domain.memory import (
 from meritory.domain.session import SessionOutcome
 from meritory.engine.memories import change
 from meritory.engine.memories.validate import checked_tags
+from meritory.server.scoped_memory import AnyMemory
 from meritory.server.table import (
     PAGE_LIMIT,
     Call,
@@ -529,7 +529,7 @@ def list_entities(call: Call) -> Entities:
     return Entities([EntityOut.named(e) for e in call.memory().entities(call.query.limit)])
 
 
-def find_entity(memory: Memory, key: str) -> EntityView:
+def find_entity(memory: AnyMemory, key: str) -> EntityView:
     """Return an entity by its id in the list, or as a text names it."""
     kind, colon, name = key.partition(":")
     try:

@@ -312,7 +312,7 @@ def _predictor_worker(call: Call, memory: Memory, latencies: Mapping[str, Latenc
 
 def stats(call: Call) -> Stats:
     """Count memories, writes and fallbacks."""
-    memory = call.memory()
+    memory = call.user_memory()
     return Stats(memory.scope.user, memory.stats())
 
 

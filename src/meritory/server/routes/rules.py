@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from meritory.api.memory import Memory
 from meritory.domain.rule import State
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.rules import book, constraints, guard
 from meritory.engine.rules.guard import ToolCall
 from meritory.server.dedupe import is_duplicate
 from meritory.server.routes.sessions import Hook
-from meritory.server.scoped_memory import demand_session
+from meritory.server.scoped_memory import AnyMemory, require_session
 from meritory.server.table import Call, ReplyShape, Route, Scoped, SessionKey
 
 ToolName = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -157,7 +156,7 @@ def pre_tool(call: Call) -> VerdictOut:
     body: PreTool = call.body
     checked_name("session_key", body.session_key)
     memory = call.view(body.user, body.agent, call.project(body.project, body.cwd))
-    demand_session(memory, body.session_key)
+    require_session(memory, body.session_key)
     tool_input = msgspec.json.encode(body.tool_input).decode()
     tool_call = ToolCall(
         body.session_key,
@@ -220,7 +219,7 @@ def undo(call: Call) -> RuleOut:
     return _shown(memory, rule.id)
 
 
-def _shown(memory: Memory, name: str) -> RuleOut:
+def _shown(memory: AnyMemory, name: str) -> RuleOut:
     return RuleOut.viewed(book.show(memory.services, memory.scope.user, name))
 
 

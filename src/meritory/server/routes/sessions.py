@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from meritory.api.memory import Memory
 from meritory.connect.transcript_entry import without_context
 from meritory.domain.codec import parse_moment
 from meritory.domain.errors import NotFound
@@ -33,7 +32,7 @@ from meritory.engine.sessions.ratings import RatingsTaken
 from meritory.engine.sessions.start import start
 from meritory.rank.features import FEATURES
 from meritory.server.dedupe import is_duplicate
-from meritory.server.scoped_memory import demand_session
+from meritory.server.scoped_memory import AnyMemory, require_session
 from meritory.server.table import (
     Call,
     Moment,
@@ -318,7 +317,7 @@ class Timeline(msgspec.Struct):
 # -- hooks ------------------------------------------------------------------------------------
 
 
-def _open(call: Call) -> tuple[Memory, SessionRecord | None]:
+def _open(call: Call) -> tuple[AnyMemory, SessionRecord | None]:
     """Return the memory for a hook's scope and its session, None for a new one.
 
     An agent must not continue another agent's session.
@@ -326,13 +325,13 @@ def _open(call: Call) -> tuple[Memory, SessionRecord | None]:
     body: Hook = call.body
     checked_name("session_key", body.session_key)
     memory = call.view(body.user, body.agent, call.project(body.project, body.cwd))
-    demand_session(memory, body.session_key)
+    require_session(memory, body.session_key)
     with contextlib.suppress(NotFound):
         return memory, known_session(memory.services, memory.scope, body.session_key)
     return memory, None
 
 
-def _start(call: Call, memory: Memory, context: str | None = None) -> Injected:
+def _start(call: Call, memory: AnyMemory, context: str | None = None) -> Injected:
     body: Hook = call.body
     request = StartRequest(
         body.session_key,
