@@ -89,7 +89,7 @@ def latency(path: Path, pairs: int) -> dict[str, float]:
         )
         feeder = Feeder([one.memory.id for one in kept if one.memory is not None])
         plain = memory.view()
-        plain._services = replace(memory.services, counter=None)
+        plain.backend.services = replace(memory.services, counter=None)
         for question in asked:
             memory.recall(question)
         feeder.start()

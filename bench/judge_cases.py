@@ -129,7 +129,7 @@ def cases(stream: Stream) -> Iterator[Case]:
         with Memory(
             folder / "judge.db", clock=world, settings=settings, everywhere=True, background=False
         ) as memory:
-            store: Any = memory._services.store
+            store: Any = memory.services.store
             store._secret = SECRET
             keeper = Keeper(memory, stream)
             for number, asked in enumerate(stream.sessions):
@@ -147,7 +147,7 @@ def _replayed(memory: Memory, keeper: Keeper, key: str, asked: StreamSession) ->
     gains = {keeper.ids[one]: gain for one, gain in asked.gains.items()}
     session = memory.session(key, project=asked.project, context=asked.context)
     served = recorded(memory, key)
-    store, user = memory._services.store, memory.scope.user
+    store, user = memory.services.store, memory.scope.user
     known = store.memories(user, [one.memory_id for one in served])
     exhibits = tuple(
         JudgedMemory(record.content, one.was_injected, record.provenance)

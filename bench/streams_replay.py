@@ -143,7 +143,7 @@ class _Replay:
         self._keeper.catch_up(asked.at)
         gains = {self._keeper.ids[one]: gain for one, gain in asked.gains.items()}
         key = f"{self._run.seed}-{number}-{asked.key}"
-        state = state_of(self._memory._services, self._memory.scope.user)
+        state = state_of(self._memory.services, self._memory.scope.user)
         alone = None
         if state.alpha < 1.0:
             alone = served_baseline(self._memory, key, asked.project, asked.context)
@@ -197,11 +197,11 @@ class _Replay:
 
 def recorded(memory: Memory, key: str) -> list[Candidate]:
     """Return the candidates of a session with every number as it was served."""
-    store = memory._services.store
+    store = memory.services.store
     return [one.candidate for one in store.session_memories(memory.scope.user, key)]
 
 
 def recorded_labels(memory: Memory, key: str) -> dict[str, float]:
     """Return by memory id the labels that the library made; a candidate may have none."""
-    found = memory._services.store.session_memories(memory.scope.user, key)
+    found = memory.services.store.session_memories(memory.scope.user, key)
     return {one.memory_id: one.label for one in found if one.label is not None}

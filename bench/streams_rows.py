@@ -76,7 +76,7 @@ def text_ranking(memory: Memory, served: Sequence[Candidate]) -> list[str]:
     The product does not lower memories that helped in one session. That is history, so it is left
     out here.
     """
-    services, ids = memory._services, [one.memory_id for one in served]
+    services, ids = memory.services, [one.memory_id for one in served]
     if not ids:
         return []
     relevance = table(served)[:, FEATURES.index("relevance")]
@@ -94,7 +94,7 @@ def text_ranking(memory: Memory, served: Sequence[Candidate]) -> list[str]:
 
 def _vectors(memory: Memory, ids: Sequence[str]) -> NDArray[np.float32]:
     """Return the stored vectors, a row of zeros for a memory without one."""
-    services = memory._services
+    services = memory.services
     name = services.embedding.serving_name()
     known = {} if name is None else services.store.vectors(memory.scope.user, name, ids)
     none = np.zeros(len(next(iter(known.values()), ())), np.float32)
@@ -103,7 +103,7 @@ def _vectors(memory: Memory, ids: Sequence[str]) -> NDArray[np.float32]:
 
 def served_baseline(memory: Memory, key: str, project: str | None, context: str) -> list[str]:
     """Rank as the product would serve the session now without a model; nothing is recorded."""
-    services = replace(memory._services, scorer=None)
+    services = replace(memory.services, scorer=None)
     scope = memory.scope if project is None else replace(memory.scope, project=project)
     meant = understand(services, StartRequest(key, scope, context))
     ranked = ranking.rank(services, key, meant, Stopwatch(services.world))

@@ -80,7 +80,7 @@ class Attentive:
 
 
 def equip(memory: Memory, **parts: Any) -> None:
-    memory._services = replace(memory.services, **parts)
+    memory.backend.services = replace(memory.services, **parts)
 
 
 # -- what the predictor is asked --------------------------------------------------------------

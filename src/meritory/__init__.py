@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meritory.api.async_memory import AsyncMemory, AsyncSession
-    from meritory.api.memory import Memory
-    from meritory.api.session import Session
+    from meritory.api.memory import Memory, Session
     from meritory.domain.errors import (
         Busy,
         Conflict,
@@ -41,7 +40,7 @@ _HOMES = {
     "Memory": "api.memory",
     "AsyncMemory": "api.async_memory",
     "AsyncSession": "api.async_memory",
-    "Session": "api.session",
+    "Session": "api.memory",
     "Served": "engine.sessions.packing",
     "ShownMemory": "engine.sessions.packing",
     "HistoryEntry": "domain.memory",

@@ -21,14 +21,12 @@ from typing import Any
 import pytest
 
 from meritory import AsyncMemory, Memory
-from meritory.api import client, remote
-from meritory.api import memory as memory_module
-from meritory.api import remote_link as linking
-from meritory.api.backend import Address, chosen_daemon, read_url
-from meritory.api.remote import PAGE_LIMIT, RemoteSession, RemoteVerbs
-from meritory.api.remote_link import DaemonLink
-from meritory.api.remote_values import plain
-from meritory.api.session import Session
+from meritory.api import client
+from meritory.api.address import Address, choose_daemon, read_url
+from meritory.api.client import DaemonLink
+from meritory.api.embedded import EmbeddedBackend, EmbeddedSession
+from meritory.api.memory import MemoryBackend, Session, SessionBackend
+from meritory.api.remote import PAGE_LIMIT, RemoteBackend, RemoteSession, to_json
 from meritory.domain import errors
 from meritory.domain.errors import (
     BadReply,
@@ -77,7 +75,7 @@ def open_memory(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> I
             made = Memory(tmp_path / "meritory.db", user=whose, **fields)
         else:
             made = Memory(**place(home, request.param), user=whose, **fields)
-        assert isinstance(made, RemoteVerbs) == (request.param != "embedded")
+        assert isinstance(made.backend, RemoteBackend) == (request.param != "embedded")
         opened.append(made)
         return made
 
@@ -397,32 +395,34 @@ class TestContract:
 
 # -- the surface ------------------------------------------------------------------------------
 
-INHERITED = {"remember"}
-
 
 def public(kind: type) -> dict[str, Any]:
     return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
 
 
-def test_no_verb_is_missing_and_all_take_the_same() -> None:
-    assert remote.LISTING_LIMIT_MAX == memory_module.LISTING_LIMIT_MAX
-    for own, far in ((Memory, RemoteVerbs), (Session, RemoteSession)):
-        for name, verb in public(own).items():
-            if name in INHERITED or (own is Session and name not in vars(RemoteSession)):
-                continue
-            assert hasattr(far, name), f"{far.__name__} lacks {name}"
-            if callable(verb):
-                expected, got = (
-                    list(inspect.signature(one).parameters.values())
-                    for one in (verb, getattr(far, name))
-                )
-                assert [(p.name, p.kind) for p in expected] == [(p.name, p.kind) for p in got], name
-    assert set(inspect.signature(Memory.__init__).parameters) == set(
-        inspect.signature(RemoteVerbs.__init__).parameters
-    )
+@pytest.mark.parametrize(
+    ("protocol", "kinds"),
+    [
+        (MemoryBackend, (EmbeddedBackend, RemoteBackend)),
+        (SessionBackend, (EmbeddedSession, RemoteSession)),
+    ],
+)
+def test_both_backends_have_every_verb(protocol: type, kinds: tuple[type, ...]) -> None:
+    verbs = {name for name, verb in public(protocol).items() if callable(verb)}
+    for kind in kinds:
+        assert verbs <= set(public(kind)), kind.__name__
+
+
+def test_memory_has_every_verb_of_its_backends_and_the_async_twin_as_well() -> None:
+    own = {"scope", "settings", "remember", "feedback", "backend"}
+    verbs = set(public(MemoryBackend)) - {"session_ended"}
+    assert set(public(Memory)) - own == verbs
+    sync_only = {"services", "works", "view", "work_meanwhile", "reembed_in_background"}
+    for name in set(public(Memory)) - own - sync_only | {"remember", "feedback"}:
+        expected = inspect.signature(getattr(Memory, name)).parameters
+        assert inspect.signature(getattr(AsyncMemory, name)).parameters == expected, name
     assert list(inspect.signature(Memory).parameters)[:3] == ["path", "url", "token"]
     touching = {"prompt", "reply", "rate", "compact", "end"}
-    assert touching <= set(vars(RemoteSession))
     assert {n for n, v in vars(Session).items() if callable(v) and n[0] != "_"} == touching
 
 
@@ -451,25 +451,25 @@ def test_nothing_given_means_the_daemon_that_runs(
 ) -> None:
     monkeypatch.setenv("MERITORY_HOME", str(home))
     with Memory(user="found") as memory:
-        assert isinstance(memory, RemoteVerbs)
+        assert isinstance(memory.backend, RemoteBackend)
         assert isinstance(memory, Memory)
         memory.remember("found by its folder")
     with Memory(home / "meritory.db", user="found") as own:
-        assert not isinstance(own, RemoteVerbs)
+        assert not isinstance(own.backend, RemoteBackend)
         assert len(own.page()) == 1
     with Memory(user="found", apart=True) as own:
-        assert not isinstance(own, RemoteVerbs)
+        assert not isinstance(own.backend, RemoteBackend)
 
 
 def test_without_a_daemon_the_store_is_ones_own(tmp_path: Path) -> None:
     with Memory() as memory:
-        assert not isinstance(memory, RemoteVerbs)
+        assert not isinstance(memory.backend, RemoteBackend)
         assert memory.settings.home == tmp_path / "own"
         view = memory.view(project="x")
         assert type(view) is Memory
     (tmp_path / "own" / "daemon.json").write_text(json.dumps({"url": "http://127.0.0.1:1"}))
     with Memory() as memory:
-        assert not isinstance(memory, RemoteVerbs)
+        assert not isinstance(memory.backend, RemoteBackend)
 
 
 def test_a_daemon_names_the_user_when_nobody_else_does(home: Path) -> None:
@@ -539,7 +539,7 @@ def test_the_folders_token_goes_to_its_daemon_only(tmp_path: Path) -> None:
     assert read_url("https://memory.example", "given").token == "given"
     with pytest.raises(InputError):
         read_url("http://localhost:7", "two\nlines")
-    assert chosen_daemon((), {"url": "unix:///x/y.sock"}) == Address(socket="/x/y.sock")
+    assert choose_daemon({"url": "unix:///x/y.sock"}) == Address(socket="/x/y.sock")
 
 
 def test_a_wrong_token_is_refused(home: Path) -> None:
@@ -602,7 +602,7 @@ def asked(wire: Wire, *, is_repeatable: bool, times: int = 1, timeout_ms: int = 
     link = DaemonLink(read_url(wire.url))
     try:
         for _ in range(times):
-            raw = link.ask("/x", {}, is_repeatable=is_repeatable, timeout_ms=timeout_ms)
+            raw = link.ask("/x", b"{}", is_repeatable=is_repeatable, timeout_ms=timeout_ms)
         return raw
     finally:
         link.close()
@@ -617,11 +617,11 @@ def test_a_connection_is_used_again(tmp_path: Path) -> None:
 def test_a_connection_that_was_closed_meanwhile_is_noticed(tmp_path: Path) -> None:
     wire = Wire(tmp_path / "s", [[answer(b"1")], [answer(b"2")]])
     link = DaemonLink(read_url(wire.url))
-    assert link.ask("/x", {}, is_repeatable=False) == b"1"
+    assert link.ask("/x", b"{}", is_repeatable=False) == b"1"
     # Long enough for the other side to have closed; then even a write goes through.
-    while not linking._is_stale(link._idle[0][0]):
+    while not client._is_stale(link._idle[0][0]):
         pass
-    assert link.ask("/x", {}, is_repeatable=False) == b"2"
+    assert link.ask("/x", b"{}", is_repeatable=False) == b"2"
     link.close()
     wire.close()
 
@@ -635,7 +635,7 @@ def test_only_what_may_be_repeated_is_repeated(
     if is_repeatable:
         assert asked(wire, is_repeatable=True, times=2) == b"2"
     else:
-        with pytest.raises(client.DaemonDown, match="not known"):
+        with pytest.raises(client.DaemonDown, match="may have taken effect"):
             asked(wire, is_repeatable=False, times=2)
     assert len(wire.asked) == count
 
@@ -645,7 +645,7 @@ def test_erasing_is_not_repeated(tmp_path: Path) -> None:
     met = b'{"scope": %b, "default_user": "default"}' % scope
     wire = Wire(tmp_path / "s", [[answer(met), None]])
     memory = Memory(url=wire.url)
-    with pytest.raises(client.DaemonDown, match="not known"):
+    with pytest.raises(client.DaemonDown, match="may have taken effect"):
         memory.forget("0123456789abcdef", purge=True)
     memory.close()
     wire.close()
@@ -665,7 +665,7 @@ def test_whoever_does_not_answer_is_given_up(tmp_path: Path) -> None:
         silent.listen()
         link = DaemonLink(read_url(f"unix://{path}"))
         with pytest.raises(PortTimeout, match="in time"):
-            link.ask("/x", {}, is_repeatable=True, timeout_ms=50)
+            link.ask("/x", b"{}", is_repeatable=True, timeout_ms=50)
 
 
 def test_nobody_there_is_said_so(tmp_path: Path) -> None:
@@ -681,7 +681,7 @@ def test_later_means_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     wire = Wire(tmp_path / "s", [[answer(told, "429 Too Many"), answer(b"1")]])
     assert asked(wire, is_repeatable=False) == b"1"
     # Whoever has no time left for a pause is told at once.
-    monkeypatch.setattr(linking, "_PAUSE_S", 60.0)
+    monkeypatch.setattr(client, "_RETRY_PAUSE_S", 60.0)
     wire = Wire(tmp_path / "t", [[answer(told, "429 Too Many")]])
     with pytest.raises(MeritoryError) as refused:
         asked(wire, is_repeatable=False, timeout_ms=30_000)
@@ -711,7 +711,7 @@ def test_a_daemon_that_was_restarted_is_found_again(
     client.ensure(own, wait_ms=30_000, options=("--port", "0"))
     try:
         with Memory(user="restart") as memory:
-            assert isinstance(memory, RemoteVerbs)
+            assert isinstance(memory.backend, RemoteBackend)
             made = memory.remember("kept over a restart")
             client.stop(own)
             with pytest.raises(client.DaemonDown):
@@ -724,8 +724,8 @@ def test_a_daemon_that_was_restarted_is_found_again(
 
 def test_a_child_process_has_connections_of_its_own(home: Path) -> None:
     with Memory(**place(home, "socket"), user="fork") as memory:
-        before = memory._link._idle[0][0]  # type: ignore[attr-defined]
-        memory._link._owner_pid = -1  # type: ignore[attr-defined]
+        before = memory.backend.link._idle[0][0]  # type: ignore[attr-defined]
+        memory.backend.link._owner_pid = -1  # type: ignore[attr-defined]
         memory.stats()
         assert before.sock is None
 
@@ -735,7 +735,7 @@ def test_a_child_process_has_connections_of_its_own(home: Path) -> None:
 )
 def test_what_json_would_bend_is_not_sent(value: object) -> None:
     with pytest.raises(InputError):
-        plain(value)
+        to_json(value)
 
 
 def test_a_long_page_is_asked_for_in_parts(home: Path) -> None:

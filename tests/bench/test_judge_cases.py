@@ -85,7 +85,7 @@ def test_every_run_gives_the_same_cases(monkeypatch: pytest.MonkeyPatch) -> None
     secrets = set()
 
     def recorded(memory: Memory, key: str) -> list[Candidate]:
-        secrets.add(memory._services.store.secret())
+        secrets.add(memory.services.store.secret())
         return streams_replay.recorded(memory, key)
 
     monkeypatch.setattr(judge_cases, "recorded", recorded)

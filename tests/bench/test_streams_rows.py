@@ -111,7 +111,7 @@ def test_the_served_baseline_is_what_is_served_without_weight_of_the_model(
     alone = served_baseline(memory, "a", None, "the lynx")
     assert memory.session("a", context="the lynx").ranking == alone
     monkeypatch.setattr(PredictorState, "alpha", property(lambda _: 0.0))
-    memory._services = replace(memory._services, scorer=Backwards())
+    memory.backend.services = replace(memory.services, scorer=Backwards())
     assert served_baseline(memory, "b", None, "the lynx") == alone
     assert memory.session("b", context="the lynx").ranking == alone[::-1]
 

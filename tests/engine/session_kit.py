@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from meritory.api.memory import Memory
-from meritory.api.session import Session
+from meritory.api.memory import Memory, Session
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
 from meritory.engine.predictor.state import known_state
@@ -92,7 +91,7 @@ class Desk:
 
     def equip(self, **services: Any) -> None:
         """Exchanges parts of the engine."""
-        self.memory._services = replace(self.memory.services, **services)
+        self.memory.backend.services = replace(self.memory.services, **services)
 
     def record(self, key: str = "run") -> SessionRecord:
         return self.store.session(self.memory.scope.user, key)

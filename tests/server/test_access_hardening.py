@@ -16,7 +16,7 @@ from access_kit import holder, id_of, make_token
 from web_types import Serve, Served, clean_environment
 
 from meritory.api import client
-from meritory.api.backend import read_url
+from meritory.api.address import read_url
 from meritory.api.memory import Memory
 from meritory.domain.errors import Conflict, InputError
 from meritory.domain.memory import Scope

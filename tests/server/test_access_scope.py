@@ -288,7 +288,7 @@ def test_a_program_works_with_a_writing_token(
     with Memory(away / "own.db") as memory, pytest.raises(NotFound):
         memory.get(made.id)
     monkeypatch.setenv("MERITORY_URL", "nonsense")
-    with pytest.raises(InputError, match="where a daemon can be"):
+    with pytest.raises(InputError, match="not the url of a daemon"):
         Memory()
     with pytest.raises(Refused) as unauthorized:
         Memory(url=daemon.url)

@@ -65,7 +65,7 @@ def recorded(home: Path) -> ScoreRequest:
     with Memory(home / "meritory.db", user="anna", background=False) as memory:
         memory.remember_many([{"content": note, "on_similar": "keep"} for note in NOTES])
         recorder = Recorder(shelves(home), "features")
-        memory._services = replace(memory.services, scorer=recorder)
+        memory.backend.services = replace(memory.services, scorer=recorder)
         memory.session("run", context="where is the ledger of the harbour")
         assert recorder.asked is not None
         return recorder.asked
@@ -177,7 +177,7 @@ def test_memories_without_a_vector_are_read_by_their_words_here_and_there(tmp_pa
     with Memory(path, user="anna", settings=plain, background=False) as memory:
         ours = memory.services.scorer
         recorder = Recorder(shelves(tmp_path), "features")
-        memory._services = replace(memory.services, scorer=recorder)
+        memory.backend.services = replace(memory.services, scorer=recorder)
         memory.session("run", context="where is the ledger of the harbour")
         assert recorder.asked is not None
         assert recorder.asked.vectors is not None

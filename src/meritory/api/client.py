@@ -1,4 +1,4 @@
-"""How programs of ours reach the daemon: find it, start it when it is down, ask it."""
+"""The HTTP client of the daemon: find it, start it, stop it, and send requests to it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import fcntl
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from meritory.api.address import Address
 from meritory.domain.errors import BadReply, InputError, MeritoryError, PortError, PortTimeout
 from meritory.settings.home import (
     DAEMON_NAME,
@@ -29,6 +33,8 @@ from meritory.settings.home import (
 )
 
 REQUEST_TIMEOUT_MS = 30_000
+# For verbs that take long: jobs, vectors, a copy of the whole store.
+LONG_TIMEOUT_MS = 600_000
 HEALTH_TIMEOUT_MS = 1_000
 START_WAIT_MS = 10_000
 # Longer than a daemon takes that waits for requests, then for a job, before it ends.
@@ -38,7 +44,14 @@ _COMPLAINT_NAME = "daemon.err"
 _COMPLAINT_LIMIT_BYTES = 4_096
 _PAUSE_S = 0.02
 _REPLY_LIMIT_BYTES = 64 * 1024 * 1024
-# What is wrong with a request as such, whatever the daemon's state.
+# A kept connection is dropped before the daemon closes it.
+_IDLE_LIMIT_S = 4.0
+_RETRY_PAUSE_S = 0.05
+# The daemon has done nothing yet, so that any request can be repeated.
+_RETRY_STATUSES = (429, 503)
+_RETRY_CODES = ("too_many", "overloaded")
+_DOWN_HINT = "`meritory up --background` starts it"
+# Statuses of requests that are wrong in any state of the daemon.
 _WRONG_USE = (400, 413, 415, 422, 431)
 
 
@@ -97,9 +110,7 @@ class Daemon:
         except TimeoutError as error:
             raise PortTimeout(f"the daemon did not answer within {timeout_ms} ms") from error
         except (OSError, http.client.HTTPException) as error:
-            raise DaemonDown(
-                "the daemon cannot be reached", hint="`meritory up --background` starts it"
-            ) from error
+            raise DaemonDown("the daemon cannot be reached", hint=_DOWN_HINT) from error
         finally:
             connection.close()
 
@@ -171,6 +182,172 @@ def _kinds(kind: type[MeritoryError]) -> Iterator[type[MeritoryError]]:
         if inner.__module__ == MeritoryError.__module__:
             yield inner
             yield from _kinds(inner)
+
+
+# -- kept connections -----------------------------------------------------------------------
+
+
+class _Lost(Exception):
+    """The connection broke; with `is_sent` the daemon may have received the request."""
+
+    def __init__(self, *, is_sent: bool) -> None:
+        self.is_sent = is_sent
+
+
+class DaemonLink:
+    """Sends requests to one daemon from any thread, over connections that stay open."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._idle: list[tuple[http.client.HTTPConnection, float]] = []
+        self._lock = threading.Lock()
+        self._owner_pid = os.getpid()
+        # Programs that never close must not leave sockets open.
+        weakref.finalize(self, _close_all, self._idle)
+
+    def ask(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        is_repeatable: bool,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> bytes:
+        """Return the daemon's reply, or raise the error that the daemon reports."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            status, raw = self._reply(path, content, deadline, is_repeatable=is_repeatable)
+            if status < 400:
+                return raw
+            try:
+                error = refusal(status, json.loads(raw))
+            except ValueError:
+                raise BadReply(f"the daemon's reply ({status}) cannot be read") from None
+            can_retry = status in _RETRY_STATUSES and error.code in _RETRY_CODES
+            if not can_retry or time.monotonic() + _RETRY_PAUSE_S > deadline:
+                raise error
+            time.sleep(_RETRY_PAUSE_S)
+
+    def _reply(
+        self, path: str, content: bytes, deadline: float, *, is_repeatable: bool
+    ) -> tuple[int, bytes]:
+        connection = self._kept()
+        while True:
+            is_new = connection is None
+            try:
+                return self._exchange(connection or self._open(), path, content, deadline)
+            except _Lost as lost:
+                if lost.is_sent and not is_repeatable:
+                    raise DaemonDown(
+                        "the daemon went away before it replied: the call may have taken effect",
+                        hint="check before you repeat it",
+                    ) from lost
+                if is_new:
+                    raise _down(self._address) from lost
+                # The daemon closed the kept connection; a new one gets the second attempt.
+                connection = None
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, path: str, content: bytes, deadline: float
+    ) -> tuple[int, bytes]:
+        is_sent = False
+        try:
+            left_s = max(0.001, deadline - time.monotonic())
+            connection.timeout = left_s
+            if connection.sock is None:
+                connection.connect()
+            connection.sock.settimeout(left_s)
+            headers = {"content-type": "application/json", "content-length": str(len(content))}
+            token = self._address.token
+            if self._address.home is not None:
+                token = (self._address.home / TOKEN_NAME).read_text("ascii").strip()
+            # A Unix socket knows its owner; over TCP the caller shows the token.
+            if token is not None and not isinstance(connection, UnixConnection):
+                headers["authorization"] = f"Bearer {token}"
+            connection.putrequest("POST", path, skip_accept_encoding=True)
+            for name, value in headers.items():
+                connection.putheader(name, value)
+            is_sent = True
+            connection.endheaders(content)
+            reply = connection.getresponse()
+            raw = reply.read()
+        except TimeoutError as error:
+            connection.close()
+            raise PortTimeout(
+                "the daemon did not reply in time", hint="see its log, or `meritory status`"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise _Lost(is_sent=is_sent) from error
+        except BaseException:
+            # An interrupted caller must not leave half a reply to the next one.
+            connection.close()
+            raise
+        if reply.will_close:
+            connection.close()
+        else:
+            with self._lock:
+                self._idle.append((connection, time.monotonic()))
+        return reply.status, raw
+
+    def _kept(self) -> http.client.HTTPConnection | None:
+        """Return a kept connection that is still open."""
+        with self._lock:
+            if os.getpid() != self._owner_pid:
+                # After a fork both processes would use the same connections.
+                self._owner_pid = os.getpid()
+                _close_all(self._idle)
+            while self._idle:
+                connection, since = self._idle.pop()
+                if time.monotonic() - since < _IDLE_LIMIT_S and not _is_stale(connection):
+                    return connection
+                connection.close()
+        return None
+
+    def _open(self) -> http.client.HTTPConnection:
+        address = self._address
+        if address.home is not None:
+            # Read again: a daemon that was restarted may have another port.
+            try:
+                announced = json.loads((address.home / DAEMON_NAME).read_bytes())
+                url, path = str(announced["url"]), announced["socket"]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise _down(address) from error
+            host = url.removeprefix("http://").rstrip("/")
+            address = Address(socket=path) if isinstance(path, str) else Address(host=host)
+        if address.socket is not None:
+            return UnixConnection(address.socket, REQUEST_TIMEOUT_MS / 1000)
+        kind = http.client.HTTPSConnection if address.is_https else http.client.HTTPConnection
+        return kind(str(address.host), timeout=REQUEST_TIMEOUT_MS / 1000)
+
+    def close(self) -> None:
+        """Close the idle connections; a later call opens new ones."""
+        with self._lock:
+            _close_all(self._idle)
+
+
+def _close_all(idle: list[tuple[http.client.HTTPConnection, float]]) -> None:
+    while idle:
+        with contextlib.suppress(OSError):
+            idle.pop()[0].close()
+
+
+def _is_stale(connection: http.client.HTTPConnection) -> bool:
+    """Return whether the daemon closed it: nothing else arrives between requests."""
+    if connection.sock is None:
+        return True
+    poller = select.poll()
+    poller.register(connection.sock, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _down(address: Address) -> DaemonDown:
+    if address.host is None:
+        return DaemonDown("the daemon cannot be reached", hint=_DOWN_HINT)
+    return DaemonDown(
+        f"the daemon at {address.host} cannot be reached",
+        hint="check that it runs, and the host and port of its url",
+    )
 
 
 # -- finding --------------------------------------------------------------------------------

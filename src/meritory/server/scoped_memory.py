@@ -7,10 +7,10 @@ name a scope: fields of a memory to store or change, session keys, and ids of re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
-from meritory.api.memory import Memory
-from meritory.api.session import Session
+from meritory.api.embedded import EmbeddedBackend
+from meritory.api.memory import Memory, Session
 from meritory.domain.errors import InputError, MeritoryError, NotFound
 from meritory.domain.memory import (
     Draft,
@@ -46,7 +46,8 @@ class ScopedMemory:
         """Store many texts; one for another agent or project becomes an error in its place."""
         if isinstance(items, str | Mapping):
             raise InputError("expected a list of memories", hint="for one, call remember")
-        drafts = [self._memory._draft(item) for item in items]
+        backend = cast(EmbeddedBackend, self._memory.backend)
+        drafts = [backend.draft(item) for item in items]
         for index, draft in enumerate(drafts):
             if isinstance(draft, Draft) and not self.grant.fits(draft.agent, draft.project):
                 drafts[index] = _outside()

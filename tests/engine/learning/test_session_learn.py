@@ -77,7 +77,7 @@ class Stub:
 def with_judge(desk: Desk, judge: object) -> None:
     """Lets another judge do the work."""
     desk.equip(judge=judge)
-    desk.memory._works = Background(desk.memory.services)
+    desk.memory.backend.works = Background(desk.memory.services)
 
 
 # -- judging ------------------------------------------------------------------------------

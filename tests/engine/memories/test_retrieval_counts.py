@@ -173,5 +173,5 @@ def test_what_cannot_be_written_is_kept_and_told(store: Store) -> None:
 
 def test_without_a_counter_searches_work_the_same(desk: Desk) -> None:
     desk.note(HERON)
-    desk.memory._services = replace(desk.memory.services, counter=None)
+    desk.memory.backend.services = replace(desk.memory.services, counter=None)
     assert [hit.content for hit in desk.memory.recall(HERON)] == [HERON]

@@ -316,7 +316,7 @@ def test_many_threads_lose_nothing(memory: Memory) -> None:
         ({"about": TOKEN}, "secret"),
         ({"project": TOKEN}, "secret"),
         ({"source": {"session_key": TOKEN}}, "secret"),
-        ({"supersedes": 5}, "an id is text"),
+        ({"supersedes": 5}, "an id must be text"),
         ({"improtance": 0.5}, "did you mean 'importance'"),
         ({"depends_on": ["db"]}, "needs about"),
         ({"on_similar": "merge"}, "choose one of"),
