@@ -42,7 +42,7 @@ def test_a_refusal_comes_back_once(run: Run, refusal: str) -> None:
     memory_id = json.loads(done.out)["memory_id"]
     assert "diff in this PR" in run("show", memory_id).out
     again = run("extraction", "restore", refusal)
-    assert again.code == 1 and "restored already" in again.err
+    assert again.code == 1 and "already restored" in again.err
     assert "nothing was refused" in run("extraction").err + run("extraction").out
 
 
@@ -59,7 +59,7 @@ def test_a_session_is_read_again(run: Run, refusal: str) -> None:
         (("show", "x"), 1, "`meritory extraction` lists the ids"),
         (("restore", "../../etc"), 1, "no refusal has an id"),
         (("run", "nothing"), 1, "nothing"),
-        (("run", "open"), 2, "still runs"),
+        (("run", "open"), 2, "still open"),
         (("list", "--limit", "0"), 2, "limit"),
         (("list", "--offset", "-1"), 2, "offset"),
         (("restor", "x"), 2, "restor"),

@@ -38,7 +38,7 @@ def test_who_drains_while_a_job_runs_keeps_no_agent_waiting(serve: Serve) -> Non
 
     drainers = [threading.Thread(target=drain) for _ in range(WORKER_COUNT + 1)]
     # As long as the daemon's own thread is at a job.
-    with engines[0]._memory.works.runner._turn:
+    with engines[0]._memory.works.runner._lock:
         for drainer in drainers:
             drainer.start()
         drainers[0].join(0.3)

@@ -66,7 +66,7 @@ def open_embedded(
     works, can_work = Background(services), options["background"]
     backend = EmbeddedBackend(services, works, settings, scope, everywhere, can_work)
     if can_work and services.embedding.is_changed():
-        works.reembed_meanwhile(lambda done, total: None)
+        works.start_reembedding(lambda done, total: None)
     if can_work and works.has_waiting():
         works.nudge()
     return backend
@@ -313,7 +313,7 @@ class EmbeddedBackend:
         return self.works.reembed(progress)
 
     def reembed_in_background(self, progress: Progress) -> threading.Thread:
-        return self.works.reembed_meanwhile(progress)
+        return self.works.start_reembedding(progress)
 
     def close(self) -> None:
         self.works.stop()

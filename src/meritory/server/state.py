@@ -27,7 +27,7 @@ class ServerState:
         self._memory = Memory(settings=settings, actor="daemon", everywhere=True, apart=True)
         # Who asks first shall not wait for the embedder and the index to be loaded.
         self._memory.works.warm_up(self._memory.scope)
-        self._memory.works.keep_house()
+        self._memory.works.schedule_maintenance()
         note_start(self._memory.services, settings.user)
         # Jobs that others left behind are gone on with, and later ones found.
         self._memory.work_meanwhile()

@@ -335,7 +335,7 @@ def test_a_saved_run_comes_back_and_is_nobody_elses(live: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "x" * 90, "a b", "-x"])
 def test_a_name_is_a_files_and_nothing_else(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no name for a run"):
+    with pytest.raises(InputError, match="invalid name for a run"):
         saved_runs.save(tmp_path, name, {})
     assert not list(tmp_path.iterdir())
 
@@ -348,8 +348,8 @@ def test_what_is_no_run_is_refused_and_hides_no_other(body: str, tmp_path: Path)
     folder_ = saved_runs.runs_folder(tmp_path)
     folder_.mkdir()
     (folder_ / "bad.json").write_text(body)
-    with pytest.raises(InputError, match="no saved run"):
+    with pytest.raises(InputError, match="not a saved run"):
         saved_runs.load(tmp_path, "bad")
     assert saved_runs.saved(tmp_path) == []
-    with pytest.raises(NotFound, match="no run"):
+    with pytest.raises(NotFound, match="unknown run"):
         saved_runs.load(tmp_path, "other")

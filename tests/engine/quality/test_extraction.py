@@ -24,7 +24,7 @@ from meritory.domain.session import Turn
 from meritory.engine.jobs.runner import JobRunner
 from meritory.engine.quality import extraction, refusals
 from meritory.engine.quality.extraction import EXTRACT_JOB
-from meritory.ports.extractor import Declined, Extraction, Found
+from meritory.text.extract.cues import Declined, Extraction, FoundClaim
 from meritory.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text
 
 PNPM = "Always use pnpm and never npm."
@@ -67,7 +67,7 @@ class Model:
 
     name = "llm/1"
 
-    def __init__(self, *found: Found, refused: Sequence[Declined] = ()) -> None:
+    def __init__(self, *found: FoundClaim, refused: Sequence[Declined] = ()) -> None:
         self.made = Extraction(found, tuple(refused))
         self.errors: list[MeritoryError] = []
         self.known: Sequence[MemoryRecord] = ()
@@ -81,8 +81,8 @@ class Model:
         return self.made
 
 
-def found(content: str, **fields: Any) -> Found:
-    base = Found(content, "fact", "user_stated", "user", 0.9, 0, content)
+def found(content: str, **fields: Any) -> FoundClaim:
+    base = FoundClaim(content, "fact", "user_stated", "user", 0.9, 0, content)
     return replace(base, **fields)
 
 
@@ -252,7 +252,7 @@ def test_no_secret_is_kept_in_a_memory_or_a_refusal(desk: Desk) -> None:
 
 def test_a_session_is_read_again_on_request(desk: Desk) -> None:
     session = desk.memory.session("run")
-    with pytest.raises(InputError, match="still runs"):
+    with pytest.raises(InputError, match="still open"):
         refusals.again(desk.memory.services, "default", "run")
     session.end()
     with pytest.raises(NotFound, match="no transcript"):

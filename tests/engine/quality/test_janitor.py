@@ -13,8 +13,7 @@ from upkeep_kit import active, derived, set_policy, shown, state
 from meritory.api.memory import Memory
 from meritory.domain.errors import Conflict
 from meritory.domain.memory import Scope
-from meritory.engine.jobs.schedule import FIRST_LOOK_AFTER, LOOK_EVERY, Schedule
-from meritory.engine.jobs.worker import Background
+from meritory.engine.jobs.worker import FIRST_LOOK_AFTER, LOOK_EVERY, Background, Schedule
 from meritory.engine.quality import janitor
 
 
@@ -225,7 +224,7 @@ def test_one_undo_takes_back_the_whole_sweep(desk: Desk) -> None:
     assert state(desk.memory, made[2]) == before[2]
     # Nothing of it is due again at once.
     assert run(desk).demoted == 0
-    with pytest.raises(Conflict, match="no sweep left"):
+    with pytest.raises(Conflict, match="no sweep to undo"):
         janitor.undo_sweep(desk.memory.services, "default")
 
 
@@ -279,7 +278,7 @@ def test_the_calendar_queues_each_job_once(desk: Desk) -> None:
 def test_the_worker_of_a_daemon_looks_at_the_calendar(desk: Desk) -> None:
     (heron,) = derived(desk, HERON)
     works = Background(desk.memory.services)
-    works.keep_house()
+    works.schedule_maintenance()
     active(desk, 100)
     works.nudge()
     deadline = time.monotonic() + 10

@@ -1,16 +1,16 @@
-"""What falls due by the calendar and not by what somebody does: the daemon queues it."""
+"""The background threads of an engine: the job worker, its schedule, re-embedding, warm-up."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
-from meritory.domain.errors import MeritoryError
+from meritory.domain.errors import MeritoryError, NotFound
 from meritory.domain.memory import Scope
 from meritory.domain.world import Following
-from meritory.engine.jobs.runner import JobEvent, JobRunner, Worker, nothing
-from meritory.engine.jobs.schedule import Schedule
+from meritory.engine.jobs.runner import JobEvent, JobRunner, Worker
 from meritory.engine.learning import job
 from meritory.engine.memories.recall import recall
 from meritory.engine.observe import telemetry
@@ -23,16 +23,48 @@ from meritory.engine.services import Services
 from meritory.engine.sessions.ratings import LEARN_JOB
 
 STOP_WAIT_S = 5.0
-# Usually a fifth of this: the first session is to find the model there.
+# Loading the model usually takes a fifth of this; the first session should find it ready.
 SCORER_WAIT_S = 1.0
-_BY_CALENDAR = (janitor.JANITOR_JOB, retention.RETENTION_JOB)
-# Under which flow of the pipeline the stages of a job are listed.
+# The first sessions after the start of a daemon come before maintenance.
+FIRST_LOOK_AFTER = timedelta(minutes=10)
+LOOK_EVERY = timedelta(hours=1)
+_SCHEDULED = (janitor.JANITOR_JOB, retention.RETENTION_JOB)
+# The flow of the pipeline that lists the stages of a job.
 _FLOW_OF = {TRAIN_JOB: "train", extraction.EXTRACT_JOB: "extract"}
 Progress = Callable[[int, int], None]
 
 
+class Schedule:
+    """Queues a weekly janitor job and a daily retention job for every user."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._next_look = services.world.now() + FIRST_LOOK_AFTER
+
+    def look(self) -> int:
+        """Queue the jobs that are due, at most once an hour; return their number."""
+        store, now = self._services.store, self._services.world.now()
+        if now < self._next_look:
+            return 0
+        self._next_look = now + LOOK_EVERY
+        keys = {retention.RETENTION_JOB: retention.day_of(now)}
+        if self._services.policy.janitor.enabled:
+            keys = {janitor.JANITOR_JOB: janitor.week_of(now), **keys}
+
+        def queue(user: str, kind: str, key: str) -> bool:
+            try:
+                # There is never a second job of a week or day, whatever its outcome.
+                store.job(user, kind, key)
+            except NotFound:
+                return store.write(lambda transaction: transaction.put_job(user, kind, key, now))
+            return False
+
+        users = dict.fromkeys((self._services.user, *store.users()))
+        return sum(queue(user, kind, key) for user in users for kind, key in keys.items())
+
+
 class Background:
-    """The threads of one engine; they start when there is something to do, and all end."""
+    """The threads of one engine; they start on demand, and `stop` ends them all."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -54,66 +86,65 @@ class Background:
         self._reembedding: threading.Thread | None = None
         self._warming: threading.Thread | None = None
         self.worker: Worker | None = None
-        self._calendar: Schedule | None = None
+        self._schedule: Schedule | None = None
         self._following: Following | None = None
 
-    def keep_house(self) -> None:
-        """Lets the worker queue what falls due by the calendar; before it begins to work."""
-        self._calendar = Schedule(self._services)
+    def schedule_maintenance(self) -> None:
+        """Let the worker queue janitor and retention jobs; call it before the first `nudge`."""
+        self._schedule = Schedule(self._services)
 
     def has_waiting(self) -> bool:
-        """Whether jobs of ours are queued, by us or by somebody who is gone."""
+        """Return whether jobs are queued or running."""
         counts = self._services.store.job_counts()
         return counts["queued"] + counts["running"] > 0
 
     def drain(self) -> int:
-        """Runs every job that is due now, on this thread; stopping ends it after a stage."""
+        """Run every due job on this thread; `stop` ends it after the current stage."""
         return self.runner.drain(should_stop=self._stopping.is_set)
 
     def learn(self, user: str, key: str) -> None:
-        """Learns from one session that ended, on this thread; nothing else is done."""
+        """Learn from one finished session on this thread."""
         self.runner.run_named(user, LEARN_JOB, key)
 
     def nudge(self) -> None:
-        """Lets a thread run the jobs that are due."""
+        """Let the worker run the jobs that are due."""
         with self._lock:
             if self._stopping.is_set():
                 return
             if self.worker is None:
-                calendar = self._calendar
-                before = calendar.look if calendar is not None else nothing
-                self.worker = Worker(self.runner, before=before)
+                schedule = self._schedule
+                self.worker = Worker(self.runner, before=schedule.look if schedule else None)
                 self.worker.start()
-                if calendar is not None:
-                    # Whoever keeps the house also does what others have queued.
+                if schedule is not None:
+                    # The process with the schedule also runs the jobs of other processes.
                     self._following = self._services.store.follow(self.worker.notify)
         self.worker.wake()
 
     def _observed(self, event: JobEvent) -> None:
         observer = self._services.observer
         if event.outcome == "stage":
-            # What the calendar brings is no part of any session's pipeline.
-            if event.job.kind not in _BY_CALENDAR:
+            # Scheduled jobs are not part of the pipeline.
+            if event.job.kind not in _SCHEDULED:
                 flow = _FLOW_OF.get(event.job.kind, "learn")
                 observer.stages(flow, {event.job.stage: event.duration_ms})
             return
         observer.took("jobs", event.duration_ms)
         if event.outcome == "done" and event.job.kind == LEARN_JOB:
-            # After the commit: what is kept for others is never in the way of learning.
+            # After the commit, so that telemetry never delays learning.
             telemetry.keep(self._services, event.job)
-        # A spent budget and a job that another process took over are nobody's failure.
+        # A spent budget and a job that another process took over are not failures.
         if event.error is not None and event.outcome in ("retry", "parked"):
             observer.failed(f"job_{event.job.kind}", event.error)
 
     def reembed(self, progress: Progress) -> bool:
-        """Makes all missing vectors now; says whether the configured embedder serves."""
+        """Make all missing vectors now; return whether the configured embedder serves."""
         return self._services.embedding.reembed(progress, self._stopping.is_set)
 
-    def reembed_meanwhile(self, progress: Progress) -> threading.Thread:
-        """Makes all missing vectors on a thread."""
+    def start_reembedding(self, progress: Progress) -> threading.Thread:
+        """Make all missing vectors on a thread."""
 
         def run() -> None:
-            # What fails is counted where it fails; the next start tries again.
+            # The failure is counted; the next start tries again.
             with contextlib.suppress(MeritoryError):
                 self.reembed(progress)
 
@@ -122,13 +153,10 @@ class Background:
         return self._reembedding
 
     def warm_up(self, scope: Scope) -> None:
-        """Loads the embedder and the index on a thread, and puts the latter in order.
-
-        The model gets ready meanwhile, and is waited for a moment.
-        """
+        """Load the embedder and the index on a thread, and the scorer on this one."""
 
         def run() -> None:
-            # What fails here fails again, and is told, where somebody asks.
+            # The first call that needs it fails in the same way and reports the error.
             with contextlib.suppress(MeritoryError):
                 recall(self._services, scope, "warm", 1)
                 self._services.store.tidy(self._stopping.is_set)
@@ -139,7 +167,7 @@ class Background:
             self._services.scorer.warm(SCORER_WAIT_S)
 
     def stop(self) -> None:
-        """Ends all threads after the step they are at, if that is soon; safe to call twice."""
+        """End all threads after their current step; safe to call twice."""
         with self._lock:
             self._stopping.set()
         monotonic_ms = self._services.world.monotonic_ms
@@ -150,5 +178,5 @@ class Background:
             self.worker.stop(STOP_WAIT_S)
         for thread in (self._reembedding, self._warming):
             if thread is not None:
-                # What waits for somebody outside is left behind: a closed store takes nothing.
+                # A thread that waits for a server is abandoned: a closed store rejects its writes.
                 thread.join(max(0.0, (until_ms - monotonic_ms()) / 1000))

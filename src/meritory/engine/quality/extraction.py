@@ -1,21 +1,20 @@
-"""What a finished session leaves behind as memories: the job behind it, in stages.
+"""Extract memories from a finished session, as a job in stages: rules, model, summary.
 
-The rules always speak; a model, where one is configured, adds to what they found. Who said a thing
-and how far it is trusted was settled by code before it comes here, and here it goes through the
-same write path as everything else.
+The rules always run; a configured model adds to their candidates. The extractors have settled the
+origin and trust of each candidate; here it goes through the same write path as every memory.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from meritory.domain.errors import NotFound
 from meritory.domain.job import Job
-from meritory.domain.memory import UNTRUSTED_ORIGINS, Draft, MemoryRecord, Source, WriteResult
+from meritory.domain.memory import UNTRUSTED_ORIGINS, Draft, MemoryRecord, Source
 from meritory.domain.quality import Refusal
 from meritory.domain.session import Event, SessionRecord, Turn
 from meritory.engine.jobs.runner import After, Effect, Handler, no_effect
@@ -36,121 +35,120 @@ from meritory.text.terms import query_terms
 EXTRACT_JOB = "extract"
 EXTRACTED = "session.extracted"
 SUMMARY_EXTRACTOR = "summary/1"
-# For a model, less than this says nothing.
+# A model is not asked about a shorter transcript.
 MODEL_MIN_CHARS = 200
-# Earlier turns that are kept beside the end of a transcript, because something was said in them.
+# Length of the earlier turns that are stored with the end of a transcript.
 EARLIER_LIMIT_CHARS = 2_000
 ECHO_MIN_CHARS = 16
-# What a claim must have in common with the memory that a model wants it to replace.
+# Words that a claim must share with the memory that a model wants it to replace.
 SAME_SUBJECT_WORDS = 2
 _QUERY_LIMIT_CHARS = 2_000
 _REFUSAL_ID_CHARS = 24
 
 
 def handler(services: Services) -> Handler:
-    """The stages of extraction, in order."""
+    """Return the stages of extraction in order."""
     return (
         ("rules", lambda job: _by_rules(services, job)),
         ("model", lambda job: _by_model(services, job)),
-        ("summary", lambda job: _summary(services, job)),
+        ("summary", lambda job: _summarise(services, job)),
     )
 
 
-def is_due(services: Services, told: Sequence[Turn]) -> bool:
-    """Whether there is anything in a transcript to extract, so that no job is queued in vain."""
-    if not any(turn.role == "user" for turn in told):
+def is_due(services: Services, turns: Sequence[Turn]) -> bool:
+    """Return whether a transcript has anything to extract, so that an idle job is not queued."""
+    if not any(turn.role == "user" for turn in turns):
         return False
     if services.policy.extraction.summaries or _model(services) is not None:
         return True
-    return services.extractor is not None and _says_something(told)
+    return services.extractor is not None and _has_candidates(turns)
 
 
 def queue(transaction: Transaction, session: SessionRecord, due_at: datetime) -> None:
-    """Queues extraction; a session that went on is read again, and nothing of it twice."""
+    """Queue extraction, again for a session that was resumed."""
     if not transaction.put_job(session.user, EXTRACT_JOB, session.key, due_at):
         transaction.requeue_job(session.user, EXTRACT_JOB, session.key, due_at)
 
 
 def earlier_words(turns: Sequence[Turn], kept: Sequence[Turn]) -> tuple[Turn, ...]:
-    """Turns in which the user said something to be kept, and which shortening left out."""
-    there = {turn.text for turn in kept}
-    found: list[Turn] = []
+    """Return user turns with candidates that shortening dropped from a transcript."""
+    kept_texts = {turn.text for turn in kept}
+    earlier: list[Turn] = []
     left = EARLIER_LIMIT_CHARS
     for turn in reversed(turns):
-        if turn.role == "user" and turn.text not in there and _says_something([turn]):
+        if turn.role == "user" and turn.text not in kept_texts and _has_candidates([turn]):
             left -= len(turn.text)
             if left < 0:
                 break
-            found.append(turn)
-    return tuple(reversed(found))
+            earlier.append(turn)
+    return tuple(reversed(earlier))
 
 
-def _says_something(told: Sequence[Turn]) -> bool:
-    found = rules.read(told)
-    return bool(found.candidates or found.refused)
+def _has_candidates(turns: Sequence[Turn]) -> bool:
+    result = rules.read(turns)
+    return bool(result.candidates or result.refused)
 
 
 def _model(services: Services) -> Extractor | None:
-    """The extractor that asks a model, where there is one."""
-    chosen = services.extractor
-    return None if chosen is None or chosen.name.startswith("rules/") else chosen
+    """Return the extractor that asks a model, if one is configured."""
+    extractor = services.extractor
+    return None if extractor is None or extractor.name.startswith("rules/") else extractor
 
 
 def _by_rules(services: Services, job: Job) -> Effect:
-    told = services.store.transcript(job.user, job.key)
-    if services.extractor is None or not told:
+    turns = services.store.transcript(job.user, job.key)
+    if services.extractor is None or not turns:
         return no_effect
-    own = RulesExtractor()
-    return _effect(services, job, own.name, own.extract(told))
+    extractor = RulesExtractor()
+    return _store_candidates(services, job, extractor.name, extractor.extract(turns))
 
 
 def _by_model(services: Services, job: Job) -> Effect:
-    told = services.store.transcript(job.user, job.key)
+    turns = services.store.transcript(job.user, job.key)
     model = _model(services)
-    if model is None or sum(len(turn.text) for turn in told) < MODEL_MIN_CHARS:
+    if model is None or sum(len(turn.text) for turn in turns) < MODEL_MIN_CHARS:
         return no_effect
     session = services.store.session(job.user, job.key)
-    made = model.extract(told, _known(services, session, told))
-    return _effect(services, job, model.name, made)
+    # Memories that the session may repeat or replace.
+    known: list[MemoryRecord] = []
+    query = "\n".join(turn.text for turn in turns if turn.role == "user")[-_QUERY_LIMIT_CHARS:]
+    if query.strip():
+        known = [hit.memory for hit in recall(services, session.scope, query, KNOWN_LIMIT)]
+    return _store_candidates(services, job, model.name, model.extract(turns, known))
 
 
-def _known(services: Services, session: SessionRecord, told: Sequence[Turn]) -> list[MemoryRecord]:
-    """Memories that the session may repeat or renew, found by what the user said in it."""
-    asked = "\n".join(turn.text for turn in told if turn.role == "user")[-_QUERY_LIMIT_CHARS:]
-    if not asked.strip():
-        return []
-    return [one.memory for one in recall(services, session.scope, asked, KNOWN_LIMIT)]
-
-
-def _summary(services: Services, job: Job) -> Effect:
-    """The session as one memory; when it went on, the new one takes the place of the old."""
+def _summarise(services: Services, job: Job) -> Effect:
+    """Store the session as one memory; the summary of a resumed session replaces the old one."""
     session = services.store.session(job.user, job.key)
-    said = " ".join(session.summary.split())
-    if not services.policy.extraction.summaries or not said:
+    summary = " ".join(session.summary.split())
+    if not services.policy.extraction.summaries or not summary:
         return no_effect
-    earlier = _told(services, session, "summary")
-    if earlier and not _is_live(services, session, earlier[-1]):
-        # Somebody has deleted it: then it is not wanted.
-        return no_effect
+    earlier = _logged(services, session, "summary")
+    if earlier:
+        record = services.store.memories(session.user, [earlier[-1]]).get(earlier[-1])
+        if record is None or not record.is_live:
+            # The user has deleted it, so no new one is wanted.
+            return no_effect
     at = session.ended_at or session.started_at
     draft = Draft(
-        content=f"Asked for on {at:%Y-%m-%d}: {said}",
+        content=f"Asked for on {at:%Y-%m-%d}: {summary}",
         user=session.user,
         agent=session.agent,
         project=session.project,
         kind="episode",
         provenance="episode_summary",
         origin="agent",
-        source=Source(session.harness, session.key, None, hashed(said), SUMMARY_EXTRACTOR),
+        source=Source(session.harness, session.key, None, hashed(summary), SUMMARY_EXTRACTOR),
         supersedes=earlier[-1] if earlier else None,
     )
-    acting = _as(services, job.user, SUMMARY_EXTRACTOR)
+    acting = _acting(services, job.user, SUMMARY_EXTRACTOR)
     prepared = prepare_batch(acting, [draft])
 
     def effect(transaction: Transaction) -> None:
         (result,) = decide_batch(acting, transaction, prepared)
         if result.memory is not None:
-            # Not under the memory's id: it has to outlive a purge, or the words would come back.
+            # Not under the memory's id: the event must survive a purge, or the next run would
+            # store the text again.
             event = Event(
                 at=prepared.now,
                 category="extraction",
@@ -163,227 +161,177 @@ def _summary(services: Services, job: Job) -> Effect:
     return effect
 
 
-def _is_live(services: Services, session: SessionRecord, memory_id: str) -> bool:
-    found = services.store.memories(session.user, [memory_id]).get(memory_id)
-    return found is not None and found.is_live
-
-
-# -- what is made of candidates -------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _ExtractedBatch:
-    """Candidates on their way into the store, and what is refused beside them."""
-
-    session: SessionRecord
-    extractor: str
-    found: tuple[FoundClaim, ...]
-    refused: tuple[Declined, ...]
-    # Hashes of everything this session has brought up by now.
-    seen: frozenset[str]
-    # How many only repeated what Meritory had shown.
-    echo_count: int
-
-
-def _effect(services: Services, job: Job, name: str, made: Extraction) -> Effect:
+def _store_candidates(services: Services, job: Job, name: str, extraction: Extraction) -> Effect:
+    """Store new candidates as memories and list the declined ones as refusals."""
     session = services.store.session(job.user, job.key)
-    batch = _screened(services, session, name, made)
-    acting = _as(services, job.user, name)
-    drafts = [_draft(session, name, _permitted(services, session, one)) for one in batch.found]
-    prepared = prepare_batch(acting, drafts)
+    seen = frozenset(_logged(services, session, "seen"))
+    shown_ids = [row.memory_id for row in services.store.shown(session.user, session.key)]
+    memories = services.store.memories(session.user, shown_ids).values()
+    shown = [canonical(memory.content) for memory in memories]
+
+    new = [c for c in extraction.candidates if content_hash(c.content) not in seen]
+    # An echo is not listed as refused either: its text would outlive the memory it repeats.
+    claims = [claim for claim in new if not _is_echo(claim, shown)]
+    declined = [
+        item
+        for item in extraction.refused
+        if content_hash(item.found.content) not in seen and not _is_echo(item.found, shown)
+    ]
+    echo_count = len(new) - len(claims)
+    hashes = {content_hash(claim.content) for claim in extraction.candidates}
+    hashes |= {content_hash(item.found.content) for item in extraction.refused}
+    acting = _acting(services, job.user, name)
+    prepared = prepare_batch(acting, [_draft(services, session, name, claim) for claim in claims])
 
     def effect(transaction: Transaction) -> After:
         results = decide_batch(acting, transaction, prepared)
-        refused = [*batch.refused, *_failed(batch.found, results)]
-        fresh = _put_refusals(services, transaction, batch, refused)
-        # What the write path refused is counted there already.
+        failed = [
+            Declined(claim, result.reason, "refused")
+            for claim, result in zip(claims, results, strict=True)
+            if result.outcome == "refused"
+        ]
+        listed = _put_refusals(services, transaction, session, name, [*declined, *failed])
+        # The write path has counted its own refusals.
         for outcome in ("floored", "refused"):
-            amount = sum(one.outcome == outcome for one in fresh if one in batch.refused)
+            amount = sum(item.outcome == outcome for item in listed if item in declined)
             if amount:
                 transaction.count(job.user, f"write.{outcome}", amount)
-        if batch.echo_count:
-            transaction.count(job.user, "extract.echoed", batch.echo_count)
-        event = _event(services, batch, results, len(fresh))
-        # Hashes only: a purge leaves no words behind here.
-        listed = replace(event, details={**event.details, "seen": sorted(batch.seen)})
-        transaction.log_events(job.user, [listed])
+        if echo_count:
+            transaction.count(job.user, "extract.echoed", echo_count)
+        event = Event(
+            at=services.world.now(),
+            category="extraction",
+            name=EXTRACTED,
+            session_key=session.key,
+            details={
+                "extractor": name,
+                "outcomes": [result.outcome for result in results],
+                "refused": len(listed),
+                "echoed": echo_count,
+            },
+        )
+        # Hashes only, so that a purge leaves no text here.
+        logged = replace(event, details={**event.details, "seen": sorted(seen | hashes)})
+        transaction.log_events(job.user, [logged])
         return partial(publish, services, [event])
 
     return effect
 
 
-def _screened(
-    services: Services, session: SessionRecord, name: str, made: Extraction
-) -> _ExtractedBatch:
-    """Without what this session brought up before, and without what Meritory itself had shown."""
-    before = frozenset(_told(services, session, "seen"))
-    shown = _shown_texts(services, session)
-    fresh = [one for one in made.candidates if content_hash(one.content) not in before]
-    # Not listed as refused either: the words would outlive the memory that they are from.
-    found = tuple(one for one in fresh if not _is_echo(one, shown))
-    refused = tuple(
-        one
-        for one in made.refused
-        if content_hash(one.found.content) not in before and not _is_echo(one.found, shown)
-    )
-    hashes = {content_hash(one.content) for one in made.candidates}
-    hashes |= {content_hash(one.found.content) for one in made.refused}
-    return _ExtractedBatch(session, name, found, refused, before | hashes, len(fresh) - len(found))
+def _is_echo(claim: FoundClaim, shown: Iterable[str]) -> bool:
+    """Return whether a claim, or its quote, only repeats a memory that was shown."""
+    content, quote = canonical(claim.content), canonical(claim.quote)
+    return any(content == t or (len(quote) >= ECHO_MIN_CHARS and quote in t) for t in shown)
 
 
-def _shown_texts(services: Services, session: SessionRecord) -> list[str]:
-    ids = [one.memory_id for one in services.store.shown(session.user, session.key)]
-    known = services.store.memories(session.user, ids)
-    return [canonical(memory.content) for memory in known.values()]
+def _logged(services: Services, session: SessionRecord, name: str) -> list[str]:
+    """Return the values that earlier runs on this session logged under a name, oldest first.
 
-
-def _is_echo(found: FoundClaim, shown: Iterable[str]) -> bool:
-    """Whether a claim, or the words it rests on, only repeat a memory that was shown."""
-    said, quote = canonical(found.content), canonical(found.quote)
-    return any(said == text or (len(quote) >= ECHO_MIN_CHARS and quote in text) for text in shown)
-
-
-def _told(services: Services, session: SessionRecord, name: str) -> list[str]:
-    """What earlier runs on this session wrote down under a name, oldest first.
-
-    Under "seen" are the hashes of all they brought up: stored, replaced or refused. Without these,
-    what a person has deleted since, or what was superseded later in the session, would come back
-    whenever the session is resumed and ends again.
+    Under "seen" are the hashes of all their candidates. Without these, a memory that a person
+    deleted, or that was superseded later in the session, would return whenever the session is
+    resumed and ends again.
     """
-    found: list[str] = []
+    values: list[str] = []
     for event in services.store.events(session.user, session_key=session.key):
-        listed = event.details.get(name) if event.name == EXTRACTED else None
-        if isinstance(listed, list):
-            found += [one for one in listed if isinstance(one, str)]
-    return found
+        logged = event.details.get(name) if event.name == EXTRACTED else None
+        if isinstance(logged, list):
+            values += [value for value in logged if isinstance(value, str)]
+    return values
 
 
-def _permitted(services: Services, session: SessionRecord, found: FoundClaim) -> FoundClaim:
-    """The candidate, which replaces what a model named only if the gate might do so as well.
-
-    Else it is simply stored beside it: that loses nothing.
-    """
-    old = services.store.memories(session.user, [found.supersedes or ""]).get(
-        found.supersedes or ""
-    )
-    if old is None:
-        return replace(found, supersedes=None)
-    new = replace(
-        old,
-        provenance=found.provenance,
-        origin=found.origin,
-        trust="untrusted" if found.origin in UNTRUSTED_ORIGINS else "trusted",
-        created_at=services.world.now(),
-        valid_from=None,
-    )
-    shared = set(query_terms(old.content)) & set(query_terms(found.content))
-    may = (
-        old.is_live
-        and old.scope == session.scope
-        # It was a model that named it, whoever is quoted: a person's pin is a person's to move.
-        and not (old.pinned or old.kind == "constraint")
-        and len(shared) >= SAME_SUBJECT_WORDS
-        and may_supersede(old, new)
-    )
-    return found if may else replace(found, supersedes=None)
-
-
-def _draft(session: SessionRecord, name: str, found: FoundClaim) -> Draft:
-    source = Source(session.harness, session.key, str(found.turn), hashed(found.quote), name)
+def _draft(services: Services, session: SessionRecord, name: str, claim: FoundClaim) -> Draft:
+    is_allowed = claim.supersedes and _may_replace(services, session, claim, claim.supersedes)
     return only_proposed(
         Draft(
-            content=found.content,
+            content=claim.content,
             user=session.user,
             agent=session.agent,
             project=session.project,
-            kind=found.kind,
-            provenance=found.provenance,
-            origin=found.origin,
-            confidence=found.confidence,
-            source=source,
-            supersedes=found.supersedes,
+            kind=claim.kind,
+            provenance=claim.provenance,
+            origin=claim.origin,
+            confidence=claim.confidence,
+            source=Source(session.harness, session.key, str(claim.turn), hashed(claim.quote), name),
+            supersedes=claim.supersedes if is_allowed else None,
         )
     )
 
 
-def _failed(found: Sequence[FoundClaim], results: Sequence[WriteResult]) -> list[Declined]:
-    return [
-        Declined(one, result.reason, "refused")
-        for one, result in zip(found, results, strict=True)
-        if result.outcome == "refused"
-    ]
+def _may_replace(
+    services: Services, session: SessionRecord, claim: FoundClaim, memory_id: str
+) -> bool:
+    """Return whether a claim may replace the memory that a model named: only if the gate could.
+
+    If not, the claim is stored as a separate memory, which loses nothing.
+    """
+    old = services.store.memories(session.user, [memory_id]).get(memory_id)
+    if old is None:
+        return False
+    new = replace(
+        old,
+        provenance=claim.provenance,
+        origin=claim.origin,
+        trust="untrusted" if claim.origin in UNTRUSTED_ORIGINS else "trusted",
+        created_at=services.world.now(),
+        valid_from=None,
+    )
+    shared = set(query_terms(old.content)) & set(query_terms(claim.content))
+    return (
+        old.is_live
+        and old.scope == session.scope
+        # A model named it, even if it quotes a person: only a person may replace a pin.
+        and not (old.pinned or old.kind == "constraint")
+        and len(shared) >= SAME_SUBJECT_WORDS
+        and may_supersede(old, new)
+    )
 
 
 def _put_refusals(
     services: Services,
     transaction: Transaction,
-    batch: _ExtractedBatch,
-    refused: Sequence[Declined],
+    session: SessionRecord,
+    name: str,
+    declined: Sequence[Declined],
 ) -> list[Declined]:
-    """Keeps what is not on the list yet; what was restored stays so. Returns what was new."""
-    made = {_refusal_id(batch.session, one.found): one for one in refused}
-    fresh = {key: one for key, one in made.items() if not _is_listed(transaction, batch, key)}
-    at = services.world.now()
-    transaction.put_refusals([_refusal(batch, key, one, at) for key, one in fresh.items()])
-    return list(fresh.values())
-
-
-def _is_listed(transaction: Transaction, batch: _ExtractedBatch, refusal_id: str) -> bool:
-    try:
-        transaction.refusal(batch.session.user, refusal_id)
-    except NotFound:
-        return False
-    return True
-
-
-def _refusal_id(session: SessionRecord, found: FoundClaim) -> str:
-    """The same for the same words in the same scope, whenever and wherever they are refused."""
-    parts = (session.user, session.agent or "", session.project or "", canonical(found.content))
-    told = "\0".join(f"{len(part)}:{part}" for part in parts)
-    return hashed(told)[:_REFUSAL_ID_CHARS]
-
-
-def _refusal(batch: _ExtractedBatch, refusal_id: str, declined: Declined, at: datetime) -> Refusal:
-    found = declined.found
-    return Refusal(
-        id=refusal_id,
-        at=at,
-        scope=batch.session.scope,
-        session_key=batch.session.key,
-        content=redact(found.content),
-        kind=found.kind,
-        provenance=found.provenance,
-        origin=found.origin,
-        confidence=found.confidence,
-        turn=str(found.turn),
-        quote=redact(found.quote),
-        reason=redact(declined.reason),
-        extractor=batch.extractor,
+    """List declined candidates that are not listed yet, and return them."""
+    now, scope = services.world.now(), session.scope
+    new: dict[str, Declined] = {}
+    for item in declined:
+        # The id is the same for the same text in the same scope.
+        parts = (scope.user, scope.agent or "", scope.project or "", canonical(item.found.content))
+        refusal_id = hashed("\0".join(f"{len(p)}:{p}" for p in parts))[:_REFUSAL_ID_CHARS]
+        try:
+            transaction.refusal(scope.user, refusal_id)
+        except NotFound:
+            new[refusal_id] = item
+    transaction.put_refusals(
+        [
+            Refusal(
+                id=refusal_id,
+                at=now,
+                scope=scope,
+                session_key=session.key,
+                content=redact(item.found.content),
+                kind=item.found.kind,
+                provenance=item.found.provenance,
+                origin=item.found.origin,
+                confidence=item.found.confidence,
+                turn=str(item.found.turn),
+                quote=redact(item.found.quote),
+                reason=redact(item.reason),
+                extractor=name,
+            )
+            for refusal_id, item in new.items()
+        ]
     )
+    return list(new.values())
 
 
-def _event(
-    services: Services, batch: _ExtractedBatch, results: Sequence[WriteResult], refused_count: int
-) -> Event:
-    return Event(
-        at=services.world.now(),
-        category="extraction",
-        name=EXTRACTED,
-        session_key=batch.session.key,
-        details={
-            "extractor": batch.extractor,
-            "outcomes": [result.outcome for result in results],
-            "refused": refused_count,
-            "echoed": batch.echo_count,
-        },
-    )
-
-
-def _as(services: Services, user: str, name: str) -> Services:
-    """The engine as the extractor of a user: so that is who stands in the history."""
+def _acting(services: Services, user: str, name: str) -> Services:
+    """Return services that write as the extractor of a user."""
     return replace(services, user=user, actor=f"extractor {name}")
 
 
 def hashed(text: str) -> str:
-    """What is stored of a quote: its hash, in letters and digits."""
+    """Return the hash of a quote, which is stored in place of the quote."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""What people say of merges: right or wrong, one by one, and what that says of the gate."""
+"""Quality figures of a store: audits of merges, redundancy, relevance and usefulness."""
 
 from __future__ import annotations
 
@@ -21,13 +21,23 @@ from meritory.rank.risk import interval
 from meritory.store.contract.store import Near, NeighbourProbe
 
 _PAGE = 200
-# So many merges are looked through for those that nobody has audited yet.
-_LOOK_AT = 2_000
+# The latest merges in which unaudited ones are searched.
+_AUDIT_LIMIT = 2_000
+# Newer memories are among the nearest too, and are skipped.
+_NEIGHBOURS_READ = 3 * NEIGHBOUR_LIMIT
+WEEK = timedelta(days=7)
+# To keep the page fast, only this many of the week's additions are compared with older memories.
+REDUNDANT_SAMPLE = 8
+ADDITIONS_MAX = 200
+SESSION_COUNT = 100
+GATED = ("stored", "merged", "superseded", "kept_both")
+_COSINE, _TEXT = FEATURES.index("cosine"), FEATURES.index("text")
+_DECIMALS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """How many merges were audited and were wrong, with the interval of that share."""
+    """The number of audited and of wrong merges, with the interval of the share."""
 
     total: int
     wrong: int
@@ -42,14 +52,14 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """One merge with what was said about it."""
+    """One merge and its verdict."""
 
     entry: HistoryEntry
     verdict: MergeVerdict | None
 
 
 def audited(services: Services, user: str) -> Audited:
-    """What all audits say."""
+    """Return the result of all audits."""
     verdicts = list(services.store.merge_audits(user).values())
     wrong = verdicts.count("wrong")
     low, high = interval(wrong, len(verdicts))
@@ -57,46 +67,36 @@ def audited(services: Services, user: str) -> Audited:
 
 
 def merges(services: Services, user: str, limit: int, *, before: int | None = None) -> list[Merge]:
-    """The latest merges with their verdicts, newest first, those split again among them."""
+    """Return the latest merges with their verdicts, newest first, including split ones."""
     verdicts = services.store.merge_audits(user)
-    found = services.store.merges_of(user, limit, before)
-    return [Merge(entry, verdicts.get(entry.entry)) for entry in found]
+    entries = services.store.merges_of(user, limit, before)
+    return [Merge(entry, verdicts.get(entry.entry)) for entry in entries]
 
 
 def unaudited(services: Services, user: str, limit: int) -> list[Merge]:
-    """The latest merges that nobody has said anything about, newest first."""
-    found: list[Merge] = []
+    """Return the latest merges without a verdict, newest first."""
+    open_merges: list[Merge] = []
     before: int | None = None
-    for _ in range(_LOOK_AT // _PAGE):
+    for _ in range(_AUDIT_LIMIT // _PAGE):
         page = merges(services, user, _PAGE, before=before)
-        found += [one for one in page if one.verdict is None and not one.entry.undone]
-        if len(page) < _PAGE or len(found) >= limit:
+        open_merges += [m for m in page if m.verdict is None and not m.entry.undone]
+        if len(page) < _PAGE or len(open_merges) >= limit:
             break
         before = page[-1].entry.entry
-    return found[:limit]
+    return open_merges[:limit]
 
 
 def mark(services: Services, user: str, entry: int, verdict: MergeVerdict) -> Merge:
-    """Notes what a person says about a merge; NotFound when it is none of theirs."""
-    known = services.store.merge_entry(user, entry)
+    """Store a person's verdict on a merge; NotFound if the user has no such merge."""
+    merge = services.store.merge_entry(user, entry)
     now = services.world.now()
-    services.store.write(lambda t: t.put_merge_audit(user, known.entry, verdict, now))
-    return Merge(known, verdict)
-
-
-WEEK = timedelta(days=7)
-# A page is not to wait: so many of the week's additions are held against older memories.
-REDUNDANT_SAMPLE = 8
-ADDITIONS_MAX = 200
-SESSION_COUNT = 100
-GATED = ("stored", "merged", "superseded", "kept_both")
-_COSINE, _TEXT = FEATURES.index("cosine"), FEATURES.index("text")
-_DECIMALS = 6
+    services.store.write(lambda t: t.put_merge_audit(user, merge.entry, verdict, now))
+    return Merge(merge, verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """So many of so many, with the interval of that share; rate is None of none."""
+    """A count of a total, with the share and its interval; the rate of an empty total is None."""
 
     count: int
     total: int
@@ -106,7 +106,7 @@ class Share:
 
     @classmethod
     def of(cls, count: int, total: int) -> Share:
-        """A share with its Wilson interval."""
+        """Return a share with its Wilson interval."""
         low, high = interval(count, total)
         rate = round(count / total, _DECIMALS) if total else None
         return cls(count, total, rate, round(low, _DECIMALS), round(high, _DECIMALS))
@@ -114,7 +114,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What memories of one source were worth where they were shown, no weight applied."""
+    """How often shown memories of one source helped; every memory has the same weight."""
 
     name: str
     helped: Share
@@ -123,7 +123,7 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Redundant:
-    """The week's additions, and how many of a sample the gate would merge by now."""
+    """The additions of a week, and how many of a sample the gate would merge now."""
 
     additions: int
     is_cut: bool
@@ -133,7 +133,7 @@ class Redundant:
 
 @dataclass(frozen=True, slots=True)
 class BelowFloor:
-    """What was shown unasked although neither words nor meaning speak for it."""
+    """Memories that were injected although neither their words nor their meaning matched."""
 
     memories: int
     shown: int
@@ -143,7 +143,7 @@ class BelowFloor:
 
 @dataclass(frozen=True, slots=True)
 class QualityFigures:
-    """All of them."""
+    """All quality figures."""
 
     gate_trigger: Share
     outcomes: Mapping[str, int]
@@ -160,119 +160,110 @@ class QualityFigures:
 
 
 def figures(services: Services, user: str, sample: int = REDUNDANT_SAMPLE) -> QualityFigures:
-    """Every figure, out of bounded questions to the store."""
+    """Return all quality figures, with bounded queries."""
     store = services.store
     counters = store.counters(user)
     shown = store.shown_lately(user, SESSION_COUNT)
     return QualityFigures(
         gate_trigger=trigger_rate(counters),
-        outcomes=_led_by(counters, "write."),
+        outcomes=_with_prefix(counters, "write."),
         false_merges=audited(services, user),
         split=counters.get("split", 0),
         redundant=_redundant(services, user, sample),
         below_floor=_below_floor(shown, services.policy.recall.relevance_floor),
         by_provenance=_worths(shown.memories, "provenance", PROVENANCES),
         by_extractor=_worths(shown.memories, "extractor"),
-        extraction=_led_by(counters, "extract"),
+        extraction=_with_prefix(counters, "extract"),
         refusals=store.expirable(user, "refusals", services.world.now()),
         retrievals=counters.get(RETRIEVED, 0),
-        janitor={**_led_by(counters, "janitor."), **_led_by(counters, "retention.")},
+        janitor={**_with_prefix(counters, "janitor."), **_with_prefix(counters, "retention.")},
     )
 
 
 def trigger_rate(counters: Mapping[str, int]) -> Share:
-    """How many of the texts that came to the gate had a neighbour there."""
+    """Return the share of texts for which the gate found a neighbour."""
     counts = {name: counters.get(f"write.{name}", 0) for name in GATED}
     total = sum(counts.values())
     return Share.of(total - counts["stored"], total)
 
 
-def _led_by(counters: Mapping[str, int], lead: str) -> dict[str, int]:
+def _with_prefix(counters: Mapping[str, int], prefix: str) -> dict[str, int]:
     return {
-        name.removeprefix(lead).lstrip(".") if lead.endswith(".") else name: many
-        for name, many in sorted(counters.items())
-        if name.startswith(lead)
+        name.removeprefix(prefix).lstrip(".") if prefix.endswith(".") else name: count
+        for name, count in sorted(counters.items())
+        if name.startswith(prefix)
     }
 
 
-def _redundant(services: Services, user: str, sample: int) -> Redundant:
+def _redundant(services: Services, user: str, sample_size: int) -> Redundant:
     since = services.world.now() - WEEK
     listing = Listing(Scope(user), everywhere=True, limit=ADDITIONS_MAX)
-    fresh = [one for one in services.store.listing(listing) if one.created_at >= since]
-    chosen = fresh[:: max(1, math.ceil(len(fresh) / sample))] if fresh else []
-    found = _merging(services, chosen)
-    share = Share.of(found or 0, 0 if found is None else len(chosen))
-    expected = None if share.rate is None else round(share.rate * len(fresh), 3)
-    return Redundant(len(fresh), len(fresh) >= ADDITIONS_MAX, share, expected)
-
-
-def _merging(services: Services, chosen: Sequence[MemoryRecord]) -> int | None:
-    """How many of these the gate would merge with an older one; None when there is no gate."""
-    gate = gate_in_use(services.policy, services.embedding.stored_name()) if chosen else None
-    if gate is None:
-        return None
-    scopes: dict[Scope, list[MemoryRecord]] = {}
-    for record in chosen:
-        scopes.setdefault(record.scope, []).append(record)
-    return sum(
-        judge(record, near[:NEIGHBOUR_LIMIT], gate.floor).decision == "merged"
-        for scope, group in scopes.items()
-        for record, near in older_neighbours(services, scope, gate, group)
-    )
+    new = [record for record in services.store.listing(listing) if record.created_at >= since]
+    sample = new[:: max(1, math.ceil(len(new) / sample_size))] if new else []
+    gate = gate_in_use(services.policy, services.embedding.stored_name()) if sample else None
+    share = Share.of(0, 0)
+    if gate is not None:
+        scopes: dict[Scope, list[MemoryRecord]] = {}
+        for record in sample:
+            scopes.setdefault(record.scope, []).append(record)
+        merging = sum(
+            judge(record, near[:NEIGHBOUR_LIMIT], gate.floor).decision == "merged"
+            for scope, group in scopes.items()
+            for record, near in older_neighbours(services, scope, gate, group)
+        )
+        share = Share.of(merging, len(sample))
+    expected = None if share.rate is None else round(share.rate * len(new), 3)
+    return Redundant(len(new), len(new) >= ADDITIONS_MAX, share, expected)
 
 
 def _below_floor(shown: ShownLately, floor: float) -> BelowFloor:
-    unasked = [one for one in shown.memories if REQUIRED not in one.origins]
-    known = [one for one in unasked if one.feature_version == FEATURE_VERSION]
-    below = sum(_is_below(one, floor) for one in known)
+    injected = [
+        memory
+        for memory in shown.memories
+        if REQUIRED not in memory.origins and memory.feature_version == FEATURE_VERSION
+    ]
+    below = sum(
+        len(memory.features) == len(FEATURES)
+        and memory.features[_TEXT] <= 0.0
+        # Also true for NaN, a memory without a vector.
+        and not memory.features[_COSINE] >= floor
+        for memory in injected
+    )
     turns = shown.turn_count
-    per_turn = round(below / turns, _DECIMALS) if turns else None
-    return BelowFloor(below, len(known), turns, per_turn)
-
-
-def _is_below(one: ShownFigure, floor: float) -> bool:
-    if len(one.features) != len(FEATURES):
-        return False
-    cosine, text = one.features[_COSINE], one.features[_TEXT]
-    return text <= 0.0 and not cosine >= floor
+    return BelowFloor(
+        below, len(injected), turns, round(below / turns, _DECIMALS) if turns else None
+    )
 
 
 def _worths(shown: Iterable[ShownFigure], by: str, names: Sequence[str] = ()) -> list[Worth]:
-    """Return by source how often a judged memory helped; every memory has the same weight."""
+    """Return by source how often a judged memory helped."""
     judged: dict[str, list[tuple[float, bool]]] = {name: [] for name in names}
-    for one in shown:
-        name = getattr(one, by)
-        if name is not None and one.label is not None:
-            judged.setdefault(name, []).append((one.label, one.has_helped))
+    for memory in shown:
+        name = getattr(memory, by)
+        if name is not None and memory.label is not None:
+            judged.setdefault(name, []).append((memory.label, memory.has_helped))
     return [
         Worth(
             name,
-            Share.of(sum(has_helped for _, has_helped in found), len(found)),
-            round(sum(label for label, _ in found) / len(found), _DECIMALS) if found else None,
+            Share.of(sum(has_helped for _, has_helped in rows), len(rows)),
+            round(sum(label for label, _ in rows) / len(rows), _DECIMALS) if rows else None,
         )
-        for name, found in judged.items()
+        for name, rows in judged.items()
     ]
-
-
-# Newer ones are among the nearest too, and are passed over.
-_GateTuneLOOK_AT = 3 * NEIGHBOUR_LIMIT
 
 
 def older_neighbours(
     services: Services, scope: Scope, gate: Gate, batch: Sequence[MemoryRecord]
 ) -> Iterator[tuple[MemoryRecord, list[Near]]]:
-    """Each memory that has a vector, with the older ones near to it, nearest first."""
-    vectors = services.store.vectors(scope.user, gate.embedder, [one.id for one in batch])
-    having = [one for one in batch if one.id in vectors and np.any(vectors[one.id])]
-    if not having:
+    """Yield each memory that has a vector with its older neighbours, nearest first."""
+    vectors = services.store.vectors(scope.user, gate.embedder, [record.id for record in batch])
+    embedded = [r for r in batch if r.id in vectors and np.any(vectors[r.id])]
+    if not embedded:
         return
-    matrix = np.stack([vectors[one.id] for one in having]).astype(np.float32)
-    found = services.store.nearest(
-        NeighbourProbe(scope, gate.embedder, matrix, _GateTuneLOOK_AT, gate.floor)
+    matrix = np.stack([vectors[record.id] for record in embedded]).astype(np.float32)
+    neighbours = services.store.nearest(
+        NeighbourProbe(scope, gate.embedder, matrix, _NEIGHBOURS_READ, gate.floor)
     )
-    for record, near in zip(having, found, strict=True):
-        yield record, [one for one in near if _is_older(one.memory, record)]
-
-
-def _is_older(one: MemoryRecord, other: MemoryRecord) -> bool:
-    return (one.created_at, one.id) < (other.created_at, other.id)
+    for record, near in zip(embedded, neighbours, strict=True):
+        age = (record.created_at, record.id)
+        yield record, [n for n in near if (n.memory.created_at, n.memory.id) < age]

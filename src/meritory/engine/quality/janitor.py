@@ -1,8 +1,8 @@
-"""The weekly sweep: what was never of use although there was occasion steps back, one notch.
+"""The janitor: a weekly sweep that demotes memories which many sessions could use and none did.
 
-A memory is demoted when sessions that may see it went on for so many months, and none of them was
-shown it. Time in which nobody worked there does not count: who comes back after a break finds
-everything as it was. Nothing is forgotten unless that is switched on, and all of it can be undone.
+A memory is demoted when sessions in its scope were active for a number of months and none was
+shown it. Months without sessions do not count, so a break changes nothing. The janitor forgets
+nothing unless that is switched on, and every sweep can be undone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Literal, TypeVar
 from meritory.domain.errors import Conflict, NotFound
 from meritory.domain.job import Job
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
-from meritory.domain.policy import JanitorPolicy
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import After, Effect, Handler, JobRunner
 from meritory.engine.memories.gate import revert
@@ -31,13 +30,13 @@ from meritory.store.contract.store import MemoryChange, Store, Transaction
 JANITOR_JOB = "janitor"
 ACTOR = "janitor"
 MONTH = timedelta(days=30)
-# A month with fewer sessions that could have shown a memory is no occasion.
+# A month with fewer sessions does not count as active.
 ACTIVE_SESSIONS_MIN = 5
 LOOKBACK_MONTHS_MAX = 600
 CONFIDENCE_FACTOR = 0.8
-# No sweep changes more: a wrong clock or setting must not put a whole store aside at once.
+# The most changes of one sweep: a wrong clock or setting must not demote a whole store.
 SWEEP_LIMIT = 5_000
-# So few that a write of somebody else does not wait for long.
+# Small, so that no other write waits long.
 BATCH_SIZE = 50
 UNDO_WEEKS = 60
 _CONTESTED_LIMIT = 10_000
@@ -50,7 +49,7 @@ Fate = Literal["demote", "forget"]
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A memory whose time has come, and why."""
+    """A memory that the sweep demotes or forgets, and the reason."""
 
     memory: MemoryRecord
     fate: Fate
@@ -59,7 +58,7 @@ class Due:
 
     @property
     def reason(self) -> str:
-        """Why, in words, as its history will say."""
+        """The reason, as the history records it."""
         last = self.memory.last_accessed
         shown = "never shown" if last is None else f"last shown on {last:%Y-%m-%d}"
         return (
@@ -70,7 +69,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What a sweep would do: those due, how many were looked at, and whether there are more."""
+    """The changes of a sweep: memories that are due, the number examined, and if there are more."""
 
     due: Sequence[Due]
     looked_at: int
@@ -79,7 +78,7 @@ class SweepPlan:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a sweep did."""
+    """The result of a sweep."""
 
     operation: str
     demoted: int
@@ -87,143 +86,129 @@ class Sweep:
 
 
 def week_of(at: datetime) -> str:
-    """The ISO week of a moment, as it names a sweep."""
+    """Return the ISO week of a moment; it is the key of that week's sweep."""
     year, week, _ = at.isocalendar()
     return f"{year}-W{week:02d}"
 
 
 def operation_of(week: str) -> str:
-    """The name under which the history keeps a sweep."""
+    """Return the operation of a sweep in the history."""
     return f"janitor/{week}"
 
 
 class Activity:
-    """In which of the past months sessions went on that may see a scope's memories."""
+    """The past months in which sessions could see the memories of a scope."""
 
     def __init__(self, store: Store, user: str, now: datetime) -> None:
         self._now = now
         self._months: list[dict[Scope, int]] = []
-        self._known: dict[Scope, list[int]] = {}
+        self._active_months: dict[Scope, list[int]] = {}
         total = sum(store.session_counts(user, _EPOCH).values())
         before: dict[Scope, int] = {}
         while sum(before.values()) < total and len(self._months) < LOOKBACK_MONTHS_MAX:
             since = now - MONTH * (len(self._months) + 1)
             counts = store.session_counts(user, since)
-            self._months.append({one: n - before.get(one, 0) for one, n in counts.items()})
+            self._months.append({scope: n - before.get(scope, 0) for scope, n in counts.items()})
             before = counts
 
     def months(self, scope: Scope, since: datetime) -> int:
-        """How many whole months since a moment had sessions enough."""
+        """Return how many whole months since a moment were active."""
+        active = self._active_months.get(scope)
+        if active is None:
+            # active[n] is the number of active months among the last n.
+            active = self._active_months[scope] = [0]
+            for month in self._months:
+                count = sum(
+                    count
+                    for session, count in month.items()
+                    if scope.agent in (None, session.agent)
+                    and scope.project in (None, session.project)
+                )
+                active.append(active[-1] + (count >= ACTIVE_SESSIONS_MIN))
         whole = max(0, (self._now - since) // MONTH)
-        added_up = self._known.get(scope)
-        if added_up is None:
-            added_up = self._known[scope] = list(self._added_up(scope))
-        return added_up[min(whole, len(added_up) - 1)]
-
-    def _added_up(self, scope: Scope) -> Iterator[int]:
-        active = 0
-        yield active
-        for month in self._months:
-            seen = sum(many for session, many in month.items() if _may_see(session, scope))
-            active += seen >= ACTIVE_SESSIONS_MIN
-            yield active
-
-
-def _may_see(session: Scope, memory: Scope) -> bool:
-    return memory.agent in (None, session.agent) and memory.project in (None, session.project)
+        return active[min(whole, len(active) - 1)]
 
 
 class _Judgement:
-    """What the rules say of single memories; the same when planned and when done."""
+    """Decides about single memories; the same when planning and when sweeping."""
 
     def __init__(self, services: Services, user: str) -> None:
         self._services = services
         self._policy = services.policy.janitor
         self._now = services.world.now()
         self._activity = Activity(services.store, user, self._now)
-        found = services.store.contested(user, _CONTESTED_LIMIT)
-        self._contested = {one.memory.id for one in found}
+        contested = services.store.contested(user, _CONTESTED_LIMIT)
+        self._contested = {row.memory.id for row in contested}
 
     def due(self, record: MemoryRecord) -> Due | None:
-        """Whether a memory's time has come."""
+        """Return the fate of a memory that is due."""
         if self._is_exempt(record):
             return None
-        since = idle_since(record)
+        # Being shown, changed or demoted restarts the count.
+        since = max(record.created_at, record.updated_at, record.last_accessed or record.created_at)
         months = self._activity.months(record.scope, since)
-        if months < months_for(self._policy, record):
+        limit: int = getattr(self._policy, f"{record.provenance}_months")
+        if months < limit:
             return None
         if not is_at_last_notch(record):
             return Due(record, "demote", since, months)
-        return Due(record, "forget", since, months) if self._is_culled(record, since) else None
+        if not self._policy.cull:
+            return None
+        # Forget it only if no search has found it either.
+        found = self._services.store.retrievals(record.user, [record.id]).get(record.id)
+        is_unused = found is None or found.last_at < since
+        return Due(record, "forget", since, months) if is_unused else None
 
     def _is_exempt(self, record: MemoryRecord) -> bool:
         return (
             not record.is_live
             or record.pinned
             or record.kind == "constraint"
-            # Never shown unasked, so that it was not shown says nothing about it.
+            # An untrusted memory is shown only on request.
             or record.trust == "untrusted"
             or (record.valid_until is not None and record.valid_until <= self._now)
-            # A person is to decide about these.
+            # A person decides about these.
             or record.id in self._contested
             or PROPOSED_PIN in record.tags
             or PROPOSED_CONSTRAINT in record.tags
         )
 
-    def _is_culled(self, record: MemoryRecord, since: datetime) -> bool:
-        """Only if nobody found it by asking either."""
-        if not self._policy.cull:
-            return False
-        found = self._services.store.retrievals(record.user, [record.id]).get(record.id)
-        return found is None or found.last_at < since
-
-
-def idle_since(record: MemoryRecord) -> datetime:
-    """Since when nothing happened to a memory; being told again or demoted begins it anew."""
-    return max(record.created_at, record.updated_at, record.last_accessed or record.created_at)
-
-
-def months_for(policy: JanitorPolicy, record: MemoryRecord) -> int:
-    """For how many months a memory of this provenance may go without being shown."""
-    months: int = getattr(policy, f"{record.provenance}_months")
-    return months
-
 
 def is_at_last_notch(record: MemoryRecord) -> bool:
-    """Whether a further demotion would change nothing."""
+    """Return whether a further demotion would change nothing."""
     step = PROVENANCE_LADDER.index(record.provenance) + record.demotion
     return record.demotion > 0 and step >= len(PROVENANCE_LADDER) - 1
 
 
 def plan(services: Services, user: str, limit: int = SWEEP_LIMIT) -> SweepPlan:
-    """Everything that a sweep would do now; nothing is changed."""
-    return _planned(services, user, _Judgement(services, user), limit)
+    """Return the changes that a sweep would make now."""
+    return _plan(services, user, _Judgement(services, user), limit)
 
 
-def _planned(services: Services, user: str, judgement: _Judgement, limit: int) -> SweepPlan:
-    looked_at = 0
-    found: list[Due] = []
+def _plan(services: Services, user: str, judgement: _Judgement, limit: int) -> SweepPlan:
+    examined = 0
+    due: list[Due] = []
     for record in services.store.walk(user):
-        looked_at += 1
-        due = judgement.due(record)
-        if due is not None:
-            found.append(due)
-            if len(found) > limit:
+        examined += 1
+        item = judgement.due(record)
+        if item is not None:
+            due.append(item)
+            if len(due) > limit:
                 break
-    return SweepPlan(found[:limit], looked_at, len(found) > limit)
+    return SweepPlan(due[:limit], examined, len(due) > limit)
 
 
 def sweep(services: Services, user: str, week: str) -> Sweep:
-    """Demotes what is due, in small transactions; one that was cut off is simply run again."""
+    """Demote or forget due memories in small transactions; an interrupted sweep can run again."""
     judgement = _Judgement(services, user)
     operation = operation_of(week)
     fates: list[Fate] = []
-    for batch in _batches(_planned(services, user, judgement, SWEEP_LIMIT).due):
-        fates += services.store.write(partial(_put_aside, services, operation, judgement, batch))
+    for batch in _batches(_plan(services, user, judgement, SWEEP_LIMIT).due):
+        fates += services.store.write(partial(_apply, services, operation, judgement, batch))
     return Sweep(operation, fates.count("demote"), fates.count("forget"))
 
 
-def _put_aside(
+def _apply(
     services: Services,
     operation: str,
     judgement: _Judgement,
@@ -232,19 +217,22 @@ def _put_aside(
 ) -> list[Fate]:
     now = services.world.now()
     fates: list[Fate] = []
-    for one in batch:
+    for item in batch:
         try:
-            current = transaction.get(one.memory.user, one.memory.id)
+            record = transaction.get(item.memory.user, item.memory.id)
         except NotFound:
             continue
-        # Shown, changed, or swept by another process meanwhile: then it is not due any more.
-        due = judgement.due(current)
+        # It may have been shown, changed or swept by another process since it was planned.
+        due = judgement.due(record)
         if due is None:
             continue
-        changed = _changed(current, due.fate, now)
-        action: Literal["demote", "delete"] = "demote" if due.fate == "demote" else "delete"
-        note = MemoryChange(operation, now, ACTOR, action, due.reason, current)
-        transaction.update(indexed(changed, {}), note)
+        action: Literal["demote", "delete"] = "demote"
+        confidence = round(record.confidence * CONFIDENCE_FACTOR, _DECIMALS)
+        changed = replace(record, demotion=record.demotion + 1, confidence=confidence)
+        if due.fate == "forget":
+            action, changed = "delete", replace(record, deleted_at=now)
+        change = MemoryChange(operation, now, ACTOR, action, due.reason, record)
+        transaction.update(indexed(replace(changed, updated_at=now), {}), change)
         fates.append(due.fate)
     for name, fate in (("demoted", "demote"), ("forgotten", "forget")):
         if fate in fates:
@@ -252,25 +240,18 @@ def _put_aside(
     return fates
 
 
-def _changed(record: MemoryRecord, fate: Fate, now: datetime) -> MemoryRecord:
-    if fate == "forget":
-        return replace(record, deleted_at=now, updated_at=now)
-    confidence = round(record.confidence * CONFIDENCE_FACTOR, _DECIMALS)
-    return replace(record, demotion=record.demotion + 1, confidence=confidence, updated_at=now)
-
-
 def handler(services: Services) -> Handler:
-    """What the job of a week does."""
+    """Return the stage of the weekly job."""
     return (("sweep", partial(_stage, services)),)
 
 
 def _stage(services: Services, job: Job) -> Effect:
-    done = sweep(services, job.user, job.key)
+    result = sweep(services, job.user, job.key)
     event = Event(
         at=services.world.now(),
         category="janitor",
         name="janitor.swept",
-        details={"week": job.key, "demoted": done.demoted, "forgotten": done.forgotten},
+        details={"week": job.key, "demoted": result.demoted, "forgotten": result.forgotten},
     )
 
     def effect(transaction: Transaction) -> After:
@@ -281,7 +262,7 @@ def _stage(services: Services, job: Job) -> Effect:
 
 
 def run_now(services: Services, runner: JobRunner, user: str) -> Sweep:
-    """Sweeps at once, as the job of this week; a second time in a week finds what is left."""
+    """Run the sweep of this week now."""
     now = services.world.now()
     week = week_of(now)
     before = _counted(services, user)
@@ -293,7 +274,9 @@ def run_now(services: Services, runner: JobRunner, user: str) -> Sweep:
     services.store.write(work)
     if not runner.run_named(user, JANITOR_JOB, week):
         error = services.store.job(user, JANITOR_JOB, week).error
-        raise Conflict(f"the sweep did not end: {error or 'another process is at it'}")
+        if error is None:
+            raise Conflict("the janitor sweep is already running in another process")
+        raise Conflict(f"the janitor sweep failed: {error}")
     demoted, forgotten = (a - b for a, b in zip(_counted(services, user), before, strict=True))
     return Sweep(operation_of(week), demoted, forgotten)
 
@@ -304,33 +287,32 @@ def _counted(services: Services, user: str) -> tuple[int, int]:
 
 
 def undo_sweep(services: Services, user: str) -> tuple[str, int]:
-    """Takes back the latest sweep that still stands; returns its week and of how many memories.
+    """Undo the latest sweep that is not undone; return its week and the number of memories.
 
-    What was changed since then stays changed.
+    Later changes of these memories are kept.
     """
     now = services.world.now()
     for weeks in range(UNDO_WEEKS):
         week = week_of(now - timedelta(weeks=weeks))
-        entries = _standing(services, user, week)
+        try:
+            services.store.job(user, JANITOR_JOB, week)
+        except NotFound:
+            continue
+        history = services.store.write(partial(_operation, user, operation_of(week)))
+        entries = [entry for entry in history if not entry.undone and entry.before is not None]
         if entries:
             operation = services.world.new_id()
             for batch in _batches(entries):
-                services.store.write(partial(_take_back, services, operation, batch))
+                services.store.write(partial(_undo_batch, services, operation, batch))
             return week, len(entries)
-    raise Conflict("there is no sweep left to undo")
+    raise Conflict("there is no sweep to undo")
 
 
-def _standing(services: Services, user: str, week: str) -> list[HistoryEntry]:
-    """What a sweep did that was not undone since."""
-    try:
-        services.store.job(user, JANITOR_JOB, week)
-    except NotFound:
-        return []
-    found = services.store.write(lambda t: t.operation(user, operation_of(week)))
-    return [entry for entry in found if not entry.undone and entry.before is not None]
+def _operation(user: str, operation: str, transaction: Transaction) -> list[HistoryEntry]:
+    return transaction.operation(user, operation)
 
 
-def _take_back(
+def _undo_batch(
     services: Services, operation: str, batch: Sequence[HistoryEntry], transaction: Transaction
 ) -> None:
     now = services.world.now()
@@ -340,8 +322,8 @@ def _take_back(
         user = entry.before.user
         current = transaction.get(user, entry.memory_id)
         why = f"undid the sweep of {entry.at:%Y-%m-%d %H:%M}"
-        note = MemoryChange(operation, now, services.actor, "undo", why, current)
-        transaction.update(indexed(revert(current, entry, now), {}), note)
+        change = MemoryChange(operation, now, services.actor, "undo", why, current)
+        transaction.update(indexed(revert(current, entry, now), {}), change)
         transaction.mark_undone(user, [entry.entry])
         transaction.count(user, "undone")
 

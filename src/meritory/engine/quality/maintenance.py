@@ -1,4 +1,4 @@
-"""Status of the maintenance jobs: what the janitor and retention did, and when they run next."""
+"""Status of the maintenance jobs: the results of janitor and retention, and their current runs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from meritory.domain.errors import NotFound
-from meritory.engine.jobs.schedule import key_of
-from meritory.engine.quality.janitor import JANITOR_JOB
-from meritory.engine.quality.retention import _ERASED, RETENTION_JOB
+from meritory.engine.quality.janitor import JANITOR_JOB, week_of
+from meritory.engine.quality.retention import RETENTION_JOB, day_of
 from meritory.engine.services import Services
+
+_ERASED = "retention."
 
 
 @dataclass(frozen=True, slots=True)
 class JobLook:
-    """The job of this week or day; its state is "not yet" before it was queued."""
+    """The job of this week or day; its state is "not yet" before it is queued."""
 
     key: str
     state: str
@@ -25,7 +26,7 @@ class JobLook:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepStatus:
-    """Both jobs, and what all of them did so far."""
+    """Both jobs, and the totals of all their runs."""
 
     janitor: JobLook
     retention: JobLook
@@ -35,25 +36,24 @@ class UpkeepStatus:
 
 
 def status(services: Services, user: str) -> UpkeepStatus:
-    """How upkeep stands for a user."""
-    counters = services.store.counters(user)
+    """Return the status of the maintenance jobs of a user."""
+    counters, now = services.store.counters(user), services.world.now()
+
+    def look(kind: str, key: str) -> JobLook:
+        try:
+            job = services.store.job(user, kind, key)
+        except NotFound:
+            return JobLook(key, "not yet")
+        return JobLook(key, job.state, job.finished_at, job.error)
+
     return UpkeepStatus(
-        _look(services, user, JANITOR_JOB),
-        _look(services, user, RETENTION_JOB),
+        look(JANITOR_JOB, week_of(now)),
+        look(RETENTION_JOB, day_of(now)),
         counters.get("janitor.demoted", 0),
         counters.get("janitor.forgotten", 0),
         {
-            name.removeprefix(_ERASED): many
-            for name, many in sorted(counters.items())
+            name.removeprefix(_ERASED): count
+            for name, count in sorted(counters.items())
             if name.startswith(_ERASED)
         },
     )
-
-
-def _look(services: Services, user: str, kind: str) -> JobLook:
-    key = key_of(kind, services.world.now())
-    try:
-        job = services.store.job(user, kind, key)
-    except NotFound:
-        return JobLook(key, "not yet")
-    return JobLook(key, job.state, job.finished_at, job.error)

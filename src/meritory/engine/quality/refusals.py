@@ -1,4 +1,4 @@
-"""What extraction decided against, for people who think otherwise: listed, shown, brought back."""
+"""Candidates that extraction refused: list, show and restore them, or extract again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSALS_LIMIT, REFUSALS_LIMIT_MAX = 50, 10_000
 def listing(
     services: Services, user: str, limit: int = REFUSALS_LIMIT, offset: int = 0
 ) -> list[Refusal]:
-    """What was refused and not restored, latest first."""
+    """Return the refusals that were not restored, latest first."""
     if not 1 <= limit <= REFUSALS_LIMIT_MAX:
         raise InputError(f"limit must be a whole number from 1 to {REFUSALS_LIMIT_MAX}")
     if offset < 0:
@@ -26,21 +26,33 @@ def listing(
 
 
 def show(services: Services, user: str, name: str) -> Refusal:
-    """One refusal, by its id or the beginning of it."""
+    """Return one refusal by its id or a prefix of it."""
     return services.store.refusal(user, name)
 
 
 def restore(services: Services, user: str, name: str) -> MemoryRecord:
-    """Stores what was refused after all, with the standing it had; no floor is asked again."""
+    """Store a refused candidate as a memory, with its origin and confidence."""
     refusal = services.store.refusal(user, name)
-    prepared = prepare_batch(services, [_draft(refusal)])
+    quote_hash = extraction.hashed(refusal.quote)
+    draft = Draft(
+        content=refusal.content,
+        user=refusal.scope.user,
+        agent=refusal.scope.agent,
+        project=refusal.scope.project,
+        kind=refusal.kind,
+        provenance=refusal.provenance,
+        origin=refusal.origin,
+        confidence=refusal.confidence,
+        source=Source(None, refusal.session_key, refusal.turn, quote_hash, refusal.extractor),
+    )
+    prepared = prepare_batch(services, [only_proposed(draft)])
 
     def work(transaction: Transaction) -> MemoryRecord:
         current = transaction.refusal(user, refusal.id)
         if current.memory_id is not None:
             raise Conflict(
-                f"{refusal.id} was restored already, as {current.memory_id}",
-                hint=f"`meritory show {current.memory_id}` shows it",
+                f"{refusal.id} is already restored, as {current.memory_id}",
+                hint=f"show it with `meritory show {current.memory_id}`",
             )
         (result,) = decide_batch(services, transaction, prepared)
         if result.memory is None:
@@ -52,29 +64,13 @@ def restore(services: Services, user: str, name: str) -> MemoryRecord:
 
 
 def again(services: Services, user: str, session_key: str) -> None:
-    """Queues the extraction of a finished session once more."""
+    """Queue the extraction of a finished session again."""
     session = services.store.session(user, session_key)
     if session.state == "open":
-        raise InputError(f"session {session_key} still runs", hint="it is read when it has ended")
+        raise InputError(
+            f"session {session_key} is still open", hint="it is extracted when it ends"
+        )
     if not services.store.transcript(user, session_key):
-        raise NotFound(f"session {session_key} has no transcript to read")
+        raise NotFound(f"session {session_key} has no transcript")
     now = services.world.now()
     services.store.write(lambda transaction: extraction.queue(transaction, session, now))
-
-
-def _draft(refusal: Refusal) -> Draft:
-    quote_hash = extraction.hashed(refusal.quote)
-    source = Source(None, refusal.session_key, refusal.turn, quote_hash, refusal.extractor)
-    return only_proposed(
-        Draft(
-            content=refusal.content,
-            user=refusal.scope.user,
-            agent=refusal.scope.agent,
-            project=refusal.scope.project,
-            kind=refusal.kind,
-            provenance=refusal.provenance,
-            origin=refusal.origin,
-            confidence=refusal.confidence,
-            source=source,
-        )
-    )

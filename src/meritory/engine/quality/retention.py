@@ -1,7 +1,7 @@
-"""What was recorded beside memories does not stay for ever: once a day the oldest of it goes.
+"""Retention: a daily job that erases old records, such as transcripts and events.
 
-Memories are never among it. What somebody still needs is kept by the store itself: transcripts
-with a job that is not done, the timeline of sessions that go on, actions that rules stand on.
+It never erases memories. The store keeps records that are still needed: transcripts with an
+unfinished job, the timeline of open sessions, actions that rules are based on.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from meritory.engine.services import Services
 from meritory.store.contract.store import Transaction
 
 RETENTION_JOB = "retention"
-# So small that nobody waits for one of them.
+# Small, so that no other write waits long.
 BATCH_SIZE = 200
 
 
 def day_of(at: datetime) -> str:
-    """The day of a moment, as it names a job."""
+    """Return the day of a moment; it is the key of that day's job."""
     return at.date().isoformat()
 
 
 def limits(policy: RetentionPolicy, now: datetime) -> Iterator[tuple[Keepsake, datetime]]:
-    """What is not kept for ever, and from which moment on it is."""
+    """Return the kinds of records with a limited life, and the time before which they expire."""
     days: dict[Keepsake, int] = {
         "transcripts": policy.transcript_days,
         "events": policy.event_days,
@@ -38,50 +38,49 @@ def limits(policy: RetentionPolicy, now: datetime) -> Iterator[tuple[Keepsake, d
         "refusals": policy.refusal_days,
         "feedback": policy.feedback_days,
     }
-    for what, kept_days in days.items():
-        if kept_days > 0:
-            yield what, now - timedelta(days=kept_days)
+    for kind, limit_days in days.items():
+        if limit_days > 0:
+            yield kind, now - timedelta(days=limit_days)
 
 
 def due(services: Services, user: str) -> dict[Keepsake, int]:
-    """How much would be erased now, by what it is; what is kept for ever is not named."""
+    """Return how many records of each kind would be erased now."""
     now = services.world.now()
     return {
-        what: services.store.expirable(user, what, before)
-        for what, before in limits(services.policy.retention, now)
+        kind: services.store.expirable(user, kind, before)
+        for kind, before in limits(services.policy.retention, now)
     }
 
 
 def erase(services: Services, user: str) -> dict[Keepsake, int]:
-    """Erases what is too old, batch by batch; returns how much, by what it was."""
-    now = services.world.now()
+    """Erase expired records in batches and return their number by kind."""
+
+    def erase_batch(kind: Keepsake, before: datetime, transaction: Transaction) -> int:
+        count = transaction.expire(user, kind, before, BATCH_SIZE)
+        if count:
+            transaction.count(user, f"retention.{kind}", count)
+        return count
+
     erased: dict[Keepsake, int] = {}
-    for what, before in limits(services.policy.retention, now):
-        erased[what] = 0
+    for kind, before in limits(services.policy.retention, services.world.now()):
+        erased[kind] = 0
         while True:
-            gone = services.store.write(partial(_erase_some, user, what, before))
-            erased[what] += gone
-            if gone < BATCH_SIZE:
+            count = services.store.write(partial(erase_batch, kind, before))
+            erased[kind] += count
+            if count < BATCH_SIZE:
                 break
     return erased
 
 
-def _erase_some(user: str, what: Keepsake, before: datetime, transaction: Transaction) -> int:
-    gone = transaction.expire(user, what, before, BATCH_SIZE)
-    if gone:
-        transaction.count(user, f"retention.{what}", gone)
-    return gone
-
-
 def handler(services: Services) -> Handler:
-    """What the job of a day does."""
+    """Return the stage of the daily job."""
     return (("erase", partial(_stage, services)),)
 
 
 def _stage(services: Services, job: Job) -> Effect:
     erased = erase(services, job.user)
     at = services.world.now()
-    details: dict[str, object] = {str(what): many for what, many in erased.items()}
+    details: dict[str, object] = {str(kind): count for kind, count in erased.items()}
     event = Event(at=at, category="retention", name="retention.erased", details=details)
 
     def effect(transaction: Transaction) -> After | None:
@@ -91,6 +90,3 @@ def _stage(services: Services, job: Job) -> Effect:
         return partial(publish, services, [event])
 
     return effect
-
-
-_ERASED = "retention."

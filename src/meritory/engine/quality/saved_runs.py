@@ -1,4 +1,4 @@
-"""What a run found, as plain values: to be shown, saved and compared."""
+"""Saved evaluation runs: files with the results of a run, to list and compare."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ from meritory.domain.errors import InputError, NotFound
 from meritory.rank.probes import METRICS
 
 FORMAT = 1
-
-
-# -- two runs -------------------------------------------------------------------------------
-
-
 FOLDER = "evals"
 ENDING = ".json"
 FILE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -27,22 +22,22 @@ _WHOLE = ("probes", "scored", "drifted", "moved")
 
 
 def runs_folder(home: Path) -> Path:
-    """Where the runs of a data folder are."""
+    """Return the folder of saved runs in a data folder."""
     return home / FOLDER
 
 
 def checked_run_name(name: str) -> str:
-    """A name that is a file's and nothing else."""
+    """Return the name if it is a plain file name."""
     if _NAME.fullmatch(name):
         return name
     raise InputError(
-        f"{name[:80]!r} is no name for a run",
-        hint="up to 80 letters, digits, dots, dashes and underscores",
+        f"invalid name for a run: {name[:80]!r}",
+        hint="use up to 80 letters, digits, dots, dashes and underscores",
     )
 
 
 def save(home: Path, name: str, run: Mapping[str, Any]) -> Path:
-    """Keeps a run under a name, in the place of one that had it before."""
+    """Save a run under a name; it replaces a run with the same name."""
     folder = runs_folder(home)
     target = folder / f"{checked_run_name(name)}{ENDING}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,26 +55,26 @@ def save(home: Path, name: str, run: Mapping[str, Any]) -> Path:
 
 
 def load(home: Path, name: str) -> dict[str, Any]:
-    """A run by its name, or by the path of its file."""
+    """Return a run by its name or by the path of its file."""
     named = runs_folder(home) / f"{name}{ENDING}"
     path = named if _NAME.fullmatch(name) and named.is_file() else Path(os.path.expanduser(name))
     if not path.is_file():
         raise NotFound(
-            f"there is no run {name[:80]!r}",
-            hint="`meritory eval list` shows those that were saved",
+            f"unknown run: {name[:80]!r}",
+            hint="saved runs are listed by `meritory eval list`",
         )
     return _read(path)
 
 
 def saved(home: Path) -> list[dict[str, Any]]:
-    """All runs that can be read, latest first, without their single probes."""
+    """Return all readable runs without their single probes, latest first."""
     return sorted(latest(home), key=lambda run: (run["at"], run["name"]), reverse=True)
 
 
 def latest(home: Path) -> Iterator[dict[str, Any]]:
-    """The same one by one, the file that was written last first."""
+    """Yield the same runs, the last written file first."""
     for path in sorted(runs_folder(home).glob(f"*{ENDING}"), key=_written_at, reverse=True):
-        # One that is damaged must not hide the others.
+        # Skip a damaged file.
         with contextlib.suppress(InputError, OSError):
             run = {**_read(path), "name": path.stem}
             del run["results"]
@@ -99,36 +94,35 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         run = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no saved run", hint="save it again") from error
+        raise InputError(f"{path} is not a saved run", hint="save it again") from error
     if not _is_run(run):
-        raise InputError(f"{path} is no saved run of this version", hint="save it again")
+        raise InputError(f"{path} is not a saved run of this version", hint="save it again")
     return dict(run)
 
 
 def _is_run(run: Any) -> bool:
+    def is_figure(name: object, figure: Any) -> bool:
+        parts = ("mean", "low", "high")
+        return (
+            name in METRICS
+            and isinstance(figure, dict)
+            and all(isinstance(figure.get(part), int | float) for part in parts)
+        )
+
+    def is_result(result: Any) -> bool:
+        if not isinstance(result, dict) or not isinstance(result.get("key"), str):
+            return False
+        rank = result.get("rank")
+        is_index = isinstance(rank, int) and not isinstance(rank, bool) and rank > 0
+        return (rank is None or is_index) and isinstance(result.get("in_prompt", False), bool)
+
     return (
         isinstance(run, dict)
         and run.get("format") == FORMAT
         and all(isinstance(run.get(name), str) for name in ("set_hash", "at"))
         and all(isinstance(run.get(name), int) for name in _WHOLE)
-        and _are_figures(run.get("figures"))
+        and isinstance(run.get("figures"), dict)
+        and all(is_figure(name, figure) for name, figure in run["figures"].items())
         and isinstance(run.get("results"), list)
-        and all(map(_is_entry, run["results"]))
+        and all(map(is_result, run["results"]))
     )
-
-
-def _are_figures(figures: Any) -> bool:
-    return isinstance(figures, dict) and all(
-        name in METRICS
-        and isinstance(one, dict)
-        and all(isinstance(one.get(part), int | float) for part in ("mean", "low", "high"))
-        for name, one in figures.items()
-    )
-
-
-def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
-        return False
-    rank = entry.get("rank")
-    is_rank = rank is None or (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0)
-    return is_rank and isinstance(entry.get("in_prompt", False), bool)
