@@ -18,10 +18,10 @@ from bench.calibrate_rule import Floats, Sweep, Table
 from bench.datasets import MAX_MEMORY_CHARS
 from meritory import Memory
 from meritory.domain.memory import Scope
-from meritory.domain.policy import RELEVANCE_FLOOR, RecallPolicy, SessionPolicy, SourceWeights
+from meritory.domain.policy import RELEVANCE_FLOOR, SessionPolicy, SourceWeights
 from meritory.engine.memories.recall import pool_scores, relevant
 from meritory.engine.services import Services
-from meritory.engine.sessions.prompt_candidates import HIT_LIMIT, _near_enough
+from meritory.engine.sessions.prompt import HIT_LIMIT, near_prompt
 from meritory.rank import composite as rank_composite
 from meritory.rank import composite_feeds
 from meritory.rank.metrics import any_at, mrr, ndcg_at
@@ -184,10 +184,8 @@ def _prompted(found: Found, floor: float) -> Places:
     """What a prompt would be shown with."""
     pool = found.pool
     weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
-    policy = replace(found.services.policy, recall=RecallPolicy(relevance_floor=floor))
-    services = replace(found.services, policy=policy)
-    final = pool_scores(services, pool, weight)
-    return _near_enough(services, pool, weight, final)[:_PROMPT_LIMIT]
+    final = pool_scores(found.services, pool, weight)
+    return near_prompt(pool, weight, final, floor)[:_PROMPT_LIMIT]
 
 
 def _started(found: Found, half_life_days: float) -> Places:

@@ -22,7 +22,8 @@ from typing import Any
 from bench.sessions import Row, finish
 from bench.texts import memories, questions
 from meritory.api.memory import Memory
-from meritory.engine.sessions import end
+from meritory.engine import pipeline
+from meritory.engine.sessions.end import EndRequest
 from meritory.server.transcripts import TranscriptFile
 from meritory.text.judge.digest import decode_digest
 
@@ -156,7 +157,7 @@ def inside(folder: Path, *, is_file: bool) -> dict[str, float]:
         found = TranscriptFile(file)
         transcript: object = found.messages() if is_file else list(found.messages())
         before_mb, began = _resident_mb(), time.process_time()
-        end.end(memory.services, end.EndRequest("run", memory.scope.user, transcript=transcript))
+        pipeline.end(memory.services, EndRequest("run", memory.scope.user, transcript=transcript))
         end_s = time.process_time() - began
         memory.drain()
         cpu_s, memory_mb = time.process_time() - began, _peak_mb() - before_mb

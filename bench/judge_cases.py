@@ -24,7 +24,7 @@ from bench.streams_types import Message, Stream, StreamSession
 from meritory import Memory
 from meritory.domain.session import JudgedMemory, Turn
 from meritory.domain.world import SeededWorld
-from meritory.engine.sessions.transcript import Intake
+from meritory.engine.sessions.end import Intake
 from meritory.settings import load_settings
 from meritory.text.judge.digest import Digest, Digester, vocabulary_of
 from meritory.text.transcript import iter_turns

@@ -17,9 +17,9 @@ from bench.streams_regimes import FULL_GAIN
 from meritory import Memory
 from meritory.domain.policy import SourceWeights
 from meritory.domain.session import Candidate
-from meritory.engine.pipeline import Stopwatch
-from meritory.engine.sessions import ranking
-from meritory.engine.sessions.context import StartRequest, understand
+from meritory.engine.pipeline import RANK, run_stages
+from meritory.engine.sessions.context import StartRequest
+from meritory.engine.sessions.ranking import Ranking
 from meritory.rank import composite, diversity, fusion
 from meritory.rank.candidates import REQUIRED
 from meritory.rank.composite_feeds import seed_composite
@@ -105,9 +105,9 @@ def served_baseline(memory: Memory, key: str, project: str | None, context: str)
     """Rank as the product would serve the session now without a model; nothing is recorded."""
     services = replace(memory.services, scorer=None)
     scope = memory.scope if project is None else replace(memory.scope, project=project)
-    meant = understand(services, StartRequest(key, scope, context))
-    ranked = ranking.rank(services, key, meant, Stopwatch(services.world))
-    return [one.memory_id for one in ranked.candidates]
+    ranking = Ranking(services, StartRequest(key, scope, context))
+    run_stages("start", RANK, ranking)
+    return [candidate.memory_id for candidate in ranking.candidates]
 
 
 def alternatives(served: Sequence[Candidate]) -> dict[str, list[str]]:

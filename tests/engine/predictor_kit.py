@@ -12,10 +12,9 @@ from session_kit import Desk
 from meritory.domain.job import Job
 from meritory.domain.predictor import Comparison
 from meritory.engine.jobs.runner import JobRunner
-from meritory.engine.learning import job
-from meritory.engine.predictor import train_job
+from meritory.engine.pipeline import LEARN, TRAIN, end, job_handler
 from meritory.engine.predictor.state import TRAIN_JOB, PredictorState, known_state
-from meritory.engine.sessions.end import EndRequest, end
+from meritory.engine.sessions.end import EndRequest
 from meritory.engine.sessions.ratings import LEARN_JOB
 from meritory.ports.scorer import ScoreRequest
 from meritory.ports.trainer_process import TrainOrder, TrainReport
@@ -90,7 +89,10 @@ def set_standing(desk: Desk, **values: Any) -> None:
 def drain(desk: Desk) -> int:
     """Runs all jobs with the engine as it is equipped now."""
     services = desk.memory.services
-    handlers = {LEARN_JOB: job.handler(services), TRAIN_JOB: train_job.handler(services)}
+    handlers = {
+        LEARN_JOB: job_handler(services, LEARN),
+        TRAIN_JOB: job_handler(services, TRAIN),
+    }
     return JobRunner(services.store, services.world, handlers).drain()
 
 

@@ -16,14 +16,16 @@ from meritory.domain.errors import Busy, InputError, MeritoryError, StorageError
 from meritory.domain.memory import Draft, Listing, MemoryRecord, Scope
 from meritory.domain.policy import RECALL_LIMIT
 from meritory.domain.world import Clock, World
+from meritory.engine import pipeline
 from meritory.engine.jobs.worker import Background
 from meritory.engine.memories import change, undo, write
 from meritory.engine.memories import purge as purge_verbs
 from meritory.engine.memories import recall as recall_verbs
 from meritory.engine.memories.validate import checked_field, checked_name, make_draft
 from meritory.engine.services import Services
-from meritory.engine.sessions import end, prompt, ratings, start
+from meritory.engine.sessions import end, ratings
 from meritory.engine.sessions.context import StartRequest
+from meritory.engine.sessions.prompt import PromptRequest
 from meritory.settings import Settings, home_folder, load_settings
 
 if TYPE_CHECKING:
@@ -344,12 +346,12 @@ class EmbeddedSession:
     def __init__(self, backend: EmbeddedBackend, request: StartRequest) -> None:
         self._backend = backend
         self._key = request.key
-        self.served = start.start(backend.services, request)
+        self.served = pipeline.start(backend.services, request)
         self._scope = self.served.scope or request.scope
 
     def prompt(self, text: str, feedback: Mapping[str, float] | None) -> Served:
-        request = prompt.PromptRequest(self._key, self._scope, text, feedback=feedback)
-        return prompt.prompt(self._backend.services, request)
+        request = PromptRequest(self._key, self._scope, text, feedback=feedback)
+        return pipeline.prompt(self._backend.services, request)
 
     def reply(self, text: str) -> RatingsTaken:
         call = ratings.ReplyCall(self._scope.user, self._key, text)
@@ -367,7 +369,7 @@ class EmbeddedSession:
         request = end.EndRequest(
             self._key, self._scope.user, transcript, used, learns_at_once=is_known
         )
-        end.end(self._backend.services, request)
+        pipeline.end(self._backend.services, request)
         self._backend.session_ended(self._key, is_known)
 
 

@@ -47,6 +47,7 @@ _STAGES = (
     Column("p50 ms"),
     Column("p95 ms"),
     Column("what it does", wraps=True),
+    Column("code"),
 )
 
 
@@ -263,11 +264,13 @@ def pipeline() -> Answer:
             found = took.get((flow, stage.name), {})
             timings = [found.get("p50_ms"), found.get("p95_ms")]
             shown = ["-" if ms is None else f"{ms:.1f}" for ms in timings]
-            rows.append((flow, stage.name, f"{stage.budget_ms:g}", *shown, stage.about))
+            budget = f"{stage.budget_ms:g}"
+            rows.append((flow, stage.name, budget, *shown, stage.about, stage.location))
             plain.append(
                 {
                     "id": f"{flow}.{stage.name}",
                     "about": stage.about,
+                    "location": stage.location,
                     "budget_ms": stage.budget_ms,
                     "p50_ms": timings[0],
                     "p95_ms": timings[1],

@@ -1,58 +1,262 @@
-"""The whole of what happens in a session, on one screen: every stage, in order, with its budget.
+"""The pipeline of a session: every stage in order, with its function, its budget and its fallback.
 
-`meritory pipeline` prints these tables with live timings, and a test fails when a session runs a
-stage that is not listed here or leaves out one that is.
+The stages of START, PROMPT and END are functions over the record of one run and are executed here.
+Those of LEARN, EXTRACT and TRAIN are stages of jobs: each takes a job and returns its effect, which
+the job runner commits exactly once. `meritory pipeline` prints these tables with live timings.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
-from meritory.domain.world import World
+from meritory.domain.errors import (
+    BadReply,
+    Busy,
+    MeritoryError,
+    NotFound,
+    PortTimeout,
+    StorageError,
+)
+from meritory.domain.job import Job
+from meritory.domain.session import SessionRecord
+from meritory.engine.jobs.runner import Effect, Handler
+from meritory.engine.learning.compare import compare
+from meritory.engine.learning.job import label_memories
+from meritory.engine.learning.judge import judge
+from meritory.engine.predictor.train_job import train
+from meritory.engine.quality.extraction import extract_by_model, extract_by_rules, summarise
+from meritory.engine.services import Services
+from meritory.engine.sessions import end as ending
+from meritory.engine.sessions import prompt as prompting
+from meritory.engine.sessions.context import StartRequest, known_session, understand
+from meritory.engine.sessions.packing import Served
+from meritory.engine.sessions.ranking import (
+    Ranking,
+    diversify,
+    fuse,
+    gather_candidates,
+    score_baseline,
+    score_predictor,
+)
+from meritory.engine.sessions.start import SessionRun, pack_opening, record_start, resume
+
+# Of several prompts of one session at the same moment one is recorded; the others try again.
+PROMPT_TRIES = 12
+
+
+class Run(Protocol):
+    """The record of one run: stages read it and add to it."""
+
+    services: Services
+    took_ms: dict[str, float]
+
+
+R = TypeVar("R", bound=Run)
+F = TypeVar("F", bound=Callable[..., Any], covariant=True)
+JobStage = Callable[[Services, Job], Effect]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One step, what it does, and how long it may usually take."""
+class Stage(Generic[F]):
+    """One step of a flow, and how long it may usually take."""
 
     name: str
-    about: str
+    run: F
     budget_ms: float
+    about: str
+    # Errors after which the flow goes on, each with the name that the observer counts it by.
+    fallbacks: Mapping[type[MeritoryError], str] = field(default_factory=dict)
+
+    @property
+    def location(self) -> str:
+        """Return where the stage is written, as `module:line`."""
+        return f"{self.run.__module__}:{self.run.__code__.co_firstlineno}"
 
 
-START = (
-    Stage("context", "what the session is about, embedded once", 2.0),
-    Stage("candidates", "the whole store's best from six sides, at most 150", 8.0),
-    Stage("baseline", "composite of relevance, recency, usefulness, confidence, frequency", 2.0),
-    Stage("predictor", "the learned ranking's scores, or none in time", 120.0),
-    Stage("fusion", "both rankings joined by reciprocal ranks, weight alpha", 0.5),
-    Stage("diversity", "what repeats something better counts for less", 1.0),
-    Stage("packing", "required first, then the best that fits; now and then one on trial", 3.0),
-    Stage("record", "every candidate with every number as served, one transaction", 10.0),
+def run_stages(flow: str, stages: Sequence[Stage[Callable[[R], None]]], run: R) -> None:
+    """Run stages in order, and record how long each took and which ones fell back."""
+    observer, world = run.services.observer, run.services.world
+    for stage in stages:
+        start_ms = world.monotonic_ms()
+        try:
+            stage.run(run)
+        except MeritoryError as error:
+            names = (name for kind, name in stage.fallbacks.items() if isinstance(error, kind))
+            fallback = next(names, None)
+            if fallback is None:
+                raise
+            observer.failed(fallback, error)
+        finally:
+            run.took_ms[stage.name] = world.monotonic_ms() - start_ms
+    observer.stages(flow, run.took_ms)
+
+
+def job_handler(services: Services, stages: Sequence[Stage[JobStage]]) -> Handler:
+    """Return the stages of a job for the job runner, which times them and commits their effects."""
+    return tuple((stage.name, partial(stage.run, services)) for stage in stages)
+
+
+# -- a session starts -----------------------------------------------------------------------
+
+RANK: tuple[Stage[Callable[[Ranking], None]], ...] = (
+    Stage("context", understand, 2.0, "what the session is about, embedded once"),
+    Stage("candidates", gather_candidates, 8.0, "the best of the store from six sources, max. 150"),
+    Stage(
+        "baseline",
+        score_baseline,
+        2.0,
+        "composite of relevance, recency, usefulness, confidence, frequency",
+    ),
+    Stage(
+        "predictor",
+        score_predictor,
+        120.0,
+        "scores of the learned model; without them the baseline ranks alone",
+        {
+            PortTimeout: "predictor_timeout",
+            BadReply: "predictor_parse_error",
+            MeritoryError: "predictor_crash",
+        },
+    ),
+    Stage("fusion", fuse, 0.5, "both rankings fused by reciprocal rank, weight alpha"),
+    Stage("diversity", diversify, 1.0, "lower scores for memories that repeat a better one"),
 )
+START: tuple[Stage[Callable[[SessionRun], None]], ...] = (
+    *RANK,
+    Stage("packing", pack_opening, 3.0, "required first, then the best that fits; exploration"),
+    Stage(
+        "record",
+        record_start,
+        10.0,
+        "every candidate with every number as served, one transaction",
+        {StorageError: "session_record", Busy: "session_record"},
+    ),
+)
+
+
+def start(services: Services, request: StartRequest) -> Served:
+    """Serve the start of a session; one that exists already gets the same block again."""
+    known: SessionRecord | None = None
+    with contextlib.suppress(NotFound):
+        known = known_session(services.store, request.scope, request.key)
+    return open_session(services, request, known)
+
+
+def open_session(services: Services, request: StartRequest, known: SessionRecord | None) -> Served:
+    """Begin a session, or resume the known one."""
+    with services.observer.timed("session_start"):
+        if known is None:
+            served = begin(services, request)
+            if served is not None:
+                return served
+            known = known_session(services.store, request.scope, request.key)
+        return resume(services, known)
+
+
+def begin(services: Services, request: StartRequest, prompt_count: int = 0) -> Served | None:
+    """Serve a new session; return None if another process began it in the meantime."""
+    run = SessionRun(services, request, prompt_count)
+    run_stages("start", START, run)
+    return replace(run.served, is_recorded=run.is_recorded) if run.is_new else None
+
+
+# -- a prompt comes -------------------------------------------------------------------------
+
+
+def select_for_prompt(run: prompting.PromptRun) -> None:
+    """Select memories for a prompt; the first one of a session may rank its candidates again."""
+    ranking = prompting.new_ranking(run)
+    if ranking is None:
+        prompting.select_recalled(run)
+    else:
+        run_stages("start", RANK, ranking)
+        prompting.select_ranked(run, ranking)
+
+
 PROMPT = (
-    Stage("recall", "words and meaning of the prompt, rare-word hits", 6.0),
-    Stage("packing", "up to five memories not shown yet, and the request for ratings", 1.0),
-    Stage("record", "hits, ratings and what was shown, one transaction", 8.0),
+    Stage("recall", select_for_prompt, 6.0, "words and meaning of the prompt, rare-word hits"),
+    Stage(
+        "packing",
+        prompting.pack_prompt,
+        1.0,
+        "up to five memories not shown yet, and the request for ratings",
+    ),
+    Stage(
+        "record",
+        prompting.record_prompt,
+        8.0,
+        "hits, ratings and the injection, one transaction",
+        {StorageError: "prompt_record", Busy: "prompt_record"},
+    ),
 )
+
+
+def prompt(services: Services, request: prompting.PromptRequest) -> Served:
+    """Serve a prompt; an unknown session begins with it."""
+    with services.observer.timed("user_prompt_submit"):
+        for _ in range(PROMPT_TRIES - 1):
+            with contextlib.suppress(prompting.PromptOvertaken):
+                return _prompt(services, request)
+        return _prompt(services, request)
+
+
+def _prompt(services: Services, request: prompting.PromptRequest) -> Served:
+    run = prompting.open_prompt(services, request)
+    if run is not None:
+        run_stages("prompt", PROMPT, run)
+        return replace(run.served, is_recorded=run.is_recorded)
+    # The daemon may have been down when the session began.
+    served = begin(services, request.as_start(), prompt_count=1)
+    if served is None:
+        raise prompting.PromptOvertaken(
+            f"session {request.key[:80]!r} was started by another process", hint="try again"
+        )
+    return served
+
+
+# -- it ends, and is learned from -----------------------------------------------------------
+
 END = (
-    Stage("transcript", "read, shortened, secrets blacked out, late ratings taken", 5.0),
-    Stage("record", "stored with one durable job", 8.0),
+    Stage(
+        "transcript",
+        ending.read_transcript,
+        5.0,
+        "read, shortened, secrets redacted, late ratings taken",
+    ),
+    Stage("record", ending.record_end, 8.0, "stored with one durable job"),
 )
+
+
+def end(services: Services, request: ending.EndRequest) -> ending.SessionEnded:
+    """End a session and queue the job that learns from it; a second end changes nothing."""
+    session = services.store.session(request.user, request.key)
+    run = ending.EndRun(services, request, session)
+    if session.state == "open":
+        run_stages("end", END, run)
+    return run.ended
+
+
 LEARN = (
-    Stage("judge", "who helped, by what happened; blind and with decoys", 60_000.0),
-    Stage("label", "ratings, hits and verdict into one label each; belief, usefulness", 50.0),
-    Stage("compare", "both rankings against what helped; what the predictor has earned", 50.0),
+    Stage("judge", judge, 60_000.0, "which memories helped; blind and with decoys"),
+    Stage(
+        "label",
+        label_memories,
+        50.0,
+        "ratings, hits and verdict as one label; belief",
+    ),
+    Stage("compare", compare, 50.0, "both rankings against the labels; the predictor's influence"),
 )
 EXTRACT = (
-    Stage("rules", "what the user said outright, through the one write path", 50.0),
-    Stage("model", "what a model adds, each quote checked; nothing without one", 60_000.0),
-    Stage("summary", "the session as one memory, where that is wanted", 50.0),
+    Stage("rules", extract_by_rules, 50.0, "explicit statements of the user, by the write path"),
+    Stage("model", extract_by_model, 60_000.0, "what a model adds, each quote checked"),
+    Stage("summary", summarise, 50.0, "the session as one memory, if summaries are on"),
 )
-TRAIN = (Stage("train", "a challenger in its own process, its gates, its replay", 30_000.0),)
-FLOWS = {
+TRAIN = (Stage("train", train, 30_000.0, "a challenger in its own process, its gates, its replay"),)
+FLOWS: Mapping[str, Sequence[Stage[Any]]] = {
     "start": START,
     "prompt": PROMPT,
     "end": END,
@@ -60,21 +264,3 @@ FLOWS = {
     "extract": EXTRACT,
     "train": TRAIN,
 }
-
-
-class Stopwatch:
-    """How long each stage of one run took."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.took_ms: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Times a block under the name of its stage; a stage that runs twice adds up."""
-        start = self._world.monotonic_ms()
-        try:
-            yield
-        finally:
-            taken = self._world.monotonic_ms() - start
-            self.took_ms[name] = self.took_ms.get(name, 0.0) + taken

@@ -16,15 +16,15 @@ from meritory.domain.memory import Draft, MemoryRecord, Recalled, Scope
 from meritory.domain.place import Place
 from meritory.domain.policy import Policy
 from meritory.domain.session import SessionRecord, ShownRow
+from meritory.engine import pipeline
 from meritory.engine.memories.recall import recall
 from meritory.engine.memories.write import write
 from meritory.engine.observe.observer import Observer
 from meritory.engine.predictor.state import state_of
 from meritory.engine.services import Services
-from meritory.engine.sessions import prompt as prompting
-from meritory.engine.sessions import start as starting
 from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.packing import Served
+from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.transfer.backup import ModelFiles, keep_models
 from meritory.lab.probes import Anchor, Anchors, Probe
 from meritory.rank.probes import DEPTH, ProbeHit
@@ -312,13 +312,13 @@ class _Asker:
         """What an agent has before its eyes when the question is the first prompt of a session."""
         store, before = self._opening(scope)
         services = self._sandbox.serving(store, self._services.policy)
-        request = prompting.PromptRequest(SESSION_KEY, scope, question)
-        return before | _ids(prompting.prompt(services, request))
+        request = PromptRequest(SESSION_KEY, scope, question)
+        return before | _ids(pipeline.prompt(services, request))
 
     def _opening(self, scope: Scope) -> tuple[FrozenStore, frozenset[str]]:
         """A session that began without a context; the same for every question of a scope."""
         if scope not in self._opened:
-            served = starting.begin(self._services, StartRequest(SESSION_KEY, scope))
+            served = pipeline.begin(self._services, StartRequest(SESSION_KEY, scope))
             if served is None:
                 raise Conflict("the session that is measured began twice")
             session = SessionRecord(

@@ -89,7 +89,7 @@ def _memory_text(memory: AnyMemory, memory_id: str) -> str:
 
 def _session_text(memory: AnyMemory, key: str) -> str:
     store, user = memory.services.store, memory.scope.user
-    session = known_session(memory.services, memory.scope, key)
+    session = known_session(memory.services.store, memory.scope, key)
     is_seen = can_see_session(memory, session.agent, session.project)
     if memory.scope.project not in (None, session.project) or not is_seen:
         raise NotFound("it is a session of another project")

@@ -347,7 +347,7 @@ def _session_of_code(caller: Caller, code: str) -> SessionRecord:
     memory = caller.memory
     found = memory.services.store.session_of_code(memory.scope.user, code)
     require_session(memory, found.key)
-    return known_session(memory.services, memory.scope, found.key)
+    return known_session(memory.services.store, memory.scope, found.key)
 
 
 def _session(caller: Caller, code: str | None, key: str | None) -> SessionRecord:
@@ -358,7 +358,7 @@ def _session(caller: Caller, code: str | None, key: str | None) -> SessionRecord
     for known in (key,) if key is not None else caller.session_keys:
         try:
             require_session(memory, known)
-            return known_session(memory.services, memory.scope, known)
+            return known_session(memory.services.store, memory.scope, known)
         except MeritoryError:
             if key is not None:
                 raise

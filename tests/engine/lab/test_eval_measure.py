@@ -12,9 +12,9 @@ from meritory.domain.errors import Conflict, InputError, NotFound, ReadOnlyStore
 from meritory.domain.memory import Scope
 from meritory.domain.place import Place
 from meritory.domain.policy import Policy, RecallPolicy, SourceWeights
+from meritory.engine.pipeline import start
 from meritory.engine.quality import saved_runs
 from meritory.engine.sessions.context import StartRequest
-from meritory.engine.sessions.start import start
 from meritory.lab import results
 from meritory.lab.measure import (
     FrozenStore,

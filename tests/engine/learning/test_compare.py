@@ -35,13 +35,12 @@ from meritory.domain.errors import PortTimeout
 from meritory.domain.job import Lease
 from meritory.domain.predictor import ComparisonQuery
 from meritory.engine.jobs.runner import Handler, JobEvent, JobRunner
-from meritory.engine.learning import job as learning_job
 from meritory.engine.learning.compare import (
     FIRST_TRAINING_SESSIONS,
     SLOW_TRAINING_SESSIONS,
     is_canary,
 )
-from meritory.engine.pipeline import LEARN
+from meritory.engine.pipeline import LEARN, job_handler
 from meritory.engine.predictor.state import (
     SHADOW_SESSIONS,
     TRAIN_JOB,
@@ -345,7 +344,7 @@ def test_kill_9_around_the_effect_is_harmless(
         try:
             memory = places.memory(project="shop", clock=desk.clock, background=False)
             services = memory.services
-            handler = dying(learning_job.handler(services), "compare", is_committed=is_committed)
+            handler = dying(job_handler(services, LEARN), "compare", is_committed=is_committed)
 
             def observe(event: JobEvent) -> None:
                 if event.outcome == "stage" and event.job.stage == "compare":
@@ -485,7 +484,7 @@ def test_the_first_training_is_ordered_after_three_sessions_and_only_once(items:
     desk, liked = items, first(items)
     # Nobody runs trainings here: their jobs wait.
     desk.equip(trainer=Told())
-    handlers = {LEARN_JOB: learning_job.handler(desk.memory.services)}
+    handlers = {LEARN_JOB: job_handler(desk.memory.services, LEARN)}
     runner = JobRunner(desk.store, desk.memory.services.world, handlers)
     reasons, queued = [], []
     for key in some_keys(6, canary=False):
@@ -576,7 +575,7 @@ def test_a_drift_takes_all_influence_and_orders_a_training(items: Desk) -> None:
     set_state(desk, standing=low, order_reason="interval")
     desk.memory.session("run", context="stone")
     finish(desk, "run", {best: 1.0})
-    handlers = {LEARN_JOB: learning_job.handler(desk.memory.services)}
+    handlers = {LEARN_JOB: job_handler(desk.memory.services, LEARN)}
     JobRunner(desk.store, desk.memory.services.world, handlers).drain()
     now = state(desk)
     assert (now.alpha, now.standing.success_rate, now.standing.drift_resets) == (1.0, 0.5, 1)
@@ -609,7 +608,7 @@ def test_a_training_under_way_is_disturbed_by_a_drift_alone(
     assert desk.store.write(lambda t: t.take_job(lease, [TRAIN_JOB]))
     desk.memory.session("run", context="stone")
     finish(desk, "run", {best_of_baseline(desk, "run"): 1.0})
-    handlers = {LEARN_JOB: learning_job.handler(desk.memory.services)}
+    handlers = {LEARN_JOB: job_handler(desk.memory.services, LEARN)}
     JobRunner(desk.store, desk.memory.services.world, handlers).drain()
     assert comparison(desk, "run").predictor_won == 0.0
     assert [one.state for one in train_jobs(desk)] == [job_state]

@@ -12,7 +12,8 @@ from session_kit import Desk
 
 from learning_kit import Clock, lived, noted
 from meritory.engine.jobs.runner import JobRunner
-from meritory.engine.sessions.end import LEARN_GRACE, EndRequest, end
+from meritory.engine.pipeline import end
+from meritory.engine.sessions.end import LEARN_GRACE, EndRequest
 from places import Places
 
 Desks = Callable[..., Desk]

@@ -14,8 +14,9 @@ from meritory.domain.errors import PortError
 from meritory.domain.memory import Scope
 from meritory.domain.session import JudgedMemory, Turn, Verdict
 from meritory.engine.jobs.worker import Background
+from meritory.engine.pipeline import end
 from meritory.engine.predictor.train import lesson_of
-from meritory.engine.sessions.end import EndRequest, end
+from meritory.engine.sessions.end import EndRequest
 from meritory.model.base import RankingQuery
 from meritory.rank import labels
 from meritory.rank.features import FEATURE_VERSION

@@ -20,10 +20,10 @@ from session_kit import Desk, kept
 
 from meritory.domain.predictor import Comparison, ComparisonQuery
 from meritory.domain.world import SeededWorld
-from meritory.engine.pipeline import Stopwatch
+from meritory.engine.pipeline import RANK, run_stages
 from meritory.engine.predictor.state import PredictorState, known_state
-from meritory.engine.sessions.context import StartRequest, understand
-from meritory.engine.sessions.ranking import Ranked, rank
+from meritory.engine.sessions.context import StartRequest
+from meritory.engine.sessions.ranking import Ranking
 from meritory.model.checkpoint import Checkpoint, CheckpointFlags, write
 from meritory.model.ranker import baseline_weights
 from meritory.rank.composite_feeds import NO_TRUST
@@ -95,11 +95,13 @@ def state(desk: Desk) -> PredictorState:
     return known_state(desk.memory.services, "default")
 
 
-def ranked(desk: Desk, context: str) -> Ranked:
+def ranked(desk: Desk, context: str) -> Ranking:
     """What a session would be served now; nothing is recorded."""
     services = desk.memory.services
     asked = StartRequest("probe", desk.memory.scope, context)
-    return rank(services, "probe", understand(services, asked), Stopwatch(services.world))
+    ranking = Ranking(services, asked)
+    run_stages("start", RANK, ranking)
+    return ranking
 
 
 def comparisons(desk: Desk) -> list[Comparison]:

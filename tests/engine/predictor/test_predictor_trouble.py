@@ -153,11 +153,11 @@ def test_a_session_names_the_scorer_of_its_model(desk: Desk) -> None:
     services = desk.memory.services
     assert services.scorer is not None
     services.scorer.name = "attention"  # type: ignore[misc]
-    assert served_kind(services, state(desk.memory)) == "features"
+    assert served_kind(services.scorer, state(desk.memory)) == "features"
     desk.equip(scorer=Preferring())
-    assert served_kind(desk.memory.services, state(desk.memory)) == "features"
+    assert served_kind(desk.memory.services.scorer, state(desk.memory)) == "features"
     desk.equip(scorer=None)
-    assert served_kind(desk.memory.services, state(desk.memory)) is None
+    assert served_kind(desk.memory.services.scorer, state(desk.memory)) is None
 
 
 # -- what is told -----------------------------------------------------------------------------

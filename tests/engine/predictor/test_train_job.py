@@ -35,6 +35,7 @@ from meritory.domain.place import Place
 from meritory.domain.predictor import TaughtSession
 from meritory.engine.jobs.runner import JobEvent, JobRunner
 from meritory.engine.learning.compare import is_canary
+from meritory.engine.pipeline import TRAIN, job_handler
 from meritory.engine.predictor import train_job
 from meritory.engine.predictor.state import SHADOW_SESSIONS, TRAIN_JOB
 from meritory.engine.predictor.train import Workshop, lesson_of, train
@@ -350,7 +351,7 @@ def test_kill_9_around_the_effect_is_harmless(
             def observe(event: JobEvent) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-            ((stage, work),) = train_job.handler(services)
+            ((stage, work),) = job_handler(services, TRAIN)
 
             def killed(job: Any) -> Any:
                 effect = work(job)

@@ -16,11 +16,10 @@ from session_kit import HERON, LOGIN, NOTES, STRIPE, Desk, filler, talk, trailer
 
 from meritory.domain.rule import RecordedAction
 from meritory.domain.session import ROLES, Turn
+from meritory.engine.pipeline import end
 from meritory.engine.quality import extraction, retention
 from meritory.engine.rules.guard import ToolCall, check
-from meritory.engine.sessions import transcript
-from meritory.engine.sessions.end import EndRequest, end
-from meritory.engine.sessions.transcript import READ_LIMIT_CHARS, Intake, TurnTail
+from meritory.engine.sessions.end import READ_LIMIT_CHARS, EndRequest, Intake, TurnTail
 from meritory.text.judge.digest import Digest, Digester, decode_digest, digest_terms
 from meritory.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text, redacted, shorten, stripped
 
@@ -377,7 +376,7 @@ def test_an_iterator_is_read_without_being_held(desk: Desk) -> None:
 
 def test_what_goes_beyond_the_limits_is_marked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.note(HERON)
-    monkeypatch.setattr(transcript, "ACTS_LIMIT_CHARS", 1_000)
+    monkeypatch.setattr("meritory.engine.sessions.end.ACTS_LIMIT_CHARS", 1_000)
     turns = [{"role": "assistant", "text": "so many words " * 50} for _ in range(9)]
     desk.memory.session("run", context="heron").end([*turns, {"role": "assistant", "text": HERON}])
     assert not read(desk).is_complete

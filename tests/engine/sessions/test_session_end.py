@@ -10,8 +10,9 @@ from session_kit import HERON, LOGIN, NOTES, STRIPE, Between, Desk, filler, talk
 
 from meritory import InputError, NotFound
 from meritory.domain.session import Turn
-from meritory.engine.sessions.end import EndRequest, compact, end
-from meritory.engine.sessions.prompt import PromptRequest, prompt
+from meritory.engine.pipeline import end, prompt
+from meritory.engine.sessions.end import EndRequest, compact
+from meritory.engine.sessions.prompt import PromptRequest
 from meritory.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text
 
 SECRET = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
@@ -312,7 +313,7 @@ def test_a_wrong_word_on_what_helped_is_refused_with_a_reason(desk: Desk, used: 
 def test_memories_of_others_cannot_be_said_to_help(desk: Desk) -> None:
     foreign = desk.memory.view(user="ann").remember(HERON).id
     session = desk.memory.session("run")
-    with pytest.raises(InputError, match="no memory of yours"):
+    with pytest.raises(InputError, match="unknown memory id"):
         session.end(used={foreign: 1.0})
     # What helped may well belong to another project; it is still not shown here.
     (elsewhere,) = desk.note(LOGIN, project="other")

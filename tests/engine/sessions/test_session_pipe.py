@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,11 @@ from session_kit import HERON, NOTES, STRIPE, Desk, contents, filler, talk, trai
 from meritory.domain.errors import BadReply, PortError, PortTimeout, StorageError
 from meritory.domain.policy import EmbedderSpec
 from meritory.domain.session import Candidate
-from meritory.engine.pipeline import FLOWS
+from meritory.engine.pipeline import FLOWS, RANK, Stage, prompt, run_stages
 from meritory.engine.predictor.train_job import order
-from meritory.engine.sessions.prompt import PromptRequest, prompt
+from meritory.engine.sessions.context import StartRequest
+from meritory.engine.sessions.prompt import PromptRequest
+from meritory.engine.sessions.ranking import Ranking
 from meritory.ports.embedder import open_embedder
 from meritory.ports.scorer import ScoreRequest
 from meritory.rank.diversity import SIMILAR_COSINE
@@ -375,6 +379,45 @@ def test_a_known_session_runs_no_stage_again(desk: Desk) -> None:
     assert again.pop("session_start") == 2
     counts.pop("session_start")
     assert again == counts
+
+
+def test_a_ranking_on_the_first_prompt_is_timed_stage_by_stage(desk: Desk) -> None:
+    desk.note(*NOTES)
+
+    def counts() -> dict[str, int]:
+        latencies = desk.memory.services.observer.latencies()
+        return {latency.operation: latency.count for latency in latencies}
+
+    session = desk.memory.session("run")
+    session.prompt(ABOUT_STRIPE)
+    assert {counts()[f"start.{stage.name}"] for stage in RANK} == {2}
+    assert counts()["start.packing"] == counts()["prompt.recall"] == 1
+    # Later prompts search by their words and do not rank again.
+    session.prompt("and again: " + ABOUT_STRIPE)
+    assert {counts()[f"start.{stage.name}"] for stage in RANK} == {2}
+
+
+@pytest.mark.parametrize(
+    "stage", [stage for stages in FLOWS.values() for stage in stages], ids=lambda stage: stage.name
+)
+def test_every_stage_says_where_it_is_written(stage: Stage[Any]) -> None:
+    module, _, line = stage.location.partition(":")
+    lines = Path(str(importlib.import_module(module).__file__)).read_text().splitlines()
+    assert lines[int(line) - 1].startswith(f"def {stage.run.__name__}(")
+    assert stage.budget_ms > 0 and stage.about
+
+
+def test_an_error_without_a_fallback_ends_the_run(desk: Desk) -> None:
+    def fail(run: Ranking) -> None:
+        raise BadReply("nonsense")
+
+    run = Ranking(desk.memory.services, StartRequest("run", desk.memory.scope))
+    with pytest.raises(BadReply):
+        run_stages("start", (Stage("fail", fail, 1.0, "fails"),), run)
+    assert desk.failures() == []
+    fallback = {PortError: "predictor_crash"}
+    run_stages("start", (Stage("fail", fail, 1.0, "fails", fallback),), run)
+    assert [name for name, _ in desk.failures()] == ["predictor_crash"]
 
 
 # -- a store that cannot write ------------------------------------------------------------

@@ -22,7 +22,8 @@ from session_kit import (
 
 from meritory import Conflict, InputError
 from meritory.domain.session import Turn
-from meritory.engine.sessions.prompt import PromptRequest, prompt
+from meritory.engine.pipeline import prompt
+from meritory.engine.sessions.prompt import PromptRequest
 from meritory.text.render import BLOCK_LIMIT_CHARS, token_estimate
 
 ABOUT_STRIPE = "why do the stripe webhooks fail on the signature header?"

@@ -11,10 +11,9 @@ from meritory.domain.errors import MeritoryError, NotFound
 from meritory.domain.memory import Scope
 from meritory.domain.world import Following
 from meritory.engine.jobs.runner import JobEvent, JobRunner, Worker
-from meritory.engine.learning import job
 from meritory.engine.memories.recall import recall
 from meritory.engine.observe import telemetry
-from meritory.engine.predictor import train_job
+from meritory.engine.pipeline import EXTRACT, LEARN, TRAIN, job_handler
 from meritory.engine.predictor.state import TRAIN_JOB
 from meritory.engine.quality import extraction, janitor, retention
 from meritory.engine.rules import learn
@@ -72,10 +71,10 @@ class Background:
             services.store,
             services.world,
             {
-                LEARN_JOB: job.handler(services),
-                TRAIN_JOB: train_job.handler(services),
+                LEARN_JOB: job_handler(services, LEARN),
+                TRAIN_JOB: job_handler(services, TRAIN),
                 RULE_JOB: learn.handler(services),
-                extraction.EXTRACT_JOB: extraction.handler(services),
+                extraction.EXTRACT_JOB: job_handler(services, EXTRACT),
                 janitor.JANITOR_JOB: janitor.handler(services),
                 retention.RETENTION_JOB: retention.handler(services),
             },

@@ -18,9 +18,7 @@ from meritory.domain.session import (
     SessionRecord,
     SessionScore,
 )
-from meritory.engine.jobs.runner import After, Effect, Handler
-from meritory.engine.learning.compare import compare
-from meritory.engine.learning.judge import judge
+from meritory.engine.jobs.runner import After, Effect
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.engine.sessions.ratings import LEARN_JOB
@@ -63,16 +61,8 @@ def keep(transaction: Transaction, user: str, beliefs: Mapping[str, Belief]) -> 
 SOON = timedelta(hours=24)
 
 
-def handler(services: Services) -> Handler:
-    """The stages of learning from a session, in order."""
-    return (
-        ("judge", lambda job: judge(services, job)),
-        ("label", lambda job: _label(services, job)),
-        ("compare", lambda job: compare(services, job)),
-    )
-
-
-def _label(services: Services, job: Job) -> Effect:
+def label_memories(services: Services, job: Job) -> Effect:
+    """Turn ratings, hits and the verdict into one label per memory, and update beliefs."""
     store = services.store
     session = store.session(job.user, job.key)
     records = store.session_memories(job.user, job.key)

@@ -1,4 +1,4 @@
-"""Whether numbers may be kept for others: asked a few times in the first week, never after a no."""
+"""Consent to telemetry: users are asked in the first week, and never again after a no."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Final, Literal
 from meritory.domain.access import Consent
 from meritory.domain.errors import Busy, StorageError
 from meritory.domain.harness import HARNESS_NAMES
-from meritory.domain.session import SessionRecord
 from meritory.engine.services import Services
 from meritory.store.contract.store import Transaction
 from meritory.text import render
 from meritory.text.tokens import token_estimate
 
-# For how long after the install it is asked, and how often.
+# For how long after the installation users are asked, and how often.
 ASKED_FOR: Final = timedelta(days=7)
 ASKED_EVERY: Final = timedelta(hours=24)
-# Each line is a remark of ours, which no judge and no extractor takes for the session's own.
+# Judges and extractors ignore lines with this prefix, so the question is never learned from.
 QUESTION: Final = (
     "[meritory: at a natural moment, ask the user once whether Meritory may keep numbers about how"
     " well its memory works: features, labels, ranks and counts in a file on this machine, never"
@@ -30,9 +29,9 @@ Step = Literal["ask", "close", "nothing"]
 
 
 def next_step(consent: Consent, now: datetime) -> Step:
-    """What is due: to ask, to take the silence for a no, or nothing.
+    """Return whether to ask, to take the silence for a no, or to do nothing.
 
-    A clock that was set back asks nobody: what lies ahead of it counts as just asked.
+    A date in the future, after the clock was set back, counts as just asked.
     """
     if consent.opt_in is not None:
         return "nothing"
@@ -44,10 +43,10 @@ def next_step(consent: Consent, now: datetime) -> Step:
 
 
 def consent_of(services: Services, user: str) -> Consent:
-    """What a user said; the first look notes the day of the install."""
-    known = services.store.consent(user)
-    if known is not None:
-        return known
+    """Return a user's answer; the first call stores the date of the installation."""
+    stored = services.store.consent(user)
+    if stored is not None:
+        return stored
     now = services.world.now()
 
     def work(transaction: Transaction) -> Consent:
@@ -59,7 +58,7 @@ def consent_of(services: Services, user: str) -> Consent:
 
 
 def note_start(services: Services, user: str) -> None:
-    """Notes the first start; where that fails, a later one is the first."""
+    """Store the date of the installation; a failure is counted, and the next start tries again."""
     try:
         consent_of(services, user)
     except (StorageError, Busy) as error:
@@ -67,48 +66,36 @@ def note_start(services: Services, user: str) -> None:
 
 
 def answer(services: Services, user: str, enabled: bool) -> Consent:
-    """Keeps what a user said."""
+    """Store a user's answer."""
     now = services.world.now()
 
     def work(transaction: Transaction) -> Consent:
-        known = transaction.consent(user) or Consent(install_date=now)
-        consent = replace(known, opt_in=enabled)
+        stored = transaction.consent(user) or Consent(install_date=now)
+        consent = replace(stored, opt_in=enabled)
         transaction.put_consent(user, consent)
         return consent
 
     return services.store.write(work)
 
 
-def with_question(services: Services, session: SessionRecord, text: str) -> str:
-    """The text that opens a session, with the question where it is due and there is room for it.
+def with_question(harness: str | None, text: str, limit_tokens: int) -> str | None:
+    """Return an opening text with the question; None if it may not be asked or does not fit.
 
-    Only a person's own client passes it on to who may answer: a program's session is never asked.
+    Only a client that a person uses passes the question on. A program's session is never asked.
     """
-    if session.harness not in HARNESS_NAMES:
-        return text
+    if harness not in HARNESS_NAMES:
+        return None
     whole = f"{text}\n{QUESTION}" if text else QUESTION
-    is_short = token_estimate(whole) <= services.policy.session.start_tokens
-    if not is_short or render.units(whole) > render.BLOCK_LIMIT_CHARS:
-        return text
-    try:
-        return whole if _is_asked(services, session.user, session.started_at) else text
-    except (StorageError, Busy) as error:
-        services.observer.failed("consent", error)
-        return text
+    is_long = token_estimate(whole) > limit_tokens or render.units(whole) > render.BLOCK_LIMIT_CHARS
+    return None if is_long else whole
 
 
-def _is_asked(services: Services, user: str, now: datetime) -> bool:
-    if next_step(consent_of(services, user), now) == "nothing":
-        return False
-
-    def work(transaction: Transaction) -> bool:
-        # Another process may have asked in between.
-        consent = transaction.consent(user) or Consent(install_date=now)
-        step = next_step(consent, now)
-        if step == "ask":
-            transaction.put_consent(user, replace(consent, last_prompted_at=now))
-        elif step == "close":
-            transaction.put_consent(user, replace(consent, opt_in=False))
-        return step == "ask"
-
-    return services.store.write(work)
+def ask(transaction: Transaction, user: str, now: datetime) -> bool:
+    """Record that a user is asked now, if that is due; return whether it is."""
+    consent = transaction.consent(user) or Consent(install_date=now)
+    step = next_step(consent, now)
+    if step == "ask":
+        transaction.put_consent(user, replace(consent, last_prompted_at=now))
+    elif step == "close":
+        transaction.put_consent(user, replace(consent, opt_in=False))
+    return step == "ask"

@@ -16,6 +16,7 @@ from meritory.domain.session import Event
 from meritory.engine.jobs.runner import JobRunner
 from meritory.engine.learning.compare import NO_JUDGES
 from meritory.engine.observe.observer import publish
+from meritory.engine.pipeline import TRAIN, job_handler
 from meritory.engine.predictor import status, train_job
 from meritory.engine.predictor.state import (
     TRAIN_JOB,
@@ -105,7 +106,7 @@ def train_now(services: Services, user: str) -> Ordered:
 
 def run_training(services: Services) -> None:
     """Carries out trainings that are due, and no other job."""
-    runner = JobRunner(services.store, services.world, {TRAIN_JOB: train_job.handler(services)})
+    runner = JobRunner(services.store, services.world, {TRAIN_JOB: job_handler(services, TRAIN)})
     runner.drain()
 
 

@@ -13,7 +13,7 @@ from meritory.domain.predictor import TIE, TrainingRun
 from meritory.domain.session import Event
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
-from meritory.ports.scorer import BASE_VERSION
+from meritory.ports.scorer import BASE_VERSION, Scorer
 from meritory.rank.composite_feeds import Trust
 from meritory.rank.history_proof import HistoryProof
 from meritory.rank.influence import InfluenceState
@@ -241,12 +241,11 @@ def _fallback_run(after: PredictorState, now: datetime, fault: str) -> TrainingR
     )
 
 
-def served_kind(services: Services, state: PredictorState) -> str | None:
-    """Which kind of scorer really scores: that of the model, whatever the settings name."""
-    if services.scorer is None:
+def served_kind(scorer: Scorer | None, state: PredictorState) -> str | None:
+    """Return the kind of the model that scores, whatever the settings name."""
+    if scorer is None:
         return None
-    reads = getattr(services.scorer, "reads_models", False)
-    return state.scorer if reads else services.scorer.name
+    return state.scorer if getattr(scorer, "reads_models", False) else scorer.name
 
 
 def tried(state: PredictorState, won: float | None) -> tuple[PredictorState, bool]:
@@ -313,3 +312,8 @@ def standing_of(services: Services, user: str, state: PredictorState) -> render.
         crashes=life.crash_count if life.is_crash_disabled else 0,
         reason="drift" if told == "retraining" else "switched off",
     )
+
+
+def status_line(services: Services, user: str, state: PredictorState) -> str:
+    """Return the line that tells the agent how far learning has come."""
+    return render.status_line(standing_of(services, user, state))

@@ -10,7 +10,7 @@ from meritory.domain.errors import MeritoryError
 from meritory.domain.job import Job
 from meritory.domain.predictor import TrainingRun
 from meritory.domain.session import Event
-from meritory.engine.jobs.runner import After, Effect, Handler, no_effect
+from meritory.engine.jobs.runner import After, Effect, no_effect
 from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import (
     SHADOW_SESSIONS,
@@ -27,11 +27,6 @@ from meritory.rank import influence
 from meritory.store.contract.store import Transaction
 
 
-def handler(services: Services) -> Handler:
-    """The one stage of the job."""
-    return (("train", lambda job: _train(services, job)),)
-
-
 def order(transaction: Transaction, user: str, reason: str, now: datetime) -> None:
     """Orders a training, unless one is ordered already."""
     state = decoded(transaction.predictor_state(user))
@@ -46,7 +41,8 @@ def queue(transaction: Transaction, user: str, now: datetime) -> None:
         transaction.put_job(user, TRAIN_JOB, TRAIN_KEY, now)
 
 
-def _train(services: Services, job: Job) -> Effect:
+def train(services: Services, job: Job) -> Effect:
+    """Train a challenger in its own process, and let it serve if every gate passes."""
     state = known_state(services, job.user)
     if services.trainer is None or state.order_reason is None:
         return no_effect

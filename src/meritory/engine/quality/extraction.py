@@ -17,7 +17,7 @@ from meritory.domain.job import Job
 from meritory.domain.memory import UNTRUSTED_ORIGINS, Draft, MemoryRecord, Source
 from meritory.domain.quality import Refusal
 from meritory.domain.session import Event, SessionRecord, Turn
-from meritory.engine.jobs.runner import After, Effect, Handler, no_effect
+from meritory.engine.jobs.runner import After, Effect, no_effect
 from meritory.engine.memories.gate import may_supersede
 from meritory.engine.memories.recall import recall
 from meritory.engine.memories.validate import only_proposed
@@ -44,15 +44,6 @@ ECHO_MIN_CHARS = 16
 SAME_SUBJECT_WORDS = 2
 _QUERY_LIMIT_CHARS = 2_000
 _REFUSAL_ID_CHARS = 24
-
-
-def handler(services: Services) -> Handler:
-    """Return the stages of extraction in order."""
-    return (
-        ("rules", lambda job: _by_rules(services, job)),
-        ("model", lambda job: _by_model(services, job)),
-        ("summary", lambda job: _summarise(services, job)),
-    )
 
 
 def is_due(services: Services, turns: Sequence[Turn]) -> bool:
@@ -95,7 +86,8 @@ def _model(services: Services) -> Extractor | None:
     return None if extractor is None or extractor.name.startswith("rules/") else extractor
 
 
-def _by_rules(services: Services, job: Job) -> Effect:
+def extract_by_rules(services: Services, job: Job) -> Effect:
+    """Store what the rules find in a session."""
     turns = services.store.transcript(job.user, job.key)
     if services.extractor is None or not turns:
         return no_effect
@@ -103,7 +95,8 @@ def _by_rules(services: Services, job: Job) -> Effect:
     return _store_candidates(services, job, extractor.name, extractor.extract(turns))
 
 
-def _by_model(services: Services, job: Job) -> Effect:
+def extract_by_model(services: Services, job: Job) -> Effect:
+    """Store what a language model finds in a session, if one is configured."""
     turns = services.store.transcript(job.user, job.key)
     model = _model(services)
     if model is None or sum(len(turn.text) for turn in turns) < MODEL_MIN_CHARS:
@@ -117,7 +110,7 @@ def _by_model(services: Services, job: Job) -> Effect:
     return _store_candidates(services, job, model.name, model.extract(turns, known))
 
 
-def _summarise(services: Services, job: Job) -> Effect:
+def summarise(services: Services, job: Job) -> Effect:
     """Store the session as one memory; the summary of a resumed session replaces the old one."""
     session = services.store.session(job.user, job.key)
     summary = " ".join(session.summary.split())

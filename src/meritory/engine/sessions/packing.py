@@ -1,4 +1,4 @@
-"""From a ranking to the text an agent sees: choosing what fits, giving handles, rendering."""
+"""Packing: which memories fit into a block, under which handles, and how the block begins."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from numpy.typing import NDArray
 
 from meritory.domain.harness import traits_of
 from meritory.domain.memory import MemoryRecord, Scope
+from meritory.domain.policy import PredictorPolicy
 from meritory.domain.session import Candidate, SessionRecord
-from meritory.engine.predictor.state import PredictorState, standing_of, state_of
-from meritory.engine.services import Services
-from meritory.engine.sessions.ranking import Ranked
+from meritory.engine.sessions.ranking import Ranking
 from meritory.rank import exploration
 from meritory.rank import packing as rank_packing
+from meritory.store.contract.store import Store
 from meritory.text import render
 
-# What fits is looked for among this many of the best; reading more texts would cost more than
-# the last of them are worth.
+# Texts are read for this many of the best candidates. The rest rarely fits.
 READ_AHEAD = 32
 DISPUTED_READ = 10
+# A handle of the greatest length, to estimate what a memory costs.
+_LONG_HANDLE = "m999"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMemory:
-    """A memory in front of the agent."""
+    """A memory in the agent's context."""
 
     handle: str
     memory: MemoryRecord
@@ -35,18 +36,18 @@ class ShownMemory:
 
     @property
     def id(self) -> str:
-        """The memory's id."""
+        """Return the memory's id."""
         return self.memory.id
 
     @property
     def content(self) -> str:
-        """The memory's text."""
+        """Return the memory's text."""
         return self.memory.content
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a session or a prompt is answered; `injection` is the code that ratings must name."""
+    """The reply to a session start or a prompt; ratings must name the code `injection`."""
 
     key: str
     inject: str
@@ -55,93 +56,97 @@ class Served:
     status_line: str
     # Ids of all candidates in final order.
     ranking: tuple[str, ...] = ()
-    # False when the store could not note it down: the agent is served all the same.
+    # False if the store could not record it. The agent is served anyway.
     is_recorded: bool = True
-    # Of a session that was known already: its own, whatever was asked for.
+    # The scope of a session that existed already, which may differ from the requested one.
     scope: Scope | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PackedMemories:
-    """The memories chosen for an injection, in the order they are shown."""
+    """The memories chosen for a block, in the order they are shown."""
 
     memories: tuple[MemoryRecord, ...]
-    # The candidates with what chance and the budget made of them.
+    # All candidates, with their propensities and whether they were chosen.
     candidates: tuple[Candidate, ...]
     overflow: tuple[str, ...]
     explored: str | None = None
 
 
-def pack_start(services: Services, ranked: Ranked, empty: render.Block) -> PackedMemories:
-    """Chooses what opens a session: required first, then the best that fits."""
-    policy = services.policy.session
-    limits = _limits(empty, policy.start_tokens, policy.start_limit)
-    texts = _Texts(services, ranked)
-    packing = _pack_near(texts, ranked, limits)
-    rate = services.policy.predictor.exploration_rate if ranked.alpha < 1.0 else 0.0
+def pack_start(run: Ranking, empty: render.Block) -> PackedMemories:
+    """Choose the memories that open a session: required ones first, then the best that fit."""
+    policy = run.services.policy.session
+    count = policy.start_limit
+    limits = rank_packing.Limits(
+        tokens=max(0, policy.start_tokens - render.overhead_tokens(empty, start=True)),
+        chars=render.MEMORIES_LIMIT_CHARS,
+        count=count,
+    )
+    texts = _Texts(run)
+    worth, required = np.flatnonzero(run.is_worth), np.flatnonzero(run.required)
+    packing = texts.pack(np.union1d(required, worth[: count + len(required)]), limits)
+    # More texts than usually fit are only read if there is room left.
+    if len(packing.chosen) - np.count_nonzero(run.required[list(packing.chosen)]) < count:
+        packing = texts.pack(np.union1d(required, worth[: max(READ_AHEAD, 2 * count)]), limits)
+    rate = run.services.policy.predictor.exploration_rate if run.alpha < 1.0 else 0.0
     if rate:
-        texts.read(_disputed(ranked))
-    rankings = exploration.Rankings(ranked.baseline_ranks, ranked.predictor_ranks, ranked.eligible)
-    tried = exploration.explore(packing, texts.load, rankings, _draw(services), rate)
-    return _packed(ranked, tried, texts.records)
+        # One of the candidates that the two rankings disagree on most may be tried out.
+        gaps = np.where(run.can_explore, np.abs(run.baseline_ranks - run.predictor_ranks), -1)
+        texts.read(np.argsort(-gaps, kind="stable")[:DISPUTED_READ])
+    rankings = exploration.Rankings(run.baseline_ranks, run.predictor_ranks, run.can_explore)
+    draw = run.services.world.random_bits(53) / 2.0**53
+    tried = exploration.explore(packing, texts.load, rankings, draw, rate)
+    candidates = list(run.candidates)
+    for index, propensity in enumerate(tried.propensities.tolist()):
+        if propensity < 1.0:
+            candidates[index] = candidates[index]._replace(propensity=propensity)
+    for index in tried.packing.chosen:
+        source = "exploration" if index == tried.explored else candidates[index].source
+        candidates[index] = candidates[index]._replace(was_injected=True, source=source)
+    return PackedMemories(
+        memories=tuple(texts.records[index] for index in tried.packing.chosen),
+        candidates=tuple(candidates),
+        overflow=tuple(short_name(texts.records[index]) for index in tried.packing.overflow),
+        explored=None if tried.explored is None else candidates[tried.explored].memory_id,
+    )
 
 
 class _Texts:
-    """The candidates' texts, as far as they were read, and what they cost."""
+    """The candidates' texts as far as they were read, and what they cost."""
 
-    def __init__(self, services: Services, ranked: Ranked) -> None:
-        self._services = services
-        self._ranked = ranked
+    def __init__(self, run: Ranking) -> None:
+        self._run = run
         self.records: dict[int, MemoryRecord] = {}
-        # One whose text was not read can never fit.
-        self._tokens = np.full(len(ranked.rows), np.iinfo(np.int32).max, np.int64)
+        # A candidate whose text was not read never fits.
+        self._tokens = np.full(len(run.rows), np.iinfo(np.int32).max, np.int64)
         self._chars = self._tokens.copy()
 
-    def read(self, places: NDArray[np.intp]) -> None:
-        """Reads the texts of places that were not read yet."""
-        wanted = [place for place in places.tolist() if place not in self.records]
-        rows, context = self._ranked.rows[wanted], self._ranked.context
-        found = self._services.store.fetch(context.scope, rows, context.now)
-        for place, row in zip(wanted, rows.tolist(), strict=True):
-            if row in found:
-                self.records[place] = found[row]
-                cost = render.cost(as_shown("m999", found[row]))
-                self._tokens[place], self._chars[place] = cost
+    def read(self, indices: NDArray[np.intp]) -> None:
+        """Read the texts of candidates that were not read yet."""
+        unread = [index for index in indices.tolist() if index not in self.records]
+        rows, context = self._run.rows[unread], self._run.context
+        records = self._run.services.store.fetch(context.scope, rows, context.now)
+        for index, row in zip(unread, rows.tolist(), strict=True):
+            if row in records:
+                self.records[index] = records[row]
+                self._tokens[index], self._chars[index] = cost_of(records[row])
+
+    def pack(self, indices: NDArray[np.intp], limits: rank_packing.Limits) -> rank_packing.Packing:
+        """Fill the budget with these candidates, best first."""
+        self.read(indices)
+        readable = [index for index in indices.tolist() if index in self.records]
+        return pack(readable, self.load, limits)
 
     @property
     def load(self) -> rank_packing.Load:
-        """What each candidate costs."""
-        return rank_packing.Load(self._tokens, self._chars, self._ranked.required)
-
-
-def _pack_near(texts: _Texts, ranked: Ranked, limits: rank_packing.Limits) -> rank_packing.Packing:
-    """Fills the budget with the best; more than usually fit are only read when room is left."""
-    worth, must = np.flatnonzero(ranked.worth), np.flatnonzero(ranked.required)
-    count = limits.count or 0
-    near = np.union1d(must, worth[: count + len(must)])
-    texts.read(near)
-    packing = pack(_readable(near, texts), texts.load, limits)
-    if len(packing.chosen) - np.count_nonzero(ranked.required[list(packing.chosen)]) < count:
-        near = np.union1d(must, worth[: max(READ_AHEAD, 2 * count)])
-        texts.read(near)
-        packing = pack(_readable(near, texts), texts.load, limits)
-    return packing
-
-
-def _readable(places: NDArray[np.intp], texts: _Texts) -> list[int]:
-    return [place for place in places.tolist() if place in texts.records]
-
-
-def _disputed(ranked: Ranked) -> NDArray[np.intp]:
-    """The candidates on which the rankings disagree most; one of them may be tried out."""
-    gaps = np.where(ranked.eligible, np.abs(ranked.baseline_ranks - ranked.predictor_ranks), -1)
-    return np.argsort(-gaps, kind="stable")[:DISPUTED_READ]
+        """Return what each candidate costs."""
+        return rank_packing.Load(self._tokens, self._chars, self._run.required)
 
 
 def pack(
     order: Sequence[int], load: rank_packing.Load, limits: rank_packing.Limits
 ) -> rank_packing.Packing:
-    """Fills the budget; what is required and does not fit is named, which takes room as well."""
+    """Fill the budget; names of required memories that do not fit need room as well."""
     packing = rank_packing.pack(order, load, limits)
     if not packing.overflow:
         return packing
@@ -149,66 +154,36 @@ def pack(
     return rank_packing.pack(order, load, replace(limits, tokens=left))
 
 
-def _limits(empty: render.Block, tokens: int, count: int) -> rank_packing.Limits:
-    spent = render.overhead_tokens(empty, start=True)
-    return rank_packing.Limits(
-        tokens=max(0, tokens - spent), chars=render.MEMORIES_LIMIT_CHARS, count=count
-    )
+def cost_of(record: MemoryRecord) -> render.Cost:
+    """Return what a memory costs in a block."""
+    return render.cost(as_shown(_LONG_HANDLE, record))
 
 
-def _draw(services: Services) -> float:
-    return services.world.random_bits(53) / 2.0**53
-
-
-def _packed(
-    ranked: Ranked, tried: exploration.Exploration, texts: dict[int, MemoryRecord]
-) -> PackedMemories:
-    chosen = tried.packing.chosen
-    candidates = list(ranked.candidates)
-    for place, propensity in enumerate(tried.propensities.tolist()):
-        if propensity < 1.0:
-            candidates[place] = candidates[place]._replace(propensity=propensity)
-    for place in chosen:
-        source = "exploration" if place == tried.explored else candidates[place].source
-        candidates[place] = candidates[place]._replace(was_injected=True, source=source)
-    explored = None if tried.explored is None else candidates[tried.explored].memory_id
-    return PackedMemories(
-        memories=tuple(texts[place] for place in chosen),
-        candidates=tuple(candidates),
-        overflow=tuple(name_of(texts[place]) for place in tried.packing.overflow),
-        explored=explored,
-    )
-
-
-def name_of(record: MemoryRecord) -> str:
-    """How a memory is named for which there is no room."""
+def short_name(record: MemoryRecord) -> str:
+    """Return how a required memory is named that does not fit."""
     return f"{record.id[:8]} {record.content}"
 
 
 def as_shown(handle: str, record: MemoryRecord) -> render.RenderedMemory:
-    """A memory as the fence writes it."""
+    """Return a memory in the form that a block renders."""
     return render.RenderedMemory(
         handle, record.content, record.kind, record.provenance, record.trust
     )
 
 
 def numbered(records: Sequence[MemoryRecord], first: int) -> list[tuple[str, MemoryRecord]]:
-    """The memories with their handles, counted on through the session."""
-    return [(f"m{first + place}", record) for place, record in enumerate(records)]
+    """Return memories with their handles, which count on through the session."""
+    return [(f"m{number}", record) for number, record in enumerate(records, first)]
 
 
-def block(services: Services, session: SessionRecord, number: int) -> render.Block:
-    """An injection's block before anything is in it."""
-    code, nonce = render.codes(services.store.secret(), f"{session.user}\0{session.key}", number)
+def empty_block(
+    store: Store, policy: PredictorPolicy, session: SessionRecord, number: int
+) -> render.Block:
+    """Return the block of an injection, still without memories."""
+    code, nonce = render.codes(store.secret(), f"{session.user}\0{session.key}", number)
     return render.Block(
         code=code,
         nonce=nonce,
-        ask=services.policy.predictor.agent_feedback,
+        ask=policy.agent_feedback,
         plain=traits_of(session.harness).escapes_brackets,
     )
-
-
-def standing_line(services: Services, user: str, state: PredictorState | None = None) -> str:
-    """How far learning has come for a user; `state` is for who has read it already."""
-    known = state_of(services, user) if state is None else state
-    return render.status_line(standing_of(services, user, known))

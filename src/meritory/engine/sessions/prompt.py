@@ -1,187 +1,340 @@
-"""A prompt in a running session: what it is answered, and what is recorded of it."""
+"""A prompt in a running session: selecting, packing and recording what it is shown."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from meritory.domain.errors import Busy, Conflict, InputError, NotFound, StorageError
+import numpy as np
+from numpy.typing import NDArray
+
+from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
-from meritory.domain.session import Event, Injection, SessionRecord, ShownRow, Turn
+from meritory.domain.session import Candidate, Event, Injection, SessionRecord, ShownRow, Turn
+from meritory.engine.memories.recall import keys_in_play, pool_scores
 from meritory.engine.observe.observer import publish
-from meritory.engine.pipeline import Stopwatch
+from meritory.engine.predictor.state import state_of, status_line
 from meritory.engine.services import Services
 from meritory.engine.sessions import ratings
-from meritory.engine.sessions.context import StartRequest, known_session, storable
+from meritory.engine.sessions.context import StartRequest, clean, known_session, storable
 from meritory.engine.sessions.packing import (
     Served,
     ShownMemory,
     as_shown,
-    block,
-    name_of,
+    cost_of,
+    empty_block,
     numbered,
     pack,
-    standing_line,
+    short_name,
 )
-from meritory.engine.sessions.prompt_candidates import PromptCandidates, call_to_mind
-from meritory.engine.sessions.start import begin, ranking_details
+from meritory.engine.sessions.ranking import Ranking
+from meritory.engine.sessions.start import ranking_details
+from meritory.rank import composite
 from meritory.rank import packing as rank_packing
 from meritory.rank.candidates import REQUIRED
-from meritory.store.contract.store import Transaction
+from meritory.store.contract.store import Search, SearchPool, Transaction
 from meritory.text import render
+from meritory.text.normalize import canonical
+from meritory.text.terms import query_pairs, query_terms
 from meritory.text.tokens import token_estimate
 
-# Of all prompts of one session at the same moment one is recorded; the others try again.
-_TRIES = 12
+# Hits are searched among this many of the best matches by words.
+HIT_LIMIT = 20
+# This many more memories are read than may be shown, because not all of the best fit together.
+_SPARE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRequest:
-    """What the user typed, and what came along with it."""
+    """A prompt of the user, as the harness reports it."""
 
     key: str
     scope: Scope
     prompt: str
     harness: str | None = None
     cwd: str | None = None
-    # By handle or memory id, from harnesses that can hand ratings over.
+    # Ratings by handle or memory id, from harnesses that can pass them on.
     feedback: object = None
-    # The conversation so far, for ratings that no other road has brought.
+    # The conversation so far, for ratings that arrived on no other channel.
     transcript: tuple[Turn, ...] = ()
     request_id: str | None = None
-    # Whether the harness shows the agent nothing of what is answered.
+    # Whether the harness shows the agent nothing of the reply.
     is_silent: bool = False
     is_elsewhere: bool = False
 
-
-def prompt(services: Services, request: PromptRequest) -> Served:
-    """Serves a prompt; a session that was never started begins with it."""
-    with services.observer.timed("user_prompt_submit"):
-        for _ in range(_TRIES - 1):
-            try:
-                return _prompt(services, request)
-            except _Overtaken:
-                continue
-        return _prompt(services, request)
-
-
-class _Overtaken(Conflict):
-    """Another prompt of the same session was recorded first: the numbers are taken."""
+    def as_start(self) -> StartRequest:
+        """Return the start of a session that begins with this prompt."""
+        return StartRequest(
+            self.key,
+            self.scope,
+            self.prompt,
+            self.harness,
+            self.cwd,
+            self.request_id,
+            self.is_elsewhere,
+        )
 
 
-def _prompt(services: Services, request: PromptRequest) -> Served:
+@dataclass(slots=True)
+class PromptRun:
+    """A prompt under way: what is known about it, and what each stage has added so far."""
+
+    services: Services
+    request: PromptRequest
+    # The session with this prompt counted.
+    session: SessionRecord
+    # The prompt as it may be stored.
+    text: str
+    shown: Sequence[ShownRow]
+    took_ms: dict[str, float] = field(default_factory=dict, init=False)
+    # Stage recall: memories that may be shown, best first. The first prompt of a session that
+    # began without a context makes a new ranking.
+    ranking: Ranking | None = field(default=None, init=False)
+    memories: tuple[MemoryRecord, ...] = field(default=(), init=False)
+    candidates: tuple[Candidate, ...] = field(default=(), init=False)
+    required: frozenset[str] = field(default=frozenset(), init=False)
+    hits: tuple[str, ...] = field(default=(), init=False)
+    # Stage packing.
+    served: Served = field(init=False)
+    injection: Injection | None = field(default=None, init=False)
+    # Stage record.
+    is_recorded: bool = field(default=False, init=False)
+
+    @property
+    def barred(self) -> set[str]:
+        """Return the ids of memories that are in context already, or did harm."""
+        return {row.memory_id for row in self.shown if row.in_context or row.is_harmful}
+
+    @property
+    def read_count(self) -> int:
+        """Return how many memories to read for the prompt."""
+        return self.services.policy.session.prompt_limit + _SPARE
+
+
+class PromptOvertaken(Conflict):
+    """Another prompt of the same session was recorded first, so the numbers are taken."""
+
+
+def session_ended(session: SessionRecord) -> Conflict:
+    """Return the error for a prompt of a session that has ended."""
+    return Conflict(f"session {session.key[:80]!r} has ended", hint="start it again first")
+
+
+def open_prompt(services: Services, request: PromptRequest) -> PromptRun | None:
+    """Return the run of a prompt; None if its session is unknown."""
     if not isinstance(request.prompt, str):
         raise InputError(f"a prompt must be text, not {type(request.prompt).__name__}")
-    text = storable(request.prompt)
     try:
-        session = known_session(services, request.scope, request.key)
+        session = known_session(services.store, request.scope, request.key)
     except NotFound:
-        return _begin_with(services, request)
+        return None
     if session.state != "open":
-        raise _ended(session)
-    watch = Stopwatch(services.world)
+        raise session_ended(session)
+    counted = replace(session, prompt_count=session.prompt_count + 1)
     shown = services.store.shown(session.user, session.key)
-    with watch.stage("recall"):
-        answer = call_to_mind(services, session, text, shown)
-    if request.is_silent:
-        answer, shown = replace(answer, memories=()), []
-    with watch.stage("packing"):
-        served, injection = _compose(services, answer, shown)
-    with watch.stage("record"):
-        is_recorded = _record(services, request, answer, injection)
-    services.observer.stages("prompt", watch.took_ms)
-    return replace(served, is_recorded=is_recorded)
+    return PromptRun(services, request, counted, storable(request.prompt), shown)
 
 
-def _ended(session: SessionRecord) -> Conflict:
-    return Conflict(f"the session {session.key[:80]!r} has ended", hint="start it again first")
+# -- recall: the memories that may be shown ---------------------------------------------------
 
 
-def _begin_with(services: Services, request: PromptRequest) -> Served:
-    """A prompt of an unknown session: the daemon may have been down when it began."""
-    start = StartRequest(
-        request.key,
-        request.scope,
-        request.prompt,
-        request.harness,
-        request.cwd,
-        request.request_id,
-        request.is_elsewhere,
+def new_ranking(run: PromptRun) -> Ranking | None:
+    """Return the ranking to make for the first prompt of a session that began without one.
+
+    A session that was judged already is not ranked again, as its own outcome would rank it.
+    """
+    session = run.session
+    if session.has_prompt or not run.text.strip():
+        return None
+    if run.services.store.session_score(session.user, session.key) is not None:
+        return None
+    request = StartRequest(session.key, session.scope, run.text, cwd=session.cwd)
+    return Ranking(run.services, request)
+
+
+def select_ranked(run: PromptRun, ranking: Ranking) -> None:
+    """Select the best of a new ranking that are not in context yet."""
+    context, barred = ranking.context, run.barred
+    run.ranking = ranking
+    run.session = replace(
+        run.session,
+        context=context.text,
+        has_prompt=True,
+        embedder=context.vector.embedder,
+        context_vector=context.vector.vector,
+        alpha=ranking.alpha,
+        scorer=ranking.scorer,
+        model_version=ranking.model_version,
     )
-    served = begin(services, start, prompt_count=1)
-    if served is None:
-        raise _Overtaken(f"session {request.key[:80]!r} began meanwhile", hint="try again")
-    return served
+    worth = [
+        index
+        for index in np.flatnonzero(ranking.is_worth).tolist()
+        if ranking.candidates[index].memory_id not in barred
+    ]
+    required = [index for index in worth if ranking.required[index]]
+    optional = [index for index in worth if not ranking.required[index]]
+    rows = ranking.rows[[*required, *optional[: run.read_count]]]
+    records = run.services.store.fetch(run.session.scope, rows, context.now)
+    run.memories = tuple(records[row] for row in rows.tolist() if row in records)
+    run.candidates = ranking.candidates
+    run.required = frozenset(ranking.candidates[index].memory_id for index in required)
 
 
-# -- what is shown and kept -------------------------------------------------------------------
+def select_recalled(run: PromptRun) -> None:
+    """Select memories by the words and the meaning of the prompt; note which ones it names."""
+    services, session, text = run.services, run.session, run.text
+    if not text.strip():
+        # A picture, or nothing: there is nothing to search by.
+        return
+    now = services.world.now()
+    query = services.embedding.query(text)
+    pool = services.store.search(
+        Search(
+            session.scope,
+            query_terms(text),
+            query.embedder,
+            query.vector,
+            phrases=query_pairs(text),
+            hit_limit=HIT_LIMIT,
+            injectable_at=now,
+        )
+    )
+    weight = composite.source_weight(
+        pool.provenance, pool.confidence, pool.demotion, services.policy.ranking
+    )
+    final = pool_scores(services, pool, weight)
+    near = near_prompt(pool, weight, final, services.policy.recall.relevance_floor)
+    rows = pool.rows[near]
+    score_of = dict(zip(rows.tolist(), final[near].tolist(), strict=True))
+    required = _required(run)
+    barred = run.barred | {record.id for record in required}
+    fresh: dict[int, MemoryRecord] = {}
+    # Memories in context may be among the best: read on behind them.
+    for first in range(0, len(rows), run.read_count):
+        part = rows[first : first + run.read_count]
+        records = services.store.fetch(session.scope, part, now)
+        in_order = ((row, records[row]) for row in part.tolist() if row in records)
+        fresh |= {row: record for row, record in in_order if record.id not in barred}
+        if len(fresh) >= run.read_count:
+            break
+    run.memories = (*required, *fresh.values())
+    run.candidates = (
+        *(_unranked(record, 1.0, REQUIRED) for record in required),
+        *(_unranked(record, score_of[row], "recall") for row, record in fresh.items()),
+    )
+    run.required = frozenset(record.id for record in required)
+    # Hits count only for prompts after the one that the ranking was made by.
+    is_ranked_by = session.has_prompt and session.prompt_count == 1
+    is_same = is_ranked_by and canonical(clean(text)) in (canonical(session.context), "")
+    if pool.rare_hits and not is_same:
+        traits = services.store.traits(session.scope, np.array(pool.rare_hits, np.int64), now)
+        run.hits = tuple(traits[row].id for row in pool.rare_hits if row in traits)
 
 
-def _compose(
-    services: Services, answer: PromptCandidates, shown: Sequence[ShownRow]
-) -> tuple[Served, Injection | None]:
-    session, policy = answer.session, services.policy.session
+def near_prompt(
+    pool: SearchPool, weight: composite.FloatArray, final: composite.FloatArray, floor: float
+) -> NDArray[np.intp]:
+    """Return, best first, what is above the relevance floor or shares two rare words."""
+    relevance = composite.relevance(pool.raw_cosine, weight)
+    has_rare = np.isin(pool.rows, np.array(pool.rare_hits, np.int64))
+    near = np.flatnonzero(((relevance >= floor) & (pool.text > 0.0)) | has_rare)
+    return near[np.argsort(-final[near], kind="stable")]
+
+
+def _required(run: PromptRun) -> list[MemoryRecord]:
+    """Return constraints on what the prompt names, and pins made since the session began."""
+    store, session, barred = run.services.store, run.session, run.barred
+    keys = keys_in_play(run.text, session.scope)
+    required = []
+    for memory_id in store.required(session.scope, keys, run.services.world.now()):
+        # It may be erased at this very moment.
+        with contextlib.suppress(NotFound):
+            if memory_id not in barred:
+                required.append(store.get(session.user, memory_id, session.scope))
+    return required
+
+
+def _unranked(record: MemoryRecord, score: float, origin: str) -> Candidate:
+    """Return the candidate for a memory that a prompt added: it has no rank in the session."""
+    return Candidate(
+        memory_id=record.id, source="effective", origins=(origin,), final_score=score, rank=0
+    )
+
+
+# -- packing ----------------------------------------------------------------------------------
+
+
+def pack_prompt(run: PromptRun) -> None:
+    """Choose what fits and write the text around it."""
+    if run.request.is_silent:
+        run.memories, run.shown = (), ()
+    services, session, policy = run.services, run.session, run.services.policy.session
     number = session.injection_count + 1
-    earlier = tuple(one.handle for one in shown if not one.is_harmful)
-    line = standing_line(services, session.user)
+    earlier = tuple(row.handle for row in run.shown if not row.is_harmful)
     empty = replace(
-        block(services, session, number),
+        empty_block(services.store, services.policy.predictor, session, number),
         earlier=earlier,
         explain=not session.is_explained,
-        status_line=line,
+        status_line=status_line(services, session.user, state_of(services, session.user)),
     )
-    chosen, left = _fitting(answer, empty, policy)
-    handled = _handled(chosen, shown, session.handle_count)
+    chosen, overflow = _fit(run, empty, policy)
+    # A memory that is shown again after a compaction keeps its handle.
+    handles = {row.memory_id: row.handle for row in run.shown}
+    fresh = [record for record in chosen if record.id not in handles]
+    handles |= {record.id: handle for handle, record in numbered(fresh, session.handle_count + 1)}
+    handled = [(handles[record.id], record) for record in chosen]
     full = replace(
         empty,
-        memories=tuple(as_shown(*pair) for pair in handled),
-        overflow=_unnamed(services, session, left),
+        memories=tuple(as_shown(handle, record) for handle, record in handled),
+        overflow=overflow,
     )
     has_news = bool(handled or full.overflow)
     text = render.render_prompt(full) if has_news or (earlier and empty.ask) else ""
     source: dict[str, tuple[str, int]] = {
-        one.memory_id: (one.source, one.rank) for one in answer.candidates
+        candidate.memory_id: (candidate.source, candidate.rank) for candidate in run.candidates
     }
-    if answer.ranked is None:
-        # One that is shown again stands where it stood.
-        source |= {one.memory_id: (one.source, one.rank) for one in shown}
-    served = Served(
+    if run.ranking is None:
+        # A memory that is shown again keeps its rank.
+        source |= {row.memory_id: (row.source, row.rank) for row in run.shown}
+    run.served = Served(
         key=session.key,
         inject=text,
         injection=full.code if text else None,
         memories=tuple(
             ShownMemory(handle, record, *source[record.id]) for handle, record in handled
         ),
-        status_line=line,
-        ranking=tuple(one.memory_id for one in answer.candidates) if answer.ranked else (),
+        status_line=empty.status_line,
+        ranking=tuple(one.memory_id for one in run.candidates) if run.ranking else (),
     )
-    if not text:
-        return served, None
-    injection = Injection(
-        number=number,
-        kind="prompt",
-        turn=session.prompt_count,
-        code=full.code,
-        at=services.world.now(),
-        token_count=token_estimate(text),
-        memories=tuple((handle, record.id) for handle, record in handled),
-        is_explained=full.ask and bool(handled or earlier),
-    )
-    return served, injection
+    if text:
+        run.injection = Injection(
+            number=number,
+            kind="prompt",
+            turn=session.prompt_count,
+            code=full.code,
+            at=services.world.now(),
+            token_count=token_estimate(text),
+            memories=tuple((handle, record.id) for handle, record in handled),
+            is_explained=full.ask and bool(handled or earlier),
+        )
 
 
-def _fitting(
-    answer: PromptCandidates, empty: render.Block, policy: SessionPolicy
-) -> tuple[list[MemoryRecord], list[MemoryRecord]]:
-    """What is shown, and what should be and does not fit."""
-    costs = [render.cost(as_shown("m999", record)) for record in answer.memories]
+def _fit(
+    run: PromptRun, empty: render.Block, policy: SessionPolicy
+) -> tuple[list[MemoryRecord], tuple[str, ...]]:
+    """Return the memories that fit, and the names of required ones that do not.
+
+    A required memory that the session knows about already is not named again.
+    """
+    costs = [cost_of(record) for record in run.memories]
     packing = pack(
         range(len(costs)),
         rank_packing.Load(
             [cost.tokens for cost in costs],
             [cost.chars for cost in costs],
-            [record.id in answer.required for record in answer.memories],
+            [record.id in run.required for record in run.memories],
         ),
         rank_packing.Limits(
             tokens=max(0, policy.prompt_tokens - render.overhead_tokens(empty, start=False)),
@@ -189,120 +342,84 @@ def _fitting(
             count=policy.prompt_limit,
         ),
     )
-    sides = packing.chosen, packing.overflow
-    chosen, left = ([answer.memories[place] for place in side] for side in sides)
-    return chosen, left
-
-
-def _unnamed(
-    services: Services, session: SessionRecord, left: Sequence[MemoryRecord]
-) -> tuple[str, ...]:
-    """The names of what does not fit, unless the agent was told before."""
+    chosen = [run.memories[index] for index in packing.chosen]
+    left = [run.memories[index] for index in packing.overflow]
     if not left:
-        return ()
-    known = {
-        one.memory_id
-        for one in services.store.session_memories(session.user, session.key)
-        if REQUIRED in one.candidate.origins
-    }
-    return tuple(name_of(record) for record in left if record.id not in known)
+        return chosen, ()
+    records = run.services.store.session_memories(run.session.user, run.session.key)
+    named = {one.memory_id for one in records if REQUIRED in one.candidate.origins}
+    return chosen, tuple(short_name(record) for record in left if record.id not in named)
 
 
-def _handled(
-    memories: Sequence[MemoryRecord], shown: Sequence[ShownRow], handle_count: int
-) -> list[tuple[str, MemoryRecord]]:
-    """A memory shown again after a compaction keeps its handle."""
-    known = {one.memory_id: one.handle for one in shown}
-    fresh = numbered([one for one in memories if one.id not in known], handle_count + 1)
-    handles = {**known, **{record.id: handle for handle, record in fresh}}
-    return [(handles[record.id], record) for record in memories]
+# -- the record -------------------------------------------------------------------------------
 
 
-def _record(
-    services: Services,
-    request: PromptRequest,
-    answer: PromptCandidates,
-    injection: Injection | None,
-) -> bool:
-    session = answer.session
-    # What comes along with a prompt is about the reply before it.
+def record_prompt(run: PromptRun) -> None:
+    """Store the prompt, its hits, its ratings and its injection, in one transaction."""
+    services, request, session, injection = run.services, run.request, run.session, run.injection
+    user, key = session.user, session.key
+    # Ratings that come with a prompt are about the reply before it.
     before = replace(session, prompt_count=session.prompt_count - 1)
     ballot = ratings.Ballot(services, before) if request.feedback or request.transcript else None
-
-    events = _events(services, request, answer, injection)
+    events = _events(run)
 
     def work(transaction: Transaction) -> None:
-        user, key = session.user, session.key
         current = transaction.session(user, key)
         if current.state != "open":
-            raise _ended(session)
-        if current.prompt_count != session.prompt_count - 1:
-            raise _Overtaken(f"two prompts of session {key[:80]!r} at once", hint="try again")
-        transaction.update_session(_went_on(current, session))
+            raise session_ended(session)
+        if current.prompt_count != before.prompt_count:
+            raise PromptOvertaken(f"two prompts of session {key[:80]!r} at once", hint="try again")
+        transaction.update_session(
+            replace(
+                current,
+                prompt_count=session.prompt_count,
+                context=session.context,
+                has_prompt=session.has_prompt,
+                embedder=session.embedder,
+                context_vector=session.context_vector,
+                alpha=session.alpha,
+                scorer=session.scorer,
+                model_version=session.model_version,
+            )
+        )
         if ballot is not None:
-            found = ballot.from_mapping(request.feedback, "field")
-            # Told with every prompt: what is refused of it was refused before.
+            reported = ballot.from_mapping(request.feedback, "field")
+            # The transcript comes with every prompt: its refusals were counted before.
             late = replace(ballot.from_transcript(request.transcript), refused=())
-            ratings.put(transaction, session, found + late)
-        if answer.ranked is not None:
-            transaction.put_candidates(user, key, answer.candidates)
+            ratings.put(transaction, session, reported + late)
+        if run.ranking is not None:
+            transaction.put_candidates(user, key, run.candidates)
         shown = {memory_id for _, memory_id in injection.memories} if injection else set()
-        wanted = shown | answer.required
-        fresh = [one for one in answer.candidates if one.memory_id in wanted]
-        transaction.add_candidates(user, key, fresh)
-        transaction.add_hits(user, key, answer.hits)
+        added = [one for one in run.candidates if one.memory_id in shown | run.required]
+        transaction.add_candidates(user, key, added)
+        transaction.add_hits(user, key, run.hits)
         if injection is not None:
             transaction.put_injection(user, key, injection)
         transaction.log_events(user, events)
 
-    try:
-        services.store.write(work)
-    except (StorageError, Busy) as error:
-        # The agent is served all the same; what cannot be kept is counted.
-        services.observer.failed("prompt_record", error)
-        return False
+    services.store.write(work)
+    run.is_recorded = True
     publish(services, events)
-    return True
 
 
-def _events(
-    services: Services,
-    request: PromptRequest,
-    answer: PromptCandidates,
-    injection: Injection | None,
-) -> list[Event]:
-    """Return the event of a prompt, after those of the ranking that it may have caused."""
-    details = {} if answer.ranked is None else ranking_details(answer.ranked)
+def _events(run: PromptRun) -> list[Event]:
+    """Return the event of a prompt, after those of the ranking that it caused."""
+    details = {} if run.ranking is None else ranking_details(run.ranking)
     details["session.prompt"] = {
-        "turn": answer.session.prompt_count,
-        "hits": len(answer.hits),
-        "shown": len(injection.memories) if injection else 0,
-        "reranked": answer.ranked is not None,
+        "turn": run.session.prompt_count,
+        "hits": len(run.hits),
+        "shown": len(run.injection.memories) if run.injection else 0,
+        "reranked": run.ranking is not None,
     }
-    now = services.world.now()
+    now = run.services.world.now()
     return [
         Event(
             at=now,
             category=name.partition(".")[0],
             name=name,
-            session_key=request.key,
-            request_id=request.request_id,
-            details=told,
+            session_key=run.request.key,
+            request_id=run.request.request_id,
+            details=numbers,
         )
-        for name, told in details.items()
+        for name, numbers in details.items()
     ]
-
-
-def _went_on(current: SessionRecord, session: SessionRecord) -> SessionRecord:
-    """The session as it is stored, with what a prompt changes in it."""
-    return replace(
-        current,
-        prompt_count=session.prompt_count,
-        context=session.context,
-        has_prompt=session.has_prompt,
-        embedder=session.embedder,
-        context_vector=session.context_vector,
-        alpha=session.alpha,
-        scorer=session.scorer,
-        model_version=session.model_version,
-    )

@@ -1,30 +1,43 @@
-"""The ranking of a session's candidates: the middle of START, from candidates to diversity."""
+"""The ranking of a session's candidates: the stages from candidates to diversity.
+
+Each stage takes a `Ranking`, reads what earlier stages put into it and adds its own part.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.errors import BadReply, MeritoryError, PortTimeout
+from meritory.domain.errors import BadReply
+from meritory.domain.policy import SourceWeights
 from meritory.domain.session import Candidate, CandidateSource
-from meritory.engine.pipeline import Stopwatch
 from meritory.engine.predictor.state import PredictorState, served_kind, state_of
 from meritory.engine.services import Services
-from meritory.engine.sessions.candidates import CandidatePool, epoch_days, gather_candidates
-from meritory.engine.sessions.context import Context
+from meritory.engine.sessions.context import Context, StartRequest
 from meritory.ports.scorer import ScoreRequest
+from meritory.rank import candidates as rank_candidates
 from meritory.rank import composite as rank_composite
 from meritory.rank import composite_feeds, diversity, features, usage_history
 from meritory.rank import fusion as rank_fusion
+from meritory.store.contract.sessions import Gathered, Gathering, Trait
+from meritory.store.contract.store import Search
+from meritory.text.overlap import title_scores, title_words
+from meritory.text.terms import MAX_TERMS, query_pairs
 
+# How many memories each source may name: a third of the pool, and never fewer than this. Words
+# may fill the pool, because a long context has many (ADR 0010).
+SOURCE_LIMIT = 50
+TRAVERSAL_LIMIT = 50
+# A memory younger than this is never shown for exploration.
 EXPLORE_AFTER_DAYS = 1.0
-# Worth saying whatever the session is about.
-_STANDING_KINDS = frozenset({"preference", "constraint", "lesson"})
-_FAULTS = {PortTimeout.code: "predictor_timeout", BadReply.code: "predictor_parse_error"}
+# Worth showing whatever the session is about.
+STANDING_KINDS = frozenset({"preference", "constraint", "lesson"})
+_SECONDS_PER_DAY = 86_400.0
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -32,271 +45,346 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """Candidates in final order, and what choosing among them needs, in the same order."""
+class CandidatePool:
+    """The candidates before they are ranked; every array has one entry per candidate."""
 
-    context: Context
-    state: PredictorState
-    alpha: float
-    candidates: tuple[Candidate, ...]
-    rows: Rows
+    gathered: Gathered
+    # Indices of the candidates in `gathered`.
+    at: Rows
+    origins: tuple[frozenset[str], ...]
+    traits: tuple[Trait, ...]
+    hindsight: usage_history.Hindsight
+    usage: usage_history.Usage
     required: Flags
-    worth: Flags
-    eligible: Flags
-    baseline_ranks: Rows
-    predictor_ranks: Rows
-    overlaps: Rows
-    scorer: str | None = None
-    model_version: int | None = None
-    # How long the model took; with `scorer` None it gave no scores.
-    score_ms: float = 0.0
+    age_days: Floats
+    # How well each matches the context by meaning and words, and how well its title does.
+    match: Floats
+    title: Floats
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of the candidates."""
+        return tuple(trait.id for trait in self.traits)
+
+    @property
+    def rows(self) -> Rows:
+        """Return the candidates' rows in the store."""
+        return self.gathered.rows[self.at]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    """What the baseline and the features say."""
+@dataclass(slots=True)
+class Ranking:
+    """One ranking under way: what it is made for, and what each stage has added so far."""
 
-    effective: Floats
-    composite: Floats
-    features: Floats
+    services: Services
+    request: StartRequest
+    took_ms: dict[str, float] = field(default_factory=dict, init=False)
+    # Stage context.
+    context: Context = field(init=False)
+    # Stage candidates.
+    pool: CandidatePool = field(init=False)
+    # Stage baseline.
+    state: PredictorState = field(init=False)
+    effective: Floats = field(init=False)
+    composite: Floats = field(init=False)
+    features: Floats = field(init=False)
+    # Stage predictor; None when the model gave no scores, then the baseline ranks alone.
+    predicted: Floats | None = field(default=None, init=False)
+    # Stage fusion.
+    alpha: float = field(default=1.0, init=False)
+    fusion: rank_fusion.Fusion = field(init=False)
+    # Stage diversity: the candidates in final order, and arrays in the same order.
+    candidates: tuple[Candidate, ...] = field(init=False)
+    rows: Rows = field(init=False)
+    required: Flags = field(init=False)
+    is_worth: Flags = field(init=False)
+    can_explore: Flags = field(init=False)
+    baseline_ranks: Rows = field(init=False)
+    predictor_ranks: Rows = field(init=False)
+    overlaps: Rows = field(init=False)
+
+    @property
+    def scorer(self) -> str | None:
+        """Return the kind of the model that scored; None if none did."""
+        return None if self.predicted is None else served_kind(self.services.scorer, self.state)
+
+    @property
+    def model_version(self) -> int | None:
+        """Return the version of the model that scored; None if none did."""
+        return None if self.predicted is None else self.state.version
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What became of the scores: the final order, and in that order the final scores."""
-
-    fusion: rank_fusion.Fusion
-    predicted: Floats | None
-    order: Rows
-    final: Floats
+def epoch_days(moment: datetime) -> float:
+    """Return a moment as days since 1970."""
+    return moment.timestamp() / _SECONDS_PER_DAY
 
 
-def rank(services: Services, key: str, context: Context, watch: Stopwatch) -> Ranked:
-    """Ranks the whole store for a context, by the baseline and, where it has a say, the model."""
-    state = state_of(services, context.scope.user)
-    with watch.stage("candidates"):
-        field = gather_candidates(services, context)
-    with watch.stage("baseline"):
-        scored = _baseline(services, context, field, state.trust)
-    with watch.stage("predictor"):
-        predicted = _predicted(services, _request(key, context, field, scored, state), state)
-    with watch.stage("fusion"):
-        weight = state.alpha if predicted is not None else 1.0
-        fusion = rank_fusion.fuse(
-            scored.composite, predicted, field.ids, weight, services.policy.predictor.rrf_k
-        )
-    with watch.stage("diversity"):
-        vectors = field.found.vectors[field.places]
-        spread = diversity.diversify(
-            fusion.scores[fusion.order],
-            vectors[fusion.order],
-            field.required[fusion.order],
-            lambda: _told_apart(field, fusion.order, state),
-        )
-        order = fusion.order[spread.order]
-    final = np.empty(len(order))
-    final[fusion.order] = spread.scores
-    return Ranked(
-        context=context,
-        state=state,
-        alpha=weight,
-        candidates=_served(field, scored, _Outcome(fusion, predicted, order, final[order])),
-        rows=field.rows[order],
-        required=field.required[order],
-        worth=_worth(services, context, field)[order],
-        eligible=_eligible(context, field)[order],
-        baseline_ranks=fusion.baseline_ranks[order],
-        predictor_ranks=fusion.predictor_ranks[order],
-        overlaps=spread.overlaps[spread.order],
-        scorer=served_kind(services, state) if predicted is not None else None,
-        model_version=state.version if predicted is not None else None,
-        score_ms=watch.took_ms["predictor"],
+# -- candidates -----------------------------------------------------------------------------
+
+
+def gather_candidates(run: Ranking) -> None:
+    """Collect the memories that each source puts forward, up to the size of the pool."""
+    store, context = run.services.store, run.context
+    scope, vector, now = context.scope, context.vector, context.now
+    size = run.services.policy.predictor.candidate_pool_size
+    limit = max(SOURCE_LIMIT, size // 3)
+    past, project = store.past(scope, vector.embedder)
+    moment = usage_history.Moment(
+        epoch_days(now),
+        np.empty(0, np.float32) if vector.vector is None else vector.vector,
+        project,
+        context.words,
     )
+    hindsight = usage_history.look_back(past, moment)
+    # More than are taken, because memories of other projects drop out.
+    helped = usage_history.top_rows(hindsight, 4 * limit)
+    named = [key for key in context.entity_keys if key != context.project_key]
+    about = store.memories_about(scope, named, now, TRAVERSAL_LIMIT)
+    required = store.required(scope, context.entity_keys, now)
+    search = Search(
+        scope,
+        context.terms[:MAX_TERMS],
+        vector.embedder,
+        vector.vector,
+        text_limit=size,
+        vector_limit=limit,
+        phrases=query_pairs(context.text),
+        injectable_at=now,
+    )
+    gathered = store.gather(Gathering(search, limit, helped, tuple({*about, *required})))
+    visible = set(gathered.rows.tolist())
+    row_of = gathered.row_of_id
+    pooled = rank_candidates.pool(
+        {
+            "effective": gathered.by_effective.tolist(),
+            "cosine": gathered.by_cosine.tolist(),
+            "text": gathered.by_text.tolist(),
+            "history": [row for row in helped.tolist() if row in visible][:limit],
+            "traversal": [row_of[memory_id] for memory_id in about if memory_id in row_of],
+        },
+        [row_of[memory_id] for memory_id in required if memory_id in row_of],
+        size,
+    )
+    run.pool = _describe(run, gathered, pooled, hindsight)
 
 
-def _told_apart(field: CandidatePool, order: Rows, state: PredictorState) -> NDArray[np.bool_]:
-    """Return which pairs of similar memories do not repeat each other.
-
-    Memories with different names do not, however alike they look. Nor do memories that have
-    helped together, once labels are proved to be valid.
-    """
-    apart = diversity.named_apart([field.traits[place].opening for place in order.tolist()])
-    if state.history.is_valid:
-        apart |= usage_history.helped_together(field.hindsight, field.rows[order])
-    return apart
+def _describe(
+    run: Ranking,
+    gathered: Gathered,
+    pooled: rank_candidates.PooledCandidates,
+    hindsight: usage_history.Hindsight,
+) -> CandidatePool:
+    """Return the pool with everything that ranking reads about its candidates."""
+    context = run.context
+    rows = np.array(pooled.rows, np.int64)
+    traits_of = run.services.store.traits(context.scope, rows, context.now)
+    # A memory that changed or expired since the search has no traits.
+    live = [index for index, row in enumerate(pooled.rows) if row in traits_of]
+    at = np.searchsorted(gathered.rows, rows[live])
+    origins = tuple(pooled.origins[index] for index in live)
+    traits = tuple(traits_of[pooled.rows[index]] for index in live)
+    since_days = np.array([trait.since_days for trait in traits], np.float64)
+    return CandidatePool(
+        gathered=gathered,
+        at=at,
+        origins=origins,
+        traits=traits,
+        hindsight=hindsight,
+        usage=usage_history.usage(hindsight, rows[live]),
+        required=np.array([rank_candidates.REQUIRED in names for names in origins], np.bool_),
+        age_days=epoch_days(context.now) - since_days,
+        match=composite_feeds.context_match(gathered.cosine[at], gathered.text[at]),
+        title=title_scores(context.text, [title_words(trait.opening) for trait in traits]),
+    )
 
 
 # -- scores ---------------------------------------------------------------------------------
 
 
-def _baseline(
-    services: Services, context: Context, field: CandidatePool, trust: composite_feeds.Trust
-) -> _Scored:
-    """Return the composite of every candidate and all its features."""
-    parts = _parts(services, field)
-    if services.policy.predictor.composite == "seed":
-        # The seed's formula takes its parts as they are.
-        trust = composite_feeds.FULL_TRUST
-    composite = rank_composite.explain(*parts.shrunk(trust)).composite
-    effective = rank_composite.effective(
-        [trait.importance for trait in field.traits],
-        field.age_days,
-        [trait.pinned for trait in field.traits],
+def score_baseline(run: Ranking) -> None:
+    """Compute the composite score and the features of every candidate."""
+    run.state = state_of(run.services, run.context.scope.user)
+    policy, context, pool = run.services.policy, run.context, run.pool
+    gathered, at, traits = pool.gathered, pool.at, pool.traits
+    is_seed = policy.predictor.composite == "seed"
+    # The seed formula uses its parts unweighted.
+    trust = composite_feeds.FULL_TRUST if is_seed else run.state.trust
+    parts = _composite_parts(pool, policy.ranking, is_seed=is_seed)
+    importance = [trait.importance for trait in traits]
+    is_pinned = [trait.pinned for trait in traits]
+    run.composite = rank_composite.explain(*parts.shrunk(trust)).composite
+    run.effective = rank_composite.effective(importance, pool.age_days, is_pinned)
+    run.features = features.features(
+        features.FeatureInputs(
+            occasion=features.Occasion(at=context.now, gap_hours=context.gap_hours),
+            composite=run.composite,
+            parts=parts,
+            trust=trust,
+            usage=pool.usage,
+            age_days=pool.age_days,
+            importance=importance,
+            access_count=[trait.access_count for trait in traits],
+            cosine=gathered.cosine[at],
+            centred_cosine=gathered.centred[at],
+            text=gathered.text[at],
+            hybrid=pool.match,
+            title=pool.title,
+            effective=run.effective,
+            stored_usefulness=[trait.usefulness for trait in traits],
+            provenance=gathered.provenance[at],
+            is_pinned=is_pinned,
+            is_same_project=[trait.project == context.scope.project for trait in traits],
+            is_constraint=[trait.kind == "constraint" for trait in traits],
+        )
     )
-    table = features.features(_feature_inputs(context, field, (parts, trust, composite, effective)))
-    return _Scored(effective, composite, table)
 
 
-def _parts(services: Services, field: CandidatePool) -> composite_feeds.HistoryParts:
-    found, places, traits = field.found, field.places, field.traits
-    confidence = found.confidence[places].astype(np.float64)
+def _composite_parts(
+    pool: CandidatePool, sources: SourceWeights, *, is_seed: bool
+) -> composite_feeds.HistoryParts:
+    """Return the five parts of the composite, from usage history or by the seed formula."""
+    gathered, at = pool.gathered, pool.at
+    confidence = gathered.confidence[at].astype(np.float64)
     weight = rank_composite.source_weight(
-        found.provenance[places], confidence, found.demotion[places], services.policy.ranking
+        gathered.provenance[at], confidence, gathered.demotion[at], sources
     )
-    access_count = np.array([trait.access_count for trait in traits], np.float64)
-    if services.policy.predictor.composite == "seed":
+    access_count = np.array([trait.access_count for trait in pool.traits], np.float64)
+    if is_seed:
         return composite_feeds.HistoryParts(
-            rank_composite.relevance(found.cosine[places], weight),
-            rank_composite.recency(field.age_days),
-            np.array([trait.usefulness for trait in traits], np.float64),
+            rank_composite.relevance(gathered.cosine[at], weight),
+            rank_composite.recency(pool.age_days),
+            np.array([trait.usefulness for trait in pool.traits], np.float64),
             confidence,
             rank_composite.frequency(access_count),
         )
     return composite_feeds.history_parts(
         composite_feeds.Feed(
-            field.match * weight,
-            field.title * weight,
-            field.age_days,
-            field.usage,
+            pool.match * weight,
+            pool.title * weight,
+            pool.age_days,
+            pool.usage,
             confidence,
             access_count,
         )
     )
 
 
-def _request(
-    key: str, context: Context, field: CandidatePool, scored: _Scored, state: PredictorState
-) -> ScoreRequest:
-    return ScoreRequest(
-        session_key=key,
-        memory_ids=field.ids,
-        features=scored.features,
+def score_predictor(run: Ranking) -> None:
+    """Let the model score the candidates, if it is enabled and there are any."""
+    scorer, context, pool = run.services.scorer, run.context, run.pool
+    if scorer is None or not run.state.is_enabled or not pool.traits:
+        return
+    request = ScoreRequest(
+        session_key=run.request.key,
+        memory_ids=pool.ids,
+        features=run.features,
         feature_version=features.FEATURE_VERSION,
         user=context.scope.user,
-        version=state.version,
+        version=run.state.version,
         embedder=context.vector.embedder,
         context=context.vector.vector,
         context_text=context.text,
         project=context.scope.project,
-        vectors=field.found.vectors[field.places],
+        vectors=pool.gathered.vectors[pool.at],
+    )
+    with run.services.observer.timed("predictor_score"):
+        scores = scorer.score(request)
+    if scores.shape != (len(pool.traits),):
+        raise BadReply(f"{len(pool.traits)} candidates, but scores of shape {scores.shape}")
+    run.predicted = scores
+
+
+# -- the final order ------------------------------------------------------------------------
+
+
+def fuse(run: Ranking) -> None:
+    """Combine both rankings by reciprocal rank fusion."""
+    run.alpha = run.state.alpha if run.predicted is not None else 1.0
+    run.fusion = rank_fusion.fuse(
+        run.composite, run.predicted, run.pool.ids, run.alpha, run.services.policy.predictor.rrf_k
     )
 
 
-def _predicted(services: Services, request: ScoreRequest, state: PredictorState) -> Floats | None:
-    """The model's scores; without them the baseline ranks alone, and that is counted."""
-    if services.scorer is None or not state.is_enabled or not request.memory_ids:
-        return None
-    try:
-        with services.observer.timed("predictor_score"):
-            found = services.scorer.score(request)
-        count = len(request.memory_ids)
-        if found.shape != (count,):
-            raise BadReply(f"{count} candidates, but scores of shape {found.shape}")
-    except MeritoryError as error:
-        services.observer.failed(_FAULTS.get(error.code, "predictor_crash"), error)
-        return None
-    return found
+def diversify(run: Ranking) -> None:
+    """Lower candidates that repeat a better one, and put everything into the final order."""
+    pool, fusion = run.pool, run.fusion
+
+    def apart() -> Flags:
+        """Return which pairs of similar memories do not repeat each other.
+
+        Memories with different names do not. Nor do memories that helped together, once the
+        record proves that labels are valid.
+        """
+        openings = [pool.traits[index].opening for index in fusion.order.tolist()]
+        differ = diversity.named_apart(openings)
+        if run.state.history.is_valid:
+            differ |= usage_history.helped_together(pool.hindsight, pool.rows[fusion.order])
+        return differ
+
+    spread = diversity.diversify(
+        fusion.scores[fusion.order],
+        pool.gathered.vectors[pool.at][fusion.order],
+        pool.required[fusion.order],
+        apart,
+    )
+    order = fusion.order[spread.order]
+    final = np.empty(len(order))
+    final[fusion.order] = spread.scores
+    run.candidates = _candidates(run, order, final[order])
+    run.rows = pool.rows[order]
+    run.required = pool.required[order]
+    run.is_worth = _is_worth(run)[order]
+    created_days = np.array([trait.created_days for trait in pool.traits], np.float64)
+    run.can_explore = (epoch_days(run.context.now) - created_days > EXPLORE_AFTER_DAYS)[order]
+    run.baseline_ranks = fusion.baseline_ranks[order]
+    run.predictor_ranks = fusion.predictor_ranks[order]
+    run.overlaps = spread.overlaps[spread.order]
 
 
-# -- what is recorded and chosen from -------------------------------------------------------
-
-
-def _served(field: CandidatePool, scored: _Scored, outcome: _Outcome) -> tuple[Candidate, ...]:
-    """The records of the candidates in their final order."""
-    fusion, predicted, order = outcome.fusion, outcome.predicted, outcome.order
+def _candidates(run: Ranking, order: Rows, final: Floats) -> tuple[Candidate, ...]:
+    """Return the records of the candidates in their final order."""
+    pool, fusion = run.pool, run.fusion
     # Column by column as plain lists: taking single numbers out of arrays is slow.
-    model_ranks: list[int | None] = fusion.predictor_ranks[order].tolist()
-    told: list[float | None] = [None] * len(order)
-    if predicted is not None:
-        told = [one if math.isfinite(one) else None for one in predicted[order].tolist()]
-    known = [has if one is not None else None for has, one in zip(model_ranks, told, strict=True)]
-    origins = [field.origins[place] for place in order.tolist()]
-    in_order = {names: tuple(sorted(names)) for names in set(origins)}
+    ranks: list[int | None] = fusion.predictor_ranks[order].tolist()
+    scores: list[float | None] = [None] * len(order)
+    if run.predicted is not None:
+        predicted = run.predicted[order].tolist()
+        scores = [score if math.isfinite(score) else None for score in predicted]
+    origins = [pool.origins[index] for index in order.tolist()]
+    sorted_origins = {names: tuple(sorted(names)) for names in set(origins)}
+    sources: list[CandidateSource] = [
+        "effective" if score is None else "both" if "effective" in names else "predictor"
+        for names, score in zip(origins, scores, strict=True)
+    ]
     columns = (
-        [field.traits[place].id for place in order.tolist()],
-        [
-            _source(names, has_predicted=one is not None)
-            for names, one in zip(origins, told, strict=True)
-        ],
-        outcome.final.tolist(),
+        [pool.traits[index].id for index in order.tolist()],
+        sources,
+        final.tolist(),
         range(1, len(order) + 1),
-        [in_order[names] for names in origins],
-        scored.effective[order].tolist(),
-        scored.composite[order].tolist(),
-        told,
+        [sorted_origins[names] for names in origins],
+        run.effective[order].tolist(),
+        run.composite[order].tolist(),
+        scores,
         fusion.baseline_ranks[order].tolist(),
-        known,
+        [None if score is None else rank for rank, score in zip(ranks, scores, strict=True)],
         repeat(False),
         repeat(1.0),
-        map(tuple, scored.features[order].tolist()),
+        map(tuple, run.features[order].tolist()),
         repeat(features.FEATURE_VERSION),
     )
     return tuple(map(Candidate, *columns))
 
 
-def _source(names: frozenset[str], *, has_predicted: bool) -> CandidateSource:
-    """Which ranking put it forward: that of importance, the model's, or both."""
-    if not has_predicted:
-        return "effective"
-    return "both" if "effective" in names else "predictor"
+def _is_worth(run: Ranking) -> Flags:
+    """Return which candidates match the context, have helped before or always matter.
 
-
-def _feature_inputs(
-    context: Context,
-    field: CandidatePool,
-    scored: tuple[composite_feeds.HistoryParts, composite_feeds.Trust, Floats, Floats],
-) -> features.FeatureInputs:
-    found, places, traits = field.found, field.places, field.traits
-    parts, trust, composite, effective = scored
-    return features.FeatureInputs(
-        occasion=features.Occasion(at=context.now, gap_hours=context.gap_hours),
-        composite=composite,
-        parts=parts,
-        trust=trust,
-        usage=field.usage,
-        age_days=field.age_days,
-        importance=[trait.importance for trait in traits],
-        access_count=[trait.access_count for trait in traits],
-        cosine=found.cosine[places],
-        centred_cosine=found.centred[places],
-        text=found.text[places],
-        hybrid=field.match,
-        title=field.title,
-        effective=effective,
-        stored_usefulness=[trait.usefulness for trait in traits],
-        provenance=found.provenance[places],
-        is_pinned=[trait.pinned for trait in traits],
-        is_same_project=[trait.project == context.scope.project for trait in traits],
-        is_constraint=[trait.kind == "constraint" for trait in traits],
-    )
-
-
-def _worth(services: Services, context: Context, field: CandidatePool) -> Flags:
-    """What is about the context, has helped before, or always matters.
-
-    Without a context given, everything may be: nothing speaks against it.
+    All of them, if the session began without a context.
     """
-    if not context.is_given:
-        return np.ones(len(field.traits), np.bool_)
-    found, places = field.found, field.places
+    pool = run.pool
+    if not run.context.is_given:
+        return np.ones(len(pool.traits), np.bool_)
     with np.errstate(invalid="ignore"):
-        near = found.centred[places] >= services.policy.recall.relevance_floor
-    always = [trait.kind in _STANDING_KINDS or trait.pinned for trait in field.traits]
-    shares = (found.text[places] > 0.0) | near | (field.usage.count > 0.0)
-    return np.asarray(shares | np.array(always, np.bool_) | field.required, np.bool_)
-
-
-def _eligible(context: Context, field: CandidatePool) -> Flags:
-    """What may be tried out: nobody gets in front of an agent on the day it was written."""
-    made = np.array([trait.created_days for trait in field.traits], np.float64)
-    return np.asarray(epoch_days(context.now) - made > EXPLORE_AFTER_DAYS, np.bool_)
+        is_near = pool.gathered.centred[pool.at] >= run.services.policy.recall.relevance_floor
+    always = [trait.kind in STANDING_KINDS or trait.pinned for trait in pool.traits]
+    matches = (pool.gathered.text[pool.at] > 0.0) | is_near | (pool.usage.count > 0.0)
+    return np.asarray(matches | np.array(always, np.bool_) | pool.required, np.bool_)

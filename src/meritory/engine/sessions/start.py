@@ -1,33 +1,30 @@
-"""A session begins: what it is about, what is ranked for it, what it is shown."""
+"""The start of a session: packing and recording what it is shown, and resuming it later."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 from meritory.domain.errors import Busy, NotFound, StorageError
 from meritory.domain.memory import MemoryRecord
-from meritory.domain.session import Candidate, Event, Injection, SessionMemory, SessionRecord
-from meritory.engine.observe.consent import with_question
+from meritory.domain.session import Event, Injection, SessionRecord
+from meritory.engine.observe import consent
 from meritory.engine.observe.observer import publish
-from meritory.engine.pipeline import Stopwatch
+from meritory.engine.predictor.state import state_of, status_line
 from meritory.engine.services import Services
-from meritory.engine.sessions.context import StartRequest, known_session, storable, understand
+from meritory.engine.sessions.context import storable
 from meritory.engine.sessions.packing import (
     PackedMemories,
     Served,
     ShownMemory,
     as_shown,
-    block,
-    name_of,
+    empty_block,
     numbered,
     pack_start,
-    standing_line,
+    short_name,
 )
-from meritory.engine.sessions.ranking import Ranked, rank
+from meritory.engine.sessions.ranking import Ranking
 from meritory.rank.candidates import REQUIRED
 from meritory.store.contract.store import Transaction
 from meritory.text import render
@@ -36,53 +33,26 @@ from meritory.text.tokens import token_estimate
 FIRST_INJECTION = 1
 
 
-def start(services: Services, request: StartRequest) -> Served:
-    """Serves a session that begins; one that is known already is told the same again."""
-    with services.observer.timed("session_start"):
-        try:
-            known = known_session(services, request.scope, request.key)
-        except NotFound:
-            served = begin(services, request)
-            if served is not None:
-                return served
-            known = known_session(services, request.scope, request.key)
-        return again(services, known)
+@dataclass(slots=True)
+class SessionRun(Ranking):
+    """A session start under way: its ranking, and what becomes of that."""
+
+    prompt_count: int = 0
+    # Stage packing.
+    session: SessionRecord = field(init=False)
+    packed: PackedMemories = field(init=False)
+    injection: Injection | None = field(default=None, init=False)
+    served: Served = field(init=False)
+    # Stage record. Not new: another process began the session in the meantime.
+    is_new: bool = field(default=True, init=False)
+    is_recorded: bool = field(default=False, init=False)
 
 
-def begin(services: Services, request: StartRequest, prompt_count: int = 0) -> Served | None:
-    """Serves a session nobody has heard of yet; None when somebody else just began it."""
-    watch = Stopwatch(services.world)
-    with watch.stage("context"):
-        context = understand(services, request)
-    ranked = rank(services, request.key, context, watch)
-    session = replace(_record(request, ranked), prompt_count=prompt_count)
-    with watch.stage("packing"):
-        line = standing_line(services, session.user, ranked.state)
-        packed, text, shown, injection = compose(services, session, ranked, line)
-        if not request.is_elsewhere:
-            # The answer is a command, and the file it is about is of this machine.
-            text = with_question(services, session, text)
-    served = Served(
-        key=session.key,
-        inject=text,
-        injection=injection.code if injection else None,
-        memories=shown,
-        status_line=line,
-        ranking=tuple(candidate.memory_id for candidate in ranked.candidates),
-    )
-    with watch.stage("record"):
-        events = _events(request, ranked, packed)
-        work = partial(_put, session, packed.candidates, injection, events)
-        is_new, is_recorded = _recorded(services, work)
-    services.observer.stages("start", watch.took_ms)
-    if is_new and is_recorded:
-        publish(services, events)
-    return replace(served, is_recorded=is_recorded) if is_new else None
-
-
-def _record(request: StartRequest, ranked: Ranked) -> SessionRecord:
-    context = ranked.context
-    return SessionRecord(
+def pack_opening(run: SessionRun) -> None:
+    """Choose the memories that open the session and write the text around them."""
+    services, request, context = run.services, run.request, run.context
+    policy = services.policy.session
+    run.session = session = SessionRecord(
         user=request.scope.user,
         key=request.key,
         agent=request.scope.agent,
@@ -95,160 +65,158 @@ def _record(request: StartRequest, ranked: Ranked) -> SessionRecord:
         embedder=context.vector.embedder,
         context_vector=context.vector.vector,
         gap_hours=context.gap_hours,
-        alpha=ranked.alpha,
-        scorer=ranked.scorer,
-        model_version=ranked.model_version,
+        alpha=run.alpha,
+        scorer=run.scorer,
+        model_version=run.model_version,
+        prompt_count=run.prompt_count,
     )
-
-
-def compose(
-    services: Services, session: SessionRecord, ranked: Ranked, status_line: str
-) -> tuple[PackedMemories, str, tuple[ShownMemory, ...], Injection | None]:
-    """Chooses the memories that open a session and writes the text around them."""
     empty = replace(
-        block(services, session, FIRST_INJECTION),
-        status_line=status_line,
+        empty_block(services.store, services.policy.predictor, session, FIRST_INJECTION),
+        status_line=status_line(services, session.user, run.state),
         explain=True,
-        invite=services.policy.session.invite,
+        invite=policy.invite,
     )
-    packed = pack_start(services, ranked, empty)
-    handled = numbered(packed.memories, first=session.handle_count + 1)
-    full = replace(
-        empty,
-        memories=tuple(as_shown(handle, record) for handle, record in handled),
-        overflow=packed.overflow,
+    run.packed = packed = pack_start(run, empty)
+    handled = numbered(packed.memories, first=1)
+    text = ""
+    if handled or packed.overflow:
+        shown = tuple(as_shown(handle, record) for handle, record in handled)
+        full = replace(empty, memories=shown, overflow=packed.overflow)
+        text, token_count = _render_opening(full, policy.start_tokens)
+        run.injection = Injection(
+            number=FIRST_INJECTION,
+            kind="start",
+            turn=session.prompt_count,
+            code=full.code,
+            at=context.now,
+            token_count=token_count,
+            memories=tuple((handle, record.id) for handle, record in handled),
+            is_explained=full.ask and bool(handled),
+        )
+    candidates = {candidate.memory_id: candidate for candidate in packed.candidates}
+    run.served = Served(
+        key=session.key,
+        inject=text,
+        injection=run.injection.code if run.injection else None,
+        memories=tuple(
+            ShownMemory(handle, record, candidates[record.id].source, candidates[record.id].rank)
+            for handle, record in handled
+        ),
+        status_line=empty.status_line,
+        ranking=tuple(candidate.memory_id for candidate in run.candidates),
     )
-    if not handled and not packed.overflow:
-        # Nothing worth saying: nothing is said.
-        return packed, "", (), None
-    text, token_count = _opening(services, full)
-    injection = Injection(
-        number=FIRST_INJECTION,
-        kind="start",
-        turn=session.prompt_count,
-        code=full.code,
-        at=ranked.context.now,
-        token_count=token_count,
-        memories=tuple((handle, record.id) for handle, record in handled),
-        is_explained=full.ask and bool(handled),
-    )
-    return packed, text, _shown(handled, packed.candidates), injection
 
 
-def _opening(services: Services, full: render.Block) -> tuple[str, int]:
-    """The text of a block and its tokens; where only names fit, the invitation makes room."""
+def _render_opening(full: render.Block, limit_tokens: int) -> tuple[str, int]:
+    """Return the text of a block and its tokens, without the invitation if that is too long."""
     text = render.render_start(full)
     token_count = token_estimate(text)
-    if token_count > services.policy.session.start_tokens:
+    if token_count > limit_tokens:
         text = render.render_start(replace(full, invite=False))
         token_count = token_estimate(text)
     return text, token_count
 
 
-def _shown(
-    handled: Sequence[tuple[str, MemoryRecord]], candidates: Sequence[Candidate]
-) -> tuple[ShownMemory, ...]:
-    served = {candidate.memory_id: candidate for candidate in candidates}
-    return tuple(
-        ShownMemory(handle, record, served[record.id].source, served[record.id].rank)
-        for handle, record in handled
-    )
-
-
-def _put(
-    session: SessionRecord,
-    candidates: Sequence[Candidate],
-    injection: Injection | None,
-    events: Sequence[Event],
-    transaction: Transaction,
-) -> bool:
-    if not transaction.open_session(session):
-        return False
-    transaction.put_candidates(session.user, session.key, candidates)
-    if injection is not None:
-        transaction.put_injection(session.user, session.key, injection)
-    transaction.log_events(session.user, events)
-    return True
-
-
-def _recorded(services: Services, work: Callable[[Transaction], bool]) -> tuple[bool, bool]:
-    """Whether the session was new, and whether it could be noted down at all."""
-    try:
-        return services.store.write(work), True
-    except (StorageError, Busy) as error:
-        # The agent is served all the same; what cannot be kept is counted.
-        services.observer.failed("session_record", error)
-        return True, False
-
-
-def _events(request: StartRequest, ranked: Ranked, packed: PackedMemories) -> list[Event]:
-    """What the tables do not say: where candidates came from, and what was moved on the way."""
-    at, key = ranked.context.now, request.key
-    started: dict[str, object] = {
-        "injected": len(packed.memories),
-        "overflow": len(packed.overflow),
-        "has_context": ranked.context.is_given,
-        "alpha": ranked.alpha,
-        "explored": packed.explored,
+def record_start(run: SessionRun) -> None:
+    """Store the session with every candidate and number as served, in one transaction."""
+    services, session, injection = run.services, run.session, run.injection
+    details: dict[str, dict[str, object]] = {
+        **ranking_details(run),
+        "session.start": {
+            "injected": len(run.packed.memories),
+            "overflow": len(run.packed.overflow),
+            "has_context": run.context.is_given,
+            "alpha": run.alpha,
+            "explored": run.packed.explored,
+        },
     }
-    details = {**ranking_details(ranked), "session.start": started}
-    return [
+    events = [
         Event(
-            at=at,
+            at=run.context.now,
             category=name.partition(".")[0],
             name=name,
-            session_key=key,
-            request_id=request.request_id,
-            details=told,
+            session_key=session.key,
+            request_id=run.request.request_id,
+            details=numbers,
         )
-        for name, told in details.items()
+        for name, numbers in details.items()
     ]
+    # The answer is a local command, so an agent on another machine is not asked.
+    question = None
+    if not run.request.is_elsewhere:
+        limit = services.policy.session.start_tokens
+        question = consent.with_question(session.harness, run.served.inject, limit)
+
+    def work(transaction: Transaction) -> tuple[bool, bool]:
+        if not transaction.open_session(session):
+            return False, False
+        transaction.put_candidates(session.user, session.key, run.packed.candidates)
+        if injection is not None:
+            transaction.put_injection(session.user, session.key, injection)
+        transaction.log_events(session.user, events)
+        may_ask = question is not None
+        return True, may_ask and consent.ask(transaction, session.user, session.started_at)
+
+    run.is_new, is_asked = services.store.write(work)
+    run.is_recorded = True
+    if question is not None and is_asked:
+        run.served = replace(run.served, inject=question)
+    if run.is_new:
+        publish(services, events)
 
 
-def ranking_details(ranked: Ranked) -> dict[str, dict[str, object]]:
+def ranking_details(run: Ranking) -> dict[str, dict[str, object]]:
     """Return the numbers of a ranking by the name of the event that logs them."""
-    sides = Counter(side for one in ranked.candidates for side in one.origins)
+    sources = Counter(name for candidate in run.candidates for name in candidate.origins)
     details: dict[str, dict[str, object]] = {
-        "predictor.prefilter": {"candidates": len(ranked.candidates), **sides},
-        "predictor.diversity": {"lowered": int((ranked.overlaps > 0).sum())},
+        "predictor.prefilter": {"candidates": len(run.candidates), **sources},
+        "predictor.diversity": {"lowered": int((run.overlaps > 0).sum())},
     }
-    if ranked.scorer is not None:
-        top = (one.memory_id for one in ranked.candidates if one.predictor_rank == 1)
+    if run.scorer is not None:
+        top = (one.memory_id for one in run.candidates if one.predictor_rank == 1)
         details["predictor.score"] = {
-            "model": ranked.scorer,
-            "model_version": ranked.model_version,
-            "count": len(ranked.candidates),
+            "model": run.scorer,
+            "model_version": run.model_version,
+            "count": len(run.candidates),
             "top_pick": next(top, None),
-            "latency_ms": round(ranked.score_ms, 3),
-            "alpha": ranked.alpha,
+            "latency_ms": round(run.took_ms["predictor"], 3),
+            "alpha": run.alpha,
         }
     return details
 
 
-def again(services: Services, session: SessionRecord) -> Served:
-    """What a session that began already was told; handles, codes and bytes are the same."""
-    records = services.store.session_memories(session.user, session.key)
+# -- a session that exists already ----------------------------------------------------------
+
+
+def resume(services: Services, session: SessionRecord) -> Served:
+    """Return the block a session began with: the same handles, code and bytes."""
+    store, policy = services.store, services.policy.session
+    records = store.session_memories(session.user, session.key)
     first = sorted(
         (one for one in records if one.injection == FIRST_INJECTION and not one.is_harmful),
-        key=_handle_number,
+        key=lambda one: int((one.handle or "m0")[1:]),
     )
     left = [one for one in records if REQUIRED in one.candidate.origins and not one.handle]
     live = _live(services, session, [one.memory_id for one in (*first, *left)])
     shown = [(one, live[one.memory_id]) for one in first if one.memory_id in live]
-    handled = [(str(one.handle), record) for one, record in shown]
-    told = services.store.injections(session.user, session.key)
-    begun = block(services, session, FIRST_INJECTION)
+    block = empty_block(store, services.policy.predictor, session, FIRST_INJECTION)
+    injections = store.injections(session.user, session.key)
     full = replace(
-        begun,
-        # As it was written down: a store that was moved may have another secret by now.
-        code=next((one.code for one in told if one.number == FIRST_INJECTION), begun.code),
-        status_line=standing_line(services, session.user),
+        block,
+        # As recorded: a store that was moved may have another secret now.
+        code=next((one.code for one in injections if one.number == FIRST_INJECTION), block.code),
+        status_line=status_line(services, session.user, state_of(services, session.user)),
         explain=True,
-        invite=services.policy.session.invite,
-        memories=tuple(as_shown(*pair) for pair in handled),
-        overflow=tuple(name_of(live[one.memory_id]) for one in left if one.memory_id in live),
+        invite=policy.invite,
+        memories=tuple(as_shown(str(one.handle), record) for one, record in shown),
+        overflow=tuple(short_name(live[one.memory_id]) for one in left if one.memory_id in live),
     )
-    text = _opening(services, full)[0] if full.memories or full.overflow else ""
+    text = ""
+    if full.memories or full.overflow:
+        text, _ = _render_opening(full, policy.start_tokens)
+    is_recorded = True
+    if session.state != "open" or not all(one.in_context for one, _ in shown):
+        is_recorded = _reopen(services, session, [one.memory_id for one, _ in shown])
     return Served(
         key=session.key,
         inject=text,
@@ -259,39 +227,37 @@ def again(services: Services, session: SessionRecord) -> Served:
         ),
         status_line=full.status_line,
         ranking=tuple(one.memory_id for one in records if one.candidate.source != "fts_only"),
-        is_recorded=_reopened(services, session, [one for one, _ in shown]),
+        is_recorded=is_recorded,
         scope=session.scope,
     )
 
 
-def _handle_number(one: SessionMemory) -> int:
-    return int((one.handle or "m0")[1:])
-
-
 def _live(
-    services: Services, session: SessionRecord, memory_ids: Sequence[str]
+    services: Services, session: SessionRecord, memory_ids: list[str]
 ) -> dict[str, MemoryRecord]:
-    """Those of the memories that are still there for this session."""
+    """Return the memories that the session may still see, by id."""
     now = services.world.now()
-    found: dict[str, MemoryRecord] = {}
+    live: dict[str, MemoryRecord] = {}
     for memory_id in memory_ids:
         with contextlib.suppress(NotFound):
             record = services.store.get(session.user, memory_id, session.scope)
             if record.is_live and (record.valid_until is None or record.valid_until > now):
-                found[memory_id] = record
-    return found
+                live[memory_id] = record
+    return live
 
 
-def _reopened(services: Services, session: SessionRecord, shown: Sequence[SessionMemory]) -> bool:
-    """A session that goes on is open again, and has the same memories before its eyes."""
-    if session.state == "open" and all(one.in_context for one in shown):
-        return True
+def _reopen(services: Services, session: SessionRecord, memory_ids: list[str]) -> bool:
+    """Open a session again with its memories in context; return whether that was recorded."""
 
-    def work(transaction: Transaction) -> bool:
+    def work(transaction: Transaction) -> None:
         current = transaction.session(session.user, session.key)
         if current.state != "open":
             transaction.update_session(replace(current, state="open", ended_at=None))
-        transaction.restore_context(session.user, session.key, [one.memory_id for one in shown])
-        return True
+        transaction.restore_context(session.user, session.key, memory_ids)
 
-    return _recorded(services, work)[1]
+    try:
+        services.store.write(work)
+    except (StorageError, Busy) as error:
+        services.observer.failed("session_record", error)
+        return False
+    return True

@@ -228,7 +228,7 @@ def report(call: Call) -> CapturedOut | RatingsOut:
     key = str(checked_name("session_key", body.session_key))
     require_session(memory, key)
     with contextlib.suppress(NotFound):
-        known_session(memory.services, memory.scope, key)
+        known_session(memory.services.store, memory.scope, key)
     rating = ratings.RatingCall(memory.scope.user, key, body.ratings, "tool", body.injection)
     return RatingsOut.of(ratings.rate(memory.services, rating))
 

@@ -16,6 +16,7 @@ from meritory.api.memory import Memory
 from meritory.domain.codec import ErrorReply, Greeting, WrittenReply
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.memory import WriteResult
+from meritory.engine import pipeline
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.sessions import end, prompt, ratings
 from meritory.engine.sessions.packing import Served
@@ -164,7 +165,7 @@ def session_prompt(call: Call) -> Served:
         request = prompt.PromptRequest(
             key, memory.scope, text, feedback=feedback, request_id=call.request_id
         )
-        return prompt.prompt(memory.services, request)
+        return pipeline.prompt(memory.services, request)
 
     served: Served = _run(verb, arguments)
     return served
@@ -213,7 +214,7 @@ def session_end(call: Call) -> None:
             request_id=call.request_id,
             learns_at_once=used is not None,
         )
-        end.end(memory.services, request)
+        pipeline.end(memory.services, request)
         memory._session_ended(key, used is not None)
 
     _run(verb, arguments)

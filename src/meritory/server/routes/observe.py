@@ -103,6 +103,8 @@ class StageOut(msgspec.Struct):
     flow: str
     stage: str
     about: str
+    # Where the stage is written, as module:line.
+    location: str
     budget_ms: float
     count: int
     p50_ms: float | None
@@ -240,6 +242,7 @@ def pipeline(call: Call) -> Pipeline:
                     flow,
                     stage.name,
                     stage.about,
+                    stage.location,
                     stage.budget_ms,
                     latency.count if latency else 0,
                     latency.p50_ms if latency else None,

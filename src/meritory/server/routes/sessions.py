@@ -22,14 +22,14 @@ from meritory.domain.session import (
     SessionScore,
     SessionSummary,
 )
+from meritory.engine import pipeline
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.observe.timeline import timeline
 from meritory.engine.sessions import end, ratings
 from meritory.engine.sessions.context import StartRequest, known_session
 from meritory.engine.sessions.packing import Served
-from meritory.engine.sessions.prompt import PromptRequest, prompt
+from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.sessions.ratings import RatingsTaken
-from meritory.engine.sessions.start import start
 from meritory.rank.features import FEATURES
 from meritory.server.dedupe import is_duplicate
 from meritory.server.scoped_memory import AnyMemory, require_session
@@ -327,11 +327,13 @@ def _open(call: Call) -> tuple[AnyMemory, SessionRecord | None]:
     memory = call.view(body.user, body.agent, call.project(body.project, body.cwd))
     require_session(memory, body.session_key)
     with contextlib.suppress(NotFound):
-        return memory, known_session(memory.services, memory.scope, body.session_key)
+        return memory, known_session(memory.services.store, memory.scope, body.session_key)
     return memory, None
 
 
-def _start(call: Call, memory: AnyMemory, context: str | None = None) -> Injected:
+def _start(
+    call: Call, memory: AnyMemory, known: SessionRecord | None, context: str | None = None
+) -> Injected:
     body: Hook = call.body
     request = StartRequest(
         body.session_key,
@@ -342,7 +344,7 @@ def _start(call: Call, memory: AnyMemory, context: str | None = None) -> Injecte
         call.request_id,
         call.grant.caller == "token",
     )
-    return _injected(start(memory.services, request))
+    return _injected(pipeline.open_session(memory.services, request, known))
 
 
 def _injected(served: Served) -> Injected:
@@ -368,7 +370,7 @@ def session_start(call: Call) -> Injected:
     if known is not None and is_resumed:
         rows = memory.services.store.shown(known.user, known.key)
         has_context = any(row.in_context for row in rows)
-    injected = _start(call, memory, body.context)
+    injected = _start(call, memory, known, body.context)
     # The session is open again, and the agent still has its memories in context.
     return Injected.nothing() if has_context else injected
 
@@ -383,7 +385,7 @@ def user_prompt_submit(call: Call) -> Injected:
     opening = Injected.nothing()
     if body.relayed and known is not None and known.state != "open":
         # The session continues, but its harness did not send a start.
-        opening = _start(call, memory)
+        opening = _start(call, memory, known)
     transcript = told(call, body.transcript, body.transcript_path, NEAR_LIMIT_BYTES)
     request = PromptRequest(
         body.session_key,
@@ -397,7 +399,7 @@ def user_prompt_submit(call: Call) -> Injected:
         body.silent,
         call.grant.caller == "token",
     )
-    injected = _injected(prompt(memory.services, request))
+    injected = _injected(pipeline.prompt(memory.services, request))
     if not opening.inject:
         return injected
     both = "\n".join(text for text in (opening.inject, injected.inject) if text)
@@ -445,7 +447,7 @@ def session_end(call: Call) -> EndedOut:
     body: SessionEnd = call.body
     memory, _ = _open(call)
     with whole(call, body.transcript, body.transcript_path) as transcript:
-        ended = end.end(
+        ended = pipeline.end(
             memory.services,
             end.EndRequest(
                 body.session_key,
