@@ -27,7 +27,7 @@ from meritory.rank import composite_feeds
 from meritory.rank.metrics import any_at, mrr, ndcg_at
 from meritory.rank.usage_history import Usage
 from meritory.settings import load_settings
-from meritory.store.contract.store import Search, SearchPool
+from meritory.store.contract.memories import Search, SearchPool
 from meritory.text.overlap import OPENING_CHARS, title_scores, title_words
 from meritory.text.terms import query_pairs, query_terms
 

@@ -14,7 +14,8 @@ from meritory.engine.memories.validate import make_draft
 from meritory.engine.memories.write import Prepared, prepare_batch
 from meritory.engine.services import Services
 from meritory.settings import Settings, load_settings
-from meritory.store.contract.store import MemoryChange, Transaction
+from meritory.store.contract.memories import MemoryChange
+from meritory.store.contract.store import Transaction
 
 PROJECT = "shop"
 # One in ten memories is of a project that the sessions measured here cannot see.

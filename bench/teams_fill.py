@@ -20,7 +20,7 @@ from meritory.engine.memories.validate import make_draft
 from meritory.engine.memories.write import Prepared, prepare_batch
 from meritory.engine.services import Services
 from meritory.settings import Settings, load_settings
-from meritory.store.contract.store import MemoryChange
+from meritory.store.contract.memories import MemoryChange
 from meritory.store.postgres.bulk import CHUNK_ROWS, Arrival, load
 
 # What a small server of a team is given; everything else is as PostgreSQL comes.

@@ -19,8 +19,7 @@ from bench.teams_fill import Tenant, settings_of
 from bench.texts import questions, sentences
 from meritory import Memory
 from meritory.domain.memory import Scope
-from meritory.store.contract.sessions import Gathering
-from meritory.store.contract.store import Search
+from meritory.store.contract.memories import Gathering, Search
 from meritory.store.postgres import vectors
 
 TOP = 10

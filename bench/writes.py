@@ -25,7 +25,8 @@ from bench.postgres import ALONE, throw_away_server
 from bench.texts import memories
 from meritory.domain.memory import EmbedderInfo, MemoryRecord
 from meritory.engine.memories.write import indexed
-from meritory.store.contract.store import Indexed, MemoryChange, Store, Transaction
+from meritory.store.contract.memories import Indexed, MemoryChange
+from meritory.store.contract.store import Store, Transaction
 from meritory.store.postgres import notify
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.sqlite.store import SqliteStore

@@ -13,10 +13,13 @@ import pytest
 
 from meritory.api.memory import Memory
 from meritory.domain.place import Place
+from meritory.domain.rule import ActionReport
 from meritory.settings import Settings, home_folder, load_settings
 from meritory.settings.model import BY_NAME
 from meritory.store.contract.store import Store
 from meritory.store.opening import open_store
+from meritory.store.sql.rules import ACTION_REPORTS
+from meritory.store.sql.store import SqlStore
 
 if TYPE_CHECKING:
     from postgres_kit import Server
@@ -111,3 +114,14 @@ class Places:
         if self.server is not None:
             for address in self._addresses.values():
                 self.server.give_back(address)
+
+
+def action_reports(store: Store, user: str, feedback_id: str) -> list[ActionReport]:
+    """Return the actions that a report is about, the primary one first."""
+    assert isinstance(store, SqlStore)
+    rows = store._all(
+        f"{ACTION_REPORTS.select} WHERE user = ? AND feedback_id = ?"
+        " ORDER BY is_primary DESC, score DESC",
+        (user, feedback_id),
+    )
+    return [ACTION_REPORTS.decode(row) for row in rows]

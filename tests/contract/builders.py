@@ -9,15 +9,8 @@ from typing import Any
 import numpy as np
 
 from meritory.domain.memory import Action, EmbedderInfo, MemoryRecord, Scope
-from meritory.store.contract.store import (
-    Attribute,
-    FloatArray,
-    Indexed,
-    MemoryChange,
-    Search,
-    Store,
-    Transaction,
-)
+from meritory.store.contract.memories import Attribute, FloatArray, Indexed, MemoryChange, Search
+from meritory.store.contract.store import Store, Transaction
 from meritory.text.normalize import content_hash
 from meritory.text.terms import index_words
 

@@ -24,7 +24,8 @@ from contract.builders import (
 from contract.shelf import Shelf
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import EmbedderInfo, EmbeddingState, Scope
-from meritory.store.contract.store import NeighbourProbe, Search, Store
+from meritory.store.contract.memories import NeighbourProbe, Search
+from meritory.store.contract.store import Store
 
 DEFAULT = Scope()
 

@@ -7,7 +7,8 @@ import pytest
 from contract.builders import NOW, about, indexed, insert, numbers, record, update
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import Entity, Scope
-from meritory.store.contract.store import Indexed, Store
+from meritory.store.contract.memories import Indexed
+from meritory.store.contract.store import Store
 
 DEFAULT = Scope()
 

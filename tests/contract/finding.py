@@ -25,7 +25,8 @@ from contract.builders import (
 from contract.shelf import Shelf
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import Listing, Scope, Source
-from meritory.store.contract.store import Search, Store
+from meritory.store.contract.memories import Search
+from meritory.store.contract.store import Store
 
 DEFAULT = Scope()
 ABSURD_IDS = (

@@ -41,8 +41,8 @@ from contract.shelf import Shelf
 from meritory.domain.memory import Scope
 from meritory.domain.session import Event, Labelled, Proof
 from meritory.rank.usage_history import Past
-from meritory.store.contract.sessions import Gathering, Trait
-from meritory.store.contract.store import Search, Store, Transaction
+from meritory.store.contract.memories import Gathering, Search, Trait
+from meritory.store.contract.store import Store, Transaction
 
 DAY = timedelta(days=1)
 SCOPE = Scope(USER)

@@ -28,7 +28,8 @@ from contract.shelf import Shelf
 from meritory.domain.errors import NotFound
 from meritory.domain.job import Lease
 from meritory.domain.memory import Scope
-from meritory.store.contract.store import MemoryChange, NeighbourProbe, Store
+from meritory.store.contract.memories import MemoryChange, NeighbourProbe
+from meritory.store.contract.store import Store
 
 DEFAULT = Scope()
 # No word of any other test starts alike: FTS5 would store only the end of it.

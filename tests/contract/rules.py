@@ -19,6 +19,7 @@ from meritory.domain.rule import (
     SessionConstraint,
 )
 from meritory.store.contract.store import Store
+from places import action_reports
 
 MINUTE = timedelta(minutes=1)
 ACTION = RecordedAction(
@@ -93,8 +94,8 @@ class Rules:
             store.write(lambda t: t.add_action_reports("default", reports))
         praise = ActionReport("g", first, 1, 0.5, True, NOW)
         store.write(lambda t: t.add_action_reports("default", [praise]))
-        assert store.action_reports("default", "f") == reports
-        assert store.action_reports("somebody", "f") == []
+        assert action_reports(store, "default", "f") == reports
+        assert action_reports(store, "somebody", "f") == []
         counts = [
             (one.number, one.blame_count, one.praise_count)
             for one in store.actions("default", ActionQuery())

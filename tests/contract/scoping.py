@@ -28,7 +28,8 @@ from contract.builders import (
 )
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import Listing, MemoryRecord, Scope, Source
-from meritory.store.contract.store import Near, NeighbourProbe, Search, Store, Transaction
+from meritory.store.contract.memories import Near, NeighbourProbe, Search
+from meritory.store.contract.store import Store, Transaction
 from meritory.text.normalize import content_hash
 
 TEXT = "shared claim"

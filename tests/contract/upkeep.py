@@ -17,7 +17,8 @@ from meritory.domain.errors import NotFound
 from meritory.domain.memory import HistoryEntry, Scope, Source
 from meritory.domain.quality import Keepsake, Refusal, Retrieval
 from meritory.domain.session import Event, Labelled, Turn
-from meritory.store.contract.store import NeighbourProbe, Store, Transaction
+from meritory.store.contract.memories import NeighbourProbe
+from meritory.store.contract.store import Store, Transaction
 
 DAY = timedelta(days=1)
 LATER = NOW + DAY

@@ -28,7 +28,8 @@ from contract.builders import (
 from contract.shelf import Shelf
 from meritory.domain.errors import MeritoryError, NotFound
 from meritory.domain.memory import HistoryEntry, Scope
-from meritory.store.contract.store import MemoryChange, NeighbourProbe, Store, Transaction
+from meritory.store.contract.memories import MemoryChange, NeighbourProbe
+from meritory.store.contract.store import Store, Transaction
 from meritory.text.normalize import content_hash
 
 DEFAULT = Scope()

@@ -31,7 +31,7 @@ from contract.builders import (
 )
 from meritory.domain.errors import Corrupt, MeritoryError, StorageError
 from meritory.domain.memory import Listing, Scope
-from meritory.store.contract.store import NeighbourProbe
+from meritory.store.contract.memories import NeighbourProbe
 from meritory.store.sqlite.store import SqliteStore
 from meritory.text.normalize import content_hash
 

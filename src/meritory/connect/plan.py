@@ -13,13 +13,7 @@ from pathlib import Path
 
 from meritory.connect.checks import connection_of, harness_findings
 from meritory.connect.desired import Document, Finding, InstallTarget, harness_module
-from meritory.connect.files import (
-    check_writable,
-    make_folders,
-    read_file,
-    replace_file,
-    text_of,
-)
+from meritory.connect.files import check_writable, make_folders, read_file, replace_file, text_of
 from meritory.connect.install_record import InstallRecord, Record, digest
 from meritory.connect.json_edit import NOTHING_MADE, Made
 from meritory.connect.managed import Commands

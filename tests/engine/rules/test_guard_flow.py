@@ -17,7 +17,7 @@ from meritory.engine.memories.validate import PROPOSED_CONSTRAINT
 from meritory.engine.rules import constraints
 from meritory.engine.rules.guard import ToolCall, check
 from meritory.engine.rules.learn import RECENT_LIMIT_COUNT, Learned, learn_from
-from places import Places
+from places import Places, action_reports
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_report_is_linked_to_what_it_is_about(bench: Bench) -> None:
     bench.down(OVERWRITTEN)
     store = bench.memory.services.store
     (event,) = bench.memory.feedback_events()
-    first, *_ = store.action_reports("default", event.id)
+    first, *_ = action_reports(store, "default", event.id)
     actions = {one.number: one for one in store.actions("default", ActionQuery())}
     assert first.is_primary and actions[first.action].argument == FORCE
     assert [one.argument for one in actions.values() if one.blame_count] == [FORCE]
@@ -147,7 +147,7 @@ def test_a_report_that_is_completed_later_is_about_what_came_before_it(bench: Be
         bench.call(f"git push --force origin main-{number}")
     bench.memory.complete_feedback(event.id, what_went_wrong=OVERWRITTEN)
     assert bench.rule.pattern == "git push main --force"
-    links = bench.memory.services.store.action_reports("default", event.id)
+    links = action_reports(bench.memory.services.store, "default", event.id)
     assert [one.action for one in links] == [1]
 
 

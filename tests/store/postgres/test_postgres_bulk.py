@@ -23,7 +23,8 @@ from contract.builders import (
 )
 from meritory.domain.errors import InputError
 from meritory.domain.memory import Scope, Source
-from meritory.store.contract.store import Indexed, Transaction
+from meritory.store.contract.memories import Indexed
+from meritory.store.contract.store import Transaction
 from meritory.store.postgres.bulk import Arrival, BulkTransaction, load
 from meritory.store.postgres.schema import TENANT_TABLES
 from meritory.store.postgres.store import PostgresStore

@@ -17,8 +17,8 @@ import pytest
 
 from contract.builders import EMBEDDER, NOW, indexed, insert, record, unit, words_search
 from meritory.domain.memory import Scope, Source
-from meritory.store.contract.sessions import Gathering
-from meritory.store.contract.store import Indexed, NeighbourProbe, Search, Store, Transaction
+from meritory.store.contract.memories import Gathering, Indexed, NeighbourProbe, Search
+from meritory.store.contract.store import Store, Transaction
 from meritory.store.postgres import vectors, views
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.sqlite.store import SqliteStore

@@ -23,7 +23,8 @@ from contract.builders import (
 )
 from meritory.domain.errors import NotFound, StorageError
 from meritory.domain.memory import Listing, Scope
-from meritory.store.contract.store import NeighbourProbe, Transaction
+from meritory.store.contract.memories import NeighbourProbe
+from meritory.store.contract.store import Transaction
 from meritory.store.postgres.connection import READ, TenantConnection
 from meritory.store.postgres.engine import PostgresEngine
 from meritory.store.postgres.schema import TENANT_TABLES

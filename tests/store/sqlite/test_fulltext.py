@@ -21,7 +21,8 @@ from contract.builders import (
     words_search,
 )
 from meritory.domain.memory import MemoryRecord, Scope
-from meritory.store.contract.store import Search, Transaction
+from meritory.store.contract.memories import Search
+from meritory.store.contract.store import Transaction
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 from meritory.store.sqlite.store import SqliteStore
 

@@ -28,7 +28,8 @@ from meritory.engine.memories.write import Prepared, PreparedBatch, decide_batch
 from meritory.engine.observe.observer import publish
 from meritory.engine.rules.learn import learn_from
 from meritory.engine.services import Services
-from meritory.store.contract.store import NeighbourProbe, Transaction
+from meritory.store.contract.memories import NeighbourProbe
+from meritory.store.contract.store import Transaction
 from meritory.text import feedback
 from meritory.text.feedback import (
     DOWN,

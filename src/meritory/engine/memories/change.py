@@ -18,7 +18,8 @@ from meritory.engine.memories.validate import (
 )
 from meritory.engine.memories.write import indexed
 from meritory.engine.services import Services
-from meritory.store.contract.store import MemoryChange, Transaction
+from meritory.store.contract.memories import MemoryChange
+from meritory.store.contract.store import Transaction
 from meritory.text.normalize import checked_content
 
 UPDATABLE = (

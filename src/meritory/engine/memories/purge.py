@@ -10,7 +10,8 @@ from meritory.engine.memories.change import apply_change
 from meritory.engine.memories.validate import screened
 from meritory.engine.memories.write import indexed
 from meritory.engine.services import Services
-from meritory.store.contract.store import MemoryChange, Transaction
+from meritory.store.contract.memories import MemoryChange
+from meritory.store.contract.store import Transaction
 from meritory.text.normalize import check_text
 
 

@@ -17,7 +17,7 @@ from meritory.rank.hybrid import (
     hybrid_scores,
     with_neighbours,
 )
-from meritory.store.contract.store import Search, SearchPool
+from meritory.store.contract.memories import Search, SearchPool
 from meritory.text.entities import entity_key, mentions
 from meritory.text.terms import query_pairs, query_terms
 

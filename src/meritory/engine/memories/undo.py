@@ -10,7 +10,8 @@ from meritory.engine.learning.job import reconsider
 from meritory.engine.memories.gate import revert
 from meritory.engine.memories.write import indexed
 from meritory.engine.services import Services
-from meritory.store.contract.store import MemoryChange, Transaction
+from meritory.store.contract.memories import MemoryChange
+from meritory.store.contract.store import Transaction
 from meritory.text.normalize import content_hash
 
 

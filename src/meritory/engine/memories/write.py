@@ -35,14 +35,8 @@ from meritory.engine.memories.gate import (
 from meritory.engine.memories.validate import screened_draft
 from meritory.engine.services import Services
 from meritory.ports.embedder import Vectors
-from meritory.store.contract.store import (
-    Attribute,
-    Indexed,
-    MemoryChange,
-    Near,
-    NeighbourProbe,
-    Transaction,
-)
+from meritory.store.contract.memories import Attribute, Indexed, MemoryChange, Near, NeighbourProbe
+from meritory.store.contract.store import Transaction
 from meritory.text.entities import entity_key, mentions, parse_about
 from meritory.text.normalize import content_hash
 from meritory.text.terms import index_words

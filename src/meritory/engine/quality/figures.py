@@ -18,7 +18,7 @@ from meritory.engine.services import Services
 from meritory.rank.candidates import REQUIRED
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.risk import interval
-from meritory.store.contract.store import Near, NeighbourProbe
+from meritory.store.contract.memories import Near, NeighbourProbe
 
 _PAGE = 200
 # The latest merges in which unaudited ones are searched.

@@ -25,7 +25,8 @@ from meritory.engine.memories.write import indexed
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.rank.composite import PROVENANCE_LADDER
-from meritory.store.contract.store import MemoryChange, Store, Transaction
+from meritory.store.contract.memories import MemoryChange
+from meritory.store.contract.store import Store, Transaction
 
 JANITOR_JOB = "janitor"
 ACTOR = "janitor"

@@ -27,14 +27,7 @@ from meritory.domain.rule import (
 from meritory.engine.jobs.runner import Effect, Handler, no_effect
 from meritory.engine.memories.write import write
 from meritory.engine.rules import constraints
-from meritory.engine.rules.status import (
-    RuleChange,
-    put,
-    replay,
-    step_down,
-    step_up,
-    with_replay,
-)
+from meritory.engine.rules.status import RuleChange, put, replay, step_down, step_up, with_replay
 from meritory.engine.services import Services
 from meritory.rank import ladder
 from meritory.rank.attribution import WINDOW_S, Match, Seen, attribute

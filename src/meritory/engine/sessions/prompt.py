@@ -34,7 +34,8 @@ from meritory.engine.sessions.start import ranking_details
 from meritory.rank import composite
 from meritory.rank import packing as rank_packing
 from meritory.rank.candidates import REQUIRED
-from meritory.store.contract.store import Search, SearchPool, Transaction
+from meritory.store.contract.memories import Search, SearchPool
+from meritory.store.contract.store import Transaction
 from meritory.text import render
 from meritory.text.normalize import canonical
 from meritory.text.terms import query_pairs, query_terms

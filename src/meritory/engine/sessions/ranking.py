@@ -24,8 +24,7 @@ from meritory.rank import candidates as rank_candidates
 from meritory.rank import composite as rank_composite
 from meritory.rank import composite_feeds, diversity, features, usage_history
 from meritory.rank import fusion as rank_fusion
-from meritory.store.contract.sessions import Gathered, Gathering, Trait
-from meritory.store.contract.store import Search
+from meritory.store.contract.memories import Gathered, Gathering, Search, Trait
 from meritory.text.overlap import title_scores, title_words
 from meritory.text.terms import MAX_TERMS, query_pairs
 

@@ -19,7 +19,7 @@ from meritory.engine.memories.validate import (
     checked_source,
 )
 from meritory.engine.transfer.extra_tables import NAMES, Keepsake, checked_keepsake
-from meritory.store.contract.store import Attribute
+from meritory.store.contract.memories import Attribute
 from meritory.text.entities import entity_key
 from meritory.text.normalize import checked_content
 

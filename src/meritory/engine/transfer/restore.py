@@ -18,7 +18,8 @@ from meritory.engine.transfer.extra_tables import Keepsake, KeptRule
 from meritory.engine.transfer.import_schema import ExportedLine, ExportedMemory, checked_line
 from meritory.engine.transfer.report import How, Note, Store, Taken, checked
 from meritory.ports.embedder import Vectors
-from meritory.store.contract.store import Indexed, Transaction
+from meritory.store.contract.memories import Indexed
+from meritory.store.contract.store import Transaction
 
 
 class Restore:

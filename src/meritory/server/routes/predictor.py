@@ -24,15 +24,7 @@ from meritory.engine.predictor import status as reports
 from meritory.engine.predictor.state import known_state
 from meritory.rank.influence import Weighing
 from meritory.server.routes.sessions import CandidateOut, EventOut, SessionOut
-from meritory.server.table import (
-    Call,
-    Limit,
-    Moment,
-    ReplyShape,
-    Route,
-    SessionKey,
-    UserQuery,
-)
+from meritory.server.table import Call, Limit, Moment, ReplyShape, Route, SessionKey, UserQuery
 
 OFFSET_MAX = 1_000_000
 RATINGS_LIMIT_COUNT = 200

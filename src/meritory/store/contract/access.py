@@ -1,4 +1,4 @@
-"""Tokens: who else may come in, what they may do, and for whose memories; for every backend."""
+"""Access tokens, consent to telemetry and the secret of a store."""
 
 from __future__ import annotations
 
@@ -10,34 +10,29 @@ from meritory.domain.access import AccessToken, Consent
 
 
 class AccessReads(Protocol):
-    """What can be asked about tokens, also within a transaction."""
+    """Reads of tokens and consent, also within a transaction."""
 
     def access_token(self, user: str, token_id: str) -> AccessToken | None:
-        """The token of a user with exactly this id, valid or not."""
+        """Return the token of a user with exactly this id, valid or not."""
 
     def access_tokens(self, user: str) -> Sequence[AccessToken]:
-        """All tokens of a user, valid or not, oldest first."""
-
-
-class AccessVerbs(AccessReads, Protocol):
-    """What a transaction can do with tokens."""
-
-    def put_access_token(self, token: AccessToken) -> None:
-        """Keeps a token, in place of the one with its id."""
-
-    def note_access(self, user: str, token_id: str, at: datetime) -> None:
-        """Notes that a token was used, unless it was used later than that already."""
-
-
-class ConsentReads(Protocol):
-    """What can be asked about a consent, also within a transaction."""
+        """Return all tokens of a user, valid or not, oldest first."""
 
     def consent(self, user: str) -> Consent | None:
-        """What a user said; None before the first start."""
+        """Return the consent of a user; None before the first start."""
+
+    def secret(self) -> bytes:
+        """Return the store's secret, from which the codes of injections are made."""
 
 
-class ConsentVerbs(ConsentReads, Protocol):
-    """What a transaction can do with a consent."""
+class AccessWrites(AccessReads, Protocol):
+    """Changes of tokens and consent."""
+
+    def put_access_token(self, token: AccessToken) -> None:
+        """Store a token in place of the one with its id."""
+
+    def note_access(self, user: str, token_id: str, at: datetime) -> None:
+        """Record the use of a token, unless a later use is recorded."""
 
     def put_consent(self, user: str, consent: Consent) -> None:
-        """Keeps what a user said, in place of what was there."""
+        """Store the consent of a user in place of the former one."""

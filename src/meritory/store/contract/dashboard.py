@@ -1,4 +1,4 @@
-"""What the dashboard asks a store beside the rest: what changed, what there is, how it hangs."""
+"""Counts, pages and graphs for the dashboard and the status reports."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from meritory.domain.session import EntityGraph, MemoryShowing, SessionQuery, Se
 
 
 class DashboardReads(Protocol):
-    """What can be asked at a glance."""
+    """Reads that only the dashboard and the status reports make."""
 
     def change_numbers(self) -> dict[str, int]:
-        """By topic a number that is another one after whoever wrote something of that kind.
+        """Return a number per topic that changes with every write to that topic.
 
-        Of all users together, and cheap however much is stored.
+        It covers all users and is cheap however large the store is.
         """
 
+    def totals(self, user: str) -> dict[str, int]:
+        """Return counts of memories by state, kind, provenance and trust, and of their history."""
+
     def facets(self, scope: Scope) -> dict[str, dict[str, int]]:
-        """Counts of what the scope may see by state, and of what is live by other fields."""
+        """Return counts of visible memories by state, and of the live ones by other fields."""
 
     def activity(self, user: str, since: datetime) -> dict[str, int]:
-        """How much happened since a moment: memories, sessions, what was shown, and outcomes."""
+        """Return counts since a moment: memories, sessions, injections, reports and outcomes."""
 
     def session_page(self, user: str, query: SessionQuery) -> list[SessionSummary]:
-        """A page of sessions with their outcomes, latest first."""
+        """Return a page of sessions with their outcomes, latest first."""
 
     def session_summary(self, user: str, key: str) -> SessionSummary:
-        """One session with its outcome; NotFound otherwise."""
+        """Return one session with its outcome; raise NotFound otherwise."""
 
     def shown_in(self, user: str, memory_id: str, limit: int) -> list[MemoryShowing]:
-        """The sessions that a memory was put before, latest first."""
+        """Return the sessions that a memory was injected into, latest first."""
 
     def entity_graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:
-        """The entities with the most live memories that the scope may see, and their ties."""
+        """Return the entities with the most visible live memories, and their connections."""

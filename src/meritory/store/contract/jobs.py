@@ -1,8 +1,8 @@
-"""The contract of the job queue: work that must happen once, whatever dies in between.
+"""The job queue: work that takes effect once, whichever process dies in between.
 
-A job is queued, running under a lease, done, or parked until a person acts. Whoever holds it puts
-what a stage did and the note that it is done into one transaction; that fails as a whole once the
-lease is somebody else's. So a stage may be computed twice but never takes effect twice.
+A job is queued, running under a lease, done, or parked until a person acts. A worker commits the
+effect of a stage and the progress of the job in one transaction, which fails as a whole once
+another worker has the lease. So a stage may be computed twice but never takes effect twice.
 """
 
 from __future__ import annotations
@@ -14,78 +14,77 @@ from typing import Protocol
 from meritory.domain.job import Job, JobState, Lease
 
 
-class JobVerbs(Protocol):
-    """What a transaction can do with jobs.
+class JobReads(Protocol):
+    """Reads of jobs."""
 
-    The verbs on a held job return it as it is then. They raise Conflict, so that the whole
-    transaction is undone, when the lease is lost or the job is at another stage than its holder
-    believes.
+    def jobs(self, user: str | None, state: JobState | None, limit: int) -> list[Job]:
+        """Return jobs of a user or of all, in one state or in any, newest first."""
+
+    def job(self, user: str, kind: str, key: str) -> Job:
+        """Return one job; raise NotFound otherwise."""
+
+    def job_counts(self, user: str | None = None) -> dict[JobState, int]:
+        """Return how many jobs of a user, or of all, are in each state."""
+
+    def oldest_due(self, now: datetime) -> datetime | None:
+        """Return the due time of the job that has waited longest; None without one."""
+
+    def next_job_at(self, now: datetime, kinds: Collection[str]) -> datetime | None:
+        """Return when the next job of these kinds can be taken, not before `now`; None without one.
+
+        A running job can be taken when its lease ends.
+        """
+
+
+class JobWrites(Protocol):
+    """Changes of jobs.
+
+    The methods on a held job return its new state. They raise Conflict, which undoes the whole
+    transaction, if the lease is lost or the job is at another stage than its holder assumes.
     """
 
     def put_job(self, user: str, kind: str, key: str, due_at: datetime) -> bool:
-        """Queues a job, due at most `WAIT_MAX` ahead; its age counts from then.
+        """Queue a job, due at most `WAIT_MAX` ahead; its age counts from then.
 
-        False when this kind and key is there already, whatever its state.
+        Return False if a job of this kind and key exists, in any state.
         """
 
     def requeue_job(self, user: str, kind: str, key: str, due_at: datetime) -> bool:
-        """Queues a job again from its first stage, e.g. because what it works on has changed.
+        """Queue a job again from its first stage, e.g. because its input has changed.
 
-        One that waits already keeps its moment; one that runs is taken from its holder. False
-        when there is none.
+        A queued job keeps its due time; a running one is taken from its holder. Return False if
+        there is none.
         """
 
     def resume_job(self, user: str, kind: str, key: str, due_at: datetime) -> Job:
-        """Gives a parked job new attempts from where it stopped; one that waits, waits no longer.
+        """Give a parked job new attempts from where it stopped; make a queued one due.
 
-        NotFound without one, Conflict when it runs or is done.
+        Raise NotFound without one, Conflict if it is running or done.
         """
 
     def take_job(
         self, lease: Lease, kinds: Collection[str], skip: Collection[int] = ()
     ) -> Job | None:
-        """Leases the job of these kinds due longest, one whose holder died among them.
+        """Lease the job of these kinds that has been due longest, or one whose holder died.
 
-        The attempt is counted; a job whose holders died too often is parked instead. `skip` are
-        numbers of jobs to leave alone.
+        This counts as an attempt; a job whose holders died too often is parked instead. `skip`
+        are numbers of jobs to leave alone.
         """
 
     def take_named_job(self, lease: Lease, user: str, kind: str, key: str) -> Job | None:
-        """Leases one job that waits, due or not; None when it does not wait."""
+        """Lease one queued job, due or not; None if it is not queued."""
 
     def pass_stage(self, job: Job, stage: str, until: datetime) -> Job:
-        """Notes that a stage of a held job took effect, with whatever this transaction did for it.
+        """Record that this transaction is the effect of a stage of a held job.
 
-        The lease now lasts until `until`, and attempts are counted anew.
+        The lease now lasts until `until`, and the count of attempts starts again.
         """
 
     def finish_job(self, job: Job, at: datetime) -> Job:
-        """Ends a held job."""
+        """End a held job."""
 
     def fail_job(self, job: Job, error: str, retry_at: datetime | None) -> Job:
-        """Gives a held job back for later; without a moment, or after too many attempts, parked."""
+        """Queue a held job again; park it without a moment or after too many attempts."""
 
     def postpone_job(self, job: Job, retry_at: datetime, why: str | None = None) -> Job:
-        """Gives a held job back for later without counting the attempt, e.g. for a spent budget."""
-
-
-class JobReads(Protocol):
-    """What can be asked about jobs."""
-
-    def jobs(self, user: str | None, state: JobState | None, limit: int) -> list[Job]:
-        """Jobs of a user or of all, in one state or in any, newest first."""
-
-    def job(self, user: str, kind: str, key: str) -> Job:
-        """One job; NotFound otherwise."""
-
-    def job_counts(self, user: str | None = None) -> dict[JobState, int]:
-        """How many jobs of a user, or of all, are in each state."""
-
-    def oldest_due(self, now: datetime) -> datetime | None:
-        """Since when the job waits that could be taken and waits longest; None without one."""
-
-    def next_job_at(self, now: datetime, kinds: Collection[str]) -> datetime | None:
-        """When the next job of these kinds can be taken, `now` at the earliest; None without one.
-
-        A running one can be taken when its lease ends.
-        """
+        """Queue a held job again without counting the attempt, e.g. when a budget is spent."""

@@ -1,13 +1,14 @@
-"""What extraction proposed and was refused, as every backend keeps it."""
+"""Quality: refused candidates, merge audits, retrieval counts, retention and export rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
-from meritory.domain.memory import HistoryEntry, Scope
+from meritory.domain.memory import Scope
 from meritory.domain.quality import (
+    Carried,
     Keepsake,
     MergeVerdict,
     Refusal,
@@ -16,76 +17,60 @@ from meritory.domain.quality import (
     WeekOutcome,
 )
 
-if TYPE_CHECKING:
-    from meritory.store.contract.store import Near, NeighbourProbe
+R = TypeVar("R", bound=Carried)
 
 
-class RefusalReads(Protocol):
-    """What can be asked about refusals, also within a transaction."""
+class QualityReads(Protocol):
+    """Reads of refusals, audits and counts, also within a transaction."""
 
     def refusals(self, user: str, limit: int, offset: int = 0) -> list[Refusal]:
-        """What was refused and not restored, latest first."""
+        """Return the refusals that were not restored, latest first."""
 
     def refusal(self, user: str, prefix: str) -> Refusal:
-        """The refusal whose id starts so; NotFound for none, InputError for several."""
+        """Return the refusal whose id starts with `prefix`.
 
-
-class RefusalVerbs(RefusalReads, Protocol):
-    """What a transaction can do with refusals."""
-
-    def put_refusals(self, refusals: Sequence[Refusal]) -> None:
-        """Keeps what was refused; one that is known already is replaced."""
-
-    def mark_restored(self, user: str, refusal_id: str, memory_id: str) -> None:
-        """Notes which memory a refusal became."""
-
-
-class UpkeepReads(Protocol):
-    """What can be asked for upkeep, also within a transaction."""
-
-    def retrievals(self, user: str, memory_ids: Sequence[str]) -> dict[str, Retrieval]:
-        """The counts of those that were ever found."""
-
-    def merge_audits(self, user: str) -> dict[int, MergeVerdict]:
-        """What people said about merges, by history entry."""
-
-    def merge_entry(self, user: str, entry: int) -> HistoryEntry:
-        """One merge by its history entry; NotFound otherwise."""
-
-    def session_counts(self, user: str, since: datetime) -> dict[Scope, int]:
-        """How many sessions began in each scope since then."""
-
-    def expirable(self, user: str, what: Keepsake, before: datetime) -> int:
-        """How many an `expire` without limit would erase."""
-
-
-class UpkeepVerbs(UpkeepReads, Protocol):
-    """What a transaction can do for upkeep."""
-
-    def add_retrievals(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
-        """Adds to the retrieval counts of memories; unknown ids are passed over."""
-
-    def put_merge_audit(self, user: str, entry: int, verdict: MergeVerdict, at: datetime) -> None:
-        """Notes what a person said about a merge, in place of what they said before."""
-
-    def expire(self, user: str, what: Keepsake, before: datetime, limit: int) -> int:
-        """Erases up to so many that are older, the oldest first; returns how many there were."""
-
-
-class GateReads(Protocol):
-    """What can be asked about merges and what was shown."""
-
-    def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
-        """For each vector the nearest live memories of exactly this scope, nearest first."""
-
-    def merges_of(self, user: str, limit: int, before: int | None = None) -> list[HistoryEntry]:
-        """The latest merges of a user in all scopes, newest first, those split again included.
-
-        `before` goes on behind the last entry of a page.
+        Raise NotFound for none, InputError for several.
         """
 
+    def retrievals(self, user: str, memory_ids: Sequence[str]) -> dict[str, Retrieval]:
+        """Return the retrieval counts of memories, by memory id."""
+
+    def merge_audits(self, user: str) -> dict[int, MergeVerdict]:
+        """Return the verdicts of people on merges, by history entry."""
+
     def gate_outcomes(self, user: str, since: datetime) -> list[WeekOutcome]:
-        """What became of new texts, week by week, as far back as the latest history tells."""
+        """Return the outcomes of writes per week, from the latest history entries."""
 
     def shown_lately(self, user: str, session_limit: int) -> ShownLately:
-        """What the latest sessions were shown."""
+        """Return the memories that the latest sessions were shown."""
+
+    def session_counts(self, user: str, since: datetime) -> dict[Scope, int]:
+        """Return how many sessions began in each scope since a moment."""
+
+    def expirable(self, user: str, what: Keepsake, before: datetime) -> int:
+        """Return how many rows an `expire` without limit would erase."""
+
+    def carried(self, user: str, kind: type[R]) -> list[R]:
+        """Return all export rows of one kind, in a fixed order."""
+
+
+class QualityWrites(QualityReads, Protocol):
+    """Changes of refusals, audits and counts."""
+
+    def put_refusals(self, refusals: Sequence[Refusal]) -> None:
+        """Store refusals in place of those with their ids."""
+
+    def mark_restored(self, user: str, refusal_id: str, memory_id: str) -> None:
+        """Record the memory that was made from a refusal."""
+
+    def add_retrievals(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
+        """Add to the retrieval counts of memories; ignore unknown ids."""
+
+    def put_merge_audit(self, user: str, entry: int, verdict: MergeVerdict, at: datetime) -> None:
+        """Store the verdict of a person on a merge in place of the former one."""
+
+    def expire(self, user: str, what: Keepsake, before: datetime, limit: int) -> int:
+        """Erase up to `limit` older rows, oldest first, and return their number."""
+
+    def carry(self, user: str, rows: Sequence[Carried]) -> None:
+        """Insert export rows; rows that exist stay unchanged."""

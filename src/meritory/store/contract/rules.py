@@ -1,4 +1,4 @@
-"""The contract of actions, rules and constraints: what agents did, and what is held against it."""
+"""Actions of agents, the rules against repeated mistakes, and the constraints of sessions."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from meritory.domain.rule import (
 )
 
 
-class RuleVerbs(Protocol):
-    """What a transaction can do with actions, rules and constraints."""
+class RuleReads(Protocol):
+    """Reads of actions, rules and constraints, also within a transaction."""
+
+    def actions(self, user: str, query: ActionQuery) -> list[RecordedAction]:
+        """Return recorded actions, latest first."""
+
+    def rules(self, user: str, states: Collection[State]) -> list[Rule]:
+        """Return the rules in these states, latest first."""
+
+    def rule(self, user: str, prefix: str) -> Rule:
+        """Return the rule whose id starts with `prefix`.
+
+        Raise NotFound for none, InputError for several.
+        """
+
+    def rule_events(self, user: str, rule_id: str, limit: int) -> list[RuleEvent]:
+        """Return the events of a rule, latest first."""
+
+    def session_constraints(self, user: str, session_key: str) -> list[SessionConstraint]:
+        """Return the constraints of a session that are not lifted."""
+
+
+class RuleWrites(RuleReads, Protocol):
+    """Changes of actions, rules and constraints."""
 
     def add_action(self, user: str, action: RecordedAction) -> int:
-        """Keeps an action; returns its number."""
+        """Store an action and return its number."""
 
     def add_action_reports(self, user: str, reports: Sequence[ActionReport]) -> None:
-        """Notes which actions a report is about; a report is noted once."""
+        """Record which actions a report is about; a second record of one changes nothing."""
 
     def put_rule(self, user: str, rule: Rule, event: RuleEvent | None = None) -> None:
-        """Keeps a rule in place of what it was before, with what happened to it."""
+        """Store a rule in place of the one with its id, and an event."""
 
     def add_rule_event(self, user: str, event: RuleEvent) -> None:
-        """Notes what happened."""
+        """Store an event of a rule."""
 
     def mark_rule_event_undone(self, user: str, number: int) -> None:
-        """Notes that a change was taken back."""
+        """Mark an event as undone."""
 
     def put_session_constraint(self, user: str, constraint: SessionConstraint) -> bool:
-        """Keeps a constraint; one that was lifted holds again. False when it held already."""
+        """Store a constraint, or restore a lifted one; return False if it was in force."""
 
     def lift_session_constraints(
         self, user: str, session_key: str, kinds: Collection[str], at: datetime
     ) -> int:
-        """Lifts the constraints of these kinds; returns how many there were."""
-
-
-class RuleReads(Protocol):
-    """What can be asked about actions, rules and constraints, also within a transaction."""
-
-    def actions(self, user: str, query: ActionQuery) -> list[RecordedAction]:
-        """Recorded actions, latest first."""
-
-    def action_reports(self, user: str, feedback_id: str) -> list[ActionReport]:
-        """The actions that a report is about, the main one first."""
-
-    def rules(self, user: str, states: Collection[State]) -> list[Rule]:
-        """Rules in these states, the latest first."""
-
-    def rule(self, user: str, prefix: str) -> Rule:
-        """The rule whose id starts so; NotFound for none, InputError for several."""
-
-    def rule_events(self, user: str, rule_id: str, limit: int) -> list[RuleEvent]:
-        """What happened to a rule, latest first."""
-
-    def session_constraints(self, user: str, session_key: str) -> list[SessionConstraint]:
-        """What a session must keep to now."""
+        """Lift the constraints of these kinds and return their number."""

@@ -1,14 +1,10 @@
-"""The contract of sessions: what was served, what was shown, and what came of it."""
+"""Sessions: rankings, injections, ratings, verdicts, labels and the timeline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from meritory.domain.memory import Scope
 from meritory.domain.session import (
@@ -28,135 +24,59 @@ from meritory.domain.session import (
 )
 from meritory.rank.usage_history import Past
 
-if TYPE_CHECKING:
-    from meritory.store.contract.store import Search
-
-
-class SessionVerbs(Protocol):
-    """What a transaction can do with sessions; NotFound for one that was never started."""
-
-    def open_session(self, session: SessionRecord) -> bool:
-        """Stores a new session; False, and nothing changed, when it is there already."""
-
-    def session(self, user: str, key: str) -> SessionRecord:
-        """One session as this transaction sees it; NotFound otherwise."""
-
-    def update_session(self, session: SessionRecord) -> None:
-        """Replaces what may change in a session: context, alpha, state, times and counts."""
-
-    def put_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
-        """Records a ranking in place of an earlier one.
-
-        Hits, ratings, labels, what was shown and what chance chose always stay.
-        """
-
-    def add_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
-        """Records those candidates that are not recorded yet, and leaves the others alone."""
-
-    def put_injection(self, user: str, key: str, injection: Injection) -> None:
-        """Records what was shown, and counts it as usage of the memories."""
-
-    def add_hits(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
-        """Counts full-text hits; one outside the candidates is added as `fts_only`."""
-
-    def add_ratings(self, user: str, key: str, ratings: Sequence[Rating]) -> None:
-        """Appends ratings and derives mean and count: one per turn, the strongest channel's."""
-
-    def mark_harmful(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
-        """Keeps memories out of the further injections of this session."""
-
-    def restore_context(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
-        """Notes that the agent has these before its eyes again."""
-
-    def clear_context(self, user: str, key: str) -> None:
-        """Notes that the agent forgot what it was shown: it may be shown again."""
-
-    def put_transcript(self, user: str, key: str, turns: Sequence[Turn]) -> None:
-        """Stores how a session went."""
-
-    def put_digest(self, user: str, key: str, data: bytes) -> None:
-        """Store the encoded digest of a session in place of an earlier one."""
-
-    def put_used(self, user: str, key: str, used: Mapping[str, float]) -> None:
-        """Stores what a program knows to have helped."""
-
-    def put_verdict(
-        self, user: str, key: str, score: SessionScore, judged: Sequence[Judged]
-    ) -> None:
-        """Stores what the judge said; a second verdict replaces the first."""
-
-    def put_labels(
-        self, user: str, key: str, labels: Sequence[Labelled], uses: Mapping[str, float]
-    ) -> None:
-        """Stores labels, and by memory id how much each helped, in place of earlier ones.
-
-        How many of the memories shown were of use is noted beside the verdict.
-        """
-
-    def set_usefulness(self, user: str, usefulness: Mapping[str, float]) -> None:
-        """Sets how useful memories have proved."""
-
-    def log_events(self, user: str, events: Sequence[Event]) -> None:
-        """Adds to the timeline; the oldest entries go when there are too many."""
-
-    def add_spending(self, user: str, spending: Spending) -> None:
-        """Notes what a language model cost."""
-
 
 class SessionReads(Protocol):
-    """What can be asked about sessions."""
+    """Reads of sessions and their records; NotFound for a session that was never started."""
 
     def session(self, user: str, key: str) -> SessionRecord:
-        """One session; NotFound otherwise."""
+        """Return one session."""
 
     def session_of_code(self, user: str, code: str) -> SessionRecord:
-        """The session that an injection with this code was made for; NotFound otherwise."""
+        """Return the session of the injection with this code; raise NotFound otherwise."""
 
     def sessions(
         self, user: str, limit: int, *, project: str | None = None, before: str | None = None
     ) -> list[SessionRecord]:
-        """Sessions, latest first; `before` continues behind the last key of a page."""
+        """Return sessions, latest first; `before` is the last key of the page before."""
 
     def previous_session(self, scope: Scope, before: datetime) -> SessionRecord | None:
-        """The session of exactly this scope with a summary that began last before a moment."""
+        """Return the last session of exactly this scope with a summary that began before."""
 
     def session_memories(self, user: str, key: str) -> list[SessionMemory]:
-        """Every candidate of a session by rank, with what happened to it."""
-
-    def vectors(
-        self, user: str, embedder: str, memory_ids: Sequence[str]
-    ) -> dict[str, NDArray[np.float32]]:
-        """The stored vectors of memories, whatever their state; one without is missing."""
+        """Return every candidate of a session by rank."""
 
     def shown(self, user: str, key: str) -> list[ShownRow]:
-        """What a session was shown, by handle."""
+        """Return the memories that a session was shown, by handle."""
 
     def injections(self, user: str, key: str) -> list[Injection]:
-        """All injections of a session in order, without their memories."""
+        """Return all injections of a session in order, without their memories."""
 
     def ratings(self, user: str, key: str) -> list[Rating]:
-        """Every rating of a session, oldest first."""
+        """Return every rating of a session, oldest first."""
 
     def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
-        """How a session went; empty when it was not told."""
+        """Return the transcript of a session; empty if there is none."""
 
     def digest(self, user: str, key: str) -> bytes | None:
         """Return the encoded digest of a session; None if there is none."""
 
     def used(self, user: str, key: str) -> dict[str, float] | None:
-        """What a program said to have helped; None when it said nothing."""
+        """Return the usefulness that a program reported; None if it reported nothing."""
 
     def sessions_shown(self, user: str, memory_id: str, since: datetime) -> list[str]:
-        """Keys of sessions that are over and were first shown a memory since a moment."""
+        """Return keys of ended sessions that were first shown a memory since a moment."""
 
     def session_score(self, user: str, key: str) -> SessionScore | None:
-        """What the judge said; None before it did."""
+        """Return the verdict of the judge; None before there is one."""
 
     def past(self, scope: Scope, embedder: str | None) -> tuple[Past, int]:
-        """Which memories helped the user in which sessions, and the number of this project."""
+        """Return which memories helped in which sessions, and the number of this project."""
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
-        """By memory what the latest labelled sessions that were shown it say, oldest first."""
+        """Return the evidence of the latest labelled sessions by memory, oldest first."""
+
+    def judged_counts(self, user: str) -> tuple[int, int]:
+        """Return how many judged sessions count, and how many do not; cached."""
 
     def events(
         self,
@@ -166,73 +86,87 @@ class SessionReads(Protocol):
         memory_id: str | None = None,
         request_id: str | None = None,
     ) -> list[Event]:
-        """The timeline of a session, a memory or a request, oldest first."""
+        """Return the timeline of a session, a memory or a request, oldest first."""
 
     def spending(self, user: str, since: datetime) -> list[Spending]:
-        """Calls of language models since a moment, oldest first."""
+        """Return the calls of language models since a moment, oldest first."""
 
     def session_totals(self, user: str) -> dict[str, int]:
-        """Counts of sessions by state, of judged ones, of excluded ones and of ratings."""
+        """Return counts of sessions by state, of judged and excluded ones, and of ratings."""
 
     def harnesses(self, user: str) -> list[tuple[str, int, datetime]]:
-        """Every harness that ran sessions: its name, how many, and when the last began."""
-
-    def judged_counts(self, user: str) -> tuple[int, int]:
-        """How many sessions were judged and count, and how many were left out; cheap to ask."""
-
-    def secret(self) -> bytes:
-        """The store's own secret, from which codes are made."""
+        """Return every harness with its number of sessions and the start of the last one."""
 
 
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
+class SessionWrites(Protocol):
+    """Changes of sessions; NotFound for a session that was never started."""
 
+    def session(self, user: str, key: str) -> SessionRecord:
+        """Return one session."""
 
-@dataclass(frozen=True, slots=True)
-class Gathering:
-    """A search for a session's candidates: trusted memories only, from more than two sides.
+    def open_session(self, session: SessionRecord) -> bool:
+        """Store a new session; return False and change nothing if it exists."""
 
-    `rows` and `ids` are wanted besides what the searches find, as far as the scope may see them.
-    """
+    def update_session(self, session: SessionRecord) -> None:
+        """Replace all fields of a session but its user and key."""
 
-    search: Search
-    effective_limit: int
-    rows: IntArray
-    ids: tuple[str, ...] = ()
+    def put_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
+        """Store a ranking in place of an earlier one.
 
+        Hits, ratings, labels, injections and explorations stay.
+        """
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """What a gathering found as parallel arrays, rows ascending; `by_` lists are best first."""
+    def add_candidates(self, user: str, key: str, candidates: Sequence[Candidate]) -> None:
+        """Store the candidates that are not stored yet; leave the others unchanged."""
 
-    rows: IntArray
-    text: FloatArray
-    # NaN without a vector; `centred` is what is left without what all memories share.
-    cosine: FloatArray
-    centred: FloatArray
-    provenance: IntArray
-    confidence: FloatArray
-    demotion: IntArray
-    # Unit vectors, zero where there is none.
-    vectors: FloatArray
-    by_effective: IntArray
-    by_cosine: IntArray
-    by_text: IntArray
-    row_of_id: Mapping[str, int]
+    def put_injection(self, user: str, key: str, injection: Injection) -> None:
+        """Store an injection and count it as usage of its memories."""
 
+    def add_usage(self, user: str, counts: Mapping[str, int], at: datetime) -> None:
+        """Count injections of memories; this is not a change of the memory."""
 
-class Trait(NamedTuple):
-    """What ranking needs to know of a memory; moments are days of the epoch."""
+    def add_hits(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
+        """Count full-text hits; add a memory outside the candidates as `fts_only`."""
 
-    id: str
-    kind: str
-    project: str | None
-    importance: float
-    pinned: bool
-    # When it began to hold: `valid_from` or, without one, its creation.
-    since_days: float
-    created_days: float
-    # The beginning of its text, which its title is read from.
-    opening: str
-    access_count: int
-    usefulness: float
+    def add_ratings(self, user: str, key: str, ratings: Sequence[Rating]) -> None:
+        """Store ratings and update mean and count: one per turn, the strongest channel's."""
+
+    def mark_harmful(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
+        """Keep memories out of the further injections of this session."""
+
+    def restore_context(self, user: str, key: str, memory_ids: Sequence[str]) -> None:
+        """Record that these memories are in the agent's context again."""
+
+    def clear_context(self, user: str, key: str) -> None:
+        """Record that the agent's context is empty: every memory may be shown again."""
+
+    def put_transcript(self, user: str, key: str, turns: Sequence[Turn]) -> None:
+        """Store the transcript of a session."""
+
+    def put_digest(self, user: str, key: str, data: bytes) -> None:
+        """Store the encoded digest of a session in place of an earlier one."""
+
+    def put_used(self, user: str, key: str, used: Mapping[str, float]) -> None:
+        """Store the usefulness that a program reported."""
+
+    def put_verdict(
+        self, user: str, key: str, score: SessionScore, judged: Sequence[Judged]
+    ) -> None:
+        """Store the verdict of the judge in place of an earlier one."""
+
+    def put_labels(
+        self, user: str, key: str, labels: Sequence[Labelled], uses: Mapping[str, float]
+    ) -> None:
+        """Store labels and the gain of each memory that helped, in place of earlier ones.
+
+        The verdict is updated with the number of injected memories that helped.
+        """
+
+    def set_usefulness(self, user: str, usefulness: Mapping[str, float]) -> None:
+        """Set the usefulness of memories."""
+
+    def log_events(self, user: str, events: Sequence[Event]) -> None:
+        """Add to the timeline; drop the oldest entries above the limit."""
+
+    def add_spending(self, user: str, spending: Spending) -> None:
+        """Record the cost of a call of a language model."""

@@ -10,15 +10,8 @@ from typing import Any
 import numpy as np
 
 from meritory.domain.errors import InputError
-from meritory.store.contract.store import (
-    Attribute,
-    FloatArray,
-    Indexed,
-    IntArray,
-    MemoryChange,
-    Store,
-    Transaction,
-)
+from meritory.store.contract.memories import Attribute, FloatArray, Indexed, IntArray, MemoryChange
+from meritory.store.contract.store import Store, Transaction
 from meritory.store.postgres import terms
 from meritory.store.postgres.arrays import (
     PackedArray,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.store.contract.store import FloatArray, IntArray
+from meritory.store.contract.memories import FloatArray, IntArray
 from meritory.store.postgres.arrays import packed_numbers, packed_pieces, packed_texts
 from meritory.store.postgres.vectors import rows_text
 from meritory.store.search.index import View, top

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.rank.hybrid import centred_cosine, store_mean
-from meritory.store.contract.store import FloatArray, IntArray, NeighbourProbe
+from meritory.store.contract.memories import FloatArray, IntArray, NeighbourProbe
 from meritory.store.search.index import Nearest, View
 from meritory.store.sql.connection import SqlConnection
 

@@ -11,7 +11,7 @@ from meritory.domain.job import Job, Lease
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.rule import RecordedAction
 from meritory.domain.session import Event
-from meritory.store.contract.store import FloatArray, Indexed, MemoryChange, NeighbourProbe
+from meritory.store.contract.memories import FloatArray, Indexed, MemoryChange, NeighbourProbe
 from meritory.store.postgres import terms
 from meritory.store.postgres.connection import COUNTED, WritingConnection
 from meritory.store.postgres.vectors import embedder_of, nearest_rows, vector_text

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from meritory.domain.codec import moment_text
-from meritory.store.contract.sessions import Gathered, Gathering, Trait
-from meritory.store.contract.store import IntArray
+from meritory.store.contract.memories import Gathered, Gathering, IntArray, Trait
 from meritory.store.search.index import View, top
 from meritory.store.search.search import EPOCH_JULIAN_DAY, Ground, both_legs, numbers, united
 from meritory.store.sql.connection import SqlConnection, as_json

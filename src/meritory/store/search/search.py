@@ -13,7 +13,7 @@ import numpy as np
 from meritory.domain.errors import Corrupt
 from meritory.rank.composite import PROVENANCE_LADDER, standing
 from meritory.rank.hybrid import match_sessions
-from meritory.store.contract.store import BoolArray, FloatArray, IntArray, Search, SearchPool
+from meritory.store.contract.memories import BoolArray, FloatArray, IntArray, Search, SearchPool
 from meritory.store.search.index import IndexEntry, MemoryIndex, View, top
 from meritory.store.sql.connection import SqlConnection
 from meritory.store.sqlite.fts_tokenizer import Stemmer

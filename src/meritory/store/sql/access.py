@@ -1,12 +1,14 @@
-"""Access tokens and consent to telemetry."""
+"""Access tokens, consent to telemetry and the secret of a store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cached_property
 
 from meritory.domain.access import AccessToken, Consent
 from meritory.domain.codec import moment_text
+from meritory.domain.errors import Corrupt
 from meritory.store.sql.connection import SqlConnection, SqlReader
 from meritory.store.sql.mapper import RecordTable
 
@@ -28,6 +30,16 @@ class SqlAccessReads(SqlReader):
     def consent(self, user: str) -> Consent | None:
         row = self._one(f"{_CONSENTS.select} WHERE user = ?", (user,))
         return None if row is None else _CONSENTS.decode(row)
+
+    @cached_property
+    def _secret(self) -> bytes:
+        row = self._one("SELECT value FROM meta WHERE key = 'secret'", ())
+        if row is None:
+            raise Corrupt("the store has lost its secret", hint="restore a backup")
+        return bytes.fromhex(row[0])
+
+    def secret(self) -> bytes:
+        return self._secret
 
 
 class SqlAccessWrites(SqlAccessReads):

@@ -8,7 +8,7 @@ from datetime import datetime
 from meritory.domain.codec import moment_text
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import Entity, EntityView, Scope
-from meritory.store.contract.store import Attribute
+from meritory.store.contract.memories import Attribute
 from meritory.store.sql.connection import SqlConnection, as_json
 from meritory.store.sql.dashboard import TOP_ENTITIES, SqlDashboardReads
 from meritory.store.sql.memories import LIVE, visible_scopes

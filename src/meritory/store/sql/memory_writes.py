@@ -8,7 +8,7 @@ from typing import Any
 
 from meritory.domain.errors import Corrupt, InputError, NotFound
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
-from meritory.store.contract.store import Attribute, FloatArray, Indexed, MemoryChange
+from meritory.store.contract.memories import Attribute, FloatArray, Indexed, MemoryChange
 from meritory.store.sql.connection import SqlConnection, as_json
 from meritory.store.sql.mapper import RecordTable
 from meritory.store.sql.memories import (

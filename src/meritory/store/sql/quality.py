@@ -28,7 +28,7 @@ from meritory.domain.quality import (
     ShownLately,
     WeekOutcome,
 )
-from meritory.store.contract.transfer import R
+from meritory.store.contract.quality import R
 from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
 from meritory.store.sql.mapper import RecordTable, moment
 

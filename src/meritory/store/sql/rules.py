@@ -32,7 +32,7 @@ ACTIONS = RecordTable(
     renamed={"number": "action"},
     codecs={"heads": ColumnCodec("\n".join, lambda text: tuple(str(text).split("\n")))},
 )
-_REPORTS = RecordTable("action_feedback", ActionReport, owner=("user",))
+ACTION_REPORTS = RecordTable("action_feedback", ActionReport, owner=("user",))
 _RULES = RecordTable("rules", Rule, owner=("user",))
 _CONSTRAINTS = RecordTable("session_constraints", SessionConstraint, owner=("user",))
 
@@ -89,14 +89,6 @@ class SqlRuleReads(SqlReader):
         )
         return [ACTIONS.decode(row) for row in rows]
 
-    def action_reports(self, user: str, feedback_id: str) -> list[ActionReport]:
-        rows = self._all(
-            f"{_REPORTS.select} WHERE user = ? AND feedback_id = ?"
-            " ORDER BY is_primary DESC, score DESC",
-            (user, feedback_id),
-        )
-        return [_REPORTS.decode(row) for row in rows]
-
     def rules(self, user: str, states: Collection[State]) -> list[Rule]:
         rows = self._all(
             f"{_RULES.select} WHERE user = :user"  # noqa: S608 - our names
@@ -142,7 +134,8 @@ class SqlRuleWrites(SqlRuleReads):
     def add_action_reports(self, user: str, reports: Sequence[ActionReport]) -> None:
         for report in reports:
             added = self.connection.execute(
-                f"{_REPORTS.insert} ON CONFLICT DO NOTHING", _REPORTS.values(report, user=user)
+                f"{ACTION_REPORTS.insert} ON CONFLICT DO NOTHING",
+                ACTION_REPORTS.values(report, user=user),
             )
             if added.rowcount and report.is_primary:
                 column = "blame_count" if report.polarity < 0 else "praise_count"

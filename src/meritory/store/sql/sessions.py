@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.codec import moment_text
-from meritory.domain.errors import Corrupt, NotFound
+from meritory.domain.errors import NotFound
 from meritory.domain.memory import Scope
 from meritory.domain.session import (
     CHANNELS,
@@ -350,7 +350,6 @@ class SqlSessionReads(SqlOneSession):
     def __init__(self) -> None:
         self._histories: dict[str, UsageHistory] = {}
         self._history_lock = threading.Lock()
-        self._secret: bytes | None = None
         # By user the number of the last labelling and the counts that were made after it.
         self._judged: dict[str, tuple[int | None, tuple[int, int]]] = {}
 
@@ -546,11 +545,3 @@ class SqlSessionReads(SqlOneSession):
             (user,),
         )
         return [(name, count, moment(last)) for name, count, last in rows]
-
-    def secret(self) -> bytes:
-        if self._secret is None:
-            row = self._one("SELECT value FROM meta WHERE key = 'secret'", ())
-            if row is None:
-                raise Corrupt("the store has lost its secret", hint="restore a backup")
-            self._secret = bytes.fromhex(row[0])
-        return self._secret

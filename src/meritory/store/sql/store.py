@@ -14,7 +14,7 @@ from datetime import datetime
 from meritory.domain.codec import moment_text
 from meritory.domain.errors import InputError
 from meritory.domain.memory import EmbedderInfo, EmbeddingState
-from meritory.store.contract.store import NeighbourProbe
+from meritory.store.contract.memories import NeighbourProbe
 from meritory.store.search.index import Nearest
 from meritory.store.sql.access import SqlAccessReads, SqlAccessWrites
 from meritory.store.sql.connection import SqlConnection, SqlEngine

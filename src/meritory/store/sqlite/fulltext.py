@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from meritory.store.contract.store import FloatArray, IntArray
+from meritory.store.contract.memories import FloatArray, IntArray
 from meritory.store.search.index import View
 from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
 from meritory.store.sql.connection import SqlConnection

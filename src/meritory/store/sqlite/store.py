@@ -15,8 +15,16 @@ from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
 from meritory.domain.world import Following
-from meritory.store.contract.sessions import Gathered, Gathering, Trait
-from meritory.store.contract.store import IntArray, NeighbourProbe, Search, SearchPool, Transaction
+from meritory.store.contract.memories import (
+    Gathered,
+    Gathering,
+    IntArray,
+    NeighbourProbe,
+    Search,
+    SearchPool,
+    Trait,
+)
+from meritory.store.contract.store import Transaction
 from meritory.store.search import candidates, search
 from meritory.store.search.index import MemoryIndex, Nearest
 from meritory.store.search.search import Ground
