@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -16,25 +17,20 @@ from meritory.domain.errors import Busy, InputError, MeritoryError, StorageError
 from meritory.domain.memory import Draft, Listing, MemoryRecord, Scope
 from meritory.domain.policy import RECALL_LIMIT
 from meritory.domain.world import Clock, World
-from meritory.engine import pipeline
-from meritory.engine.jobs.worker import Background
 from meritory.engine.memories import change, undo, write
 from meritory.engine.memories import purge as purge_verbs
 from meritory.engine.memories import recall as recall_verbs
 from meritory.engine.memories.validate import checked_field, checked_name, make_draft
 from meritory.engine.services import Services
-from meritory.engine.sessions import end, ratings
-from meritory.engine.sessions.context import StartRequest
-from meritory.engine.sessions.prompt import PromptRequest
 from meritory.settings import Settings, home_folder, load_settings
 
 if TYPE_CHECKING:
-    import threading
-
     from meritory.domain.feedback import Contested, FeedbackEvent, Status
     from meritory.domain.memory import Entity, EntityView, HistoryEntry, Recalled, WriteResult
     from meritory.engine.feedback.capture import Captured
     from meritory.engine.feedback.summary import Summary
+    from meritory.engine.jobs.worker import Background
+    from meritory.engine.sessions.context import StartRequest
     from meritory.engine.sessions.packing import Served
     from meritory.engine.sessions.ratings import RatingsTaken
     from meritory.rank.feedback import Pair
@@ -65,12 +61,13 @@ def open_embedded(
     place = chosen_place(path, settings)
     services = open_services(place, settings, world, actor, apart=options["apart"])
     services = replace(services, user=scope.user)
-    works, can_work = Background(services), options["background"]
-    backend = EmbeddedBackend(services, works, settings, scope, everywhere, can_work)
+    can_work = options["background"]
+    backend = EmbeddedBackend(services, Threads(services), settings, scope, everywhere, can_work)
     if can_work and services.embedding.is_changed():
-        works.start_reembedding(lambda done, total: None)
-    if can_work and works.has_waiting():
-        works.nudge()
+        backend.works.start_reembedding(lambda done, total: None)
+    jobs = services.store.job_counts() if can_work else {}
+    if jobs.get("queued") or jobs.get("running"):
+        backend.works.nudge()
     return backend
 
 
@@ -83,18 +80,43 @@ def checked_scope(settings: Settings, user: object, agent: object, project: obje
     )
 
 
+class Threads:
+    """The background threads of one engine, made when a view needs them first.
+
+    Most programs only remember and recall; they need not load the jobs.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._lock = threading.Lock()
+        self.started: Background | None = None
+
+    def get(self) -> Background:
+        """Return the threads."""
+        with self._lock:
+            if self.started is None:
+                from meritory.engine.jobs.worker import Background
+
+                self.started = Background(self._services)
+            return self.started
+
+
 @dataclass
 class EmbeddedBackend:
     """The verbs of `Memory` on an engine in this process, for one scope."""
 
     services: Services
-    works: Background
+    threads: Threads
     settings: Settings
     scope: Scope
     # Whether ids may name memories of all the user's projects and agents.
     everywhere: bool = False
     # Whether a thread may run jobs.
     can_work: bool = True
+
+    @property
+    def works(self) -> Background:
+        return self.threads.get()
 
     def view(
         self, user: object, agent: object, project: object, *, everywhere: bool, actor: str | None
@@ -318,7 +340,8 @@ class EmbeddedBackend:
         return self.works.start_reembedding(progress)
 
     def close(self) -> None:
-        self.works.stop()
+        if self.threads.started is not None:
+            self.threads.started.stop()
         if self.services.scorer is not None:
             self.services.scorer.close()
         if self.services.counter is not None:
@@ -344,37 +367,51 @@ class EmbeddedSession:
     """A running session of an engine in this process."""
 
     def __init__(self, backend: EmbeddedBackend, request: StartRequest) -> None:
+        from meritory.engine import pipeline
+
         self._backend = backend
         self._key = request.key
         self.served = pipeline.start(backend.services, request)
         self._scope = self.served.scope or request.scope
 
     def prompt(self, text: str, feedback: Mapping[str, float] | None) -> Served:
+        from meritory.engine import pipeline
+        from meritory.engine.sessions.prompt import PromptRequest
+
         request = PromptRequest(self._key, self._scope, text, feedback=feedback)
         return pipeline.prompt(self._backend.services, request)
 
     def reply(self, text: str) -> RatingsTaken:
+        from meritory.engine.sessions import ratings
+
         call = ratings.ReplyCall(self._scope.user, self._key, text)
         return ratings.stop(self._backend.services, call)
 
     def rate(self, scores: Mapping[str, float]) -> RatingsTaken:
+        from meritory.engine.sessions import ratings
+
         call = ratings.RatingCall(self._scope.user, self._key, scores, "program")
         return ratings.rate(self._backend.services, call)
 
     def compact(self) -> None:
+        from meritory.engine.sessions import end
+
         end.compact(self._backend.services, end.EndRequest(self._key, self._scope.user))
 
     def end(self, transcript: object, used: Mapping[str, float] | None) -> None:
+        from meritory.engine import pipeline
+        from meritory.engine.sessions.end import EndRequest
+
         is_known = used is not None
-        request = end.EndRequest(
-            self._key, self._scope.user, transcript, used, learns_at_once=is_known
-        )
+        request = EndRequest(self._key, self._scope.user, transcript, used, learns_at_once=is_known)
         pipeline.end(self._backend.services, request)
         self._backend.session_ended(self._key, is_known)
 
 
 def session_request(scope: Scope, key: object, options: Mapping[str, object]) -> StartRequest:
     """Return a checked request for a session; options: project, context, harness, cwd."""
+    from meritory.engine.sessions.context import StartRequest
+
     name = str(checked_name("session key", key))
     if options.get("project") is not None:
         scope = replace(scope, project=checked_name("project", options["project"]))

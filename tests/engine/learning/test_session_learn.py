@@ -78,7 +78,7 @@ class Stub:
 def with_judge(desk: Desk, judge: object) -> None:
     """Lets another judge do the work."""
     desk.equip(judge=judge)
-    desk.memory.backend.works = Background(desk.memory.services)
+    desk.memory.backend.threads.started = Background(desk.memory.services)
 
 
 # -- judging ------------------------------------------------------------------------------
