@@ -79,7 +79,7 @@ CLI_INTRO = """# Command line
 needs to complete commands, options and their choices.
 
 **Scope.** Memories belong to a user. Without `--project` only memories of no project are seen;
-with it, those of that project too. When that finds nothing and other projects hold memories, one
+with it, those of that project too. When that finds nothing and other projects have memories, one
 line says so.
 
 **Ids.** On a terminal an id is as short as still names one memory; in a pipe and in JSON it is

@@ -108,7 +108,7 @@ def test_an_import_goes_on_where_it_stopped(run: Run, tmp_path: Path) -> None:
         raw.execute("UPDATE imports SET line_count = 5")
     raw.close()
     done = run("import", str(file), "--keep")
-    assert "went on after line 5, where it was interrupted" in done.out
+    assert "resumed after line 5, where it was interrupted" in done.out
     assert "read 8 lines: 3" in done.out
 
 

@@ -172,7 +172,7 @@ def test_an_error_for_people_is_on_stderr_with_a_hint(run: Run) -> None:
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines() == [
         "error: no memory '7zzz'",
-        "hint: `meritory list --all-projects` shows the ids; their first characters (4 or more) "
+        "hint: `meritory list --all-projects` lists the ids; the first 4 or more characters "
         "are enough",
     ]
 
@@ -230,7 +230,7 @@ def test_memories_cannot_steer_a_terminal(run: Run) -> None:
     [
         (ValueError("half\x1b a thought"), 1, "this is a bug in Meritory: ValueError: half"),
         (OSError(28, "No space left on device", "x"), 1, "No space left on device: x"),
-        (MemoryError(), 1, "not enough memory"),
+        (MemoryError(), 1, "out of memory"),
         (click.Abort(), 130, "interrupted"),
         (click.UsageError("wrong"), 2, "wrong"),
         (click.ClickException("failed"), 1, "failed"),
@@ -239,13 +239,13 @@ def test_memories_cannot_steer_a_terminal(run: Run) -> None:
 def test_every_error_has_a_code_and_words(
     error: Exception, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert errors.failed(error, as_json=False) == code
+    assert errors.print_error(error, as_json=False) == code
     told = capsys.readouterr()
     assert told.out == ""
     assert said in told.err
     assert "\x1b" not in told.err
     assert "Traceback" not in told.err
-    assert errors.failed(error, as_json=True) == code
+    assert errors.print_error(error, as_json=True) == code
     assert said in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
@@ -253,7 +253,7 @@ def test_a_traceback_is_shown_on_request_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MERITORY_DEBUG", "1")
-    errors.failed(ValueError("x"), as_json=False)
+    errors.print_error(ValueError("x"), as_json=False)
     assert "ValueError: x" in capsys.readouterr().err.splitlines()[0]
 
 

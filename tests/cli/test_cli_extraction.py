@@ -43,7 +43,7 @@ def test_a_refusal_comes_back_once(run: Run, refusal: str) -> None:
     assert "diff in this PR" in run("show", memory_id).out
     again = run("extraction", "restore", refusal)
     assert again.code == 1 and "already restored" in again.err
-    assert "nothing was refused" in run("extraction").err + run("extraction").out
+    assert "no claim was rejected" in run("extraction").err + run("extraction").out
 
 
 def test_a_session_is_read_again(run: Run, refusal: str) -> None:

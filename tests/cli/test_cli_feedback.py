@@ -80,7 +80,7 @@ def test_what_all_reports_say(run: Run) -> None:
     assert "interval" in run("feedback", "risk").out.lower()
     lines = run("feedback", "pairs").out.splitlines()
     assert json.loads(lines[0])["chosen"] == "Ask"
-    assert "nothing is contested" in run("feedback", "contested").err
+    assert "no memory is contested" in run("feedback", "contested").err
     listed = run("feedback", "list", "--signal", "down", "--limit", "2", "--json").object["results"]
     assert [one["occurrence"] for one in listed] == [4, 3]
     shown = run("feedback", "show", listed[0]["id"])

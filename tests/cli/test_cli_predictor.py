@@ -68,7 +68,7 @@ def test_the_status_shows_what_evidence_says(run: Run, memory: Memory) -> None:
     taught(memory, 12)
     shown = run("predictor", "status").out
     assert "12 judged" in shown
-    assert "What past sessions say" in shown
+    assert "Results of each baseline weight" in shown
     assert "TRUST" in shown
     told = run("predictor", "status", "--json").object
     assert len(told["weighings"]) == 6
@@ -92,7 +92,7 @@ def test_the_status_and_why_show_how_far_history_counts(run: Run, memory: Memory
 
 
 def test_comparisons_are_listed_and_filtered(run: Run, memory: Memory) -> None:
-    assert "no such comparisons" in run("predictor", "comparisons").err
+    assert "no matching comparisons" in run("predictor", "comparisons").err
     _, keys = taught(memory, 6)
     told = run("predictor", "comparisons", "--json").object
     assert [one["id"] for one in told["results"]] == keys[::-1]
@@ -187,7 +187,7 @@ def test_a_refused_model_ends_with_1_and_says_which_gate(run: Run, memory: Memor
     done = run("predictor", "train")
     assert done.code == 1
     assert "canary" in done.out
-    assert "goes on serving" in done.err
+    assert "stays active" in done.err
     (last,) = memory.services.store.training_runs("default", 5)
     assert (last.reason, last.is_accepted) == ("asked", False)
     assert "refused by" in run("predictor").err
@@ -197,7 +197,7 @@ def test_models_are_taken_back(run: Run, memory: Memory) -> None:
     shelved(memory, 1)
     done = run("predictor", "rollback", "1", "--json")
     assert done.object == {"model_version": 1, "former_version": 0, "scorer": "features"}
-    assert run("predictor", "rollback").out == "model 0 serves in place of 1\n"
+    assert run("predictor", "rollback").out == "model 0 is active in place of 1\n"
     assert "first one" in run("predictor", "rollback").err
     unknown = run("predictor", "rollback", "9")
     assert unknown.code == 1
@@ -271,7 +271,7 @@ def test_nobody_is_asked_where_nobody_is(run: Run, memory: Memory) -> None:
     talked(memory, 1)
     done = run("predictor", "calibrate", "--ask", stdin="")
     assert done.code == 2
-    assert "nobody is there" in done.err
+    assert "stdin is not a terminal" in done.err
     name = run("predictor", "calibrate", "--json").object["results"][0]["id"]
     for score in ("1.5", "nan", "-inf"):
         assert run("predictor", "calibrate", "--rate", f"{name}={score}").code == 2
@@ -284,7 +284,7 @@ def test_why_shows_the_numbers_of_a_memory(run: Run, memory: Memory) -> None:
     ids, (key, *_) = taught(memory, 1)
     done = run("why", ids[0], "--session", key[:4])
     assert done.code == 0
-    for words in ("found by", "composite", "relevance", "fused", "label", "told the most"):
+    for words in ("found by", "composite", "relevance", "fused", "label", "largest effect"):
         assert words in done.out + done.err
     told = run("why", "m1", "--session", key, "--json").object
     assert told["was_injected"] is True

@@ -261,7 +261,7 @@ def test_an_interrupted_import_goes_on(home: Path, process: Process, tmp_path: P
     child.send_signal(signal.SIGINT)
     out, complaint = child.communicate(timeout=60)
     assert child.returncode == 130, (out, complaint)
-    assert b"the same command goes on where it stopped" in complaint
+    assert b"run the same command again to resume" in complaint
     assert b"Traceback" not in complaint
     again = process("import", "in.jsonl", "--keep", "--json")
     report = json.loads(again.stdout)

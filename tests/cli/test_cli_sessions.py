@@ -54,10 +54,10 @@ def test_the_demo_stores_injects_rates_and_judges(run: Run, home: Path) -> None:
 def test_the_demo_reads_well(run: Run) -> None:
     done = run("demo", "--quick")
     assert done.code == 0
-    for words in ("What the agent is shown:", "m1", "RATED", "continuity", "What the week taught"):
+    for words in ("The text for the agent:", "m1", "RATED", "continuity", "What the week taught"):
         assert words in done.out
     assert "The weeks after" not in done.out
-    assert "throw-away" in done.err
+    assert "temporary store" in done.err
 
 
 def test_the_demos_store_can_be_kept_and_looked_into(run: Run, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_demos_store_can_be_kept_and_looked_into(run: Run, tmp_path: Path) -
     assert all(one["state"] == "finished" for one in listed)
     again = run("demo", "--keep", kept)
     assert again.code == 2
-    assert "is there already" in again.err
+    assert "already exists" in again.err
 
 
 def test_the_demo_goes_on_until_the_predictor_is_heard(
@@ -135,7 +135,7 @@ def test_sessions_are_listed_and_shown(run: Run, served: str) -> None:
 def test_a_session_that_is_not_there(run: Run) -> None:
     done = run("sessions", "show", "nobody")
     assert done.code == 1
-    assert "no session 'nobody'" in done.err
+    assert "unknown session: 'nobody'" in done.err
     assert "no sessions yet" in run("sessions").err
 
 

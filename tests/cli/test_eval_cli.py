@@ -130,7 +130,7 @@ def test_made_probes_can_be_asked_at_once(store: Path, tmp_path: Path, run: Run)
     target = tmp_path / "made.jsonl"
     done = run("eval", "generate", str(target), "--count", "10")
     assert done.code == 0
-    assert "questions that you really asked tell more" in done.out + done.err
+    assert "questions that you really asked are a better test" in done.out + done.err
     assert target.stat().st_mode & 0o077 == 0
     assert len(target.read_text().splitlines()) == 11
     asked = run("eval", "run", str(target), "--json").object
@@ -170,24 +170,24 @@ def test_without_a_store_there_is_nothing_to_measure_and_none_is_made(
         (("compare", "~nobody-of-that-name/x", "b"), "unknown run"),
         (("run", "."), "is a folder"),
         (("run", "FILE", "--save", "../x"), "invalid name for a run"),
-        (("compare", "one"), "two saved runs are needed"),
+        (("compare", "one"), "expected two saved runs"),
         (("compare", "one", "two"), "unknown run"),
-        (("compare", "FILE", "--after", "nonsense"), "names no value"),
-        (("compare", "FILE", "--after", "session.invite=true"), "makes no difference"),
+        (("compare", "FILE", "--after", "nonsense"), "is not NAME=VALUE"),
+        (("compare", "FILE", "--after", "session.invite=true"), "does not affect"),
         (("compare", "FILE", "--after", "recall.limit=3"), "no longer a setting"),
-        (("compare", "FILE", "--after", "llm.model=x"), "makes no difference"),
+        (("compare", "FILE", "--after", "llm.model=x"), "does not affect"),
         (("compare", "FILE", "--after", "recall.flor=3"), "unknown setting"),
         (("compare", "FILE", "--after", "recall.relevance_floor=3"), "must be a number"),
         (("compare", "FILE", "FILE", "--after", "recall.vector_weight=0"), "one file of probes"),
         (("compare", "a", "b", "--margin", "2"), "0.0<=x<=0.5"),
-        (("compare", "a", "b", "--session"), "--session is for probes"),
+        (("compare", "a", "b", "--session"), "--session does not work with saved"),
         (
             ("compare", "FILE", "--before", "gate.threshold=1", "--after", "gate.threshold=1"),
-            "both sides are the same",
+            "--before and --after are the same",
         ),
-        (("sweep", "FILE", "--set", "gate.threshold="), "names no value"),
-        (("sweep", "FILE", "--set", "gate.threshold=,"), "needs values"),
-        (("sweep", "FILE", "--set", "gate.threshold=0.5,0.5"), "each of them once"),
+        (("sweep", "FILE", "--set", "gate.threshold="), "is not NAME=VALUE"),
+        (("sweep", "FILE", "--set", "gate.threshold=,"), "needs one or more"),
+        (("sweep", "FILE", "--set", "gate.threshold=0.5,0.5"), "different values"),
         (("sweep", "FILE", "--set", "gate.threshold=a"), "must be a number"),
         (("sweep", "FILE", "--set", f"recall.vector_weight={MANY}"), "combinations"),
         (("generate", "nowhere/x.jsonl"), "there is no folder"),
@@ -344,4 +344,4 @@ def test_an_extractor_that_is_none_is_refused(talks: tuple[str, str], run: Run) 
         *("eval", "extraction", "--a", "rulez", "--b", "rules"),
         *("--transcripts", folder, "--labels", labels),
     )
-    assert (done.code, "is no extractor" in done.err) == (2, True)
+    assert (done.code, "is not an extractor" in done.err) == (2, True)

@@ -89,7 +89,7 @@ def test_what_came_to_a_file_after_the_move_fails_and_says_what_to_do(
 ) -> None:
     monkeypatch.setenv(VARIABLE, address)
     run("migrate")
-    assert "default was moved before" in run("migrate", "--dry-run").out
+    assert "default was already moved" in run("migrate", "--dry-run").out
     monkeypatch.delenv(VARIABLE)
     stored("Kites fly")
     monkeypatch.setenv(VARIABLE, address)

@@ -95,7 +95,7 @@ def test_on_a_terminal_it_stays_until_somebody_leaves(place: Path, key: bytes) -
     )
     os.close(follower)
     try:
-        told = _read_until(leader, b"q leaves")
+        told = _read_until(leader, b"q quits")
         assert b"\x1b[?1049h" in told
         assert child.poll() is None
         os.write(leader, key)
@@ -205,7 +205,7 @@ def test_outcomes_are_told_by_shape_and_in_their_order() -> None:
     pairs = dict(told[0].pairs)
     assert pairs["outcomes"] == "●▲■○"
     assert pairs["success"] == "▁▅██"
-    assert "80 % of the say (alpha 0.20)" in pairs["predictor"]
+    assert "influence 80 % (alpha 0.20)" in pairs["predictor"]
     assert sparkline([-1.0]) == "▁"
 
 

@@ -141,7 +141,7 @@ def test_up_status_api_and_down(run: Run) -> None:
     started = json.loads(out)
     assert (code, started["running"], started["version"]) == (0, True, __version__)
     code, out, _ = run("up", "--background")
-    assert (code, out.split(":")[0]) == (0, "the daemon runs already")
+    assert (code, out.split(":")[0]) == (0, "the daemon is already running")
     code, out, _ = run("status", "--json")
     told = json.loads(out)
     assert {name: told[name] for name in ("url", "socket", "pid")} == {

@@ -2,65 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 from click.shell_completion import get_completion_class
 
+from meritory.cli.command import command, group
 from meritory.cli.context import current_home, current_settings
-from meritory.cli.options import HELP_NAMES, command
-from meritory.cli.output import Answer, Column, Lines, Table
+from meritory.cli.output import Answer, Column, Lines, Table, line_answer
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.group(
-    "config",
-    context_settings={"help_option_names": list(HELP_NAMES)},
-    epilog="\b\nExample:\n  meritory config show\n",
-)
+@group("config", "meritory config show", invoke_without_command=False)
 def config() -> None:
     """Show the settings and where they come from."""
 
 
-@command("show", "meritory config show --json")
+@command("show", "meritory config show --json", config)
 def config_show() -> Answer:
-    """Show every setting with its value and where that comes from; secrets are masked."""
+    """Show every setting with its value and source; secrets are masked."""
     from meritory.settings import SETTINGS
     from meritory.settings.home import CONFIG_NAME
     from meritory.settings.value import MASK
 
     settings = current_settings()
-    texts = settings.shown()
-    results: list[dict[str, Any]] = []
+    texts, file = settings.shown(), settings.home / CONFIG_NAME
+    rows, results = [], []
     for setting in SETTINGS:
-        value = settings.value(setting.name)
+        value, source = settings.value(setting.name), settings.origins[setting.name]
+        rows.append((setting.name, texts[setting.name] or '""', source))
         results.append(
             {
                 "id": setting.name,
                 "value": (MASK if value else "") if setting.secret else value,
-                "source": settings.origins[setting.name],
+                "source": source,
                 "variable": setting.variable,
             }
         )
     columns = (Column("setting", "cyan"), Column("value", wraps=True), Column("from", "dim"))
-    rows = [(item["id"], texts[item["id"]] or '""', item["source"]) for item in results]
-    file = settings.home / CONFIG_NAME
     plain = {"home": str(settings.home), "config_file": str(file), "results": results}
     return Answer(plain, [Table(columns, rows), Lines(["", f"config file: {file}"])])
 
 
-@command("path", "meritory config path")
+@command("path", "meritory config path", config)
 def config_path() -> Answer:
     """Print the path of the config file, whether or not it exists."""
     from meritory.settings.home import CONFIG_NAME
 
     file = current_home() / CONFIG_NAME
-    return Answer({"path": str(file), "exists": file.is_file()}, [Lines([str(file)])])
-
-
-config.add_command(config_show)
-config.add_command(config_path)
+    return line_answer(str(file), path=str(file), exists=file.is_file())
 
 
 @command(
@@ -75,8 +64,8 @@ config.add_command(config_path)
 def completion(shell: str) -> Answer:
     """Print the completion script of a shell.
 
-    Put the line of your shell below into its start-up file; new windows complete commands,
-    options and their choices from then on.
+    Put the line for your shell below into its start-up file; new windows then complete commands,
+    options and their choices.
     """
     from meritory.cli.app import APP
 
@@ -84,6 +73,6 @@ def completion(shell: str) -> Answer:
     if found is None:
         raise click.UsageError(f"there is no completion for {shell}")
     made = found(APP, {}, "meritory", "_MERITORY_COMPLETE")
-    # Not `source()`: for bash it would start one to ask for its version.
+    # Not `source()`: for bash it would start a bash to ask for its version.
     script = made.source_template % made.source_vars()
-    return Answer({"shell": shell, "script": script}, [Lines([script])])
+    return line_answer(script, shell=shell, script=script)

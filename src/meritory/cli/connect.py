@@ -1,29 +1,25 @@
-"""Commands that put Meritory into the agents people already use, and take it out again."""
+"""Commands that connect agents: connect, disconnect, and hook and mcp, which agents run."""
 
 from __future__ import annotations
 
 import os
-from functools import partial
-from pathlib import Path
+import shutil
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.context import current_flags, current_home, demand_yes, environment
-from meritory.cli.options import command
-from meritory.cli.output import Answer, Block, Lines
+from meritory.cli.command import command, current_flags, yes_option
+from meritory.cli.context import current_home, environment, require_yes
+from meritory.cli.output import Answer, Block, Lines, print_answer
 from meritory.domain.errors import InputError, MeritoryError
-from meritory.domain.harness import HARNESS_NAMES
+from meritory.domain.harness import HARNESS_NAMES, HOOK_HARNESS_NAMES
+from meritory.domain.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from meritory.connect.plan import ConnectPlan
-
-    Prepare = Callable[[str, Path, Mapping[str, str]], ConnectPlan]
-
-
-# As in meritory.connect, which is only loaded when it is needed; a test compares them.
 
 
 @command(
@@ -36,27 +32,48 @@ if TYPE_CHECKING:
 @click.argument("harness", type=click.Choice(HARNESS_NAMES), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every harness found on this machine.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@click.option("--plugin", is_flag=True, help="Say how to install it as a plugin (claude-code).")
-@click.option(
-    "--hide-ratings", is_flag=True, help="Take the line with ratings off the screen (claude-code)."
-)
-def connect(harness: str | None, everything: bool, dry_run: bool, yes: bool, **own: bool) -> Answer:
-    """Put Meritory into an agent's own settings: hooks, and a server of tools.
+@yes_option
+@click.option("--plugin", is_flag=True, help="Show how to install the plugin (claude-code).")
+@click.option("--hide-ratings", is_flag=True, help="Hide the line with ratings (claude-code).")
+def connect(
+    harness: str | None,
+    everything: bool,
+    dry_run: bool,
+    yes: bool,
+    plugin: bool,
+    hide_ratings: bool,
+) -> Answer:
+    """Add Meritory to the settings of an agent: hooks and a server of tools.
 
-    Shows every change before it is made and keeps a copy of each file. What others put there
-    stays as it is, and `meritory disconnect` gives the files back as they were.
+    Shows every change before making it and keeps a copy of each file. Other entries in these files
+    stay, and `meritory disconnect` restores the files.
     """
-    from meritory.connect.plan import is_found, prepare_connect
+    from meritory.connect.plan import is_found, plugin_folder, prepare_connect
 
-    _refuse_elsewhere(harness, own)
-    if own["plugin"]:
-        return _plugin()
+    for option, is_given in (("--plugin", plugin), ("--hide-ratings", hide_ratings)):
+        if is_given and harness != "claude-code":
+            raise InputError(
+                f"{option} works with claude-code only",
+                hint=f"`meritory connect claude-code {option}`",
+            )
+    if plugin:
+        folder = plugin_folder("claude-code")
+        steps = [
+            f"claude plugin marketplace add {folder}",
+            "claude plugin install meritory@meritory",
+        ]
+        lines = ["Use these instead of `meritory connect claude-code`, not in addition:", *steps]
+        if shutil.which("meritory", path=os.environ.get("PATH")) is None:
+            lines.append("The plugin runs `meritory`, which is not on your PATH yet.")
+        return Answer({"folder": str(folder), "commands": steps}, [Lines(lines)])
     home, env = current_home(), environment()
-    names = _named(harness, everything, lambda name: is_found(name, home, env))
-    prepare = partial(prepare_connect, hides_ratings=own["hide_ratings"])
-    plans, refused = _prepared(names, _writable(prepare, dry_run), home, env)
-    return _carry_out(plans, refused, dry_run=dry_run, yes=yes)
+    names = _chosen(harness, everything, lambda name: is_found(name, home, env))
+    return _change(
+        names,
+        lambda name: prepare_connect(name, home, env, hides_ratings=hide_ratings),
+        dry_run=dry_run,
+        yes=yes,
+    )
 
 
 @command(
@@ -69,119 +86,87 @@ def connect(harness: str | None, everything: bool, dry_run: bool, yes: bool, **o
 @click.argument("harness", type=click.Choice(HARNESS_NAMES), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every harness that is connected.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 def disconnect(harness: str | None, everything: bool, dry_run: bool, yes: bool) -> Answer:
-    """Take Meritory out of an agent's settings again.
+    """Remove Meritory from the settings of an agent.
 
-    A file that was not changed since is given back to the byte; of one that was, only what is
-    Meritory's is taken out. Memories are kept.
+    A file that was not changed since is restored to the byte; from any other only the entries of
+    Meritory are removed. Memories are kept.
     """
     from meritory.connect.plan import is_connected, prepare_disconnect
 
     home, env = current_home(), environment()
-    names = _named(harness, everything, lambda name: is_connected(name, home, env))
-    plans, refused = _prepared(names, _writable(prepare_disconnect, dry_run), home, env)
-    return _carry_out(plans, refused, dry_run=dry_run, yes=yes)
+    names = _chosen(harness, everything, lambda name: is_connected(name, home, env))
+    return _change(
+        names, lambda name: prepare_disconnect(name, home, env), dry_run=dry_run, yes=yes
+    )
 
 
-def _refuse_elsewhere(harness: str | None, own: Mapping[str, bool]) -> None:
-    """Refuses options of Claude Code's for others."""
-    for name, is_given in own.items():
-        if is_given and harness != "claude-code":
-            option = "--" + name.replace("_", "-")
-            raise InputError(
-                f"{option} is for claude-code", hint=f"`meritory connect claude-code {option}`"
-            )
-
-
-def _writable(prepare: Prepare, dry_run: bool) -> Prepare:
-    """The same, but what could not be written is refused, unless it is only to be shown."""
-
-    def checked(name: str, home: Path, env: Mapping[str, str]) -> ConnectPlan:
-        plan = prepare(name, home, env)
-        if not dry_run:
-            plan.check_writable()
-        return plan
-
-    return checked
-
-
-def _named(
-    harness: str | None, everything: bool, is_meant: Callable[[str], bool]
-) -> tuple[str, ...]:
+def _chosen(harness: str | None, everything: bool, applies: Callable[[str], bool]) -> list[str]:
+    """Return the named harness, or with `--all` every one to which the command applies."""
     if everything == (harness is not None):
         raise InputError(
-            "name one harness, or say --all", hint=f"one of {', '.join(HARNESS_NAMES)}"
+            "name one harness, or use --all", hint=f"one of {', '.join(HARNESS_NAMES)}"
         )
-    if harness is not None:
-        return (harness,)
-    return tuple(name for name in HARNESS_NAMES if is_meant(name))
+    return [harness] if harness is not None else [name for name in HARNESS_NAMES if applies(name)]
 
 
-def _prepared(
-    names: tuple[str, ...],
-    prepare: Prepare,
-    home: Path,
-    env: Mapping[str, str],
-) -> tuple[list[ConnectPlan], list[tuple[str, MeritoryError]]]:
-    """The plans, and what was refused; one alone that is refused ends the command."""
+def _change(
+    names: list[str], prepare: Callable[[str], ConnectPlan], *, dry_run: bool, yes: bool
+) -> Answer:
+    """Prepare, show, confirm and apply the changes of every harness."""
     plans: list[ConnectPlan] = []
-    refused: list[tuple[str, MeritoryError]] = []
+    refused: list[dict[str, Any]] = []
     for name in names:
         try:
-            plans.append(prepare(name, home, env))
+            plan = prepare(name)
+            if not dry_run:
+                plan.check_writable()
+            plans.append(plan)
         except MeritoryError as error:
             if len(names) == 1:
                 raise
-            refused.append((name, error))
-    return plans, refused
-
-
-def _carry_out(
-    plans: list[ConnectPlan], refused: list[tuple[str, MeritoryError]], *, dry_run: bool, yes: bool
-) -> Answer:
-    from meritory.domain.world import World
-
+            reason = {"code": error.code, "message": error.message, "hint": error.hint}
+            refused.append(
+                {"id": name, "title": name, "state": "refused", "changed": False, "error": reason}
+            )
     real = [plan for plan in plans if plan.is_real]
-    diff = [line for plan in real for change in plan.changes for line in change.diff()]
-    asks = bool(real) and not dry_run
-    if asks and not yes:
-        if not current_flags().as_json:
-            _show(diff)
+    diff = Lines([line for plan in real for change in plan.changes for line in change.diff()])
+    applies = bool(real) and not dry_run
+    flags = current_flags()
+    if applies and not yes:
+        if not flags.as_json:
+            print_answer(Answer({}, [diff]), no_color=flags.no_color)
         titles = ", ".join(plan.title for plan in real)
-        deed = "Disconnect" if real[0].disconnects else "Connect"
-        demand_yes(f"{deed} {titles}?", yes=False)
+        verb = "Disconnect" if real[0].disconnects else "Connect"
+        require_yes(f"{verb} {titles}?", yes=False)
     copies: dict[Path, Path] = {}
     now = World().now()
-    for plan in real if asks else ():
+    for plan in real if applies else ():
         copies |= plan.apply(now)
-    results = [_result(plan, copies, dry_run=dry_run) for plan in plans]
-    results += [_refusal(name, error) for name, error in refused]
-    # What was asked about has been shown already.
-    blocks: list[Block] = [] if asks and not yes else [Lines(diff)]
-    blocks += [Lines(_told(result)) for result in results]
+    results = [_result(plan, copies, dry_run=dry_run) for plan in plans] + refused
+    # The diff was already printed above the question.
+    blocks: list[Block] = [] if applies and not yes else [diff]
+    blocks += [Lines(_result_lines(result)) for result in results]
     if not results:
-        blocks.append(Lines(["no harness to do that for; `meritory doctor` says what is here"]))
+        blocks.append(Lines(["no matching harness; `meritory doctor` lists those on this machine"]))
     return Answer({"dry_run": dry_run, "results": results}, blocks, 1 if refused else 0)
-
-
-def _show(lines: list[str]) -> None:
-    from meritory.cli.render import show_answer
-
-    show_answer(Answer({}, [Lines(lines)]), current_flags(), ())
 
 
 def _result(plan: ConnectPlan, copies: dict[Path, Path], *, dry_run: bool) -> dict[str, Any]:
     state = "disconnected" if plan.disconnects else "connected"
-    files = [
-        {
-            "file": str(change.path),
-            "change": _kind(change.before, change.after),
-            "backup": str(copies[change.path]) if change.path in copies else None,
-            "diff": "\n".join(change.diff()),
-        }
-        for change in plan.changes
-    ]
+    files = []
+    for change in plan.changes:
+        kind = "created" if change.before is None else "changed"
+        kind = "removed" if change.after is None else kind
+        files.append(
+            {
+                "file": str(change.path),
+                "change": "none" if change.before == change.after else kind,
+                "backup": str(copies[change.path]) if change.path in copies else None,
+                "diff": "\n".join(change.diff()),
+            }
+        )
     return {
         "id": plan.harness,
         "title": plan.title,
@@ -192,43 +177,60 @@ def _result(plan: ConnectPlan, copies: dict[Path, Path], *, dry_run: bool) -> di
     }
 
 
-def _kind(before: bytes | None, after: bytes | None) -> str:
-    if before == after:
-        return "none"
-    return "created" if before is None else "removed" if after is None else "changed"
-
-
-def _refusal(name: str, error: MeritoryError) -> dict[str, Any]:
-    told = {"code": error.code, "message": error.message, "hint": error.hint}
-    return {"id": name, "title": name, "state": "refused", "changed": False, "error": told}
-
-
-def _told(result: dict[str, Any]) -> list[str]:
+def _result_lines(result: dict[str, Any]) -> list[str]:
     if "error" in result:
         error = result["error"]
         hint = [f"  {error['hint']}"] if error["hint"] else []
         return [f"{result['id']}: refused: {error['message']}", *hint]
-    is_news = any(file["change"] != "none" for file in result["files"])
-    lines = [f"{result['title']}: {result['state']}" + ("" if is_news else ", nothing to change")]
-    for file in result["files"]:
-        if file["change"] != "none":
-            copy = f" (copy: {file['backup']})" if file["backup"] else ""
-            lines.append(f"  {file['change']} {file['file']}{copy}")
+    changed = [file for file in result["files"] if file["change"] != "none"]
+    lines = [f"{result['title']}: {result['state']}" + ("" if changed else ", nothing to change")]
+    for file in changed:
+        copy = f" (copy: {file['backup']})" if file["backup"] else ""
+        lines.append(f"  {file['change']} {file['file']}{copy}")
     return lines + [f"  {remark}" for remark in result["remarks"]]
 
 
-def _plugin() -> Answer:
-    """Where the plugin for Claude Code is, and the commands that install it."""
-    import shutil
+# -- commands that agents run ---------------------------------------------------------------
 
-    from meritory.connect.plan import plugin_folder
 
-    folder = plugin_folder("claude-code")
-    steps = [
-        f"claude plugin marketplace add {folder}",
-        "claude plugin install meritory@meritory",
-    ]
-    lines = ["Instead of `meritory connect claude-code`, not besides it:", *steps]
-    if shutil.which("meritory", path=os.environ.get("PATH")) is None:
-        lines.append("The plugin runs `meritory`, which must be on your PATH and is not yet.")
-    return Answer({"folder": str(folder), "commands": steps}, [Lines(lines)])
+@command("hook", "meritory hook --harness claude-code < event.json")
+@click.option(
+    "--harness", required=True, metavar="NAME", help=f"One of {', '.join(HOOK_HARNESS_NAMES)}."
+)
+@click.option("--event", metavar="NAME", help="The event, for clients that do not send its name.")
+@click.option("--hide-ratings", is_flag=True, help="Hide the line with ratings.")
+def hook(harness: str, event: str | None, hide_ratings: bool) -> None:
+    """Answer one event of an agent's client.
+
+    Reads the client's JSON from stdin and prints what the client should show the agent, or nothing.
+    Always exits with 0 and never writes to stderr. MERITORY_HOOK=off turns it off.
+    """
+    from meritory.hook import main as hook_main
+
+    arguments = ["--harness", harness, "--event", event or "", *_home_option()]
+    hook_main.run([*arguments, "--hide-ratings"] if hide_ratings else arguments)
+
+
+@command("mcp", "meritory mcp")
+@click.option("--project", metavar="NAME", help="The project, instead of the working directory's.")
+@click.option("--agent", metavar="NAME", help="Only memories that this agent may see.")
+@click.option("--harness", metavar="NAME", help="The client that runs it.")
+def mcp(project: str | None, agent: str | None, harness: str | None) -> int:
+    """Serve the memory tools to an agent over stdio (Model Context Protocol)."""
+    from meritory.mcp import stdio
+
+    options = {"--project": project, "--agent": agent, "--harness": harness}
+    options["--user"] = current_flags().user
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    return stdio.main([*given, *_home_option()])
+
+
+for option in (*hook.params, *mcp.params):
+    # Neither of them prints tables.
+    if isinstance(option, click.Option) and option.name == "as_json":
+        option.hidden = True
+
+
+def _home_option() -> list[str]:
+    home = current_flags().home
+    return ["--home", str(home)] if home else []

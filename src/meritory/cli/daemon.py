@@ -1,21 +1,28 @@
-"""Commands about the daemon: up, down, status, api."""
+"""Commands about the daemon: up, down, status, api, dashboard."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import webbrowser
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.context import current_flags, current_home, current_settings, note
-from meritory.cli.options import command
-from meritory.cli.output import Answer, Fields, Lines
-from meritory.cli.records import clock_text
-from meritory.cli.render import bar
+from meritory.cli.command import command, current_flags, note
+from meritory.cli.context import current_home, current_settings, read_text
+from meritory.cli.output import (
+    Answer,
+    Fields,
+    Lines,
+    bar,
+    clock_text,
+    json_text,
+    line_answer,
+)
 from meritory.domain.errors import InputError, MeritoryError
 
 if TYPE_CHECKING:
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from meritory.api.client import Daemon
     from meritory.server.listeners import Listeners
 
-# Whoever asks how it is waits no longer: one whose store hangs is not well.
+# A daemon whose store does not answer in this time is unhealthy.
 HEALTH_WAIT_MS = 5_000
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 
@@ -36,7 +43,7 @@ METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
     meritory up --port 0
     """,
 )
-@click.option("--background", is_flag=True, help="Return once it answers; it goes on by itself.")
+@click.option("--background", is_flag=True, help="Return once it answers; it keeps running.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="The TCP port; 0 is any free one.")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on.")
 @click.option(
@@ -44,7 +51,7 @@ METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
     "allow_hosts",
     multiple=True,
     metavar="NAME",
-    help="A name under which other machines may reach it; may be repeated.",
+    help="A host name that other machines may use for it; may be repeated.",
 )
 @click.option("--detached", is_flag=True, hidden=True)
 def up(
@@ -56,65 +63,66 @@ def up(
 ) -> Answer | None:
     """Start the daemon.
 
-    It serves one data folder on a Unix socket of its owner's and on a TCP port of this machine,
-    the latter with the token in the file `token`. Without --background it stays in the
-    foreground, writes its log to stderr, and Ctrl-C stops it. An address that other machines
-    reach needs --allow-host for every name they use, and speaks no TLS by itself.
+    It serves one data folder on a Unix socket for its owner and on a TCP port, which needs the
+    token in the file `token`. Without --background it stays in the foreground, logs to stderr, and
+    Ctrl-C stops it. An address that other machines can reach needs --allow-host for every name
+    they use. The daemon has no TLS of its own.
     """
     for name in allow_hosts:
         if not name or not name.isascii() or not name.isprintable() or set(name) & set(" /@"):
-            raise InputError(f"--allow-host takes a name, not {name!r}")
+            raise InputError(f"--allow-host takes a host name, not {name!r}")
     settings = current_settings({"daemon.port": port, "daemon.host": host})
     if background:
         from meritory.api import client
 
         running = client.find(settings.home)
-        daemon = running or ensured(settings.home, passed_on(port, host, allow_hosts))
-        for told in daemon.notes:
-            note(told)
-        word = "the daemon runs already" if running else "the daemon is up"
-        return Answer(_plain(daemon), [Lines([f"{word}: {daemon.url} (process {daemon.pid})"])])
+        daemon = running or ensured(settings.home, daemon_options(port, host, allow_hosts))
+        for notice in daemon.notes:
+            note(notice)
+        state = "the daemon is already running" if running else "the daemon is up"
+        line = f"{state}: {daemon.url} (process {daemon.pid})"
+        return Answer(_to_json(daemon), [Lines([line])])
     from meritory.server.serve import ServeOptions, serve
 
     if detached:
-        # Not where it happened to be started: that place may be wanted for something else.
+        # Leave the directory it was started in, so that it can be unmounted or removed.
         os.chdir(settings.home if settings.home.is_dir() else "/")
-        plan = ServeOptions(settings, allow_hosts)
+        options = ServeOptions(settings, allow_hosts)
     else:
-        plan = ServeOptions(settings, allow_hosts, sys.stderr, _ready)
-    if not serve(plan):
-        # What hangs would keep the process from ending.
+        options = ServeOptions(settings, allow_hosts, sys.stderr, _print_ready)
+    if not serve(options):
+        # Threads that hang would keep the process from exiting.
         sys.stdout.flush()
         os._exit(1)
     return None
 
 
-def _ready(doors: Listeners, stop: Callable[[], None]) -> None:
-    from meritory.cli.render import json_text
-
-    for told in doors.notes:
-        click.secho(told, dim=True, err=True)
-    socket = None if doors.unix_path is None else str(doors.unix_path)
+def _print_ready(listeners: Listeners, stop: Callable[[], None]) -> None:
+    for notice in listeners.notes:
+        click.secho(notice, dim=True, err=True)
+    socket = None if listeners.unix_path is None else str(listeners.unix_path)
     if current_flags().as_json:
-        click.echo(json_text({"url": doors.url, "socket": socket, "pid": os.getpid()}))
+        click.echo(json_text({"url": listeners.url, "socket": socket, "pid": os.getpid()}))
     else:
-        click.echo(f"the daemon is up: {doors.url} (Ctrl-C stops it)")
+        click.echo(f"the daemon is up: {listeners.url} (Ctrl-C stops it)")
     sys.stdout.flush()
 
 
-def ensured(home: Path, options: Sequence[str]) -> Daemon:
-    """The daemon of a data folder; whoever has to wait for its start sees for what."""
+def ensured(home: Path, options: Sequence[str] | None = None) -> Daemon:
+    """Return the daemon of a data folder; start it, with a progress bar, if it is down."""
     from meritory.api import client
 
     running = client.find(home)
     if running is not None:
         return running
     with bar("starting the daemon"):
-        return client.ensure(home, options=options)
+        return client.ensure(home, options=daemon_options() if options is None else options)
 
 
-def passed_on(port: int | None, host: str | None, allow_hosts: Sequence[str]) -> list[str]:
-    """The options of this call that a daemon it starts has to be given too."""
+def daemon_options(
+    port: int | None = None, host: str | None = None, allow_hosts: Sequence[str] = ()
+) -> list[str]:
+    """Return the options of this command line that a daemon it starts needs too."""
     flags = current_flags()
     given: list[tuple[str, Any]] = [("--user", flags.user), ("--port", port), ("--host", host)]
     if flags.store:
@@ -127,32 +135,43 @@ def passed_on(port: int | None, host: str | None, allow_hosts: Sequence[str]) ->
 def down() -> Answer:
     """Stop the daemon.
 
-    What it is doing is finished first, for at most five seconds.
+    It finishes its current work first, for at most five seconds.
     """
     from meritory.api import client
 
     pid = client.stop(current_home())
-    if pid is None:
-        return Answer({"stopped": False, "pid": None}, [Lines(["no daemon runs"])])
-    return Answer({"stopped": True, "pid": pid}, [Lines([f"stopped process {pid}"])])
+    line = "no daemon runs" if pid is None else f"stopped process {pid}"
+    return line_answer(line, stopped=pid is not None, pid=pid)
 
 
 @command("status", "meritory status --json")
 def status() -> Answer:
-    """Show whether the daemon runs, and how it is.
+    """Show whether the daemon runs and is healthy.
 
-    Ends with 1 when it does not run, or cannot do its work.
+    Exits with 1 when it does not run or is unhealthy.
     """
     from meritory.api import client
 
     home = current_home()
     daemon = client.find(home)
     if daemon is None:
-        return _nobody(home, client.holder_pid(home))
+        pid = client.holder_pid(home)
+        line = "no daemon runs; `meritory up --background` starts one"
+        if pid is not None:
+            line = f"a daemon (process {pid or 'unknown'}) runs but does not answer"
+        unknown = dict.fromkeys(("url", "socket", "version", "started_at", "uptime_s"))
+        known: dict[str, Any] = {
+            "running": False,
+            "pid": pid,
+            "home": str(home),
+            "health": None,
+            "troubles": [],
+        }
+        return line_answer(line, 1, **known, **unknown)
     health, troubles = _health(daemon)
-    for told in (*daemon.notes, *troubles):
-        note(told)
-    plain = {"health": health, "troubles": troubles, **_plain(daemon)}
+    for notice in (*daemon.notes, *troubles):
+        note(notice)
+    plain = {"health": health, "troubles": troubles, **_to_json(daemon)}
     pairs = [(name, str(plain[name])) for name in ("health", "url", "socket", "pid", "version")]
     started = datetime.fromisoformat(daemon.started_at)
     since = f"{clock_text(started)}, {timedelta(seconds=plain['uptime_s'])} ago"
@@ -160,26 +179,17 @@ def status() -> Answer:
     return Answer(plain, [fields], int(health == "unhealthy"))
 
 
-def _nobody(home: Path, pid: int | None) -> Answer:
-    told = "no daemon runs; `meritory up --background` starts one"
-    if pid is not None:
-        told = f"a daemon (process {pid or 'unknown'}) runs but does not answer"
-    unknown = dict.fromkeys(("url", "socket", "version", "started_at", "uptime_s"))
-    known = {"running": False, "pid": pid, "home": str(home)}
-    return Answer({**known, "health": None, "troubles": [], **unknown}, [Lines([told])], 1)
-
-
 def _health(daemon: Daemon) -> tuple[str, list[str]]:
-    """How it is doing in a word of its own, and what is wrong; one whose store is away says so."""
+    """Return the health in one word and the warnings; unhealthy when it cannot answer."""
     try:
-        told = daemon.request("GET", "/api/diagnostics", timeout_ms=HEALTH_WAIT_MS)
+        reply = daemon.request("GET", "/api/diagnostics", timeout_ms=HEALTH_WAIT_MS)
     except MeritoryError as error:
         return "unhealthy", [error.message]
-    warnings = [warning for domain in told["domains"] for warning in domain["warnings"]]
-    return told["status"], [] if told["status"] == "healthy" else warnings
+    warnings = [warning for domain in reply["domains"] for warning in domain["warnings"]]
+    return reply["status"], [] if reply["status"] == "healthy" else warnings
 
 
-def _plain(daemon: Daemon) -> dict[str, Any]:
+def _to_json(daemon: Daemon) -> dict[str, Any]:
     started = datetime.fromisoformat(daemon.started_at)
     return {
         "running": True,
@@ -205,16 +215,19 @@ def _plain(daemon: Daemon) -> dict[str, Any]:
 @click.option(
     "--method",
     type=click.Choice(METHODS, case_sensitive=False),
-    help="GET unless --data is given, then POST.",
+    help="Default: GET, or POST with --data.",
 )
 @click.option("--data", metavar="JSON", help="The body, or - to read it from stdin.")
 def api(path: str, method: str | None, data: str | None) -> Answer:
-    """Ask the daemon, starting it when it is down.
+    """Send a request to the daemon, starting it if needed.
 
     PATH is one of those in `meritory api /openapi.json`, query string included.
     """
-    body = None if data is None else _parsed(data)
-    daemon = ensured(current_home(), passed_on(None, None, ()))
+    try:
+        body = None if data is None else json.loads(read_text(data))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--data is not valid JSON: {error}") from error
+    daemon = ensured(current_home())
     chosen = method or ("GET" if data is None else "POST")
     reply = daemon.request(chosen.upper(), path, body)
     if isinstance(reply, str):
@@ -222,10 +235,44 @@ def api(path: str, method: str | None, data: str | None) -> Answer:
     return Answer(reply, [Lines(json.dumps(reply, indent=2, ensure_ascii=False).splitlines())])
 
 
-def _parsed(data: str) -> Any:
-    from meritory.cli.context import read_text
+@command(
+    "dashboard",
+    """
+    meritory dashboard
+    meritory dashboard --no-open
+    """,
+)
+@click.option("--no-open", is_flag=True, help="Only print the link.")
+@click.option("--logout-all", is_flag=True, help="End every login, in all browsers.")
+def dashboard(no_open: bool, logout_all: bool) -> Answer:
+    """Open the dashboard in a browser, starting the daemon if needed.
 
-    try:
-        return json.loads(read_text(data))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"--data is not valid JSON: {error}") from error
+    The link works once and for a minute; the browser that used it stays signed in for twelve
+    hours, or until the daemon stops.
+    """
+    from meritory.api import client
+
+    home = current_home()
+    if logout_all:
+        if no_open:
+            raise InputError("--logout-all opens nothing", hint="remove --no-open")
+        running = client.find(home)
+        ended = 0
+        if running is not None:
+            reply = running.request("POST", "/api/dashboard/logout?everywhere=true")
+            ended = int(reply["ended"])
+        return line_answer(f"{ended} {'login' if ended == 1 else 'logins'} ended", ended=ended)
+    link = ensured(home).request("POST", "/api/dashboard/links")
+    # On Linux without a display a browser would open inside this terminal.
+    has_screen = sys.platform in ("win32", "darwin") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+    is_open = not no_open and has_screen and webbrowser.open(link["url"])
+    if not is_open:
+        note(f"the link works once, within {link['expires_in_s']} seconds")
+    return line_answer(
+        "the dashboard opens in your browser" if is_open else str(link["url"]),
+        url=link["url"],
+        expires_in_s=link["expires_in_s"],
+        opened=is_open,
+    )

@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from meritory.cli.command import command, yes_option
 from meritory.cli.context import (
     BACKUPS_NAME,
     current_home,
     current_settings,
-    demand_file,
-    demand_yes,
     environment,
     named_place,
     opened,
+    require_yes,
     resumable,
     store_place,
 )
-from meritory.cli.options import command
-from meritory.cli.output import Answer, Column, Lines, Table
-from meritory.cli.render import bar
-from meritory.domain.errors import InputError
+from meritory.cli.output import Answer, Field, Lines, RecordView, bar, line_answer
+from meritory.domain.errors import InputError, MeritoryError, SettingsError
+from meritory.domain.world import World
 
 if TYPE_CHECKING:
     from meritory.engine.observe.health import HealthCheck
     from meritory.settings import Settings
 
+_CHECKS: RecordView[HealthCheck] = RecordView(
+    Field("id", "check", lambda check: check.name),
+    Field("status", "state"),
+    Field("detail"),
+    Field("hint"),
+    Field(
+        "",
+        "result",
+        lambda check: f"{check.detail}; {check.hint}" if check.hint else check.detail,
+        wraps=True,
+    ),
+)
+
 
 @command("backup", "meritory backup")
 @click.argument("file", required=False)
 def backup(file: str | None) -> Answer:
-    """Copy the store while it stays in use.
+    """Copy the store while it is in use.
 
-    FILE must not exist yet; without it the copy goes into the folder `backups` of the data
-    folder, named by the time. The copy is checked before it is put in place. Learned models go
-    into a folder beside it.
+    FILE must not exist yet. Default: a file named by the time in the folder `backups` of the data
+    folder. The copy is checked before it gets its name. Learned models go into a folder next to it.
     """
     with opened() as memory:
         if file is None:
@@ -47,40 +57,39 @@ def backup(file: str | None) -> Answer:
         else:
             target = Path(file)
         memory.backup(target)
-    size, models = target.stat().st_size, _model_count(target)
-    plain = {"file": str(target.absolute()), "size_bytes": size, "models": models}
+    size = target.stat().st_size
+    models = sum(1 for _ in Path(f"{target}-models").glob("*/model-*.sgpt"))
     lines = [f"backed up to {target} ({size:,} bytes, checked)"]
     if models:
         lines.append(f"with {models} learned models in {target.name}-models; keep both together")
+    plain = {"file": str(target.absolute()), "size_bytes": size, "models": models}
     return Answer(plain, [Lines(lines)])
-
-
-def _model_count(file: Path) -> int:
-    folder = Path(f"{file}-models")
-    return sum(1 for _ in folder.glob("*/model-*.sgpt"))
 
 
 @command("restore", "meritory restore backups/meritory-20261115T083000Z.db")
 @click.argument("file")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 def restore(file: str, yes: bool) -> Answer:
-    """Put a backup in the store's place.
+    """Replace the store with a backup.
 
-    The backup is checked first, and the files that were there are kept in a folder beside the
-    store. Learned models come back with it. Refused while another process has the store open.
+    The backup is checked first, and the current files are kept in a folder next to the store.
+    Learned models are restored too. Refused while another process has the store open.
     """
-    from meritory.domain.world import World
     from meritory.engine.transfer.backup import restore_store
 
     settings = current_settings()
-    target = demand_file(settings, "put it back with `pg_restore`")
+    target = named_place(settings).file
+    if target is None:
+        raise InputError(
+            "the store is a PostgreSQL database, not a file", hint="restore it with `pg_restore`"
+        )
     store_place(settings)
     if not Path(file).is_file():
         raise InputError(f"there is no backup {file}", hint="check the path")
     if target.exists():
-        demand_yes(f"Replace {target} by {file}? The present files are kept aside.", yes=yes)
+        require_yes(f"Replace {target} by {file}? The current files are kept.", yes=yes)
     aside, models = restore_store(target, Path(file), World().now())
-    lines = [f"restored {target} from {file}" + (f", {models} models with it" if models else "")]
+    lines = [f"restored {target} from {file}" + (f", with {models} models" if models else "")]
     if aside is not None:
         lines.append(f"the former files are in {aside}")
     plain = {
@@ -94,39 +103,45 @@ def restore(file: str, yes: bool) -> Answer:
 
 @command("reembed", "meritory reembed")
 def reembed() -> Answer:
-    """Make the vectors that are missing.
+    """Make missing vectors.
 
-    Needed after the embedder was changed, or when it failed. Meanwhile, and when interrupted,
-    everything keeps working: searches use the former vectors until all new ones are there.
+    Needed after the embedder was changed, or when it failed. Searches use the former vectors until
+    all new ones exist, so nothing stops working while it runs or when it is interrupted.
     """
     with resumable(), opened(quiet=True) as memory, bar("embedding") as progress:
         embedding = memory.services.embedding
         if embedding.is_off:
-            off = {"complete": True, "embedder": None, "memory_count": 0}
-            return Answer(off, [Lines(["the embedder is off (embedder.kind = none)"])])
+            line = "the embedder is off (embedder.kind = none)"
+            return line_answer(line, complete=True, embedder=None, memory_count=0)
         name = embedding.wanted().name
         complete = memory.reembed(progress)
         state = memory.services.store.embedding_state(name)
-    plain = {"complete": complete, "embedder": name, "memory_count": state.memory_count}
     line = f"all {state.memory_count} memories have vectors of {name}"
     if not complete:
         line = f"{state.embedded_count} of {state.memory_count} memories have vectors of {name}"
-    return Answer(plain, [Lines([line])], 0 if complete else 1)
+    return line_answer(
+        line,
+        0 if complete else 1,
+        complete=complete,
+        embedder=name,
+        memory_count=state.memory_count,
+    )
 
 
 @command("doctor", "meritory doctor --deep")
-@click.option("--deep", is_flag=True, help="Also read every memory and compare its checksum.")
+@click.option("--deep", is_flag=True, help="Also read every memory and verify its checksum.")
 def doctor(deep: bool) -> Answer:
-    """Check that everything is in order.
+    """Check settings, store, models and agents.
 
-    It mends nothing and says what to do. Ends with 1 when a check fails; a warning is no failure.
+    It changes nothing and says what to do. Exits with 1 when a check fails; a warning is not a
+    failure.
     """
-    from meritory.domain.world import World
-    from meritory.engine.observe.health import HealthFacts, examine, worst
+    from meritory.connect.plan import harness_checks
+    from meritory.engine.observe.health import HealthCheck, HealthFacts, examine, worst
     from meritory.settings.home import COPIED_MODELS_NAME
 
-    settings, checks = _settings_check()
-    patient = HealthFacts(
+    settings, checks = _settings_checks()
+    facts = HealthFacts(
         home=settings.home,
         place=named_place(settings),
         backups=settings.home / BACKUPS_NAME,
@@ -137,20 +152,19 @@ def doctor(deep: bool) -> Answer:
         copied_models=settings.home / COPIED_MODELS_NAME,
     )
     with bar("checking"):
-        checks += examine(patient)
-        checks += _elsewhere_checks()
-        checks += _harness_checks()
-    columns = (Column("check"), Column("state"), Column("what was found", wraps=True))
-    rows = [(check.name, check.status, _told(check)) for check in checks]
-    results = [{"id": check.name, **_without_name(check)} for check in checks]
+        checks += examine(facts)
+        checks += _remote_checks()
+        checks += [
+            HealthCheck(check.name, check.status, check.detail, check.hint)
+            for check in harness_checks(current_home(), environment())
+        ]
     status = worst(checks)
-    plain = {"status": status, "results": results}
-    return Answer(plain, [Table(columns, rows)], 1 if status == "fail" else 0)
+    plain = {"status": status, "results": [_CHECKS.json(check) for check in checks]}
+    return Answer(plain, [_CHECKS.table(checks)], 1 if status == "fail" else 0)
 
 
-def _settings_check() -> tuple[Settings, list[HealthCheck]]:
-    """The settings, or their defaults and what is wrong with them."""
-    from meritory.domain.errors import SettingsError
+def _settings_checks() -> tuple[Settings, list[HealthCheck]]:
+    """Return the settings with their checks; the defaults when they are invalid."""
     from meritory.engine.observe.health import HealthCheck
     from meritory.settings import Settings
 
@@ -162,16 +176,15 @@ def _settings_check() -> tuple[Settings, list[HealthCheck]]:
         return fallback, [HealthCheck("settings", "fail", error.message, error.hint or "")]
     checks = [HealthCheck("settings", "ok", f"data folder {settings.home}")]
     if settings.database.url and settings.origins.get("user", "default") == "default":
-        told = f"the memories of {settings.user!r}, which everybody without a name shares"
-        checks.append(HealthCheck("user", "warn", told, "set MERITORY_USER to a name of your own"))
+        detail = f"the memories of {settings.user!r}, shared by everyone without a user name"
+        checks.append(HealthCheck("user", "warn", detail, "set MERITORY_USER to your own name"))
     return settings, checks
 
 
-def _elsewhere_checks() -> list[HealthCheck]:
-    """The daemon that agents and programs are told to use instead of this machine's own store."""
+def _remote_checks() -> list[HealthCheck]:
+    """Check the remote daemon that agents and programs use instead of the local store."""
     from meritory.api import client
     from meritory.api.memory import Memory
-    from meritory.domain.errors import MeritoryError
     from meritory.engine.observe.health import HealthCheck
     from meritory.settings.home import TOKEN_VARIABLE, URL_VARIABLE
 
@@ -181,37 +194,16 @@ def _elsewhere_checks() -> list[HealthCheck]:
         return []
     token = env.get(TOKEN_VARIABLE, "").strip() or None
     if token and client.is_exposed(url):
-        told = f"{URL_VARIABLE} has no TLS: token and memories can be read on the way"
-        return [
-            HealthCheck(
-                "elsewhere", "warn", told, "use https://, by a proxy in front of the daemon"
-            )
-        ]
+        detail = f"{URL_VARIABLE} has no TLS: others can read token and memories on the network"
+        hint = "use https://, by a proxy in front of the daemon"
+        return [HealthCheck("elsewhere", "warn", detail, hint)]
     try:
-        # Hooks and `meritory mcp` read it more strictly than programs do.
+        # Hooks and `meritory mcp` validate it more strictly than programs do.
         client.elsewhere(env, current_home())
         with Memory(url=url, token=token) as memory:
             user = memory.scope.user
     except MeritoryError as error:
-        return [
-            HealthCheck("elsewhere", "fail", f"{URL_VARIABLE}: {error.message}", error.hint or "")
-        ]
-    told = f"agents and programs use {url}, with the memories of {user!r}; commands the store above"
-    return [HealthCheck("elsewhere", "ok", told)]
-
-
-def _harness_checks() -> list[HealthCheck]:
-    """The agents on this machine, and whether Meritory is in them."""
-    from meritory.connect.plan import harness_checks
-    from meritory.engine.observe.health import HealthCheck
-
-    found = harness_checks(current_home(), environment())
-    return [HealthCheck(one.name, one.status, one.detail, one.hint) for one in found]
-
-
-def _told(check: HealthCheck) -> str:
-    return f"{check.detail}; {check.hint}" if check.hint else check.detail
-
-
-def _without_name(check: HealthCheck) -> dict[str, str]:
-    return {name: value for name, value in asdict(check).items() if name != "name"}
+        detail = f"{URL_VARIABLE}: {error.message}"
+        return [HealthCheck("elsewhere", "fail", detail, error.hint or "")]
+    detail = f"agents and programs use {url} as {user!r}; commands use the local store"
+    return [HealthCheck("elsewhere", "ok", detail)]

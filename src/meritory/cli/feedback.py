@@ -1,30 +1,87 @@
-"""Commands about feedback: up, down and complete; `feedback_views` has those that read."""
+"""Commands about feedback: up, down and complete report; list, show, summary, risk, ... read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli import feedback_reports as views
-from meritory.cli.context import current_flags, opened, taken_notes
-from meritory.cli.options import HELP_NAMES, command, global_options, scope_options
-from meritory.cli.output import Answer, Lines
-from meritory.cli.render import show_answer
+from meritory.cli.command import CommandGroup, command, group, limit_option, note, scope_options
+from meritory.cli.context import handles, opened
+from meritory.cli.output import (
+    Answer,
+    Block,
+    Field,
+    Fields,
+    Lines,
+    RecordView,
+    age,
+    clock_text,
+    json_text,
+    number,
+    to_json,
+)
 from meritory.domain.codec import record_to_dict
 from meritory.domain.errors import InputError
+from meritory.domain.feedback import Contested, FeedbackEvent
 from meritory.text.feedback import SIGNALS, name, polarity
 
 if TYPE_CHECKING:
     from meritory.engine.feedback.capture import Captured
+    from meritory.engine.feedback.summary import DomainTotals
+    from meritory.rank.feedback import Approval
+    from meritory.rank.risk import Risk
 
 WRONG_USE, FAILED = 2, 1
-_GUARDED = {"pass": True, "true": True, "fail": False, "false": False, "unknown": None}
+LIST_LIMIT, LIST_LIMIT_MAX = 20, 1_000
+STATUSES = ("promoted", "clarification_required", "rejected")
+SHORT_STATUS = {"clarification_required": "unclear"}
+_EVENTS: RecordView[FeedbackEvent] = RecordView(
+    Field("", "id", lambda event: event.id, style="cyan"),
+    Field("", "age", lambda event: event.at, age, style="dim"),
+    Field("", "signal", lambda event: name(event.polarity)),
+    Field("", "status", lambda event: SHORT_STATUS.get(event.status, event.status)),
+    Field("", "domain", lambda event: event.domain),
+    Field("", "reports", lambda event: event.occurrence or None),
+    Field("", "quality", lambda event: event.quality, number(".2f")),
+    Field(
+        "",
+        "what",
+        lambda event: event.what_went_wrong or event.what_worked or event.context,
+        wraps=True,
+    ),
+)
+_percent = number(".0%")
+_RISKS: RecordView[Risk] = RecordView(
+    Field("", "what", lambda risk: risk.facet, style="cyan"),
+    Field("", "name", lambda risk: risk.name),
+    Field("", "reports", lambda risk: risk.total),
+    Field("", "failed", lambda risk: risk.rate, _percent),
+    Field("", "95% interval", lambda risk: f"{risk.low:.0%} to {risk.high:.0%}"),
+    Field("", "base", lambda risk: risk.base_rate, _percent),
+    Field("", "than the rest", lambda risk: risk.level),
+)
+_APPROVALS: RecordView[tuple[str, Approval]] = RecordView(
+    Field("", "approval", lambda pair: pair[0], style="cyan"),
+    Field("", "rate", lambda pair: pair[1].rate, _percent),
+    Field(
+        "",
+        "95% interval",
+        lambda pair: "-" if pair[1].rate is None else f"{pair[1].low:.0%} to {pair[1].high:.0%}",
+    ),
+    Field("", "reports", lambda pair: pair[1].positive + pair[1].negative),
+)
+_DOMAINS: RecordView[tuple[str, DomainTotals]] = RecordView(
+    Field("", "domain", lambda pair: pair[0], style="cyan"),
+    Field("", "reports", lambda pair: pair[1].total),
+    Field("", "up", lambda pair: pair[1].positive),
+    Field("", "down", lambda pair: pair[1].negative),
+)
+_GUARDRAILS = {"pass": True, "true": True, "fail": False, "false": False, "unknown": None}
 
 
-class Thumbs(click.Group):
+class Thumbs(CommandGroup):
     """A group in which every spelling of a signal is a command."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -37,42 +94,31 @@ class Thumbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = str(args[0])
         if self.get_command(ctx, word) is None and not word.startswith("-"):
-            known = ", ".join(SIGNALS)
+            commands = ", ".join(self.list_commands(ctx))
             raise InputError(
                 f"{word[:40]!r} is neither a signal nor a command",
-                hint=f"signals: {known}; commands: {', '.join(self.list_commands(ctx))}",
+                hint=f"signals: {', '.join(SIGNALS)}; commands: {commands}",
             )
         return super().resolve_command(ctx, args)
 
 
-@click.group(
-    "feedback",
-    cls=Thumbs,
-    invoke_without_command=True,
-    context_settings={"help_option_names": list(HELP_NAMES), "max_content_width": 100},
-    epilog='\b\nExample:\n  meritory feedback down "It edited the generated file by hand"\n',
-)
-@click.pass_context
-def feedback(ctx: click.Context) -> None:
-    """Say what was good or bad about an agent's work.
+@group("feedback", 'meritory feedback down "It edited the generated file by hand"', cls=Thumbs)
+def feedback() -> Answer:
+    """Report good or bad work of an agent.
 
-    What all of it says is summed up by `summary`, `risk` and `list`.
+    `summary`, `risk` and `list` show the reports.
 
-    Every report is kept. What says enough becomes a lesson that later sessions are shown; a
-    mistake that is told again strengthens its lesson. 👍, good, thumbs-up and the like are `up`.
+    Every report is stored. One that says enough becomes a lesson that later sessions show; a
+    repeated mistake strengthens its lesson. 👍, good, thumbs-up and similar words mean `up`.
     """
-    if ctx.invoked_subcommand is None:
-        show_answer(views.summary_answer(), current_flags(), taken_notes())
+    return _summary()
 
 
-feedback.params += global_options(hidden=True)
+# -- reporting ------------------------------------------------------------------------------
 
 
-# -- reporting --------------------------------------------------------------------------------
-
-
-def _telling(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of everything that reports."""
+def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every command that reports."""
     for option in reversed(
         (
             click.option("--wrong", "what_went_wrong", metavar="TEXT", help="What went wrong."),
@@ -80,10 +126,10 @@ def _telling(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--worked", "what_worked", metavar="TEXT", help="What worked."),
             click.option("--reasoning", metavar="TEXT", help="Why."),
             click.option("--evidence", "visual_evidence", metavar="TEXT", help="What was seen."),
-            click.option("--skill", metavar="NAME", help="The skill that was at work."),
+            click.option("--skill", metavar="NAME", help="The skill that was used."),
             click.option("--tag", "tags", multiple=True, metavar="WORD", help="A topic."),
-            click.option("--tool", metavar="NAME", help="The tool that was used last."),
-            click.option("--file", metavar="PATH", help="The file that was worked on last."),
+            click.option("--tool", metavar="NAME", help="The last tool that was used."),
+            click.option("--file", metavar="PATH", help="The last file that was changed."),
             click.option(
                 "--memory", "memory_ids", multiple=True, metavar="ID", help="A memory it is about."
             ),
@@ -110,120 +156,264 @@ def _telling(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _fields(told: dict[str, Any]) -> dict[str, Any]:
-    """The options of a command as the fields of a report."""
-    action = {key: told.pop(key) for key in ("tool", "file")}
-    scores, guardrails = told.pop("scores"), told.pop("guardrails")
-    found = {key: list(value) if isinstance(value, tuple) else value for key, value in told.items()}
-    if any(action.values()):
-        found["last_action"] = {key: value for key, value in action.items() if value}
-    if scores:
-        found["rubric_scores"] = [_score(one) for one in scores]
-    if guardrails:
-        found["guardrails"] = dict(map(_guardrail, guardrails))
-    return {key: value for key, value in found.items() if value}
+def _fields(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a command as the fields of a report."""
+    action = {key: value for key in ("tool", "file") if (value := options.pop(key))}
+    scores, guardrails = options.pop("scores"), options.pop("guardrails")
+    fields = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in options.items()
+    }
+    fields["last_action"] = action
+    fields["rubric_scores"] = [_score(text) for text in scores]
+    fields["guardrails"] = dict(map(_guardrail, guardrails))
+    return {key: value for key, value in fields.items() if value}
 
 
 def _score(text: str) -> dict[str, Any]:
     criterion, _, rest = text.partition("=")
-    number, _, evidence = rest.partition(":")
+    score, _, evidence = rest.partition(":")
     try:
-        return {"criterion": criterion, "score": float(number), "evidence": evidence}
+        return {"criterion": criterion, "score": float(score), "evidence": evidence}
     except ValueError:
         raise InputError(
-            f"{text[:60]!r} is no score", hint="such as --score safety=4:'ran in a sandbox'"
+            f"{text[:60]!r} is not a score", hint="such as --score safety=4:'ran in a sandbox'"
         ) from None
 
 
 def _guardrail(text: str) -> tuple[str, bool | None]:
-    named, _, held = text.partition("=")
-    if held.casefold() not in _GUARDED:
-        raise InputError(f"{text[:60]!r} is no guardrail", hint="such as --guardrail tests=pass")
-    return named, _GUARDED[held.casefold()]
+    guardrail, _, result = text.partition("=")
+    if result.casefold() not in _GUARDRAILS:
+        raise InputError(
+            f"{text[:60]!r} is not a guardrail result", hint="such as --guardrail tests=pass"
+        )
+    return guardrail, _GUARDRAILS[result.casefold()]
 
 
 @command(
-    "up", 'meritory feedback up "Running the linter before the commit caught the bug" --tag ci'
+    "up",
+    'meritory feedback up "Running the linter before the commit caught the bug" --tag ci',
+    feedback,
 )
 @click.argument("text", required=False, default="")
-@_telling
+@_report_options
 @scope_options
-def up(text: str, project: str | None, agent: str | None, **told: Any) -> Answer:
-    """Say that something was good.
+def up(text: str, project: str | None, agent: str | None, **options: Any) -> Answer:
+    """Report that something was good.
 
-    TEXT is what it was about; with four words that mean something it is also what worked.
+    TEXT says what it was about; with four meaningful words it also counts as what worked.
     """
-    return _report("up", text, (project, agent), told)
+    with opened(project, agent) as memory:
+        return _captured(memory.capture_feedback("up", text, **_fields(options)))
 
 
-@command("down", 'meritory feedback down "It pushed to main without asking" --change "Ask first"')
+@command(
+    "down",
+    'meritory feedback down "It pushed to main without asking" --change "Ask first"',
+    feedback,
+)
 @click.argument("text", required=False, default="")
-@_telling
+@_report_options
 @scope_options
-def down(text: str, project: str | None, agent: str | None, **told: Any) -> Answer:
-    """Say that something was bad.
+def down(text: str, project: str | None, agent: str | None, **options: Any) -> Answer:
+    """Report that something was bad.
 
-    TEXT is what it was about; with four words that mean something it is also what went wrong.
+    TEXT says what it was about; with four meaningful words it also counts as what went wrong.
     """
-    return _report("down", text, (project, agent), told)
+    with opened(project, agent) as memory:
+        return _captured(memory.capture_feedback("down", text, **_fields(options)))
 
 
-def _report(
-    signal: str, text: str, scope: tuple[str | None, str | None], told: dict[str, Any]
-) -> Answer:
-    fields = _fields(told)
-    with opened(*scope) as memory:
-        found = memory.capture_feedback(signal, text, **fields)
-    return _captured(found)
-
-
-@command("complete", 'meritory feedback complete 01m7 --wrong "It edited the generated file"')
+@command(
+    "complete", 'meritory feedback complete 01m7 --wrong "It edited the generated file"', feedback
+)
 @click.argument("event_id", metavar="ID")
-@click.option("--signal", metavar="up|down", help="The signal, for a report that had none.")
+@click.option("--signal", metavar="up|down", help="The signal, for a report without one.")
 @click.option("--context", metavar="TEXT", help="What it was about.")
-@_telling
-def complete(event_id: str, signal: str | None, context: str | None, **told: Any) -> Answer:
-    """Add to a report what it lacked, so that a lesson can be made of it.
+@_report_options
+def complete(event_id: str, signal: str | None, context: str | None, **options: Any) -> Answer:
+    """Add missing details to a report, so that it can become a lesson.
 
-    ID is the report's, or the beginning of it.
+    ID is the report's id, or the beginning of it.
     """
-    fields = _fields({**told, "context": context})
+    fields = _fields({**options, "context": context})
     with opened() as memory:
-        found = memory.complete_feedback(event_id, signal, **fields)
-    return _captured(found)
+        return _captured(memory.complete_feedback(event_id, signal, **fields))
 
 
-def _captured(found: Captured) -> Answer:
+def _captured(captured: Captured) -> Answer:
     plain = {
-        "accepted": found.accepted,
-        "status": found.status,
-        "reason": found.reason,
-        "message": found.message,
-        "event": None if found.event is None else views.event_plain(found.event),
-        "memory": None if found.memory is None else record_to_dict(found.memory),
-        "issues": [asdict(one) for one in found.issues],
-        "questions": [asdict(one) for one in found.questions],
-        "missing": list(found.missing),
+        "accepted": captured.accepted,
+        "status": captured.status,
+        "reason": captured.reason,
+        "message": captured.message,
+        "event": to_json(captured.event),
+        "memory": None if captured.memory is None else record_to_dict(captured.memory),
+        "issues": to_json(captured.issues),
+        "questions": to_json(captured.questions),
+        "missing": list(captured.missing),
     }
-    lines = [f"{views.SHORT_STATUS.get(found.status, found.status)}: {found.message}"]
-    if found.memory is not None:
-        lines.append(f"lesson {found.memory.id}: {found.memory.content}")
+    lines = [f"{SHORT_STATUS.get(captured.status, captured.status)}: {captured.message}"]
+    if captured.memory is not None:
+        lines.append(f"lesson {captured.memory.id}: {captured.memory.content}")
     lines += [
-        f"{one.field}: {one.message}" for one in found.issues if one.message not in found.message
+        f"{issue.field}: {issue.message}"
+        for issue in captured.issues
+        if issue.message not in captured.message
     ]
-    if found.questions and found.event is not None:
-        first = found.questions[0]
+    if captured.questions and captured.event is not None:
+        first = captured.questions[0]
         flag = {"what_went_wrong": "wrong", "what_worked": "worked"}.get(first.field, "change")
-        lines.append(f'e.g. meritory feedback complete {found.event.id} --{flag} "{first.example}"')
-    is_wrong = found.reason in ("unknown_signal", "rubric_malformed")
-    code = WRONG_USE if is_wrong else FAILED if found.status == "blocked" else 0
-    if found.reason == "not_promoted":
+        lines.append(
+            f'e.g. meritory feedback complete {captured.event.id} --{flag} "{first.example}"'
+        )
+    code = 0
+    if captured.reason in ("unknown_signal", "rubric_malformed"):
+        code = WRONG_USE
+    elif captured.status == "blocked" or captured.reason == "not_promoted":
         code = FAILED
     return Answer(plain, [Lines(lines)], code)
 
 
-for _command in (
-    *(up, down, complete, views.list_events, views.show),
-    *(views.summary, views.risk, views.pairs, views.contested),
-):
-    feedback.add_command(_command)
+# -- reading --------------------------------------------------------------------------------
+
+
+@command("list", "meritory feedback list --signal down --status clarification_required", feedback)
+@click.option("--signal", metavar="up|down", help="Only this signal.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only reports in this state.")
+@click.option("--domain", metavar="NAME", help="Only this domain.")
+@click.option("--project", metavar="NAME", help="Only this project.")
+@click.option("--memory", "memory_id", metavar="ID", help="Only reports behind this lesson.")
+@click.option("--before", metavar="ID", help="Continue after this report.")
+@limit_option(LIST_LIMIT, LIST_LIMIT_MAX)
+def list_events(limit: int, memory_id: str | None, **wanted: Any) -> Answer:
+    """List reports, latest first."""
+    with opened(quiet=True) as memory:
+        lesson_id = memory.get(memory_id).id if memory_id else None
+        events = memory.feedback_events(limit, memory_id=lesson_id, **wanted)
+    if not events:
+        note("no matching reports" if any(wanted.values()) or lesson_id else "no reports yet")
+    return Answer({"results": to_json(events)}, _EVENTS.blocks(events))
+
+
+@command("show", "meritory feedback show 01m7g6mw", feedback)
+@click.argument("event_id", metavar="ID")
+def show(event_id: str) -> Answer:
+    """Show one report with its diagnosis, its quality and its result."""
+    with opened(quiet=True) as memory:
+        event = memory.feedback_event(event_id)
+    diagnosis, rubric = "", ""
+    if event.diagnosis is not None:
+        quotes = (f"{one['source']}: {one['quote']}" for one in event.diagnosis["evidence"])
+        diagnosis = f"{event.diagnosis['category']} ({'; '.join(quotes)})"
+    if event.rubric is not None:
+        reasons = "; ".join(event.rubric["reasons"])
+        rubric = f"{event.rubric['weighted_score']:.2f}" + (f" ({reasons})" if reasons else "")
+    pairs = [
+        ("id", event.id),
+        ("at", clock_text(event.at)),
+        ("signal", f"{name(event.polarity)} ({event.signal})"),
+        ("status", f"{event.status} ({event.reason})"),
+        ("project", event.project or ""),
+        ("session", event.session_key or ""),
+        *((key.replace("_", " "), text) for key, text in event.texts.items()),
+        ("tags", ", ".join(event.tags)),
+        ("domain", event.domain),
+        ("last action", ", ".join(f"{k} {v}" for k, v in (event.last_action or {}).items())),
+        ("diagnosis", diagnosis),
+        ("rubric", rubric),
+        ("quality", f"{event.quality:.2f}"),
+        ("memories", ", ".join(event.memory_ids)),
+        ("lesson", f"{event.memory_id} (report {event.occurrence})" if event.memory_id else ""),
+        ("issues", "; ".join(f"{issue.field}: {issue.message}" for issue in event.issues)),
+        ("completed", clock_text(event.completed_at)),
+    ]
+    return Answer(to_json(event), [Fields([pair for pair in pairs if pair[1]])])
+
+
+@command("summary", "meritory feedback summary", feedback)
+def summary() -> Answer:
+    """Show all reports in numbers: totals, domains, approval and its trend."""
+    return _summary()
+
+
+def _summary() -> Answer:
+    with opened(quiet=True) as memory:
+        totals = memory.feedback_summary()
+    if not totals.total:
+        note('no reports yet: `meritory feedback down "..."` or `up` makes one')
+    if totals.contested:
+        note("`meritory feedback contested` lists the contested memories")
+    approval = totals.approval
+    pairs = [
+        ("reports", f"{totals.total} ({totals.positive} up, {totals.negative} down)"),
+        ("lessons", f"{totals.accepted} became or strengthened one"),
+        ("waiting", f"{totals.clarification_required} too unclear for one"),
+        ("rejected", str(totals.rejected)),
+        ("contested", f"{totals.contested} memories"),
+        ("last", clock_text(totals.last_updated) or "-"),
+    ]
+    rates = [
+        ("overall", approval.overall),
+        ("last 20", approval.latest),
+        ("7 days", approval.week),
+        ("30 days", approval.month),
+    ]
+    domains = sorted(totals.domains.items(), key=lambda pair: -pair[1].total)
+    blocks: list[Block] = [Fields(pairs), _APPROVALS.table(rates)]
+    blocks += [Lines([f"trend: {approval.trend}"]), *_DOMAINS.blocks(domains)]
+    return Answer(to_json(totals), blocks)
+
+
+@command("risk", "meritory feedback risk --days 30", feedback)
+@click.option("--days", type=click.IntRange(1, 36_500), help="Only the last N days.")
+def risk(days: int | None) -> Answer:
+    """Show which tags, tools and domains fail more often than the rest.
+
+    The interval contains the true rate 19 times out of 20; a rate counts as higher only when its
+    interval is completely above the rate of all reports. Fewer than 3 reports are left out.
+    """
+    with opened(quiet=True) as memory:
+        risks = memory.feedback_risk(days)
+    if not risks:
+        note("too few reports for a risk: each tag, tool or domain needs three")
+    results = [{"id": f"{one.facet}:{one.name}", **to_json(one)} for one in risks]
+    return Answer({"results": results}, _RISKS.blocks(risks))
+
+
+@command("pairs", "meritory feedback pairs --json > pairs.json", feedback)
+def pairs() -> Answer:
+    """Show pairs of right and wrong actions, for preference training (DPO).
+
+    Without --json every pair is one JSON line with prompt, chosen and rejected.
+    """
+    with opened(quiet=True) as memory:
+        records = memory.feedback_pairs()
+    if not records:
+        note("no pairs yet: a mistake needs --change, or a similar success")
+    results = [{"id": pair.negative_id, **to_json(pair)} for pair in records]
+    return Answer({"results": results}, [Lines([json_text(result) for result in results])])
+
+
+@command("contested", "meritory feedback contested", feedback)
+def contested() -> Answer:
+    """Show memories with strong evidence both for and against them.
+
+    They are never dropped automatically: `meritory edit`, `meritory forget`, or another
+    `meritory feedback up --memory ID` settles it.
+    """
+    with opened(quiet=True) as memory:
+        records = memory.contested()
+        ids = handles(memory, [one.memory.id for one in records])
+    if not records:
+        note("no memory is contested")
+    return _contested_view(ids).answer(records)
+
+
+def _contested_view(ids: Mapping[str, str]) -> RecordView[Contested]:
+    return RecordView(
+        Field("id", "id", lambda one: one.memory.id, lambda key: ids[key], style="cyan"),
+        Field("support", "for", lambda one: one.belief.support, number(".1f")),
+        Field("doubt", "against", lambda one: one.belief.doubt, number(".1f")),
+        Field("usefulness", "usefulness", lambda one: one.belief.usefulness, number(".2f")),
+        Field("content", "memory", lambda one: one.memory.content, wraps=True),
+    )

@@ -1,15 +1,117 @@
-"""What a command has to say, as data: once for programs, once as blocks for people."""
+"""Describe a record once, as a list of fields; print it as a table, as plain lines or as JSON.
+
+Every text passes `shown` before it is printed, so that no stored text can control a terminal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
+
+import click
+
+from meritory.domain.codec import moment_text
+from meritory.domain.world import World
+from meritory.text.normalize import shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+# Below this width a table has no room to wrap, so plain lines are printed instead.
+NARROWEST_TABLE = 60
+BRIEF_LIMIT_CHARS = 280
+_GAP = "  "
+_STATES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+Name = TypeVar("Name", bound=str)
+_UNITS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "m"))
+
+# -- values ---------------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> Any:
+    """Convert a record, or a value in one, to JSON types; times become ISO 8601 in UTC."""
+    if isinstance(value, datetime):
+        return moment_text(value)
+    if isinstance(value, Mapping):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: to_json(getattr(value, item.name)) for item in fields(value)}
+    return value
+
+
+def text(value: object) -> str:
+    """Return a value as a cell: `-` for none, yes or no for a boolean, UTC for a time."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return clock_text(value)
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def text_or_empty(value: object) -> str:
+    """Return a value as a cell that stays empty when there is none."""
+    return "" if value is None else text(value)
+
+
+def number(form: str) -> Callable[[Any], str]:
+    """Return a function that formats a number by a format specification; none becomes `-`."""
+    return lambda value: "-" if value is None else format(value, form)
+
+
+def age(moment: datetime | None, now: datetime | None = None) -> str:
+    """Return how long ago something was, in one unit."""
+    if moment is None:
+        return "never"
+    seconds = ((now or World().now()) - moment).total_seconds()
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return "now"
+
+
+def clock_text(moment: datetime | None) -> str:
+    """Return a time as people read it, in UTC."""
+    return f"{moment:%Y-%m-%d %H:%M} UTC" if moment is not None else ""
+
+
+def counts(amounts: Mapping[Name, int], empty: str = "none") -> str:
+    """Return named amounts as one text, such as `3 stored, 1 kept both`."""
+    return ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in amounts.items()) or empty
+
+
+def flat(value: str) -> str:
+    """Return a text on one line, safe to print."""
+    return shown(" ".join(value.split()), one_line=True)
+
+
+def brief(value: str) -> str:
+    """Return a text on one line, cut at a length that people still read."""
+    line = flat(value)
+    return line if len(line) <= BRIEF_LIMIT_CHARS else line[:BRIEF_LIMIT_CHARS] + "…"
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return a value as JSON in ASCII: safe in any terminal, the same in any locale."""
+    return json.dumps(value, indent=indent, allow_nan=False).replace("\x7f", "\\u007f")
+
+
+# -- blocks and views -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; one that wraps takes the room that is left."""
+    """A column of a table; one that wraps takes the remaining width."""
 
     name: str
     style: str = ""
@@ -18,7 +120,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of short texts; every cell is made safe for a terminal when it is drawn."""
+    """Rows of short texts."""
 
     columns: tuple[Column, ...]
     rows: Sequence[tuple[str, ...]]
@@ -26,7 +128,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names with their values, one below the other."""
+    """Names with their values, one per line."""
 
     pairs: Sequence[tuple[str, str]]
 
@@ -43,8 +145,178 @@ Block = Table | Fields | Lines
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The object for programs, the blocks for people, and the exit code."""
+    """The result of a command: an object for programs, blocks for people, an exit code."""
 
     plain: dict[str, Any]
     blocks: Sequence[Block] = ()
     code: int = 0
+
+
+def line_answer(line: str, code: int = 0, /, **plain: Any) -> Answer:
+    """Return an answer that people read as one line."""
+    return Answer(plain, [Lines([line])], code)
+
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[Record]):
+    """A field of a record: JSON has those with a key, a table those with a label."""
+
+    key: str
+    label: str | None = None
+    # Without a reader the value is the record's attribute or item of that key.
+    read: Callable[[Record], object] | None = None
+    show: Callable[[Any], str] = text
+    style: str = ""
+    wraps: bool = False
+
+    def value(self, record: Record) -> object:
+        """Return the value of this field."""
+        if self.read is not None:
+            return self.read(record)
+        return record[self.key] if isinstance(record, Mapping) else getattr(record, self.key)
+
+
+class RecordView(Generic[Record]):
+    """The fields of a kind of record, from which its table and its JSON are made."""
+
+    def __init__(self, *items: Field[Record]) -> None:
+        self._keyed = [item for item in items if item.key]
+        self._labelled = [item for item in items if item.label is not None]
+
+    def json(self, record: Record) -> dict[str, Any]:
+        """Return a record as JSON values."""
+        return {item.key: to_json(item.value(record)) for item in self._keyed}
+
+    def table(self, records: Sequence[Record]) -> Table:
+        """Return records as a table."""
+        columns = tuple(Column(item.label or "", item.style, item.wraps) for item in self._labelled)
+        rows = [tuple(item.show(item.value(one)) for item in self._labelled) for one in records]
+        return Table(columns, rows)
+
+    def blocks(self, records: Sequence[Record], *lines: str) -> list[Block]:
+        """Return lines and the table below them, or nothing when there are no records."""
+        if not records:
+            return []
+        return [*([Lines(lines)] if lines else []), self.table(records)]
+
+    def answer(self, records: Sequence[Record], **more: Any) -> Answer:
+        """Return the answer of a command that lists records."""
+        plain = {"results": [self.json(record) for record in records], **more}
+        return Answer(plain, self.blocks(records))
+
+
+# -- printing -------------------------------------------------------------------------------
+
+
+def is_terminal(stream: IO[str] | None) -> bool:
+    """Whether a person reads this stream; it is None when it was closed."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def wants_colour(no_color: bool) -> bool | None:
+    """Return False when colours are off; None leaves the choice to the stream."""
+    if no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return None
+
+
+def terminal(no_color: bool, *, stderr: bool = False) -> Console:
+    """Return a console that prints texts as they are, in colour when that is wanted."""
+    from rich.console import Console
+
+    return Console(
+        markup=False,
+        highlight=False,
+        emoji=False,
+        color_system=None if wants_colour(no_color) is False else "auto",
+        stderr=stderr,
+    )
+
+
+def print_answer(
+    answer: Answer, notes: Sequence[str] = (), *, as_json: bool = False, no_color: bool = False
+) -> None:
+    """Print an answer; notes go to stderr for people and into the object for programs."""
+    is_seen = is_terminal(sys.stdout)
+    if as_json:
+        plain = {**answer.plain, "notes": list(notes)} if notes else answer.plain
+        click.echo(json_text(plain, indent=2 if is_seen else None))
+        return
+    console = terminal(no_color) if is_seen else None
+    for block in answer.blocks:
+        if console is None or isinstance(block, Lines) or console.width < NARROWEST_TABLE:
+            _print_plain(block, brief if is_seen else flat)
+        else:
+            console.print(rich_table(block))
+    for note in notes:
+        click.secho(shown(note, one_line=True), dim=True, err=True, color=wants_colour(no_color))
+
+
+def _print_plain(block: Block, cell: Callable[[str], str]) -> None:
+    """Print a block without colour and without wrapping, for `grep` and `less -S`."""
+    if isinstance(block, Table):
+        names = tuple(column.name.upper() for column in block.columns)
+        rows = [names, *(tuple(map(cell, row)) for row in block.rows)]
+        widths = [max(len(text) for text in column) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+            click.echo(_GAP.join(cells).rstrip())
+    elif isinstance(block, Fields):
+        width = max((len(name) for name, _ in block.pairs), default=0)
+        indent = "\n" + " " * width + _GAP
+        for name, value in block.pairs:
+            click.echo(f"{name:<{width}}{_GAP}{shown(value).replace(chr(10), indent)}")
+    else:
+        for line in block.lines:
+            click.echo(shown(line))
+
+
+def rich_table(block: Table | Fields) -> RichTable:
+    """Return a block as a table that fits the window."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    made = RichTable(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=isinstance(block, Table)
+    )
+    if isinstance(block, Fields):
+        made.add_column(no_wrap=True, style="dim")
+        made.add_column(overflow="fold")
+        for name, value in block.pairs:
+            made.add_row(Text(name), Text(shown(value)))
+        return made
+    for column in block.columns:
+        made.add_column(column.name, no_wrap=not column.wraps, overflow="fold")
+    for row in block.rows:
+        cells = zip(row, block.columns, strict=True)
+        made.add_row(*(Text(brief(c), style=_STATES.get(c, col.style)) for c, col in cells))
+    return made
+
+
+Report = Callable[[int, int], None]
+
+
+@contextlib.contextmanager
+def bar(label: str) -> Iterator[Report]:
+    """Yield a function that takes (done, total); it draws a bar when stderr is a terminal."""
+    if not is_terminal(sys.stderr):
+        yield lambda done, total: None
+        return
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from meritory.cli.command import current_flags
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    console = terminal(current_flags().no_color, stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as drawn:
+        task = drawn.add_task(label, total=None)
+        yield lambda done, total: drawn.update(task, completed=done, total=total)

@@ -6,40 +6,80 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.context import current_flags, current_home, note, opened, taken_notes
-from meritory.cli.options import HELP_NAMES, command, global_options
-from meritory.cli.output import Answer, Block, Column, Fields, Lines, Table
-from meritory.cli.records import age
-from meritory.cli.render import show_answer
-from meritory.domain.codec import moment_text
+from meritory.cli.command import command, group, limit_option, note
+from meritory.cli.context import current_home, opened
+from meritory.cli.output import (
+    Answer,
+    Column,
+    Field,
+    Fields,
+    Lines,
+    RecordView,
+    Table,
+    age,
+    number,
+    to_json,
+)
 from meritory.domain.errors import InputError, MeritoryError, NotFound
+from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
-    from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
 
 SESSIONS_LIMIT, SESSIONS_LIMIT_MAX = 20, 1_000
 _CONTEXT_CHARS = 80
-_SESSIONS = (
-    Column("session", "cyan"),
-    Column("project"),
-    Column("state"),
-    Column("age", "dim"),
-    Column("shown"),
-    Column("helped"),
-    Column("continuity"),
-    Column("context", wraps=True),
+Scored = tuple[SessionRecord, SessionScore | None]
+_SESSIONS: RecordView[Scored] = RecordView(
+    Field("id", "session", lambda pair: pair[0].key, style="cyan"),
+    Field("project", "project", lambda pair: pair[0].project),
+    Field("agent", read=lambda pair: pair[0].agent),
+    Field("harness", read=lambda pair: pair[0].harness),
+    Field("state", "state", lambda pair: pair[0].state),
+    Field("started_at", "age", lambda pair: pair[0].started_at, age, style="dim"),
+    Field("ended_at", read=lambda pair: pair[0].ended_at),
+    Field("prompts", read=lambda pair: pair[0].prompt_count),
+    Field("shown", "shown", lambda pair: pair[0].handle_count),
+    Field("judge", read=lambda pair: pair[1] and pair[1].judge),
+    Field("memories_used", "helped", lambda pair: pair[1] and pair[1].memories_used),
+    Field("continuity", "continuity", lambda pair: pair[1] and pair[1].score, number(".2f")),
+    Field("confidence", read=lambda pair: pair[1] and pair[1].confidence),
+    Field("excluded", read=lambda pair: pair[1] and pair[1].excluded),
+    Field(
+        "context",
+        "context",
+        lambda pair: pair[0].context,
+        lambda text: text[:_CONTEXT_CHARS],
+        wraps=True,
+    ),
 )
-_CANDIDATES = (
-    Column("rank"),
-    Column("shown", "cyan"),
-    Column("composite"),
-    Column("hits"),
-    Column("rated"),
-    Column("judged"),
-    Column("label"),
-    Column("memory", wraps=True),
-)
+
+
+def _candidates(texts: dict[str, str]) -> RecordView[SessionMemory]:
+    """Describe the candidates of a session, whose texts were read from the store."""
+    return RecordView(
+        Field("id", read=lambda one: one.memory_id),
+        Field("rank", "rank", lambda one: one.candidate.rank, lambda rank: str(rank or "-")),
+        Field("handle", "shown", show=lambda handle: handle or "-", style="cyan"),
+        Field("source", read=lambda one: one.candidate.source),
+        Field("origins", read=lambda one: one.candidate.origins),
+        Field("baseline_rank", read=lambda one: one.candidate.baseline_rank),
+        Field("predictor_rank", read=lambda one: one.candidate.predictor_rank),
+        Field(
+            "composite_score",
+            "composite",
+            lambda one: one.candidate.composite_score,
+            number(".2f"),
+        ),
+        Field("was_injected", read=lambda one: one.candidate.was_injected),
+        Field("fts_hit_count", "hits"),
+        Field("agent_relevance_score", "rated", show=number(".2f")),
+        Field("relevance_score", "judged", show=number(".2f")),
+        Field("label", "label", show=number(".2f")),
+        Field("label_parts"),
+        Field("content", "memory", lambda one: texts[one.memory_id], wraps=True),
+    )
+
+
 _STAGES = (
     Column("flow", "cyan"),
     Column("stage"),
@@ -51,145 +91,89 @@ _STAGES = (
 )
 
 
-@click.group(
-    "sessions",
-    invoke_without_command=True,
-    context_settings={"help_option_names": list(HELP_NAMES), "max_content_width": 100},
-    epilog="\b\nExample:\n  meritory sessions --project shop\n",
-)
+@group("sessions", "meritory sessions --project shop")
 @click.option("--project", metavar="NAME", help="Only sessions of this project.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, SESSIONS_LIMIT_MAX),
-    default=SESSIONS_LIMIT,
-    show_default=True,
-    help="How many at most.",
-)
-@click.pass_context
-def sessions(ctx: click.Context, project: str | None, limit: int) -> None:
-    """List sessions and what came of them, latest first."""
-    if ctx.invoked_subcommand is None:
-        show_answer(_listing(project, limit), current_flags(), taken_notes())
-
-
-sessions.params += global_options(hidden=True)
-
-
-def _listing(project: str | None, limit: int) -> Answer:
+@limit_option(SESSIONS_LIMIT, SESSIONS_LIMIT_MAX)
+def sessions(project: str | None, limit: int) -> Answer:
+    """List sessions with their results, latest first."""
     with opened(project, quiet=True) as memory:
         store, user = memory.services.store, memory.scope.user
-        found = [
-            (one, store.session_score(user, one.key))
-            for one in store.sessions(user, limit, project=project)
+        scored = [
+            (session, store.session_score(user, session.key))
+            for session in store.sessions(user, limit, project=project)
         ]
-        now = memory.services.world.now()
-    if not found:
+    if not scored:
         where = "" if project is None else f" in project {project}"
         note(f"no sessions{where} yet: hooks of agents start them, programs with Memory.session")
-    rows = [
-        (
-            session.key,
-            session.project or "-",
-            session.state,
-            age(now, session.started_at),
-            str(session.handle_count),
-            "-" if score is None else str(score.memories_used),
-            "-" if score is None or score.score is None else f"{score.score:.2f}",
-            session.context[:_CONTEXT_CHARS],
-        )
-        for session, score in found
-    ]
-    plain = {"results": [_plain(session, score) for session, score in found]}
-    return Answer(plain, [Table(_SESSIONS, rows)] if rows else [])
+    return _SESSIONS.answer(scored)
 
 
-def _plain(session: SessionRecord, score: SessionScore | None) -> dict[str, Any]:
-    return {
-        "id": session.key,
-        "project": session.project,
-        "agent": session.agent,
-        "harness": session.harness,
-        "state": session.state,
-        "started_at": moment_text(session.started_at),
-        "ended_at": None if session.ended_at is None else moment_text(session.ended_at),
-        "context": session.context,
-        "prompts": session.prompt_count,
-        "shown": session.handle_count,
-        "judge": None if score is None else score.judge,
-        "continuity": None if score is None else score.score,
-        "confidence": None if score is None else score.confidence,
-        "excluded": None if score is None else score.excluded,
-        "memories_used": None if score is None else score.memories_used,
-    }
-
-
-@command("show", "meritory sessions show 7f3c2a --all")
+@command("show", "meritory sessions show 7f3c2a --all", sessions)
 @click.argument("key")
-@click.option("--all", "everything", is_flag=True, help="Also what was considered and not shown.")
+@click.option("--all", "everything", is_flag=True, help="Also candidates that were not shown.")
 def show(key: str, everything: bool) -> Answer:
-    """Show what a session was shown, and what became of it.
+    """Show the memories in a session, and how they were rated.
 
     KEY is the session's key as `meritory sessions` prints it, or the beginning of one.
     """
     with opened(quiet=True) as memory:
         store, user = memory.services.store, memory.scope.user
-        session = found_session(memory, key)
+        session = find_session(memory, key)
         score = store.session_score(user, session.key)
         records = store.session_memories(user, session.key)
-        kept = [one for one in records if everything or one.candidate.was_injected]
-        texts = {one.memory_id: _text(memory, one) for one in kept}
-    if not everything and len(kept) < len(records):
-        note(f"{len(records) - len(kept)} more were considered; --all shows them")
+        chosen = [one for one in records if everything or one.candidate.was_injected]
+        texts = {one.memory_id: content_of(memory, one.memory_id) for one in chosen}
+    if len(chosen) < len(records):
+        note(f"{len(records) - len(chosen)} more were considered; --all shows them")
+    view = _candidates(texts)
     plain = {
-        **_plain(session, score),
-        "results": [_candidate_plain(one, texts[one.memory_id]) for one in kept],
+        **_SESSIONS.json((session, score)),
+        "results": [view.json(candidate) for candidate in chosen],
     }
-    return Answer(plain, _blocks(session, score, kept, texts))
+    return Answer(plain, [Fields(_summary(session, score)), *view.blocks(chosen)])
 
 
-def found_session(memory: Memory, key: str) -> SessionRecord:
-    """The session with this key, or the only one whose key starts so."""
+def find_session(memory: Memory, key: str) -> SessionRecord:
+    """Return the session with this key, or the only one whose key starts with it."""
     store, user = memory.services.store, memory.scope.user
     try:
         return store.session(user, key)
     except NotFound:
-        fitting = [
-            one for one in store.sessions(user, SESSIONS_LIMIT_MAX) if one.key.startswith(key)
+        matches = [
+            session
+            for session in store.sessions(user, SESSIONS_LIMIT_MAX)
+            if session.key.startswith(key)
         ]
-        if len(fitting) > 1:
+        if len(matches) > 1:
             raise InputError(
-                f"{key[:80]!r} is the start of several keys", hint="give more of its characters"
+                f"several sessions start with {key[:80]!r}", hint="give more of its characters"
             ) from None
-        if not fitting:
+        if not matches:
             raise NotFound(
-                f"no session {key[:80]!r}", hint="`meritory sessions` lists them"
+                f"unknown session: {key[:80]!r}", hint="`meritory sessions` lists them"
             ) from None
-        return fitting[0]
+        return matches[0]
 
 
-def _text(memory: Memory, one: SessionMemory) -> str:
+def content_of(memory: Memory, memory_id: str) -> str:
+    """Return the text of a memory that may have been erased."""
     try:
-        return memory.get(one.memory_id).content
+        return memory.get(memory_id).content
     except MeritoryError:
         return "(erased)"
 
 
-def _blocks(
-    session: SessionRecord,
-    score: SessionScore | None,
-    kept: list[SessionMemory],
-    texts: dict[str, str],
-) -> list[Block]:
+def _summary(session: SessionRecord, score: SessionScore | None) -> list[tuple[str, str]]:
     pairs = [
         ("session", session.key),
         ("state", session.state),
         ("project", session.project or "-"),
-        ("started", moment_text(session.started_at)),
+        ("started", to_json(session.started_at)),
         ("context", session.context or "-"),
         ("prompts", str(session.prompt_count)),
     ]
     if score is not None:
-        continuity = "-" if score.score is None else f"{score.score:.2f}"
+        continuity = number(".2f")(score.score)
         pairs += [
             ("judge", f"{score.judge}: continuity {continuity}, confidence {score.confidence:.2f}"),
             ("reasoning", score.continuity_reasoning or "-"),
@@ -198,48 +182,7 @@ def _blocks(
             pairs.append(("excluded", score.excluded))
         if score.missing_topics:
             pairs.append(("missing", ", ".join(score.missing_topics)))
-    rows = [
-        (
-            str(one.candidate.rank or "-"),
-            one.handle or "-",
-            _number(one.candidate.composite_score),
-            str(one.fts_hit_count),
-            _number(one.agent_relevance_score),
-            _number(one.relevance_score),
-            _number(one.label),
-            texts[one.memory_id],
-        )
-        for one in kept
-    ]
-    return [Fields(pairs), Table(_CANDIDATES, rows)] if rows else [Fields(pairs)]
-
-
-def _candidate_plain(one: SessionMemory, text: str) -> dict[str, Any]:
-    served = one.candidate
-    return {
-        "id": one.memory_id,
-        "content": text,
-        "handle": one.handle,
-        "source": served.source,
-        "origins": list(served.origins),
-        "rank": served.rank,
-        "baseline_rank": served.baseline_rank,
-        "predictor_rank": served.predictor_rank,
-        "composite_score": served.composite_score,
-        "was_injected": served.was_injected,
-        "fts_hit_count": one.fts_hit_count,
-        "agent_relevance_score": one.agent_relevance_score,
-        "relevance_score": one.relevance_score,
-        "label": one.label,
-        "label_parts": dict(one.label_parts),
-    }
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-sessions.add_command(show)
+    return pairs
 
 
 @command("pipeline", "meritory pipeline")

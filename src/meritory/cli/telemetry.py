@@ -1,4 +1,4 @@
-"""Commands about telemetry: whether numbers are kept for others, which, and how to end it."""
+"""Commands about telemetry: whether session numbers are kept, which, and how to erase them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.context import current_flags, note, opened, taken_notes
-from meritory.cli.options import HELP_NAMES, command, global_options
-from meritory.cli.output import Answer, Fields, Lines
-from meritory.cli.render import show_answer
-from meritory.domain.codec import moment_text
+from meritory.cli.command import command, group, note
+from meritory.cli.context import opened
+from meritory.cli.output import Answer, Fields, Lines, line_answer, to_json
 from meritory.domain.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,83 +20,68 @@ _STATES = {None: "not answered: nothing is kept", True: "on", False: "off: nothi
 _PROMISE = "numbers only (features, labels, ranks, counts), in this file; nothing is sent anywhere"
 
 
-@click.group(
-    "telemetry",
-    invoke_without_command=True,
-    context_settings={"help_option_names": list(HELP_NAMES), "max_content_width": 100},
-    epilog="\b\nExample:\n  meritory telemetry off --erase\n",
-)
-@click.pass_context
-def telemetry(ctx: click.Context) -> None:
-    """Show or change whether numbers about sessions are kept.
+@group("telemetry", "meritory telemetry off --erase")
+def telemetry() -> Answer:
+    """Show or change whether session numbers are kept.
 
-    Off until you say yes. What is kept are numbers, never text, prompts, replies, paths, names or
-    ids, in a file of yours; nothing is sent anywhere by this version.
+    Off until you turn it on. It keeps numbers, never text, prompts, replies, paths, names or ids,
+    in a local file; this version sends nothing anywhere.
     """
-    if ctx.invoked_subcommand is None:
-        show_answer(_shown(), current_flags(), taken_notes())
-
-
-telemetry.params += global_options(hidden=True)
-
-
-def _shown() -> Answer:
     with opened(quiet=True) as memory:
-        return _told(memory)
+        return _status(memory)
 
 
-def _told(memory: Memory) -> Answer:
+def _status(memory: Memory) -> Answer:
     from meritory.engine.observe.telemetry import kept
 
     consent = memory.services.store.consent(memory.scope.user)
-    held = kept(memory.services.telemetry_file)
+    stored = kept(memory.services.telemetry_file)
     opt_in = consent.opt_in if consent else None
-    asked = consent.last_prompted_at if consent else None
     plain: dict[str, Any] = {
         "training_data_opt_in": opt_in,
-        "install_date": moment_text(consent.install_date) if consent else None,
-        "last_prompted_at": moment_text(asked) if asked else None,
-        "file": str(held.file),
-        "line_count": held.line_count,
-        "size_bytes": held.size_bytes,
+        "install_date": to_json(consent.install_date) if consent else None,
+        "last_prompted_at": to_json(consent.last_prompted_at) if consent else None,
+        "file": str(stored.file),
+        "line_count": stored.line_count,
+        "size_bytes": stored.size_bytes,
     }
     pairs = [
         ("telemetry", _STATES[opt_in]),
         ("installed", plain["install_date"] or "not started yet"),
         ("last asked", plain["last_prompted_at"] or "never"),
-        ("file", f"{held.file} ({held.line_count} sessions, {held.size_bytes} bytes)"),
-        ("what is kept", _PROMISE),
+        ("file", f"{stored.file} ({stored.line_count} sessions, {stored.size_bytes} bytes)"),
+        ("content", _PROMISE),
     ]
     return Answer(plain, [Fields(pairs)])
 
 
-@command("show", "meritory telemetry show")
+@command("show", "meritory telemetry show", telemetry)
 def show() -> Answer:
-    """Show whether anything is kept, how much, and what a line looks like."""
+    """Show whether numbers are kept, how many, and an example line."""
     from meritory.engine.observe.telemetry import EXAMPLE, kept_lines
 
     with opened(quiet=True) as memory:
-        answer = _told(memory)
+        answer = _status(memory)
         first = next(kept_lines(memory.services.telemetry_file), None)
     line = first or EXAMPLE
-    head = "the first line:" if first else "a line would look like this:"
-    blocks = [*answer.blocks, Lines(["", head, line])]
-    return Answer({**answer.plain, "example": line}, blocks)
+    head = "the first line:" if first else "an example line:"
+    return Answer({**answer.plain, "example": line}, [*answer.blocks, Lines(["", head, line])])
 
 
-@command("on", "meritory telemetry on")
+@command("on", "meritory telemetry on", telemetry)
 def on() -> Answer:
     """Keep numbers about judged sessions in a local file from now on."""
-    return _answered(True)
+    _save_answer(True)
+    return line_answer(f"telemetry is on; {_PROMISE}", training_data_opt_in=True)
 
 
-@command("off", "meritory telemetry off --erase")
+@command("off", "meritory telemetry off --erase", telemetry)
 @click.option("--erase", "wants_erasure", is_flag=True, help="Also delete what was kept so far.")
 def off(wants_erasure: bool) -> Answer:
-    """Keep nothing from now on; it is never asked again."""
+    """Keep nothing from now on, and never ask again."""
     from meritory.engine.observe.telemetry import erase, kept
 
-    answer = _answered(False)
+    _save_answer(False)
     with opened(quiet=True) as memory:
         file = memory.services.telemetry_file
         count = kept(file).line_count
@@ -109,25 +92,21 @@ def off(wants_erasure: bool) -> Answer:
                 f"{count} lines are still in {file}; `meritory telemetry off --erase` deletes them"
             )
     erased = count if wants_erasure else 0
-    more = [Lines([f"{erased} lines deleted"])] if erased else []
-    return Answer({**answer.plain, "erased": erased}, [*answer.blocks, *more])
+    lines = ["telemetry is off; nothing is kept"] + ([f"{erased} lines deleted"] if erased else [])
+    return Answer({"training_data_opt_in": False, "erased": erased}, [Lines(lines)])
 
 
-def _answered(enabled: bool) -> Answer:
+def _save_answer(enabled: bool) -> None:
     from meritory.engine.observe import consent
 
     with opened(quiet=True) as memory:
         consent.answer(memory.services, memory.scope.user, enabled)
-    line = (
-        f"telemetry is {'on' if enabled else 'off'}; {_PROMISE if enabled else 'nothing is kept'}"
-    )
-    return Answer({"training_data_opt_in": enabled}, [Lines([line])])
 
 
-@command("export", "meritory telemetry export numbers.jsonl")
+@command("export", "meritory telemetry export numbers.jsonl", telemetry)
 @click.argument("file")
 def export(file: str) -> Answer:
-    """Copy all that was kept into FILE, which must not exist yet."""
+    """Copy everything that was kept into FILE, which must not exist yet."""
     from meritory.engine.observe.telemetry import kept_lines
 
     target = Path(file)
@@ -136,15 +115,12 @@ def export(file: str) -> Answer:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(
-            f"{target} cannot be made: {why}", hint="name a file that does not exist yet"
+            f"cannot create {target}: {why}", hint="name a file that does not exist yet"
         ) from error
-    with opened(quiet=True) as memory, open(descriptor, "w", encoding="utf-8") as held:
+    with opened(quiet=True) as memory, open(descriptor, "w", encoding="utf-8") as out:
         count = sum(
-            held.write(f"{line}\n") > 0 for line in kept_lines(memory.services.telemetry_file)
+            out.write(f"{line}\n") > 0 for line in kept_lines(memory.services.telemetry_file)
         )
-    line = f"copied {count} lines to {target}"
-    return Answer({"file": str(target.absolute()), "line_count": count}, [Lines([line])])
-
-
-for _command in (show, on, off, export):
-    telemetry.add_command(_command)
+    return line_answer(
+        f"copied {count} lines to {target}", file=str(target.absolute()), line_count=count
+    )

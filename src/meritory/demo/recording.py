@@ -230,7 +230,7 @@ class Later:
             if len(self.heard_in) >= HEARD_SESSIONS:
                 return
 
-    def telling(self) -> tuple[str, str] | None:
+    def most_lifted(self) -> tuple[str, str] | None:
         """A session and a memory that helped in it, which the predictor lifted the most."""
         store, user = self._memory.services.store, self._memory.scope.user
         found = [

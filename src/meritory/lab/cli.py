@@ -1,4 +1,4 @@
-"""`meritory eval compare` and `meritory eval sweep`: one configuration against others."""
+"""The commands of the lab: `meritory eval` (all but extraction) and `meritory gate tune`."""
 
 from __future__ import annotations
 
@@ -10,231 +10,167 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.context import current_home, note
-from meritory.cli.options import HELP_NAMES, command, global_options
-from meritory.cli.output import Answer, Lines
-from meritory.cli.render import Report, bar
+from meritory.cli.command import command, group, note
+from meritory.cli.context import current_home, handles, opened
+from meritory.cli.output import (
+    Answer,
+    Block,
+    Field,
+    Fields,
+    Lines,
+    RecordView,
+    Report,
+    bar,
+    line_answer,
+)
+from meritory.cli.quality import AUDITED, audited_text
 from meritory.domain.errors import InputError
-from meritory.lab.cli_context import (
-    MARGIN_OPTION,
-    EvalTrial,
-    changed,
+from meritory.lab.cli_extraction import extraction
+from meritory.lab.laboratory import (
+    METRIC_LABELS,
+    changed_settings,
+    compare_blocks,
+    interval,
     laboratory,
+    margin_option,
     opened_copy,
     parsed_values,
     probes_of,
-    rebuilding,
 )
-from meritory.lab.cli_extraction import extraction
-from meritory.lab.cli_views import compare_blocks, list_blocks, run_blocks, sweep_blocks
 
 if TYPE_CHECKING:
-    from meritory.cli.render import Report
-
+    from meritory.lab.gate_tune import Example, Row, Tuning
 
 POINTS_MAX = 200
-
-
-@command(
-    "compare",
-    """meritory eval compare before after
-    meritory eval compare probes.jsonl --before gate.threshold=0.9 --after gate.threshold=0.85""",
-)
-@click.argument("runs", nargs=-1, metavar="BEFORE AFTER | FILE")
-@click.option("--before", multiple=True, metavar="NAME=VALUE", help="A setting of the first run.")
-@click.option("--after", multiple=True, metavar="NAME=VALUE", help="A setting of the second run.")
-@click.option("--session", "with_session", is_flag=True, help="Also what an agent is shown.")
-@MARGIN_OPTION
-def compare(
-    runs: tuple[str, ...],
-    before: tuple[str, ...],
-    after: tuple[str, ...],
-    with_session: bool,
-    margin: float,
-) -> Answer:
-    """Hold a run against another, probe by probe, and say whether anything was lost.
-
-    Either two saved runs, or one file of probes that is asked under two settings. Ends with 0 when
-    it passes, and with 1 when it fails or when there is not enough data to say.
-    """
-    from meritory.engine.quality import saved_runs
-    from meritory.lab.results import compared
-    from meritory.rank.bootstrap import PASS
-
-    sides = parsed_values(before), parsed_values(after)
-    if not any(sides):
-        if len(runs) != 2:
-            raise InputError(
-                "two saved runs are needed",
-                hint="or one file of probes with --before and --after name=value",
-            )
-        if with_session:
-            raise InputError("--session is for probes that are asked", hint="leave it out")
-        pair = [saved_runs.load(current_home(), name) for name in runs]
-    else:
-        if len(runs) != 1:
-            raise InputError(
-                "--before and --after need one file of probes, and no saved runs",
-                hint="meritory eval compare probes.jsonl --after recall.vector_weight=0.5",
-            )
-        if sides[0] == sides[1]:
-            raise InputError("both sides are the same", hint="change one of them")
-        pair = _asked(EvalTrial(probes_of(runs[0]), with_session), sides)
-    found = compared(pair[0], pair[1], margin)
-    return Answer(found, compare_blocks(found), 0 if found["verdict"] == PASS else 1)
-
-
-def _asked(trial: EvalTrial, points: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """A run for each point, on the same copy."""
-    for point in points:
-        changed(point)
-    with laboratory(rebuilding(trial, points)) as place, bar("asking") as report:
-        return [
-            place.run(point, _part(report, number, len(points)))
-            for number, point in enumerate(points)
-        ]
-
-
-def _part(report: Report, number: int, count: int) -> Report:
-    """The progress of one of many runs, as that of all."""
-    return lambda done, total: report(number * total + done, count * total)
-
-
-@command(
-    "sweep",
-    """meritory eval sweep probes.jsonl
-    meritory eval sweep probes.jsonl --set ranking.assistant_derived=0.6,0.7,0.85""",
-)
-@click.argument("file")
-@click.option(
-    "--set",
-    "given",
-    multiple=True,
-    metavar="NAME=VALUE,VALUE",
-    help="Values to try; several settings are tried in all combinations.",
-)
-@click.option("--no-session", is_flag=True, help="Leave out what an agent is shown; faster.")
-@MARGIN_OPTION
-def sweep(file: str, given: tuple[str, ...], no_session: bool, margin: float) -> Answer:
-    """Try many settings on the same probes.
-
-    Without --set, weights, slope, floor and the share of the vectors are tried one at a time. A
-    value of gate.threshold writes the copy's memories anew, each time.
-    """
-    from meritory.lab.results import sweep as swept
-
-    points = _points(given)
-    for point in points:
-        changed(point)
-    trial = rebuilding(EvalTrial(probes_of(file), not no_session), points)
-    with laboratory(trial) as place, bar("asking") as report:
-        steps = {_key(point): number for number, point in enumerate(points)}
-
-        def measured(point: Mapping[str, str]) -> dict[str, Any]:
-            return place.run(point, _part(report, steps[_key(point)], len(points)))
-
-        found = swept(points, measured, margin)
-    if trial.rebuilds:
-        note("every store was written anew from the copy, also for the first line")
-    return Answer(found, sweep_blocks(found))
-
-
-def _key(point: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(point.items())
-
-
-def _points(given: Sequence[str]) -> list[dict[str, str]]:
-    """What is tried: first what serves today, then the rest."""
-    if not given:
-        from meritory.lab.results import DEFAULT_GRID
-
-        today = changed({}).shown()
-        single = [
-            {name: value}
-            for name, values in DEFAULT_GRID.items()
-            for value in values
-            if float(value) != float(today[name])
-        ]
-        return [{}, *single]
-    axes = {
-        name: [value.strip() for value in values.split(",") if value.strip()]
-        for name, values in parsed_values(given).items()
-    }
-    count = 1
-    for name, values in axes.items():
-        if not values or len(set(values)) != len(values):
-            raise InputError(f"{name} needs values, each of them once", hint="NAME=0.6,0.7")
-        count *= len(values)
-    if count > POINTS_MAX:
-        raise InputError(
-            f"that makes {count:,} combinations", hint=f"at most {POINTS_MAX} at a time"
-        )
-    combined = product(*axes.values())
-    return [{}, *(dict(zip(axes, values, strict=True)) for values in combined)]
-
-
 GENERATED_COUNT, GENERATED_MAX = 50, 1_000
-_BETTER = (
-    "made questions share their words with the memory they ask for, so they are easy; "
-    "questions that you really asked tell more"
+MISSED_SHOWN = 10
+HASH_CHARS = 12
+_EASY = (
+    "generated questions share words with the memory they ask for, so they are easy; "
+    "questions that you really asked are a better test"
 )
+Json = Mapping[str, Any]
 
 
-@click.group(
-    "eval",
-    context_settings={"help_option_names": list(HELP_NAMES), "max_content_width": 100},
-    epilog="\b\nExample:\n  meritory eval run probes.jsonl --save before\n",
-)
+def _mean(figures: Json, name: str) -> str:
+    return f"{figures[name]['mean']:.3f}" if name in figures else "-"
+
+
+def _metric_columns(names: Sequence[str], figures: str) -> list[Field[Json]]:
+    """Return one column per metric; `figures` is the key under which a row has them."""
+
+    def column(name: str) -> Field[Json]:
+        return Field("", METRIC_LABELS[name], lambda row: _mean(row[figures], name))
+
+    return [column(name) for name in names]
+
+
+@group("eval", "meritory eval run probes.jsonl --save before", invoke_without_command=False)
 def evaluate() -> None:
     """Measure how well memories are found, on a copy.
 
-    The store itself is only ever read: every command works on a copy of its own, which is gone
-    afterwards, also while the daemon runs.
+    Every command works on its own temporary copy of the store, also while the daemon runs. The
+    store itself is only read.
     """
 
 
-# A group has no answer of its own, so it is no `Command`, but it takes the same options.
-evaluate.params += global_options(hidden=True)
+evaluate.add_command(extraction)
 
 
-@command("run", "meritory eval run probes.jsonl --session --save before")
+# -- runs -----------------------------------------------------------------------------------
+
+_FIGURES: RecordView[tuple[str, Json]] = RecordView(
+    Field("", "", lambda pair: METRIC_LABELS[pair[0]], style="cyan"),
+    Field("", "mean", lambda pair: f"{pair[1]['mean']:.3f}"),
+    Field("", "95 %", lambda pair: interval(pair[1])),
+)
+_MISSED: RecordView[Json] = RecordView(
+    Field("", "missed", lambda entry: entry["question"], wraps=True),
+    Field("", "rank", lambda entry: entry["rank"] or None),
+    Field("", "first instead", lambda entry: entry.get("instead", ""), wraps=True),
+)
+_RUNS: RecordView[Json] = RecordView(
+    Field("", "name", lambda run: run["name"], style="cyan"),
+    Field("", "when", lambda run: run["at"][:16].replace("T", " "), style="dim"),
+    Field("", "set", lambda run: run["set_hash"][:HASH_CHARS]),
+    Field("", "scored", lambda run: run["scored"]),
+    Field("", "drifted", lambda run: run["drifted"]),
+    *_metric_columns(list(METRIC_LABELS), "figures"),
+)
+
+
+@command("run", "meritory eval run probes.jsonl --session --save before", evaluate)
 @click.argument("file")
-@click.option("--session", "with_session", is_flag=True, help="Also what an agent is shown.")
-@click.option("--save", "name", metavar="NAME", help="Keep the result under this name.")
+@click.option("--session", "with_session", is_flag=True, help="Also measure session prompts.")
+@click.option("--save", "name", metavar="NAME", help="Save the result under this name.")
 def run(file: str, with_session: bool, name: str | None) -> Answer:
     """Ask every probe of a file and count how often its memory is found.
 
-    FILE has one JSON object a line: a question, and what the memory that answers it says. Probes
-    whose memory is gone are counted apart.
+    FILE has one JSON object per line: a question, and the content of the memory that answers it.
+    Probes whose memory is gone are counted separately.
     """
     from meritory.engine.quality import saved_runs
 
     probes = probes_of(file)
     if name is not None:
         saved_runs.checked_run_name(name)
-    with laboratory(EvalTrial(probes, with_session)) as place, bar("asking") as report:
-        found = place.run({}, report)
+    with laboratory(probes, with_session=with_session) as lab, bar("asking") as report:
+        result = lab.run({}, report)
     if name is not None:
-        saved = saved_runs.save(current_home(), name, found)
-        found["saved"] = str(saved)
-        note(f"saved; `meritory eval compare {name} OTHER` holds another run against it")
-    if found["drifted"]:
-        note(f"{found['drifted']} probes drifted: their memory is gone, --json says which and why")
-    return Answer(found, run_blocks(found))
+        result["saved"] = str(saved_runs.save(current_home(), name, result))
+        note(f"saved; `meritory eval compare {name} OTHER` compares another run with it")
+    if result["drifted"]:
+        note(f"{result['drifted']} probes drifted: their memory is gone; --json lists them")
+    return Answer(result, _run_blocks(result))
 
 
-@command("list", "meritory eval list")
+def _run_blocks(result: Json) -> list[Block]:
+    apart = [f"{result[name]} {name}" for name in ("drifted", "moved") if result[name]]
+    scored = f"{result['scored']} of {result['probes']}"
+    pairs = [
+        ("probes", scored + (f" ({', '.join(apart)})" if apart else "")),
+        ("set", result["set_hash"][:HASH_CHARS]),
+        ("store", f"{result['memories']} memories, {result['embedder'] or 'words only'}"),
+    ]
+    latency = result["latency_ms"]
+    if latency:
+        pairs.append(("a recall", f"{latency['p50']:.1f} ms, 95 % within {latency['p95']:.1f} ms"))
+    if not result["scored"]:
+        return [Fields(pairs)]
+    names = list(result["figures"])
+    tags: RecordView[tuple[str, Json]] = RecordView(
+        Field("", "tag", lambda pair: pair[0], style="cyan"),
+        Field("", "scored", lambda pair: pair[1]["scored"]),
+        *(_tag_column(name) for name in names),
+    )
+    missed = [entry for entry in result["results"] if entry.get("rank", 1) != 1]
+    blocks = [
+        Fields(pairs),
+        *_FIGURES.blocks(list(result["figures"].items()), ""),
+        *tags.blocks(list(result["tags"].items()), ""),
+        *_MISSED.blocks(missed[:MISSED_SHOWN], ""),
+    ]
+    more = len(missed) - MISSED_SHOWN
+    return [*blocks, Lines([f"and {more} more; --json has all"])] if more > 0 else blocks
+
+
+def _tag_column(name: str) -> Field[tuple[str, Json]]:
+    label = METRIC_LABELS[name]
+    return Field("", label, lambda pair: f"{pair[1][name]:.3f}" if name in pair[1] else "-")
+
+
+@command("list", "meritory eval list", evaluate)
 def list_runs() -> Answer:
-    """List the runs that were saved, latest first."""
+    """List saved runs, latest first."""
     from meritory.engine.quality import saved_runs
 
     runs = saved_runs.saved(current_home())
     if not runs:
-        note("none were saved yet; `meritory eval run FILE --save NAME` keeps one")
-    return Answer({"results": runs}, list_blocks(runs))
+        note("no runs are saved yet; `meritory eval run FILE --save NAME` saves one")
+    return Answer({"results": runs}, _RUNS.blocks(runs))
 
 
-@command("generate", "meritory eval generate probes.jsonl --count 50")
+@command("generate", "meritory eval generate probes.jsonl --count 50", evaluate)
 @click.argument("file")
 @click.option(
     "--count",
@@ -244,36 +180,304 @@ def list_runs() -> Answer:
     help="How many at most.",
 )
 def generate(file: str, count: int) -> Answer:
-    """Make probes from your own memories, for a beginning.
+    """Generate probes from your own memories, to start with.
 
-    FILE must not exist yet. No model is asked: the questions are made of rare words of the
-    memories, from all kinds, sources and projects. They are marked as generated.
+    FILE must not exist yet. No model is used: the questions consist of rare words of the memories,
+    from all kinds, sources and projects. They are marked as generated.
     """
     from meritory.lab.probes import Anchors, probe_line
-    from meritory.lab.probes import generate as made
+    from meritory.lab.probes import generate as generate_probes
 
     target = Path(os.path.expanduser(file))
     if os.path.lexists(target):
-        raise InputError(f"{target} exists already", hint="choose another name")
+        raise InputError(f"{target} already exists", hint="choose another name")
     if not target.parent.is_dir():
         raise InputError(f"there is no folder {target.parent}", hint="create it first")
     with opened_copy() as (memory, _):
         services = memory.services
         live = Anchors(services.store, services.user, services.world.now()).live
-        probes = made(live, count)
+        probes = generate_probes(live, count)
     if not probes:
         raise InputError(
-            f"none of {len(live)} memories has enough words to ask by",
+            f"none of {len(live)} memories has enough words for a question",
             hint="write some probes by hand; docs/operations/evaluation.md shows how",
         )
-    lines = [f"# {_BETTER}.", *map(probe_line, probes)]
+    lines = [f"# {_EASY}.", *map(probe_line, probes)]
     with open(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as out:
         out.write("\n".join(lines) + "\n")
-    note(_BETTER)
-    told = f"{len(probes)} probes of {len(live)} memories in {target}"
-    plain = {"file": str(target.absolute()), "count": len(probes), "memories": len(live)}
-    return Answer(plain, [Lines([told])])
+    note(_EASY)
+    return line_answer(
+        f"{len(probes)} probes of {len(live)} memories in {target}",
+        file=str(target.absolute()),
+        count=len(probes),
+        memories=len(live),
+    )
 
 
-for _command in (run, list_runs, generate, sweep, compare, extraction):
-    evaluate.add_command(_command)
+# -- one configuration against others ---------------------------------------------------------
+
+
+@command(
+    "compare",
+    """meritory eval compare before after
+    meritory eval compare probes.jsonl --before gate.threshold=0.9 --after gate.threshold=0.85""",
+    evaluate,
+)
+@click.argument("runs", nargs=-1, metavar="BEFORE AFTER | FILE")
+@click.option("--before", multiple=True, metavar="NAME=VALUE", help="A setting of the first run.")
+@click.option("--after", multiple=True, metavar="NAME=VALUE", help="A setting of the second run.")
+@click.option("--session", "with_session", is_flag=True, help="Also measure session prompts.")
+@margin_option
+def compare(
+    runs: tuple[str, ...],
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    with_session: bool,
+    margin: float,
+) -> Answer:
+    """Compare two runs, probe by probe, and say whether anything was lost.
+
+    Takes two saved runs, or one file of probes that is asked under two settings. Exits with 0 when
+    it passes, and with 1 when it fails or when there is not enough data.
+    """
+    from meritory.engine.quality import saved_runs
+    from meritory.lab.results import compared
+    from meritory.rank.bootstrap import PASS
+
+    points = parsed_values(before), parsed_values(after)
+    if not any(points):
+        if len(runs) != 2:
+            raise InputError(
+                f"expected two saved runs, got {len(runs)}",
+                hint="or one file of probes with --before and --after name=value",
+            )
+        if with_session:
+            raise InputError("--session does not work with saved runs", hint="remove it")
+        pair = [saved_runs.load(current_home(), name) for name in runs]
+    else:
+        if len(runs) != 1:
+            raise InputError(
+                "--before and --after need one file of probes, and no saved runs",
+                hint="meritory eval compare probes.jsonl --after recall.vector_weight=0.5",
+            )
+        if points[0] == points[1]:
+            raise InputError("--before and --after are the same", hint="change one of them")
+        probes = probes_of(runs[0])
+        with (
+            laboratory(probes, with_session=with_session, points=points) as lab,
+            bar("asking") as report,
+        ):
+            pair = [lab.run(point, _part(report, i, 2)) for i, point in enumerate(points)]
+    comparison = compared(pair[0], pair[1], margin)
+    is_passed = comparison["verdict"] == PASS
+    return Answer(comparison, compare_blocks(comparison), 0 if is_passed else 1)
+
+
+def _part(report: Report, index: int, count: int) -> Report:
+    """Return a report of one of many runs that counts as a part of all."""
+    return lambda done, total: report(index * total + done, count * total)
+
+
+@command(
+    "sweep",
+    """meritory eval sweep probes.jsonl
+    meritory eval sweep probes.jsonl --set ranking.assistant_derived=0.6,0.7,0.85""",
+    evaluate,
+)
+@click.argument("file")
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE,VALUE",
+    help="Values to try; several settings are tried in all combinations.",
+)
+@click.option("--no-session", is_flag=True, help="Skip session prompts; faster.")
+@margin_option
+def sweep(file: str, given: tuple[str, ...], no_session: bool, margin: float) -> Answer:
+    """Try many settings on the same probes.
+
+    Without --set, weights, slope, floor and vector weight are varied one at a time. Each value of
+    gate.threshold writes all memories of the copy again.
+    """
+    from meritory.lab.results import sweep as sweep_points
+
+    points = _points(given)
+    probes = probes_of(file)
+    with (
+        laboratory(probes, with_session=not no_session, points=points) as lab,
+        bar("asking") as report,
+    ):
+
+        def measured(point: Mapping[str, str]) -> dict[str, Any]:
+            index = next(i for i, other in enumerate(points) if other is point)
+            return lab.run(point, _part(report, index, len(points)))
+
+        result = sweep_points(points, measured, margin)
+    if lab.rebuilds:
+        note("every store was written again from the copy, also for the first line")
+    names = result["metrics"]
+    view: RecordView[Json] = RecordView(
+        Field("", "", lambda row: "*" if row["on_front"] else ""),
+        Field("", "settings", lambda row: row["id"], style="cyan", wraps=True),
+        *_metric_columns(names, "figures"),
+        Field("", "compared with today", lambda row: _change(row, names), wraps=True),
+    )
+    head = f"{result['scored']} of {result['probes']} probes; * no other is better in every metric"
+    blocks = [*view.blocks(result["results"], head), Lines(["", result["statement"]])]
+    return Answer(result, blocks)
+
+
+def _points(given: Sequence[str]) -> list[dict[str, str]]:
+    """Return the configurations to try: first the current one, then the others."""
+    if not given:
+        from meritory.lab.results import DEFAULT_GRID
+
+        today = changed_settings({})
+        single = [
+            {name: value}
+            for name, values in DEFAULT_GRID.items()
+            for value in values
+            if float(value) != float(str(today.field(name)))
+        ]
+        return [{}, *single]
+    axes = {
+        name: [value.strip() for value in values.split(",") if value.strip()]
+        for name, values in parsed_values(given).items()
+    }
+    count = 1
+    for name, values in axes.items():
+        if not values or len(set(values)) != len(values):
+            raise InputError(f"{name} needs one or more different values", hint="NAME=0.6,0.7")
+        count *= len(values)
+    if count > POINTS_MAX:
+        raise InputError(
+            f"these values make {count:,} combinations", hint=f"at most {POINTS_MAX} are allowed"
+        )
+    combined = product(*axes.values())
+    return [{}, *(dict(zip(axes, values, strict=True)) for values in combined)]
+
+
+def _change(row: Json, names: Sequence[str]) -> str:
+    """Return the differences from today that are more than chance, with their intervals."""
+    if row["against"] is None:
+        return "the current settings"
+    metrics = {name: row["against"]["metrics"][name] for name in names}
+    compared = {name: metric for name, metric in metrics.items() if metric["pairs"]}
+    if not any(metric["won"] or metric["lost"] for metric in compared.values()):
+        return "the same"
+    clear = [
+        f"{METRIC_LABELS[name]} {metric['mean']:+.3f} [{interval(metric, '+.3f')}]"
+        for name, metric in compared.items()
+        if metric["low"] > 0.0 or metric["high"] < 0.0
+    ]
+    return ", ".join(clear) or "within its interval"
+
+
+# -- gate tune --------------------------------------------------------------------------------
+
+SAMPLE_MAX, SECONDS_MAX = 20_000, 3_600
+
+
+def _rows(threshold: float) -> RecordView[Row]:
+    """Describe the trial of each threshold; the current one is marked."""
+    now = round(threshold, 4)
+    return RecordView(
+        Field(
+            "threshold",
+            "threshold",
+            show=lambda value: f"{value:g}{' (now)' if value == now else ''}",
+        ),
+        Field("pairs", "pairs", lambda row: row.pair_count),
+        Field("merged", "merge"),
+        Field("superseded", "supersede"),
+        Field("kept_both", "keep both"),
+        Field("past_kept", "past merges kept"),
+        Field("past_lost", "lost"),
+    )
+
+
+_EXAMPLES: RecordView[Example] = RecordView(
+    Field("threshold"),
+    Field("cosine", read=lambda example: round(example.cosine, 6)),
+    Field("older", read=lambda e: {"id": e.older.id, "content": e.older.content}),
+    Field("newer", read=lambda e: {"id": e.newer.id, "content": e.newer.content}),
+    Field("reason"),
+)
+
+
+@command("tune", "meritory gate tune --sample 500 --threshold 0.6 --threshold 0.7")
+@click.option(
+    "--threshold",
+    "thresholds",
+    type=click.FloatRange(0, 1, min_open=True),
+    multiple=True,
+    metavar="COSINE",
+    help="A threshold to try; may be repeated. Default: ten of them.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(1, SAMPLE_MAX),
+    default=2_000,
+    show_default=True,
+    help="How many of the latest memories to try.",
+)
+@click.option(
+    "--seconds",
+    type=click.IntRange(1, SECONDS_MAX),
+    default=60,
+    show_default=True,
+    help="The time limit.",
+)
+def tune(thresholds: tuple[float, ...], sample: int, seconds: int) -> Answer:
+    """Try other thresholds of the gate on your own memories; nothing is written.
+
+    Each of the latest memories is compared with older ones as if it were new. The words decide
+    what is merged, so a lower threshold finds more to merge and costs time, but loses no fact.
+    """
+    from meritory.lab import gate_tune
+
+    request = gate_tune.TuneRequest(thresholds or gate_tune.THRESHOLDS, sample, float(seconds))
+    with opened() as memory, bar("trying thresholds") as report:
+        tuning = gate_tune.tune(memory.services, memory.scope.user, request, report)
+        ids = handles(memory, (m.id for one in tuning.examples for m in (one.older, one.newer)))
+    if tuning.is_cut:
+        note(f"only {tuning.looked_at} memories were tried in {seconds} s; raise --seconds")
+    plain = {
+        "embedder": tuning.embedder,
+        "threshold": tuning.threshold,
+        "is_chosen": tuning.is_chosen,
+        "looked_at": tuning.looked_at,
+        "is_cut": tuning.is_cut,
+        "audited": AUDITED.json(tuning.audited),
+        "recommended": tuning.recommended,
+        "why": tuning.why,
+        "results": [_rows(tuning.threshold).json(row) for row in tuning.rows],
+        "examples": [_EXAMPLES.json(example) for example in tuning.examples],
+    }
+    return Answer(plain, _tune_blocks(tuning, ids))
+
+
+def _tune_blocks(tuning: Tuning, ids: Mapping[str, str]) -> list[Block]:
+    chosen = "from the settings" if tuning.is_chosen else "calibrated for this embedder"
+    pairs = [
+        ("embedder", tuning.embedder),
+        ("threshold now", f"{tuning.threshold:g} ({chosen})"),
+        ("tried on", f"{tuning.looked_at} memories"),
+        ("wrong merges", audited_text(tuning.audited)),
+    ]
+    blocks: list[Block] = [Fields(pairs), *_rows(tuning.threshold).blocks(tuning.rows, "")]
+    if tuning.examples:
+        lines = ["", "A lower threshold would also merge, for example:"]
+        for example in tuning.examples:
+            lines.append(
+                f"  from {example.threshold:g} on (cosine {example.cosine:.3f}): {example.reason}"
+            )
+            for record in (example.older, example.newer):
+                lines.append(f"    {ids[record.id]}  {' '.join(record.content.split())}")
+        blocks.append(Lines(lines))
+    if tuning.recommended is None:
+        return [*blocks, Lines(["", f"No change is recommended: {tuning.why}."])]
+    verdict = f"Recommended: {tuning.recommended:g}, for {tuning.why}. In config.toml:"
+    setting = ["", "[gate]", f"threshold = {tuning.recommended:g}"]
+    return [*blocks, Lines(["", verdict, *setting])]
