@@ -27,7 +27,7 @@ from meritory.model.ranker import Ranker
 from meritory.ports.score_call import score_line
 from meritory.ports.scorer import BASE_VERSION, ScoreRequest
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.server.permissions import OWNER
+from meritory.server.auth import OWNER
 from meritory.server.routes.observe import pipeline
 from meritory.server.state import ServerState
 from meritory.server.table import Call, Scoped, UserQuery

@@ -12,7 +12,7 @@ from web_types import WAIT_S, Processes, Serve, Served, read_served, wait_for
 
 from meritory.server import serve as serving
 from meritory.server.app import TABLE
-from meritory.server.listeners import Listeners
+from meritory.server.connection import Listeners
 from meritory.server.table import Route
 from meritory.settings import load_settings
 

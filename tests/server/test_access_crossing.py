@@ -31,8 +31,8 @@ from meritory.domain.predictor import ComparisonQuery
 from meritory.domain.session import SessionQuery
 from meritory.rank.features import FEATURE_VERSION
 from meritory.server import serve as serving
-from meritory.server.listeners import Listeners
-from meritory.server.permissions import Grant
+from meritory.server.auth import Grant
+from meritory.server.connection import Listeners
 from meritory.settings import load_settings
 from meritory.store.contract.store import Store
 from meritory.store.opening import open_store

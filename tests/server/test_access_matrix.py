@@ -13,7 +13,7 @@ from test_auth_matrix import real
 from web_types import Served
 
 from meritory.server.app import TABLE
-from meritory.server.permissions import Grant
+from meritory.server.auth import Grant
 from meritory.server.problems import Forbidden
 from meritory.server.table import Route
 

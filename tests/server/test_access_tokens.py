@@ -22,8 +22,7 @@ from meritory.domain.errors import Busy, Conflict, InputError
 from meritory.domain.memory import Scope
 from meritory.engine import access
 from meritory.server import token_cache as door
-from meritory.server.auth import WRONG_TOKENS_PER_MINUTE, OwnToken, load_token, rotate_token
-from meritory.server.permissions import Grant
+from meritory.server.auth import WRONG_TOKENS_PER_MINUTE, Grant, OwnToken, load_token, rotate_token
 from meritory.server.problems import Overloaded
 from meritory.server.token_cache import FRESH_MS, Tokens
 from meritory.store.sqlite.store import SqliteStore

@@ -9,7 +9,7 @@ from test_auth_matrix import CELLS, PATHS, covers, known, let_through, real
 from web_types import Serve, Served, wait_for
 
 from meritory.server.app import TABLE
-from meritory.server.auth import WRONG_TOKENS_PER_MINUTE, Guard, Visit, own_hosts
+from meritory.server.auth import DASHBOARD, OWNER, WRONG_TOKENS_PER_MINUTE, Guard, Visit, own_hosts
 from meritory.server.dashboard import (
     LINK_LIFE_S,
     LINK_LIMIT,
@@ -19,7 +19,6 @@ from meritory.server.dashboard import (
     Logins,
     own_address,
 )
-from meritory.server.permissions import DASHBOARD, OWNER
 from meritory.server.problems import Forbidden, TooMany, Unauthorized
 from meritory.store.sqlite.store import SqliteStore
 

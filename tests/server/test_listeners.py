@@ -12,7 +12,7 @@ from web_types import wait_for
 from meritory.api import client
 from meritory.domain.errors import Conflict, SettingsError
 from meritory.ports.file_lock import held
-from meritory.server.listeners import is_loopback, open_doors
+from meritory.server.connection import is_loopback, open_doors
 from meritory.settings import Settings, load_settings
 from meritory.settings.home import SOCKET_NAME
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meritory.server.malloc import MallocTrimmer
+from meritory.server.serve import MallocTrimmer
 
 
 def is_glibc() -> bool:
@@ -33,7 +33,7 @@ def test_free_pages_between_others_are_given_back() -> None:
 
 
 def test_a_system_without_such_a_heap_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meritory.server.malloc._c_library", lambda: None)
+    monkeypatch.setattr("meritory.server.serve._c_library", lambda: None)
     heap = MallocTrimmer()
     assert not heap.keep_together()
     assert not heap.give_back()

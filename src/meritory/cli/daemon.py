@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meritory.api.client import Daemon
-    from meritory.server.listeners import Listeners
+    from meritory.server.connection import Listeners
 
 # A daemon whose store does not answer in this time is unhealthy.
 HEALTH_WAIT_MS = 5_000

@@ -16,13 +16,12 @@ from starlette.routing import Router
 
 from meritory.domain.errors import MeritoryError
 from meritory.engine.access import TokenClaim
-from meritory.server.auth import Guard, Visit
+from meritory.server.auth import ANYONE, Grant, Guard, Visit
 from meritory.server.connection import DOOR_KEY
 from meritory.server.dashboard import PAGE_HEADERS, PAGES, refusal_page
 from meritory.server.limits import Body, RateLimit, Receive, Workers
 from meritory.server.logs import Log
 from meritory.server.payload import decode_body, decode_query
-from meritory.server.permissions import ANYONE, Grant
 from meritory.server.problems import (
     MEDIA_TYPE,
     BadRequest,

@@ -23,7 +23,7 @@ from meritory.domain.memory import (
 )
 from meritory.engine.feedback.capture import Captured
 from meritory.engine.memories import write
-from meritory.server.permissions import Grant
+from meritory.server.auth import Grant
 from meritory.server.problems import Forbidden
 
 

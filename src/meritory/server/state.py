@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from meritory.api.memory import Memory
 from meritory.domain.memory import EveryScope
 from meritory.engine.observe.consent import note_start
+from meritory.server.auth import Grant
 from meritory.server.dashboard import Dashboard, Logins, own_address, read_files
 from meritory.server.dedupe import DuplicateFilter
 from meritory.server.event_stream import LiveEvents, file_number
-from meritory.server.permissions import Grant
 from meritory.server.scoped_memory import AnyMemory, ScopedMemory
 from meritory.server.table import Scoped
 from meritory.server.token_cache import Tokens

@@ -17,8 +17,7 @@ from meritory.server.project import folder_name, project_of
 from meritory.server.scoped_memory import AnyMemory, ScopedMemory
 
 if TYPE_CHECKING:
-    from meritory.server.auth import Door
-    from meritory.server.permissions import Grant
+    from meritory.server.auth import Door, Grant
     from meritory.server.state import ServerState
 
 

@@ -14,7 +14,7 @@ from meritory.mcp import protocol
 from meritory.mcp.protocol import Json, McpFault, McpRequest, failed
 from meritory.mcp.schema import framed
 from meritory.mcp.table import BY_NAME
-from meritory.server import mcp_resources
+from meritory.server import mcp_tools
 from meritory.server.mcp_tools import Caller, call_tool
 from meritory.server.scoped_memory import AnyMemory, ScopedMemory
 from meritory.server.table import Call, Route, Scoped, TextReply
@@ -125,8 +125,8 @@ def _live(call: Call, request: McpRequest) -> Json:
 def _resources(memory: AnyMemory, request: McpRequest) -> Json:
     try:
         if request.method == "resources/list":
-            return mcp_resources.listing(memory, request.params.get("cursor"))
-        return mcp_resources.read(memory, request.params.get("uri"))
+            return mcp_tools.list_resources(memory, request.params.get("cursor"))
+        return mcp_tools.read_resource(memory, request.params.get("uri"))
     except MeritoryError as error:
         if error.status >= 500:
             memory.services.observer.failed("mcp", error, None)
