@@ -218,6 +218,6 @@ def test_a_token_is_narrow_by_its_agent_as_by_its_project(
     for route in TABLE:
         narrow = expected[f"{route.method} {route.path}"][4]
         with contextlib.nullcontext() if narrow == "n" else pytest.raises(Forbidden):
-            grant.demand(route)
+            grant.require(route)
     with pytest.raises(Forbidden, match="not everywhere"):
         grant.scope(None, None, None, everywhere=True)

@@ -268,9 +268,9 @@ def test_links_and_logins_end_by_themselves() -> None:
     assert secret is not None
     clock.now += 1
     assert logins.enter(late) is None
-    assert logins.knows(secret)
+    assert logins.is_valid(secret)
     clock.now += LOGIN_LIFE_S * 1000
-    assert not logins.knows(secret)
+    assert not logins.is_valid(secret)
     assert logins.end_all() == 0
 
 
@@ -280,8 +280,8 @@ def test_there_are_never_many_links_and_logins() -> None:
     assert logins.enter(links[0]) is None
     assert logins.enter(links[-1]) is not None
     entered = [logins.enter(logins.new_link()) for _ in range(LOGIN_LIMIT + 1)]
-    assert not logins.knows(str(entered[0]))
-    assert logins.knows(str(entered[-1]))
+    assert not logins.is_valid(str(entered[0]))
+    assert logins.is_valid(str(entered[-1]))
 
 
 def test_a_cookie_is_found_among_others() -> None:

@@ -288,7 +288,7 @@ def test_much_that_happens_is_told_once_to_who_reads_slowly() -> None:
         live = LiveEvents(Numbers())
         reader = live.join()
         for _ in range(10_000):
-            reader.tell(["memory", "log"])
+            reader.add(["memory", "log"])
         told = await reader.next()
         assert told.count(b"event: change") == 2
         live.leave(reader)

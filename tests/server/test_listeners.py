@@ -12,7 +12,7 @@ from web_types import wait_for
 from meritory.api import client
 from meritory.domain.errors import Conflict, SettingsError
 from meritory.ports.file_lock import held
-from meritory.server.connection import is_loopback, open_doors
+from meritory.server.connection import is_loopback, open_listeners
 from meritory.settings import Settings, load_settings
 from meritory.settings.home import SOCKET_NAME
 
@@ -32,7 +32,7 @@ def test_a_port_in_use_is_refused_when_it_was_asked_for(home: Path) -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(Conflict, match=f"port {port} .* is in use"),
-            open_doors(settings(home, port=port)),
+            open_listeners(settings(home, port=port)),
         ):
             pass
 
@@ -40,7 +40,7 @@ def test_a_port_in_use_is_refused_when_it_was_asked_for(home: Path) -> None:
 def test_the_default_port_gives_way(home: Path) -> None:
     home.mkdir()
     chosen = load_settings(home, {})
-    with open_doors(chosen) as first, open_doors(load_settings(home.parent, {})) as second:
+    with open_listeners(chosen) as first, open_listeners(load_settings(home.parent, {})) as second:
         assert first.url != second.url
         assert any("is in use" in note for note in second.notes)
 
@@ -53,7 +53,7 @@ def test_a_path_too_long_for_a_socket_gets_a_short_private_one(
     short = tmp_path / "t"
     short.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(short))
-    with open_doors(settings(long, port=0)) as doors:
+    with open_listeners(settings(long, port=0)) as doors:
         assert doors.unix_path is not None
         assert doors.unix_path.parent == short / f"meritory-{os.geteuid()}"
         assert doors.unix_path.parent.stat().st_mode & 0o777 == 0o700
@@ -61,7 +61,7 @@ def test_a_path_too_long_for_a_socket_gets_a_short_private_one(
         assert any("too long" in note for note in doors.notes)
     assert os.listdir(short / f"meritory-{os.geteuid()}") == []
     (short / f"meritory-{os.geteuid()}").chmod(0o755)
-    with open_doors(settings(long, port=0)) as doors:
+    with open_listeners(settings(long, port=0)) as doors:
         assert doors.unix_path is None
         assert doors.sockets == [doors.tcp]
         assert any("TCP only" in note for note in doors.notes)
@@ -70,15 +70,15 @@ def test_a_path_too_long_for_a_socket_gets_a_short_private_one(
 def test_what_is_no_socket_is_left_alone(home: Path) -> None:
     home.mkdir()
     (home / SOCKET_NAME).write_text("precious")
-    with pytest.raises(SettingsError, match="not a socket"), open_doors(settings(home, port=0)):
+    with pytest.raises(SettingsError, match="not a socket"), open_listeners(settings(home, port=0)):
         pass
     assert (home / SOCKET_NAME).read_text() == "precious"
 
 
 def test_a_remote_address_is_warned_about(home: Path) -> None:
     home.mkdir()
-    with open_doors(settings(home, port=0, host="0.0.0.0"), ["meritory.lan"]) as doors:
-        assert any("no TLS" in note for note in doors.notes)
+    with open_listeners(settings(home, port=0, host="0.0.0.0"), ["meritory.lan"]) as doors:
+        assert any("not speak TLS" in note for note in doors.notes)
         assert "meritory.lan" in doors.hosts
         assert not any(name.startswith("0.0.0.0") for name in doors.hosts)
 

@@ -193,7 +193,7 @@ def test_nonsense_behind_a_request_under_way_ends_the_connection(
 def test_many_refusals_are_counted_but_not_all_written_down(
     serve: Serve, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "REFUSALS_TOLD_EVERY_MS", 60_000.0)
+    monkeypatch.setattr(application, "REFUSAL_LOG_EVERY_MS", 60_000.0)
     with crowded(serve, blocked) as server:
         for _ in range(20):
             assert server.ask("GET", "/api/stats").status == 503

@@ -28,7 +28,7 @@ def test_free_pages_between_others_are_given_back() -> None:
     made = [bytearray(b"x" * 60_000) for _ in range(1_000)]
     del made[:-1]
     before = resident_bytes()
-    assert heap.give_back()
+    assert heap.trim()
     assert before - resident_bytes() > 30_000_000
 
 
@@ -36,4 +36,4 @@ def test_a_system_without_such_a_heap_is_left_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("meritory.server.serve._c_library", lambda: None)
     heap = MallocTrimmer()
     assert not heap.keep_together()
-    assert not heap.give_back()
+    assert not heap.trim()

@@ -1,4 +1,4 @@
-"""What a caller may do: which routes, and whose memories they are let at."""
+"""Authentication and authorisation: tokens, headers, guessing limits, and what a caller may do."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from meritory.server.table import Access, Route
 
 
-# owner: by the token of the data folder, or by the socket. dashboard: a browser that was let in.
-# token: somebody with a token of one user. anyone: nobody was asked.
+# owner: by the token of the data folder, or by the socket. dashboard: a browser that signed in.
+# token: by an access token of one user. anyone: on public routes, which check nothing.
 Caller = Literal["owner", "dashboard", "token", "anyone"]
-# The least role that a class of routes needs.
+# The lowest role that may use a class of routes.
 _NEEDED: dict[Access, Role] = {"read": "read", "write": "write", "hooks": "write", "admin": "admin"}
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Who asks, and how far it goes; without a user all users are meant."""
+    """A caller and their reach; without a user it covers all users."""
 
     caller: Caller
     role: Role = "read"
@@ -45,56 +45,49 @@ class Grant:
 
     @classmethod
     def of(cls, token: AccessToken) -> Grant:
-        """What a token that was proved lets one do."""
-        return cls(
-            "token",
-            token.role,
-            token.user,
-            token.agent,
-            token.project,
-            token.id,
-        )
+        """Return the grant of a valid token."""
+        return cls("token", token.role, token.user, token.agent, token.project, token.id)
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it reaches one agent or project of its user alone."""
+        """Return whether the grant covers only one agent or project of its user."""
         return self.agent is not None or self.project is not None
 
-    def demand(self, route: Route) -> None:
-        """Refuses a route that is not for this caller."""
+    def require(self, route: Route) -> None:
+        """Refuse a route that this caller must not use."""
         if self.caller == "dashboard":
             is_plain = route.access in ("read", "write")
             if not is_plain and (route.method, route.path) not in OFFERED:
                 raise Forbidden("the dashboard does not offer this", hint="use the command line")
         elif self.caller == "token":
-            self._demand_role(route)
+            self._require_role(route)
         elif self.caller == "anyone" and route.access not in ("health", "login"):
-            raise Forbidden("nobody was asked for a token")
+            raise Forbidden("this route needs a token")
 
-    def _demand_role(self, route: Route) -> None:
+    def _require_role(self, route: Route) -> None:
         if route.access in ("health", "login"):
             return
         if route.reach == "daemon":
             raise Forbidden(
-                "this is about the daemon itself, or about everybody",
-                hint="only its owner may, by the token in the data folder or on its machine",
+                "only the daemon's owner may use this route",
+                hint="use the token in the data folder, or the socket on the daemon's machine",
             )
         needed = _NEEDED[route.access]
         if ROLES.index(self.role) < ROLES.index(needed):
             raise Forbidden(
-                f"this needs a token with the role {needed}, and this one has {self.role}"
+                f"this route needs a token with the role {needed}; this one has {self.role}"
             )
         if route.reach == "user" and self.is_narrow:
             raise Forbidden(
-                f"this is about all of a user's memories, and the token is {self._narrowed()} only"
+                f"this route covers all of a user's memories; the token is only {self._limits()}"
             )
 
     def scope(
         self, user: str | None, agent: str | None, project: str | None, *, everywhere: bool = False
     ) -> tuple[str | None, str | None, str | None]:
-        """The names that a request means: its own, else the token's; never others than those."""
+        """Return the names of a request, else the token's; refuse names outside the token."""
         if everywhere and self.is_narrow:
-            raise Forbidden(f"the token is {self._narrowed()} only, not everywhere")
+            raise Forbidden(f"the token is only {self._limits()}, not everywhere")
         return (
             self._named("user", self.user, user),
             self._named("agent", self.agent, agent),
@@ -102,7 +95,7 @@ class Grant:
         )
 
     def fits(self, agent: str | None, project: str | None) -> bool:
-        """Whether something of this agent and project lies within."""
+        """Return whether the grant covers something of this agent and project."""
         return self.agent in (None, agent) and self.project in (None, project)
 
     def _named(self, what: str, own: str | None, given: str | None) -> str | None:
@@ -110,7 +103,7 @@ class Grant:
             return own if given is None else given
         raise Forbidden(f"the token is for another {what}", hint=f"leave the {what} out")
 
-    def _narrowed(self) -> str:
+    def _limits(self) -> str:
         named = (("agent", self.agent), ("project", self.project))
         return " and ".join(f"for {what} {name!r}" for what, name in named if name is not None)
 
@@ -132,20 +125,22 @@ _HTTP_PORT = 80
 
 
 def load_token(home: Path) -> tuple[str, bool]:
-    """The token of a data folder and whether it is new; one that others could read is replaced."""
+    """Return the token of a data folder and whether it is new; replace one that others can read."""
     path = home / TOKEN_NAME
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return _new_token(path), True
     if not stat.S_ISREG(found.st_mode):
-        raise SettingsError(f"{path} is not a plain file", hint="move it away; a new one is made")
+        raise SettingsError(
+            f"{path} is not a plain file", hint="move it away; the daemon creates a new one"
+        )
     token = _private_token(path, found)
     return (_new_token(path), True) if token is None else (token, False)
 
 
 def rotate_token(home: Path) -> str:
-    """A new token in the place of the old one, which a running daemon takes at once."""
+    """Replace the token; a running daemon uses the new one at once."""
     return _new_token(home / TOKEN_NAME)
 
 
@@ -156,14 +151,14 @@ def _new_token(path: Path) -> str:
 
 
 def _private_token(path: Path, found: os.stat_result) -> str | None:
-    """The token in a file, unless others could read it or it is none."""
+    """Return the token in a file; None if others can read the file or it is not a token."""
     token = path.read_text("ascii", errors="replace").strip()
     private = not found.st_mode & 0o077 and found.st_uid == os.geteuid()
     return token if private and len(token) == 2 * TOKEN_BYTES and token.isalnum() else None
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, atomically."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
     try:
@@ -179,9 +174,9 @@ def write_private(path: Path, text: str) -> None:
 
 
 def own_hosts(port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
-    """The Host headers that name this daemon, exactly as they must be written.
+    """Return the Host headers that name this daemon, exactly as they must be written.
 
-    Names that somebody allowed count without the port too: a proxy may stand in front.
+    Allowed names count without the port too: a proxy may be in front.
     """
     more = list(allowed)
     with_port = {f"{name}:{port}" for name in (*OWN_NAMES, *more)}
@@ -190,63 +185,55 @@ def own_hosts(port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What the guard looks at."""
+    """The parts of a request that the guard checks."""
 
     door: Door
     headers: Headers
     query_string: bytes
-    # Whether the route answers anybody on this machine.
+    # Whether the route needs no token.
     is_public: bool
-    # Whether it only reads: what changes something has to come from a page of ours.
+    # Whether the method only reads: a change must come from a page of the dashboard.
     is_reading: bool = False
 
     def all(self, name: bytes) -> list[bytes]:
-        """Every value of a header."""
+        """Return every value of a header."""
         return [value for key, value in self.headers if key == name]
 
 
 class OwnToken:
-    """The owner's token, as its file has it now; of the token itself only a hash is kept."""
+    """The owner's token, as its file has it now; only a hash stays in memory."""
 
     def __init__(self, token: str, file: Path | None = None) -> None:
-        # Comparing hashes of equal length gives nothing away.
+        # Comparing hashes of equal length leaks nothing.
         self._digest = _digest(token.encode("ascii"))
         self._file = file
-        self._seen: os.stat_result | None = None
+        # Differs once the file is replaced or written.
+        self._mark: tuple[int, ...] = ()
 
     def is_right(self, token: bytes) -> bool:
-        """Whether this is the owner's token."""
-        self._renew()
+        """Return whether this is the owner's token."""
+        self._reload()
         return hmac.compare_digest(_digest(token), self._digest)
 
-    def _renew(self) -> None:
-        """Takes a token that was put in place of the former one; what is none changes nothing."""
-        found = self._look()
-        if self._file is None or found is None or _mark(found) == _mark(self._seen):
+    def _reload(self) -> None:
+        """Read the token file again if it was replaced; ignore one that is not a token."""
+        if self._file is None:
             return
         try:
+            found = os.stat(self._file, follow_symlinks=False)
+            mark = (found.st_ino, found.st_mtime_ns, found.st_mode, found.st_uid)
+            if not stat.S_ISREG(found.st_mode) or mark == self._mark:
+                return
             token = _private_token(self._file, found)
         except OSError:
             return
-        self._seen = found
+        self._mark = mark
         if token is not None:
             self._digest = _digest(token.encode("ascii"))
 
-    def _look(self) -> os.stat_result | None:
-        try:
-            found = None if self._file is None else os.stat(self._file, follow_symlinks=False)
-        except OSError:
-            return None
-        return found if found is not None and stat.S_ISREG(found.st_mode) else None
-
-
-def _mark(found: os.stat_result | None) -> tuple[int, ...]:
-    """What is another one when a file was replaced or written."""
-    return () if found is None else (found.st_ino, found.st_mtime_ns, found.st_mode, found.st_uid)
-
 
 class Guard:
-    """Checks every request before anything else is done with it."""
+    """Checks every request before anything else happens."""
 
     def __init__(
         self,
@@ -264,7 +251,7 @@ class Guard:
         self._wrong: deque[float] = deque(maxlen=WRONG_TOKENS_PER_MINUTE)
 
     def check(self, visit: Visit) -> Grant | TokenClaim:
-        """Who it is, or claims to be, or what is wrong; the order never depends on the token."""
+        """Return the caller, or a token's claim to look up; the order of checks leaks nothing."""
         if visit.door == "tcp":
             self._check_host(visit)
         self._check_origin(visit)
@@ -273,14 +260,14 @@ class Guard:
             return OWNER
         if visit.is_public:
             return ANYONE
-        return self._checked_caller(visit)
+        return self._check_caller(visit)
 
     def _check_host(self, visit: Visit) -> None:
-        """Another name in Host is how a foreign web page reaches a port of this machine."""
+        """Refuse other names in Host: a foreign web page can reach a local port by its own name."""
         named = visit.all(b"host")
         if len(named) != 1 or named[0] not in self._hosts:
             raise Forbidden(
-                "this name is not one of the daemon's own",
+                "the Host header does not name this daemon",
                 hint="use the url of `meritory status`; other names need --allow-host",
             )
 
@@ -290,10 +277,10 @@ class Guard:
         if foreign or any(site not in _OWN_FETCHES for site in sites):
             raise Forbidden("requests from other web pages are refused")
 
-    def _checked_caller(self, visit: Visit) -> Grant | TokenClaim:
+    def _check_caller(self, visit: Visit) -> Grant | TokenClaim:
         given = visit.all(b"authorization")
         if not given:
-            return self._checked_cookie(visit)
+            return self._check_cookie(visit)
         if len(given) != 1:
             raise Unauthorized
         scheme, _, token = given[0].partition(b" ")
@@ -302,30 +289,30 @@ class Guard:
             return OWNER if is_own or claim is None else claim
         raise self.wrong_secret()
 
-    def _checked_cookie(self, visit: Visit) -> Grant:
-        """A browser sends its cookie whoever made it ask, so that more is wanted for a change."""
-        found = [
+    def _check_cookie(self, visit: Visit) -> Grant:
+        """Check the login of a browser. A cookie alone does not authorise a change (CSRF)."""
+        cookies = [
             secret
             for header in visit.all(b"cookie")
             for secret in self._logins.secrets_in(header.decode("latin-1"))
         ]
-        if not found:
+        if not cookies:
             raise Unauthorized
-        if not any(self._logins.knows(secret) for secret in found):
+        if not any(self._logins.is_valid(secret) for secret in cookies):
             raise self.wrong_secret()
         is_own_page = visit.all(b"origin") or b"same-origin" in visit.all(b"sec-fetch-site")
         if not visit.is_reading and not is_own_page:
-            raise Forbidden("only the dashboard's own pages may change something")
+            raise Forbidden("only pages of the dashboard may make changes")
         return DASHBOARD
 
     def wrong_secret(self) -> MeritoryError:
-        """What somebody is told who does not know a secret; whoever guesses has to wait."""
+        """Return the error for a wrong secret; too many of them in a minute must wait."""
         now = self._now_ms()
         full = len(self._wrong) == WRONG_TOKENS_PER_MINUTE
         if full and now - self._wrong[0] < _MINUTE_MS:
             return TooMany(
                 f"more than {WRONG_TOKENS_PER_MINUTE} wrong tokens in a minute",
-                hint="ask for a token that still opens",
+                hint="wait a minute, and use a valid token",
             )
         self._wrong.append(now)
         return Unauthorized()
@@ -336,13 +323,12 @@ def _digest(token: bytes) -> bytes:
 
 
 def _refuse_token_in_url(query_string: bytes) -> None:
-    """Addresses end up in logs and histories, where a token must not be."""
-    # Most requests have none, and most of the others no word that could be one.
+    """Refuse a token in the URL: logs and browser histories keep URLs."""
     if not query_string:
         return
     words = {name.lower() for name, _ in parse_qsl(query_string.decode("latin-1"), True)}
     if words & _TOKEN_WORDS:
         raise BadRequest(
-            "a token does not belong into an address",
+            "a token must not be in the URL",
             hint="send it as `Authorization: Bearer TOKEN`",
         )

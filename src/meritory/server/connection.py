@@ -1,4 +1,4 @@
-"""One connection: its peer is checked, its head is bounded, and nobody is waited for for ever."""
+"""Listening sockets and their HTTP connections: peer checks, head limits and timeouts."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from meritory.settings.home import SOCKET_NAME
 HEAD_LIMIT_BYTES = 32 * 1024
 HEAD_TIMEOUT_S = 10.0
 CONNECTION_LIMIT = 256
-# How long somebody who was turned away may take to read why; nobody waits for more of them.
+# How long a refused client may take to read the reply, and how many such clients may wait.
 LINGER_S = 1.0
 LINGER_LIMIT = 64
-# A longer body is worth a task that takes it in, within bounds, before the answer.
+# The body of a refused request up to this size is skipped here; the application drains others.
 SKIPPED_BODY_LIMIT_BYTES = 16 * 1024
 DOOR_KEY = "meritory.door"
-# Cuts the connection off, whatever is still to be sent on it.
+# Closes the connection at once, whatever is still to send.
 HANG_UP_KEY = "meritory.hang_up"
 _CREDENTIALS = struct.Struct("3i")
 
@@ -47,7 +47,7 @@ class HeadTooLarge(MeritoryError):
 
 
 def peer_uid(connection: Any) -> int | None:
-    """The user at the other end of a Unix socket; None where the system does not tell."""
+    """Return the user at the other end of a Unix socket; None if the system does not say."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None
@@ -56,14 +56,14 @@ def peer_uid(connection: Any) -> int | None:
 
 
 class Turnstile(Protocol):
-    """What knows whether more can be taken on."""
+    """The application's check of its limits."""
 
     def refusal(self, address: bytes, is_kept: bool) -> bytes | None:
-        """The answer to a request that is too much, or None when it is not."""
+        """Return the reply to a request beyond the limits, None if it is within."""
 
 
 class HttpConnection(HttpToolsProtocol):
-    """The server's own protocol, with a doorkeeper in front."""
+    """The protocol of uvicorn with limits in front."""
 
     door: Door = "tcp"
     _head_timer: asyncio.TimerHandle | None = None
@@ -71,36 +71,38 @@ class HttpConnection(HttpToolsProtocol):
     _is_head_complete = False
     _waiting_bytes = 0
     _is_refused = False
-    # Whether the request that comes in was answered already, and the connection is used again.
+    # Whether the incoming request was answered already and its rest is skipped.
     _is_skipping = False
     _is_kept = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Lets a connection in, or not."""
+        """Accept or refuse a connection."""
         super().connection_made(transport)
         peer = transport.get_extra_info("socket")
         if peer.family != getattr(socket, "AF_UNIX", None):
-            # Without this the kernel holds small replies back for up to 40 ms.
+            # Otherwise the kernel delays small replies by up to 40 ms.
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         else:
             self.door = "socket"
             if peer_uid(peer) not in (None, os.geteuid()):
                 self._refuse(Forbidden("the socket belongs to another user"))
                 return
-        # Counted for each door: whoever fills the port must not shut out the owner's socket.
-        alike = (one.door == self.door and not one._is_refused for one in self._known())
+        # Counted for each door: clients of the port must not shut out the owner's socket.
+        alike = (
+            other.door == self.door and not other._is_refused for other in self._open_connections()
+        )
         if sum(alike) > CONNECTION_LIMIT:
             self._refuse(Overloaded("too many connections", hint="try again in a second"))
             return
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tidies up."""
+        """Cancel the timer."""
         self._head_arrived()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Takes in bytes; a head that grows beyond the limit is not waited for."""
+        """Receive bytes; refuse a head beyond the limit."""
         if self._is_refused:
             return
         super().data_received(data)
@@ -110,7 +112,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._refuse_head()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """A request starts."""
         super().on_message_begin()
         scope = cast("dict[str, Any]", self.scope)
         scope[DOOR_KEY], scope[HANG_UP_KEY] = self.door, self.transport.abort
@@ -119,12 +121,12 @@ class HttpConnection(HttpToolsProtocol):
         self._expect_head()
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the address."""
+        """Receive a part of the URL."""
         self._head_bytes += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header, or one of those behind a body, which nobody here asks for."""
+        """Receive a header, or a trailer behind the body, which is ignored."""
         self._head_bytes += len(name) + len(value) + 4
         if self._is_head_complete and self._head_bytes > HEAD_LIMIT_BYTES:
             self._refuse_head()
@@ -132,33 +134,33 @@ class HttpConnection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is there: it is only acted on when it keeps to the limit."""
+        """The head is complete: act on it if it is within the limit."""
         self._head_arrived()
         self._is_head_complete = True
         if self._head_bytes > HEAD_LIMIT_BYTES:
             self._refuse_head()
-        if not self._is_refused and not self._turn_away():
+        if not self._is_refused and not self._refuse_by_head():
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """Receive a part of the body."""
         if not self._is_refused and not self._is_skipping:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is there."""
+        """The request is complete."""
         if self._is_skipping:
             self._skipped()
         elif not self._is_refused:
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """What cannot be read as HTTP is told so in our own way."""
+        """Reply 400 to malformed HTTP."""
         self._refuse(BadRequest("this is not a valid HTTP request"))
 
-    def _turn_away(self) -> bool:
-        """Answers a request that is too much by its head alone; says whether it was one."""
-        if not self._is_plain():
+    def _refuse_by_head(self) -> bool:
+        """Answer a request beyond the limits by its head alone; return whether it was one."""
+        if not self._can_skip():
             return False
         is_kept = bool(self.parser.should_keep_alive())
         answer = cast("Turnstile", self.app).refusal(self.url, is_kept)
@@ -166,12 +168,12 @@ class HttpConnection(HttpToolsProtocol):
             return False
         self.transport.write(answer)
         self._is_skipping, self._is_kept = True, is_kept
-        # The rest is skipped, but not waited for longer than for a head.
+        # Skip the rest, within the timeout of a head.
         self._expect_head()
         return True
 
-    def _is_plain(self) -> bool:
-        """Whether a request can be answered out of hand: nothing before it, little behind it."""
+    def _can_skip(self) -> bool:
+        """Return whether the request can be answered at once: nothing before it, a short body."""
         is_first = self.cycle is None or self.cycle.response_complete
         if not is_first or self.expect_100_continue or self.parser.should_upgrade():
             return False
@@ -184,7 +186,7 @@ class HttpConnection(HttpToolsProtocol):
         return length <= SKIPPED_BODY_LIMIT_BYTES and self.parser.get_method() != b"HEAD"
 
     def _skipped(self) -> None:
-        """All of a refused request has come in: on to the next, or the end."""
+        """A refused request is complete: read the next one, or close."""
         self._is_skipping = False
         self._head_arrived()
         if self._is_kept:
@@ -192,9 +194,9 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _known(self) -> Iterator[HttpConnection]:
-        """The open connections, this one among them."""
-        return (one for one in self.connections if isinstance(one, HttpConnection))
+    def _open_connections(self) -> Iterator[HttpConnection]:
+        """Return the open connections, including this one."""
+        return (each for each in self.connections if isinstance(each, HttpConnection))
 
     def _expect_head(self) -> None:
         if self._head_timer is None:
@@ -211,10 +213,12 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.close()
 
     def _refuse_head(self) -> None:
-        self._refuse(HeadTooLarge(f"the head of a request has at most {HEAD_LIMIT_BYTES} bytes"))
+        self._refuse(
+            HeadTooLarge(f"the head of a request may have at most {HEAD_LIMIT_BYTES} bytes")
+        )
 
     def _refuse(self, error: MeritoryError) -> None:
-        """Answers without any request having been read, and closes."""
+        """Reply before a request was read, and close."""
         if self._is_refused:
             return
         self._is_refused = True
@@ -223,26 +227,29 @@ class HttpConnection(HttpToolsProtocol):
         self._leave()
 
     def _leave(self) -> None:
-        """Closes; where few are at it, after the other side had time to read the answer.
+        """Close the connection; if few do so, after the client had time to read the reply.
 
-        Whoever closes on unread bytes makes the kernel throw away what it has yet to deliver. An
-        earlier request that is still being answered must not find half a connection, though.
+        Closing on unread bytes makes the kernel drop the reply. But a connection that still
+        answers an earlier request must not be half closed.
         """
         is_answering = self.cycle is not None and not self.cycle.response_complete
-        if is_answering or sum(one._is_refused for one in self._known()) > LINGER_LIMIT:
+        if (
+            is_answering
+            or sum(each._is_refused for each in self._open_connections()) > LINGER_LIMIT
+        ):
             self.transport.close()
             return
         self.transport.write_eof()
         self._head_timer = self.loop.call_later(LINGER_S, self._give_up)
 
 
-# What fits into the address of a Unix socket on Linux and macOS alike.
+# The longest path of a Unix socket on Linux and macOS.
 SOCKET_PATH_LIMIT_BYTES = 103
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The open sockets and how to reach them."""
+    """The listening sockets and their addresses."""
 
     url: str
     hosts: frozenset[str]
@@ -253,13 +260,13 @@ class Listeners:
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """All of them."""
+        """Return all sockets."""
         return [self.tcp] if self.unix is None else [self.unix, self.tcp]
 
 
 @contextlib.contextmanager
-def open_doors(settings: Settings, allow_hosts: Sequence[str] = ()) -> Iterator[Listeners]:
-    """Binds both sockets, and takes the Unix socket's file away in the end."""
+def open_listeners(settings: Settings, allow_hosts: Sequence[str] = ()) -> Iterator[Listeners]:
+    """Bind both sockets, and remove the file of the Unix socket at the end."""
     notes: list[str] = []
     tcp = _bind_tcp(settings, allow_hosts, notes)
     unix = path = None
@@ -280,7 +287,7 @@ def open_doors(settings: Settings, allow_hosts: Sequence[str] = ()) -> Iterator[
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -292,12 +299,12 @@ def _bind_tcp(settings: Settings, allow_hosts: Sequence[str], notes: list[str]) 
     if not is_loopback(host):
         if not allow_hosts:
             raise SettingsError(
-                f"other machines can reach {host}, so the names they use must be given",
-                hint="add --allow-host NAME for each, or listen on 127.0.0.1",
+                f"other machines can reach {host}, but no names for it are allowed",
+                hint="add --allow-host for every name they use, or listen on 127.0.0.1",
             )
         notes.append(
-            f"{host} can be reached from other machines and this server speaks no TLS: "
-            "put a proxy that does in front"
+            f"other machines can reach {host}, and this server does not speak TLS: "
+            "put a TLS proxy in front"
         )
     try:
         return _listening(host, port)
@@ -305,14 +312,14 @@ def _bind_tcp(settings: Settings, allow_hosts: Sequence[str], notes: list[str]) 
         if error.errno != errno.EADDRINUSE:
             raise SettingsError(
                 f"cannot listen on {host} port {port}: {error.strerror or error}",
-                hint="the settings daemon.host and daemon.port choose another",
+                hint="change the settings daemon.host and daemon.port",
             ) from error
         if settings.origins.get("daemon.port", "default") != "default":
             raise Conflict(
                 f"port {port} on {host} is in use",
-                hint="choose another with --port, or 0 for any free one",
+                hint="choose another with --port; 0 takes any free port",
             ) from error
-        notes.append(f"port {port} is in use, so any free one was taken")
+        notes.append(f"port {port} is in use, so the daemon took a free one")
         return _listening(host, 0)
 
 
@@ -322,7 +329,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _socket_path(home: Path, notes: list[str]) -> Path | None:
-    """The socket in the data folder, or in a short private folder when its path is too long."""
+    """Return the socket's path in the data folder, or in a private folder if it is too long."""
     if not hasattr(socket, "AF_UNIX"):
         return None
     own = home / SOCKET_NAME
@@ -334,7 +341,7 @@ def _socket_path(home: Path, notes: list[str]) -> Path | None:
         notes.append(f"the path of the data folder is too long for a socket, and {error}; TCP only")
         return None
     short = folder / (hashlib.sha256(os.fsencode(own)).hexdigest()[:16] + ".sock")
-    notes.append(f"the path of the data folder is too long for a socket; it is {short}")
+    notes.append(f"the path of the data folder is too long for a socket; the socket is {short}")
     return short
 
 
@@ -344,14 +351,14 @@ def _private_folder() -> Path:
     found = os.stat(folder, follow_symlinks=False)
     private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
     if not private or found.st_uid != os.geteuid():
-        raise SettingsError(f"{folder} is open to others")
+        raise SettingsError(f"other users can access {folder}")
     return folder
 
 
 def _bind_unix(path: Path) -> socket.socket:
-    """Binds the socket's file; one that a killed daemon left behind is replaced.
+    """Bind the socket's file; replace one that a killed daemon left behind.
 
-    Whoever comes here holds the lock, so that no other daemon can be listening.
+    The caller holds the lock, so no other daemon can be listening.
     """
     if path.exists() or path.is_symlink():
         if not stat.S_ISSOCK(os.lstat(path).st_mode):

@@ -1,4 +1,4 @@
-"""The dashboard's door: its files, the one-time links that let a browser in, and who is in."""
+"""The dashboard: its files, the one-time links that sign a browser in, and the logins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGES = "/dashboard"
 LINK_LIFE_S = 60
 LOGIN_LIFE_S = 12 * 60 * 60
 SECRET_BYTES = 32
-# What its pages offer beyond reading and writing memories; the rest needs the owner's token.
+# Routes its pages use beyond reading and writing memories; others need the owner's token.
 OFFERED = frozenset(
     {
         ("GET", "/api/tokens"),
@@ -36,11 +36,11 @@ OFFERED = frozenset(
         ("POST", "/api/rules/{id}/undo"),
     }
 )
-# What is beyond is forgotten, the oldest first.
+# Beyond these limits the oldest entry is dropped.
 LINK_LIMIT = 16
 LOGIN_LIMIT = 64
 
-# Nothing from elsewhere, nothing inline: what is stored can never become a script.
+# No foreign and no inline sources: stored text can never become a script.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
@@ -50,7 +50,7 @@ PAGE_HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    # The address of the one-time link is nobody else's business.
+    # The URL of a one-time link must not reach other sites.
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -78,7 +78,7 @@ class StaticFile:
 
 
 def read_files(root: Traversable | None = None) -> Mapping[str, StaticFile]:
-    """Every file of the dashboard by its path: what is not in here cannot be asked for."""
+    """Return every file of the dashboard by its path; no other path can be requested."""
     folder = files("meritory") / "dashboard" if root is None else root
     return dict(_walk(folder, "")) if folder.is_dir() else {}
 
@@ -105,61 +105,61 @@ class Dashboard:
 
 
 class Logins:
-    """Who may use the dashboard; only hashes are kept, and only while the daemon runs."""
+    """The logins of the dashboard; only hashes are stored, and only while the daemon runs."""
 
     def __init__(self, now_ms: Callable[[], float], port: int) -> None:
         self._now_ms = now_ms
-        # Ports do not count for cookies: two daemons on one machine need two names.
+        # Cookies ignore ports: two daemons on one machine need two names.
         self.cookie_name = f"meritory_dashboard_{port}"
-        # By hash of the secret when it ends.
+        # Expiry times by the hash of the secret.
         self._links: dict[bytes, float] = {}
         self._logins: dict[bytes, float] = {}
 
     def new_link(self) -> str:
-        """A code that lets one browser in, once and soon."""
-        return self._put(self._links, LINK_LIFE_S, LINK_LIMIT)
+        """Return a new code that signs one browser in, once and soon."""
+        return self._add(self._links, LINK_LIFE_S, LINK_LIMIT)
 
     def enter(self, code: str) -> str | None:
-        """The secret of a new login, for a code that was not used before."""
+        """Return the secret of a new login; None for a code that was used or has expired."""
         ends_ms = self._links.pop(_digest(code), None)
         if ends_ms is None or ends_ms <= self._now_ms():
             return None
-        return self._put(self._logins, LOGIN_LIFE_S, LOGIN_LIMIT)
+        return self._add(self._logins, LOGIN_LIFE_S, LOGIN_LIMIT)
 
-    def knows(self, secret: str) -> bool:
-        """Whether a secret is that of a login which has not ended."""
+    def is_valid(self, secret: str) -> bool:
+        """Return whether a secret belongs to a login that has not ended."""
         ends_ms = self._logins.get(_digest(secret))
         return ends_ms is not None and ends_ms > self._now_ms()
 
     def end(self, secret: str) -> int:
-        """Ends one login; says how many ended."""
+        """End one login; return how many ended."""
         return 0 if self._logins.pop(_digest(secret), None) is None else 1
 
     def end_all(self) -> int:
-        """Ends every login and every link; says how many logins there were."""
+        """End every login and every link; return the number of logins."""
         many = sum(ends_ms > self._now_ms() for ends_ms in self._logins.values())
         self._logins.clear()
         self._links.clear()
         return many
 
     def cookie(self, secret: str, is_https: bool) -> str:
-        """The header that leaves a login with a browser: unseen by scripts, not sent by others."""
+        """Return the Set-Cookie header of a login: hidden from scripts, not sent to other sites."""
         flags = f"Path=/; Max-Age={LOGIN_LIFE_S}; HttpOnly; SameSite=Strict"
         return f"{self.cookie_name}={secret}; {flags}{'; Secure' if is_https else ''}"
 
     def secrets_in(self, header: str) -> list[str]:
-        """Every login that a Cookie header names; others on this machine may have set more."""
+        """Return every login in a Cookie header; other programs may have set more of them."""
         pairs = (part.strip().partition("=") for part in header.split(";"))
         return [value for name, _, value in pairs if name == self.cookie_name and value]
 
-    def _put(self, kept: dict[bytes, float], life_s: int, limit: int) -> str:
+    def _add(self, entries: dict[bytes, float], life_s: int, limit: int) -> str:
         now = self._now_ms()
-        for digest in [digest for digest, ends_ms in kept.items() if ends_ms <= now]:
-            del kept[digest]
-        while len(kept) >= limit:
-            del kept[next(iter(kept))]
+        for digest in [digest for digest, ends_ms in entries.items() if ends_ms <= now]:
+            del entries[digest]
+        while len(entries) >= limit:
+            del entries[next(iter(entries))]
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        kept[_digest(secret)] = now + life_s * 1000
+        entries[_digest(secret)] = now + life_s * 1000
         return secret
 
 
@@ -168,7 +168,7 @@ def _digest(secret: str) -> bytes:
 
 
 def own_address(url: str) -> str:
-    """How a browser on this machine reaches the daemon, which may listen on every address."""
+    """Return the URL for a browser on this machine; the daemon may listen on every address."""
     found = urlsplit(url)
     host = found.hostname or ""
     try:
@@ -179,30 +179,30 @@ def own_address(url: str) -> str:
 
 
 def refusal_page(error: MeritoryError) -> bytes:
-    """What a browser is shown instead of a page; without a script or a style there is no more."""
+    """Return the error page for a browser; it has no script and no style."""
     if error.status in (401, 429):
         title = "Not signed in"
-        told = ["The dashboard opens by a link that works once."]
-        told += ["Run <code>meritory dashboard</code> in a terminal on this machine."]
+        lines = ["The dashboard opens by a link that works once."]
+        lines += ["Run <code>meritory dashboard</code> in a terminal on this machine."]
     else:
         title = error.message[:1].upper() + error.message[1:]
-        told = [] if error.hint is None else [html.escape(error.hint)]
-    return _page(html.escape(title), told)
+        lines = [] if error.hint is None else [html.escape(error.hint)]
+    return _page(html.escape(title), lines)
 
 
 def used_link_page() -> bytes:
-    """What a browser is shown for a link that does not work."""
-    told = ["A link works once, and for a minute."]
-    told += ["Run <code>meritory dashboard</code> again: it makes a new one."]
-    return _page("This link was used already, or is too old", told)
+    """Return the page for a link that does not work."""
+    lines = ["A link works once, and for a minute."]
+    lines += ["Run <code>meritory dashboard</code> again to get a new one."]
+    return _page("This link was used already, or has expired", lines)
 
 
-def _page(title: str, told: list[str]) -> bytes:
-    lines = "".join(f"<p>{line}</p>\n" for line in told)
+def _page(title: str, lines: list[str]) -> bytes:
+    body = "".join(f"<p>{line}</p>\n" for line in lines)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"<title>{title} - Meritory</title>\n</head>\n<body>\n<main>\n"
-        f"<h1>{title}</h1>\n{lines}</main>\n</body>\n</html>\n"
+        f"<h1>{title}</h1>\n{body}</main>\n</body>\n</html>\n"
     ).encode()

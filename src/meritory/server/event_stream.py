@@ -1,4 +1,4 @@
-"""What has changed, told to open pages as it happens, however many processes write."""
+"""Server-sent events: changes in the store for open pages, whichever process writes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from meritory.server.problems import Overloaded
 
 CLIENT_LIMIT = 8
 LOOK_EVERY_S = 1.0
-# Where the store tells when there is something to see: to be sure.
+# How often to look if the store sends notifications, in case one is lost.
 SURE_EVERY_S = 15.0
-# A burst of writes is told as one.
+# A burst of writes becomes one event.
 CALM_S = 0.1
 HEARTBEAT_S = 15.0
-# Who does not take in a few bytes for so long is not there any more.
+# A client that does not read for this long is gone.
 STALL_LIMIT_S = 20.0
-# Then the page asks anew, and whoever may not come in any more stays outside.
+# Then the page connects again, and its login is checked again.
 STREAM_LIFE_S = 600.0
 RETRY_MS = 1_000
 MEDIA_TYPE = "text/event-stream; charset=utf-8"
@@ -36,10 +36,10 @@ Follow = Callable[[Callable[[], None]], Following | None]
 
 
 class EventReader:
-    """One open page: the topics that changed since it was last told.
+    """One open page: the topics that changed since its last event.
 
-    There are few topics, and each is told once however often it changed meanwhile: whoever reads
-    slowly is told less often, and nothing piles up.
+    Each topic is sent once however often it changed, so a slow reader gets fewer events and nothing
+    piles up.
     """
 
     def __init__(self) -> None:
@@ -47,18 +47,18 @@ class EventReader:
         self._wake = asyncio.Event()
         self.is_over = False
 
-    def tell(self, topics: Collection[str]) -> None:
-        """Notes what changed."""
+    def add(self, topics: Collection[str]) -> None:
+        """Add topics that changed."""
         self._topics |= dict.fromkeys(topics)
         self._wake.set()
 
     def end(self) -> None:
-        """Nothing more is to be told."""
+        """End the stream."""
         self.is_over = True
         self._wake.set()
 
     async def next(self) -> bytes:
-        """What is to be sent next: what changed or, when nothing did for a while, a heartbeat."""
+        """Return the next bytes: the changes, or a heartbeat after a while without any."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HEARTBEAT_S):
                 await self._wake.wait()
@@ -66,14 +66,17 @@ class EventReader:
         topics, self._topics = self._topics, {}
         if not topics:
             return b": still here\n\n"
-        return b"".join(_event({"topic": topic}) for topic in topics)
+        return b"".join(
+            b"event: change\ndata: " + msgspec.json.encode({"topic": topic}) + b"\n\n"
+            for topic in topics
+        )
 
 
 class LiveEvents:
-    """The readers, and who looks for them whether something changed."""
+    """The open pages, and the task that looks for changes."""
 
-    def __init__(self, look: Look, follow: Follow = lambda told: None) -> None:
-        """`look` must not write anything: whoever writes is told about, and looked for again."""
+    def __init__(self, look: Look, follow: Follow = lambda notify: None) -> None:
+        """`look` must not write anything: a write would trigger the next look."""
         self._look = look
         self._follow = follow
         self._readers: set[EventReader] = set()
@@ -83,50 +86,50 @@ class LiveEvents:
         self._watch: asyncio.Task[None] | None = None
 
     def join(self) -> EventReader:
-        """A new reader; there is room for a few."""
+        """Return a new reader; the number of readers is limited."""
         if len(self._readers) >= CLIENT_LIMIT:
             raise Overloaded(
-                f"{CLIENT_LIMIT} pages follow what happens already", hint="close some of them"
+                f"{CLIENT_LIMIT} pages are connected already", hint="close some of them"
             )
         reader = EventReader()
         self._readers.add(reader)
         if self._watch is None or self._watch.done():
             self._loop = asyncio.get_running_loop()
             self._seen.clear()
-            self._watch = self._loop.create_task(self._watching())
+            self._watch = self._loop.create_task(self._watch_store())
         return reader
 
     async def ready(self) -> None:
-        """Waits until later changes are sure to be noticed."""
+        """Wait until later changes are sure to be noticed."""
         await self._seen.wait()
 
     def leave(self, reader: EventReader) -> None:
-        """A reader is gone; without any, nobody looks any more."""
+        """Remove a reader; without readers the task ends."""
         self._readers.discard(reader)
         if not self._readers:
             self._nudged.set()
 
     def nudge(self) -> None:
-        """Something was just done here, so that it is worth a look; any thread may say so."""
+        """Look soon, because something was just written; any thread may call this."""
         if self._readers and self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._nudged.set)
 
     def close(self) -> None:
-        """Ends every stream at once."""
+        """End every stream at once."""
         for reader in self._readers:
             reader.end()
 
-    async def _watching(self) -> None:
+    async def _watch_store(self) -> None:
         following = self._follow(self.nudge)
         try:
-            await self._tell_changes(LOOK_EVERY_S if following is None else SURE_EVERY_S)
+            await self._publish_changes(LOOK_EVERY_S if following is None else SURE_EVERY_S)
         finally:
             if following is not None:
                 following.close()
 
-    async def _tell_changes(self, look_every_s: float) -> None:
-        known = await self._looked({})
+    async def _publish_changes(self, look_every_s: float) -> None:
+        before = await self._read_numbers({})
         self._seen.set()
         while self._readers:
             with contextlib.suppress(TimeoutError):
@@ -134,15 +137,15 @@ class LiveEvents:
                     await self._nudged.wait()
                 await asyncio.sleep(CALM_S)
             self._nudged.clear()
-            found = await self._looked(known)
-            changed = [topic for topic in found if found[topic] != known.get(topic)]
+            numbers = await self._read_numbers(before)
+            changed = [topic for topic in numbers if numbers[topic] != before.get(topic)]
             if changed:
                 for reader in self._readers:
-                    reader.tell(changed)
-            known = found
+                    reader.add(changed)
+            before = numbers
 
-    async def _looked(self, before: Mapping[str, int]) -> Mapping[str, int]:
-        """How everything stands, found out beside the loop; unchanged when nobody can tell."""
+    async def _read_numbers(self, before: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the numbers by topic, read off the event loop; the old ones if the store fails."""
         try:
             return await asyncio.to_thread(self._look)
         except MeritoryError:
@@ -150,7 +153,7 @@ class LiveEvents:
 
 
 class EventStream(Response):
-    """A reply that goes on until the page is left, the daemon ends, or its time is over."""
+    """A reply that lasts until the page closes, the daemon stops, or its time is over."""
 
     def __init__(self, live: LiveEvents, headers: Mapping[str, str]) -> None:
         super().__init__(headers=dict(headers), media_type=MEDIA_TYPE)
@@ -159,7 +162,7 @@ class EventStream(Response):
         self._reader = live.join()
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
-        """Tells what changes, to whoever still listens."""
+        """Send events until the stream ends."""
         reader = self._reader
         leaving = asyncio.ensure_future(_end_when_left(receive, reader))
         try:
@@ -172,13 +175,13 @@ class EventStream(Response):
                 }
             )
             if scope["method"] != "HEAD":
-                await self._tell(reader, send, scope)
+                await self._send_events(reader, send, scope)
             await send({"type": "http.response.body", "body": b""})
         finally:
             leaving.cancel()
             self._live.leave(reader)
 
-    async def _tell(self, reader: EventReader, send: Any, scope: Any) -> None:
+    async def _send_events(self, reader: EventReader, send: Any, scope: Any) -> None:
         piece = f"retry: {RETRY_MS}\n\n".encode()
         ends_s = asyncio.get_running_loop().time() + STREAM_LIFE_S
         while not reader.is_over and asyncio.get_running_loop().time() < ends_s:
@@ -198,13 +201,9 @@ async def _end_when_left(receive: Receive, reader: EventReader) -> None:
 
 
 def file_number(path: Path) -> int:
-    """A number that is another one when a file has grown or was replaced; 0 without one."""
+    """Return a number that changes when a file grows or is replaced; 0 without a file."""
     try:
         found = os.stat(path)
     except OSError:
         return 0
     return hash((found.st_ino, found.st_size))
-
-
-def _event(told: Mapping[str, str]) -> bytes:
-    return b"event: change\ndata: " + msgspec.json.encode(told) + b"\n\n"

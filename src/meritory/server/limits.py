@@ -1,4 +1,4 @@
-"""How much the daemon takes on: sizes, times, rates and the number of requests under way."""
+"""Limits of the daemon: body sizes, timeouts, request rates and requests in flight."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from meritory.server.problems import BadRequest, Overloaded, SlowBody, TooMany
 
 BODY_LIMIT_BYTES = 2 * 1024 * 1024
 BODY_TIMEOUT_S = 10.0
-# What is still taken in of a body that was refused, so that its sender gets to read why.
+# How much of a refused body is still read, so that the client can read the reply.
 DRAIN_LIMIT_BYTES = 4 * BODY_LIMIT_BYTES
 DRAIN_TIMEOUT_S = 1.0
-# Python lets one thread compute at a time, and what answers at the door queues behind them: more
-# would only make that queue longer.
+# Python runs one thread at a time, and the event loop waits behind the workers: more workers
+# would only make it wait longer.
 WORKER_COUNT = 4
-# Nobody with a token takes up more than this part, so that there is room for the others.
+# The largest share that one user with tokens may take, so that others get through.
 TENANT_SHARE = 0.5
 TENANT_LIMIT_COUNT = 1_024
 
@@ -38,7 +38,7 @@ class Body:
         self.is_complete = declared_bytes == 0
 
     async def read(self) -> bytes:
-        """The whole body, or an error when it is too large or too slow."""
+        """Return the whole body; raise an error if it is too large or too slow."""
         if self._declared_bytes is not None and self._declared_bytes > BODY_LIMIT_BYTES:
             raise _too_large()
         pieces: list[bytes] = []
@@ -55,7 +55,7 @@ class Body:
         return b"".join(pieces)
 
     async def drain(self) -> bool:
-        """Takes in the rest of a refused body; says whether the connection can be used again."""
+        """Read the rest of a refused body; return whether the connection can be used again."""
         size = 0
         with contextlib.suppress(TimeoutError, BadRequest):
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
@@ -66,7 +66,7 @@ class Body:
     async def _next(self) -> bytes:
         message = await self._receive()
         if message["type"] != "http.request":
-            raise BadRequest("the connection was closed before the body was there")
+            raise BadRequest("the connection closed before the body was complete")
         self.is_complete = not message.get("more_body", False)
         piece: bytes = message.get("body", b"")
         return piece
@@ -79,7 +79,7 @@ def _too_large() -> TooLarge:
 
 
 class RateLimit:
-    """A bucket that fills evenly and holds one second's worth of requests."""
+    """A token bucket that holds one second's worth of requests."""
 
     def __init__(self, per_s: int, now_ms: Callable[[], float]) -> None:
         self._per_s = per_s
@@ -88,8 +88,8 @@ class RateLimit:
         self._at_ms = now_ms()
         self._shares: dict[str, RateLimit] = {}
 
-    def demand(self) -> None:
-        """Says so when there were too many requests, but takes nothing."""
+    def require(self) -> None:
+        """Raise TooMany if the bucket is empty, but take nothing."""
         if not self._per_s:
             return
         now = self._now_ms()
@@ -99,12 +99,12 @@ class RateLimit:
         if self._tokens < 1:
             raise TooMany(
                 f"more than {self._per_s} requests a second",
-                hint="the setting daemon.rate_limit_per_s allows more",
+                hint="raise the setting daemon.rate_limit_per_s",
             )
 
     def take(self, tenant: str | None = None) -> None:
-        """Lets one request through, or says that there were too many, of all or of one tenant."""
-        self.demand()
+        """Take one request from the bucket and the tenant's share; raise TooMany if it is empty."""
+        self.require()
         if tenant is not None and self._per_s:
             self._share(tenant).take()
         self._tokens -= 1
@@ -118,7 +118,7 @@ class RateLimit:
 
 
 class Workers:
-    """Threads for handlers, and a bound on how many requests wait for or hold one."""
+    """Worker threads for handlers, with a limit on requests in flight."""
 
     def __init__(self, in_flight_limit: int) -> None:
         self._limit = in_flight_limit
@@ -128,22 +128,24 @@ class Workers:
         self.in_flight = 0
         self._by_tenant: Counter[str] = Counter()
 
-    def demand(self, tenant: str | None = None) -> None:
-        """Says so when as much is under way as is taken on, of all or of one tenant."""
+    def require(self, tenant: str | None = None) -> None:
+        """Raise Overloaded if too many requests are in flight, of all or of one tenant."""
         share = _share(self._limit)
         is_greedy = tenant is not None and self._by_tenant[tenant] >= share
         if is_greedy or self.in_flight >= self._limit:
-            many = share if is_greedy else self._limit
-            raise Overloaded(f"{many} requests are under way already", hint="try again in a second")
+            limit = share if is_greedy else self._limit
+            raise Overloaded(
+                f"{limit} requests are in flight already", hint="try again in a second"
+            )
 
     async def run(self, work: Callable[[], T], tenant: str | None = None) -> T:
-        """Runs blocking work; when too much is under way it is refused at once."""
-        self.demand(tenant)
+        """Run blocking work in a thread; refuse it at once if too many requests are in flight."""
+        self.require(tenant)
         self.in_flight += 1
         if tenant is not None:
             self._by_tenant[tenant] += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        # Counted until the work is done, even when nobody waits for it any more.
+        # Counted until the work is done, even if the client left.
         future.add_done_callback(partial(self._done, tenant))
         return await asyncio.shield(future)
 
@@ -151,14 +153,14 @@ class Workers:
         self.in_flight -= 1
         if tenant is not None:
             self._by_tenant[tenant] -= 1
-            # Zeros go, or the tenants of years would stay.
+            # Drop zeros, so that the counter does not grow for years.
             self._by_tenant += Counter()
         if not future.cancelled():
-            # Taken note of here: a caller who left must not leave a warning behind.
+            # Read here, so that asyncio does not warn about a caller who left.
             future.exception()
 
     def close(self) -> None:
-        """Takes on nothing more; what runs goes on."""
+        """Accept no more work; running work continues."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -1,4 +1,4 @@
-"""The daemon's log: one JSON object a line, for programs and for `grep`."""
+"""The daemon's log: one JSON object per line, for programs and for `grep`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ROTATE_AT_BYTES = 5 * 1024 * 1024
 KEPT_FILES = 3
 _TEXT_LIMIT_CHARS = 2_000
 _NAME = "meritory.daemon"
-# The server's own remarks go where ours go.
+# Loggers of the HTTP server, whose messages go to the same file.
 _SERVER_NAMES = ("uvicorn", "uvicorn.error", "asyncio")
 
 
 class Log:
-    """Writes events with their numbers; the same line to the file and, if given, to a stream."""
+    """Writes events with their details to the file and, if given, to a stream."""
 
     def __init__(self, file: Path, level: str, stream: IO[str] | None = None) -> None:
         self._logger = logging.Logger(_NAME, level.upper())
@@ -42,24 +42,24 @@ class Log:
             server.propagate = False
 
     def debug(self, category: str, event: str, **details: Any) -> None:
-        """What only matters when something is looked into."""
+        """Log an event that only matters for debugging."""
         self._write(logging.DEBUG, category, event, details)
 
     def info(self, category: str, event: str, **details: Any) -> None:
-        """What happened."""
+        """Log an event."""
         self._write(logging.INFO, category, event, details)
 
     def warning(self, category: str, event: str, **details: Any) -> None:
-        """What somebody may want to look at."""
+        """Log an event that an operator should look at."""
         self._write(logging.WARNING, category, event, details)
 
     def error(
         self, category: str, event: str, cause: BaseException | None = None, **details: Any
     ) -> None:
-        """What went wrong, with where it happened."""
+        """Log an error with its traceback."""
         if self._logger.isEnabledFor(logging.ERROR):
             if cause is not None:
-                details["trace"] = _places(cause)
+                details["trace"] = _traceback(cause)
             self._write(logging.ERROR, category, event, details)
 
     def _write(self, level: int, category: str, event: str, details: dict[str, Any]) -> None:
@@ -68,47 +68,44 @@ class Log:
             self._logger.log(level, "%s", event, extra=extra)
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         for name in _SERVER_NAMES:
             logging.getLogger(name).handlers = []
         for handler in self._handlers:
             handler.close()
 
 
-def _places(cause: BaseException) -> list[str]:
-    """Type and places of an error, without its message: that may hold what a user wrote."""
-    found = [type(cause).__name__]
+def _traceback(cause: BaseException) -> list[str]:
+    """Return the type and traceback of an error; its message may contain text of a user."""
+    lines = [type(cause).__name__]
     trace = cause.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        found.append(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} {code.co_name}")
+        lines.append(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} {code.co_name}")
         trace = trace.tb_next
-    return found
+    return lines
 
 
 class _JsonLines(logging.Formatter):
-    """A record as one line of plain ASCII: nothing in it can steer a terminal or end the line."""
+    """Formats a record as one line of ASCII, which cannot control a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "category": getattr(record, "category", "server"),
             "event": record.getMessage()[:_TEXT_LIMIT_CHARS],
             "request_id": None,
         }
-        line |= {name: _plain(value) for name, value in getattr(record, "details", {}).items()}
+        for name, value in getattr(record, "details", {}).items():
+            line[name] = value[:_TEXT_LIMIT_CHARS] if isinstance(value, str) else value
         if record.exc_info and record.exc_info[1] is not None:
-            line["trace"] = _places(record.exc_info[1])
+            line["trace"] = _traceback(record.exc_info[1])
         return json.dumps(line, default=str).replace("\x7f", "\\u007f")
 
 
-def _plain(value: Any) -> Any:
-    return value[:_TEXT_LIMIT_CHARS] if isinstance(value, str) else value
-
-
 class _PrivateFile(RotatingFileHandler):
-    """A file only its owner can read; when it grows too large the next one is begun."""
+    """A rotating file that only its owner can read."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(
@@ -120,12 +117,12 @@ class _PrivateFile(RotatingFileHandler):
         return os.fdopen(handle, "a", encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A log that cannot be written must not be what fails a request."""
+        """Ignore a failed write: the log must not fail a request."""
 
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-# However much was logged, no more than this is looked through for a page.
+# At most this much of the log is searched for one page.
 READ_LIMIT_BYTES = 4 * 1024 * 1024
 _BLOCK_BYTES = 64 * 1024
 _FIELDS = ("at", "level", "category", "event", "request_id")
@@ -133,7 +130,7 @@ _FIELDS = ("at", "level", "category", "event", "request_id")
 
 @dataclass(frozen=True, slots=True)
 class LineQuery:
-    """Which lines are wanted: of this level or worse, of one category, since a moment."""
+    """A search of the log: a minimum level, a category, a start time."""
 
     level: Level = "debug"
     category: str | None = None
@@ -154,56 +151,51 @@ class LogLine:
 
 
 def latest_lines(file: Path, query: LineQuery) -> list[LogLine]:
-    """The latest lines that fit, newest first; from the file before where this one is short."""
-    found: list[LogLine] = []
+    """Return the latest matching lines, newest first, also from the previous file."""
+    lines: list[LogLine] = []
     for raw in _backwards(file):
-        line = _parsed(raw)
+        line = _parse(raw)
         if line is None:
             continue
         if query.since is not None and line.at < query.since:
             break
-        if _fits(line, query):
-            found.append(line)
-        if len(found) == query.limit:
+        # An unknown level, such as `critical`, is above all.
+        level = LEVELS.index(line.level) if line.level in LEVELS else len(LEVELS)
+        if level >= LEVELS.index(query.level) and query.category in (None, line.category):
+            lines.append(line)
+        if len(lines) == query.limit:
             break
-    return found
-
-
-def _fits(line: LogLine, query: LineQuery) -> bool:
-    # A level nobody here knows, such as `critical`, is worse than all.
-    level = LEVELS.index(line.level) if line.level in LEVELS else len(LEVELS)
-    is_bad_enough = level >= LEVELS.index(query.level)
-    return is_bad_enough and query.category in (None, line.category)
+    return lines
 
 
 def _backwards(file: Path) -> Iterator[bytes]:
-    """The lines of a log and of the one before it, last first, within bounds."""
+    """Yield the lines of the log and of the previous file, last first, within limits."""
     left_bytes = READ_LIMIT_BYTES
     for path in (file, file.with_name(f"{file.name}.1")):
         try:
-            handle = open(path, "rb")  # noqa: SIM115 - it may not be there
+            handle = open(path, "rb")  # noqa: SIM115 - the file may not exist
         except OSError:
             continue
         with handle:
-            place = handle.seek(0, os.SEEK_END)
+            position = handle.seek(0, os.SEEK_END)
             rest = b""
-            while place > 0 and left_bytes > 0:
-                size = min(_BLOCK_BYTES, place)
-                place -= size
+            while position > 0 and left_bytes > 0:
+                size = min(_BLOCK_BYTES, position)
+                position -= size
                 left_bytes -= size
-                handle.seek(place)
+                handle.seek(position)
                 rest, *lines = (handle.read(size) + rest).split(b"\n")
                 yield from reversed(lines)
-            if place == 0:
+            if position == 0:
                 yield rest
 
 
-def _parsed(raw: bytes) -> LogLine | None:
-    """A line as it was written, or None for half a one."""
+def _parse(raw: bytes) -> LogLine | None:
+    """Return a parsed line, None for an incomplete one."""
     try:
-        told = json.loads(raw)
-        at = parse_moment(told["at"])
-        names = {name: told[name] for name in _FIELDS[1:]}
+        values = json.loads(raw)
+        at = parse_moment(values["at"])
+        names = {name: values[name] for name in _FIELDS[1:]}
     except (ValueError, TypeError, KeyError, InputError):
         return None
-    return LogLine(at, **names, details={k: v for k, v in told.items() if k not in _FIELDS})
+    return LogLine(at, **names, details={k: v for k, v in values.items() if k not in _FIELDS})

@@ -1,4 +1,4 @@
-"""Errors as application/problem+json, and the errors that only HTTP knows."""
+"""Errors as application/problem+json, and errors that only HTTP has."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _TITLES = {
     "invalid_input": "The input cannot be accepted",
     "too_large": "The input is too large",
     "secret_found": "The text holds a secret",
-    "not_found": "There is no such thing",
-    "conflict": "The present state does not allow it",
-    "busy": "Not now: somebody else is writing, or the database is away",
-    "storage": "The store could not do it",
+    "not_found": "Not found",
+    "conflict": "The current state does not allow it",
+    "busy": "Busy: another process writes, or the database is unavailable",
+    "storage": "The store failed",
     "disk_full": "The disk is full",
     "read_only": "The store cannot be written",
     "corrupt": "The database is damaged",
-    "bug": "Something went wrong inside",
+    "bug": "Internal error",
 }
 
 
@@ -31,42 +31,44 @@ class BadRequest(InputError):
 
 
 class Unauthorized(MeritoryError):
-    """No token, or not the right one; nobody learns which."""
+    """The token is missing or wrong; the reply does not say which."""
 
     code = "unauthorized"
     status = 401
 
     def __init__(self) -> None:
         super().__init__(
-            "there is no token, or not the right one",
-            hint="send `Authorization: Bearer TOKEN` (programs: MERITORY_TOKEN), one of `meritory"
-            " token create` that has not ended, or the owner's, which is in the file `token` of the"
+            "the token is missing or wrong",
+            hint="send `Authorization: Bearer TOKEN` (programs: MERITORY_TOKEN) with a valid token"
+            " of `meritory token create`, or the owner's, which is in the file `token` of the"
             " data folder",
         )
 
 
 class Forbidden(MeritoryError):
-    """Known, but not allowed."""
+    """The caller is known, but not allowed."""
 
     code = "forbidden"
     status = 403
 
 
 class NoRoute(NotFound):
-    """Nothing lives under this path."""
+    """There is no route for this path."""
 
     code = "no_route"
 
 
 class WrongMethod(MeritoryError):
-    """The path exists, but not for this method."""
+    """The path has no route for this method."""
 
     code = "wrong_method"
     status = 405
 
-    def __init__(self, allowed: str) -> None:
-        super().__init__(f"this path knows {allowed} only")
-        self.allowed = allowed
+    def __init__(self, *allowed: str) -> None:
+        *first, last = allowed
+        names = f"{', '.join(first)} or {last}" if first else last
+        super().__init__(f"method not allowed; use {names}")
+        self.allowed = ", ".join(allowed)
 
 
 class SlowBody(MeritoryError):
@@ -91,20 +93,20 @@ class TooMany(MeritoryError):
 
 
 class Overloaded(Busy):
-    """More is under way than the daemon takes on."""
+    """More requests are in flight than the daemon accepts."""
 
     code = "overloaded"
 
 
 class Bug(MeritoryError):
-    """An error nobody foresaw; its details are in the log, never in the answer."""
+    """An unexpected error; the log has the details, the reply never."""
 
     code = "bug"
     status = 500
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """What every error answers: RFC 9457, with our code, a hint and the request's id."""
+    """The reply of every error: RFC 9457, with a code, a hint and the request's id."""
 
     type: str
     title: str
@@ -116,7 +118,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
 
 def as_problem(error: MeritoryError, request_id: str | None) -> Problem:
-    """The problem that an error is told as."""
+    """Return the problem of an error."""
     title = _TITLES.get(error.code)
     if title is None:
         title = (type(error).__doc__ or "An error").split(";")[0].split(".")[0]
@@ -125,7 +127,7 @@ def as_problem(error: MeritoryError, request_id: str | None) -> Problem:
 
 
 def extra_headers(error: MeritoryError) -> dict[str, str]:
-    """Headers that belong to a status."""
+    """Return the headers that belong to a status."""
     if isinstance(error, Unauthorized):
         return {"www-authenticate": "Bearer"}
     if isinstance(error, WrongMethod):
@@ -136,17 +138,17 @@ def extra_headers(error: MeritoryError) -> dict[str, str]:
 
 
 def raw_reply(error: MeritoryError, request_id: str | None, is_kept: bool) -> bytes:
-    """A whole answer for whoever answers below the application."""
+    """Return a complete HTTP reply, for errors below the application."""
     content = msgspec.json.encode(as_problem(error, request_id))
-    told = {
+    headers = {
         "content-type": MEDIA_TYPE,
         "content-length": str(len(content)),
         "cache-control": "no-store",
         **extra_headers(error),
     }
     if request_id is not None:
-        told["x-request-id"] = request_id
+        headers["x-request-id"] = request_id
     if not is_kept:
-        told["connection"] = "close"
-    head = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        headers["connection"] = "close"
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"HTTP/1.1 {error.status} Refused\r\n{head}\r\n".encode("ascii") + content

@@ -53,7 +53,7 @@ class ScopedMemory:
                 drafts[index] = _outside()
         return write.write(self.services, drafts)
 
-    def update(self, memory_id: str, **fields: Any) -> MemoryRecord:
+    def update(self, /, memory_id: str, **fields: Any) -> MemoryRecord:
         """Change fields of a memory, but not to another agent or project."""
         self._require_own(fields)
         return self._memory.update(memory_id, **fields)
@@ -88,13 +88,13 @@ class ScopedMemory:
         self.require_session(key)
         return self._memory.session(key, project, context, harness=harness, cwd=cwd)
 
-    def capture_feedback(self, signal: str, context: str = "", **fields: Any) -> Captured:
+    def capture_feedback(self, /, signal: str, context: str = "", **fields: Any) -> Captured:
         """Store a report on sessions and memories of the scope."""
         self.require_report(fields)
         return self._memory.capture_feedback(signal, context, **fields)
 
     def complete_feedback(
-        self, event_id: str, signal: str | None = None, **fields: Any
+        self, /, event_id: str, signal: str | None = None, **fields: Any
     ) -> Captured:
         """Add missing fields to a report of the scope."""
         scope = self._memory.feedback_event(event_id).scope

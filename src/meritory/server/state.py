@@ -1,4 +1,4 @@
-"""What all requests share: the open memory, what is observed, and views of single scopes."""
+"""The state that all requests share: the open memory, the observer, and views by scope."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from meritory.settings.home import LOG_NAME
 
 
 class ServerState:
-    """One open store and the views that requests have of it."""
+    """One open store and the views that requests get of it."""
 
     def __init__(self, settings: Settings, url: str) -> None:
         self._memory = Memory(settings=settings, actor="daemon", everywhere=True, apart=True)
-        # Who asks first shall not wait for the embedder and the index to be loaded.
+        # The first request must not wait for the embedder and the index to load.
         self._memory.works.warm_up(self._memory.scope)
         self._memory.works.schedule_maintenance()
         note_start(self._memory.services, settings.user)
-        # Jobs that others left behind are gone on with, and later ones found.
+        # Continue jobs that other processes left behind, and find later ones.
         self._memory.work_meanwhile()
         self.settings = settings
         self.world = self._memory.services.world
         self.observer = self._memory.services.observer
         self.tokens = Tokens(self._memory.services)
-        # Held by the one request that works through jobs, or waits for those under way.
+        # Held by the one request that runs jobs, or waits for running ones.
         self.draining = threading.Lock()
         self.duplicates = DuplicateFilter(self.world.monotonic_ms)
         logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
@@ -45,11 +45,11 @@ class ServerState:
         self._started_ms = self.world.monotonic_ms()
 
     def view(self, grant: Grant, named: Scoped, *, everywhere: bool = False) -> AnyMemory:
-        """The memory for the scope that a request names, as far as whoever asks may go.
+        """Return the memory for the scope of a request, limited to the caller's grant.
 
-        One that names neither agent nor project is a person's, and its ids may name any memory of
-        the user; otherwise ids keep to the scope as searches do. With `everywhere` searches see
-        all of the user's too.
+        A scope without agent and project is a person's: its ids may name any memory of the user.
+        Otherwise ids keep to the scope as searches do. With `everywhere` searches cover all of the
+        user's memories too.
         """
         user, agent, project = grant.scope(
             named.user, named.agent, named.project, everywhere=everywhere
@@ -63,7 +63,7 @@ class ServerState:
     def agents_view(
         self, grant: Grant, named: Scoped, *, actor: str, any_id: bool = False
     ) -> AnyMemory:
-        """The memory for an agent or a program: ids keep to the scope unless all are asked for."""
+        """Return the memory for an agent or a program: ids keep to the scope unless `any_id`."""
         user, agent, project = grant.scope(
             named.user, named.agent, named.project, everywhere=any_id
         )
@@ -71,7 +71,7 @@ class ServerState:
         return ScopedMemory(found, grant) if grant.is_narrow else found
 
     def _numbers(self) -> dict[str, int]:
-        """By topic a number that is another one once something happened."""
+        """Return a number by topic that changes whenever something of the topic changes."""
         return {
             **self._memory.services.store.change_numbers(),
             "error": sum(self.observer.failure_counts().values()),
@@ -79,10 +79,10 @@ class ServerState:
         }
 
     def uptime_s(self) -> float:
-        """How long the engine has been open."""
+        """Return how long the engine has been open."""
         return (self.world.monotonic_ms() - self._started_ms) / 1000
 
     def close(self) -> None:
-        """Finishes what is under way and lets go of the store."""
+        """Finish running work and close the store."""
         self.tokens.close()
         self._memory.close()

@@ -1,4 +1,4 @@
-"""Tokens at the door: looked up beside the loop, kept for a moment, and noted when used."""
+"""Access tokens: looked up off the event loop, cached for a moment, their use recorded."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from meritory.engine.access import TokenClaim, proves
 from meritory.engine.services import Services
 from meritory.server.problems import Overloaded
 
-# A token that was revoked lets nobody in after a second, whichever daemon is asked.
+# Every daemon refuses a revoked token after at most a second.
 FRESH_MS = 900.0
-KEPT_LIMIT_COUNT = 1_024
-# Whoever sends tokens without end keeps but these threads busy.
+CACHE_LIMIT_COUNT = 1_024
+# A flood of tokens keeps only these threads busy.
 THREAD_COUNT, LOOKUP_LIMIT_COUNT = 2, 32
 LOOKUP_TIMEOUT_S = 5.0
-NOTED_EVERY = timedelta(minutes=1)
+RECORD_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,82 +31,78 @@ class _CachedToken:
 
 
 class Tokens:
-    """Says whose a token is."""
+    """Looks up access tokens and caches them."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._kept: dict[TokenClaim, _CachedToken] = {}
-        self._looking_count = 0
-        self._noted_ms: dict[tuple[str, str], float] = {}
+        self._cache: dict[TokenClaim, _CachedToken] = {}
+        self._lookup_count = 0
+        self._recorded_ms: dict[tuple[str, str], float] = {}
         self._pool = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="meritory-access")
 
     async def redeem(self, claim: TokenClaim) -> AccessToken | None:
-        """The token that a claim proves to be; None for a wrong one, Busy when nobody can tell."""
+        """Return the token of a valid claim, None for a wrong one; raise Busy if it is unknown."""
         world = self._services.world
         began_ms = world.monotonic_ms()
-        kept = self._kept.get(claim)
-        if kept is None or began_ms - kept.at_ms >= FRESH_MS:
-            found = await self._looked_up(claim, is_known=kept is not None)
-            self._kept.pop(claim, None)
-            if not proves(claim, found, world.now()) or found is None:
+        cached = self._cache.get(claim)
+        if cached is None or began_ms - cached.at_ms >= FRESH_MS:
+            token = await self._look_up(claim, is_cached=cached is not None)
+            self._cache.pop(claim, None)
+            if not proves(claim, token, world.now()) or token is None:
                 return None
-            kept = self._keep(claim, _CachedToken(found, began_ms))
-        if not kept.token.is_valid(world.now()):
+            while len(self._cache) >= CACHE_LIMIT_COUNT:
+                del self._cache[next(iter(self._cache))]
+            self._cache[claim] = cached = _CachedToken(token, began_ms)
+        if not cached.token.is_valid(world.now()):
             return None
-        self._note(kept.token)
-        return kept.token
+        self._record_use(cached.token)
+        return cached.token
 
     def close(self) -> None:
-        """Takes on nothing more, and lets what is under way end."""
+        """Accept no more lookups, and finish those in progress."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def _looked_up(self, claim: TokenClaim, *, is_known: bool) -> AccessToken | None:
-        # Whoever was let in a moment ago is not turned away because others guess.
-        if self._looking_count >= LOOKUP_LIMIT_COUNT and not is_known:
+    async def _look_up(self, claim: TokenClaim, *, is_cached: bool) -> AccessToken | None:
+        # A token that was valid a moment ago is not refused because others guess.
+        if self._lookup_count >= LOOKUP_LIMIT_COUNT and not is_cached:
             raise Overloaded("too many tokens are being looked up", hint="try again in a second")
-        self._looking_count += 1
+        self._lookup_count += 1
         look = partial(self._services.store.access_token, claim.user, claim.token_id)
         future = asyncio.get_running_loop().run_in_executor(self._pool, look)
-        future.add_done_callback(self._looked)
+        future.add_done_callback(self._finish_lookup)
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 return await asyncio.shield(future)
         except (MeritoryError, TimeoutError) as error:
             self._services.observer.failed("access", error)
             raise Busy(
-                "the token cannot be looked up now", hint="try again when the store is back"
+                "the token cannot be looked up now", hint="try again when the store is available"
             ) from error
 
-    def _looked(self, future: asyncio.Future[AccessToken | None]) -> None:
-        self._looking_count -= 1
+    def _finish_lookup(self, future: asyncio.Future[AccessToken | None]) -> None:
+        self._lookup_count -= 1
         if not future.cancelled():
-            # Taken note of here: a caller who left must not leave a warning behind.
+            # Read here, so that asyncio does not warn about a caller who left.
             future.exception()
 
-    def _keep(self, claim: TokenClaim, kept: _CachedToken) -> _CachedToken:
-        while len(self._kept) >= KEPT_LIMIT_COUNT:
-            del self._kept[next(iter(self._kept))]
-        self._kept[claim] = kept
-        return kept
-
-    def _note(self, token: AccessToken) -> None:
-        """Has the use written down, not oftener than once in a minute and with nobody waiting."""
-        world, place = self._services.world, (token.user, token.id)
+    def _record_use(self, token: AccessToken) -> None:
+        """Record the use of a token in the background, at most once a minute."""
+        world, key = self._services.world, (token.user, token.id)
         now, now_ms = world.now(), world.monotonic_ms()
-        every_ms = NOTED_EVERY.total_seconds() * 1000
-        last_ms = self._noted_ms.get(place)
+        every_ms = RECORD_EVERY.total_seconds() * 1000
+        last_ms = self._recorded_ms.get(key)
         if last_ms is not None and now_ms - last_ms < every_ms:
             return
-        if last_ms is None and len(self._noted_ms) >= KEPT_LIMIT_COUNT:
-            self._noted_ms.clear()
-        self._noted_ms[place] = now_ms
-        known = token.last_used_at
-        # Another daemon of the same store may have noted it.
-        if known is None or now - known >= NOTED_EVERY:
+        if last_ms is None and len(self._recorded_ms) >= CACHE_LIMIT_COUNT:
+            self._recorded_ms.clear()
+        self._recorded_ms[key] = now_ms
+        last = token.last_used_at
+        # Another daemon of the same store may have recorded it.
+        if last is None or now - last >= RECORD_EVERY:
             with contextlib.suppress(RuntimeError):
-                self._pool.submit(self._write_note, token, now)
+                self._pool.submit(self._write_use, token, now)
 
-    def _write_note(self, token: AccessToken, now: datetime) -> None:
-        # A store that cannot be written right now is not worth refusing anybody for.
+    def _write_use(self, token: AccessToken, now: datetime) -> None:
+        # A store that cannot be written is no reason to refuse the request.
         with contextlib.suppress(MeritoryError):
             self._services.store.write(lambda t: t.note_access(token.user, token.id, now))

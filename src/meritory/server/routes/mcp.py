@@ -1,4 +1,4 @@
-"""MCP over HTTP: one address, one message a request, the same door as everything else."""
+"""MCP over HTTP: one endpoint, one message per request, with the same authentication."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from meritory.server.table import Call, Route, Scoped, TextReply
 ACTOR = "mcp"
 _JSON = "application/json"
 _VERSION, _METHOD, _NAME = "mcp-protocol-version", "mcp-method", "mcp-name"
-# Which parameter of a method stands in its header again.
+# The parameter of a method that a header repeats.
 _NAMED = {"tools/call": "name", "resources/read": "uri"}
 _ENCODED_START, _ENCODED_END = "=?base64?", "?="
-# Where clients tell their session; the first that is there is taken.
+# Where clients put their session; the first one present counts.
 _SESSION_META = ("sessionId", "threadId", "session_id")
-# A request without the header is of the last version that had none.
+# A request without the header uses the last version that had none.
 _UNNAMED_VERSION = "2025-03-26"
 _STATUSES = {protocol.NO_METHOD: 404, protocol.INTERNAL: 200}
 
 
 class McpQuery(Scoped, kw_only=True):
-    """Whose memories it is about, and what the client says of itself."""
+    """The scope, and the client's harness, session and directory."""
 
     harness: str | None = None
     session_key: str | None = None
@@ -41,11 +41,11 @@ class McpQuery(Scoped, kw_only=True):
 
 
 def endpoint(call: Call) -> TextReply:
-    """One message of a client, or a list of them where its version has such."""
+    """Answer one JSON-RPC message of MCP, or a list of them in versions that have lists."""
     try:
         message = protocol.parse(call.body)
     except McpFault as fault:
-        return _sent(protocol.refusal(None, fault), is_strict=True)
+        return _reply(protocol.refusal(None, fault), is_strict=True)
     header = call.headers.get(_VERSION)
     is_stateless = protocol.is_stateless(message) or header in protocol.STATELESS
     try:
@@ -54,26 +54,26 @@ def endpoint(call: Call) -> TextReply:
         elif header is not None and header not in protocol.HANDSHAKE:
             raise protocol.unsupported(header)
     except McpFault as fault:
-        return _sent(protocol.refusal(message, fault), is_strict=True)
+        return _reply(protocol.refusal(message, fault), is_strict=True)
     version = None if is_stateless else header or _UNNAMED_VERSION
-    reply = protocol.respond(message, partial(_live, call), version)
+    reply = protocol.respond(message, partial(_dispatch, call), version)
     if reply is None:
         return TextReply("", _JSON, 202)
-    return _sent(reply, is_strict=is_stateless)
+    return _reply(reply, is_strict=is_stateless)
 
 
-def _sent(reply: Any, *, is_strict: bool) -> TextReply:
-    """A reply; the older era puts what is wrong into the message alone, but for lost ids."""
+def _reply(reply: Any, *, is_strict: bool) -> TextReply:
+    """Return a reply; older versions put the error only into the message, unless the id is lost."""
     fault = reply.get("error") if isinstance(reply, dict) else None
     status = 200
     if fault is not None and (is_strict or reply.get("id") is None):
         status = _STATUSES.get(fault["code"], 400)
-    # Not by msgspec, which refuses ids that a client may send: huge ones, halves of characters.
+    # Not by msgspec, which refuses ids that a client may send: huge numbers, lone surrogates.
     return TextReply(framed(reply).decode("ascii"), _JSON, status)
 
 
 def _check_headers(headers: Mapping[str, str], message: Any) -> None:
-    """What stands in front must be what is inside: others may have decided by it."""
+    """Refuse headers that differ from the body: a proxy may have decided by them."""
     if not isinstance(message, dict) or "id" not in message:
         return
     names = list(headers.keys())
@@ -89,13 +89,13 @@ def _check_headers(headers: Mapping[str, str], message: Any) -> None:
         wanted[_NAME] = inside[field]
     for name, value in wanted.items():
         given = headers.get(name)
-        if names.count(name) != 1 or given is None or _plain(given) != value:
-            told = f"Header mismatch: {name} must be there once and say what the body says"
-            raise McpFault(protocol.HEADER_MISMATCH, told)
+        if names.count(name) != 1 or given is None or _header_value(given) != value:
+            text = f"Header mismatch: {name} must occur once and match the body"
+            raise McpFault(protocol.HEADER_MISMATCH, text)
 
 
-def _plain(value: str) -> str | None:
-    """The value of a header; None when it is encoded in a wrong way."""
+def _header_value(value: str) -> str | None:
+    """Return the value of a header; None if its encoding is wrong."""
     if not (value.startswith(_ENCODED_START) and value.endswith(_ENCODED_END)):
         return value
     inner = value[len(_ENCODED_START) : -len(_ENCODED_END)]
@@ -105,20 +105,20 @@ def _plain(value: str) -> str | None:
         return None
 
 
-# -- what the daemon knows ------------------------------------------------------------------
+# -- tools and resources ---------------------------------------------------------------------
 
 
-def _live(call: Call, request: McpRequest) -> Json:
+def _dispatch(call: Call, request: McpRequest) -> Json:
     caller = _caller(call, request)
     if request.method != "tools/call":
         return _resources(caller.memory, request)
     name, arguments = request.params.get("name"), request.params.get("arguments")
     if not isinstance(name, str):
-        raise McpFault(protocol.INVALID_PARAMS, "a call names its tool")
+        raise McpFault(protocol.INVALID_PARAMS, "a call must name its tool")
     if not isinstance(arguments, dict | None):
         raise McpFault(protocol.INVALID_PARAMS, "arguments must be an object")
     if call.grant.role == "read" and name in BY_NAME and not BY_NAME[name].reads_only:
-        return failed(f"{name} needs a token with the role write, and this one may only read.")
+        return failed(f"{name} needs a token with the role write; this one may only read.")
     return call_tool(caller, name, arguments or {})
 
 
@@ -137,11 +137,11 @@ def _caller(call: Call, request: McpRequest) -> Caller:
     query: McpQuery = call.query
     project = call.project(query.project, query.cwd)
     named = Scoped(user=query.user, agent=query.agent, project=project)
-    # Who names no place is a person's, unless the token has one.
+    # A caller without agent and project is a person, unless the token is narrow.
     any_id = query.agent is None and project is None and not call.grant.is_narrow
     memory = call.server.agents_view(call.grant, named, actor=ACTOR, any_id=any_id)
-    told = [request.meta.get(name) for name in _SESSION_META]
-    keys = [key for key in (*told, query.session_key) if isinstance(key, str) and _is_name(key)]
+    given = [request.meta.get(name) for name in _SESSION_META]
+    keys = [key for key in (*given, query.session_key) if isinstance(key, str) and _is_name(key)]
     if isinstance(memory, ScopedMemory):
         keys = [key for key in keys if memory.can_use_session(key)]
     harness = query.harness if query.harness and _is_name(query.harness) else None
