@@ -38,10 +38,10 @@ def test_a_path_is_a_file() -> None:
 def test_another_process_is_told_the_address_by_its_environment() -> None:
     place = Place(url=URL)
     assert "pass-word" not in place.argument
-    assert Place.told(place.argument, place.environment) == place
+    assert Place.from_process(place.argument, place.environment) == place
     file = Place(file=Path("/data/meritory.db"))
     assert file.environment == {}
-    assert Place.told(file.argument, place.environment) == file
+    assert Place.from_process(file.argument, place.environment) == file
 
 
 @pytest.mark.parametrize("text", ["mysql://host/db", "https://host/db", "postgresql://h/a/b"])

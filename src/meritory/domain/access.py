@@ -1,4 +1,4 @@
-"""Tokens: who else may come in, what they may do, and for whose memories; for every backend."""
+"""Access tokens and consent to telemetry."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-# Each may do what those before it may.
+# Each role includes those before it.
 Role = Literal["read", "write", "admin"]
 ROLES: tuple[Role, ...] = ("read", "write", "admin")
 
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """A token as it is kept: of its secret only a hash.
+    """An access token of one user, with the hash of its secret.
 
-    It is of one user; an agent or a project that it names is all it reaches of that user.
+    A token with an agent or a project gives access to their memories only.
     """
 
     user: str
@@ -31,13 +31,13 @@ class AccessToken:
     last_used_at: datetime | None = None
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it still opens anything."""
+        """Return whether the token is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What a user said; None is not asked, or not answered yet."""
+    """A user's consent to telemetry; `opt_in` is None until the user answers."""
 
     install_date: datetime
     opt_in: bool | None = None

@@ -1,7 +1,4 @@
-"""Memories as plain JSON values and back, exactly: for history, export and `--json`.
-
-And what a daemon and the library of another process tell each other besides.
-"""
+"""Memories as JSON values and back without loss, and replies between daemon and library."""
 
 from __future__ import annotations
 
@@ -26,12 +23,12 @@ _SOURCE_FIELDS = tuple(field.name for field in fields(Source))
 
 
 def moment_text(moment: datetime) -> str:
-    """UTC, ISO 8601 with offset, always the same width, so that text order is time order."""
+    """Return ISO 8601 in UTC with offset and fixed width, so that text order is time order."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def parse_moment(value: object, name: str = "time") -> datetime:
-    """A moment in UTC from a datetime or ISO 8601 text; without an offset it is taken as UTC."""
+    """Return a moment in UTC from a datetime or ISO 8601 text; without an offset it is UTC."""
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())
@@ -50,12 +47,12 @@ def parse_moment(value: object, name: str = "time") -> datetime:
 
 
 def source_to_dict(source: Source) -> dict[str, str | None]:
-    """A source as a plain dictionary."""
+    """Return a source as a dictionary."""
     return {name: getattr(source, name) for name in _SOURCE_FIELDS}
 
 
 def record_to_dict(record: MemoryRecord) -> dict[str, Any]:
-    """A memory as JSON values, every field by its own name."""
+    """Return a memory as JSON values, by field."""
     plain: dict[str, Any] = {name: getattr(record, name) for name in _FIELDS}
     for name in _MOMENTS:
         if plain[name] is not None:
@@ -66,7 +63,7 @@ def record_to_dict(record: MemoryRecord) -> dict[str, Any]:
 
 
 def record_from_dict(plain: Mapping[str, Any]) -> MemoryRecord:
-    """The memory that `record_to_dict` wrote."""
+    """Return the memory that `record_to_dict` encoded."""
     values = {name: plain[name] for name in _FIELDS if name in plain}
     for name in _MOMENTS:
         if values.get(name) is not None:
@@ -78,7 +75,7 @@ def record_from_dict(plain: Mapping[str, Any]) -> MemoryRecord:
 
 @dataclass(frozen=True, slots=True)
 class ErrorReply:
-    """An error, as much of it as is needed to raise it again."""
+    """An error with the fields that are needed to raise it again."""
 
     code: str
     status: int
@@ -88,7 +85,7 @@ class ErrorReply:
 
 @dataclass(frozen=True, slots=True)
 class WrittenReply:
-    """What a daemon made of one text."""
+    """The result of one text that a daemon wrote."""
 
     outcome: Outcome
     memory: MemoryRecord | None
@@ -100,7 +97,7 @@ class WrittenReply:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The scope that was asked for, and the user it is when none is named."""
+    """The requested scope, and the user if none is named."""
 
     scope: Scope
     default_user: str

@@ -1,13 +1,13 @@
 """Every error Meritory raises on purpose.
 
 MeritoryError                     the base; catch this one
-├── InputError                  what was given cannot be accepted          422
+├── InputError                  the input cannot be accepted               422
 │   ├── TooLarge                over a stated limit                        413
 │   ├── SecretFound             a key, token or password in the text       422
 │   └── SettingsError           a setting is unknown, mistyped or out of bounds
 ├── NotFound                    no such memory in this scope               404
 ├── Conflict                    the state does not allow it                409
-├── Busy                        somebody else is writing; try again        503
+├── Busy                        another process is writing; try again      503
 ├── StorageError                the store could not do it                  500
 │   ├── DiskFull                no space left                              507
 │   ├── ReadOnlyStore           the files cannot be written                500
@@ -43,7 +43,7 @@ class MeritoryError(Exception):
 
 
 class InputError(MeritoryError):
-    """What was given cannot be accepted."""
+    """The input cannot be accepted."""
 
     code = "invalid_input"
     status = 422
@@ -69,34 +69,34 @@ class SettingsError(InputError):
 
 
 class NotFound(MeritoryError):
-    """There is no such thing in this scope; the same answer for foreign, unknown and absurd ids."""
+    """Not in this scope; foreign, unknown and malformed ids get the same reply."""
 
     code = "not_found"
     status = 404
 
 
 class Conflict(MeritoryError):
-    """The present state does not allow it."""
+    """The current state does not allow it."""
 
     code = "conflict"
     status = 409
 
 
 class Busy(MeritoryError):
-    """Somebody else holds the store; trying again later is right."""
+    """Another process holds the store; try again later."""
 
     code = "busy"
     status = 503
 
 
 class StorageError(MeritoryError):
-    """The store could not do what was asked."""
+    """The store could not complete the operation."""
 
     code = "storage"
 
 
 class DiskFull(StorageError):
-    """No space is left on the disk; nothing was stored and nothing was lost."""
+    """The disk is full; nothing was stored and nothing was lost."""
 
     code = "disk_full"
     status = 507
@@ -109,7 +109,7 @@ class ReadOnlyStore(StorageError):
 
 
 class Corrupt(StorageError):
-    """The database is damaged; it is left exactly as it is."""
+    """The database is damaged; it is left unchanged."""
 
     code = "corrupt"
 
@@ -121,7 +121,7 @@ class SchemaTooNew(StorageError):
 
 
 class BadCheckpoint(StorageError):
-    """A file that should hold a learned model does not, or not a sound one; it is left as it is."""
+    """A file does not hold a valid model; it is left unchanged."""
 
     code = "bad_checkpoint"
 
@@ -134,20 +134,20 @@ class PortError(MeritoryError):
 
 
 class PortTimeout(PortError):
-    """It did not answer in time."""
+    """An external service did not answer in time."""
 
     code = "port_timeout"
     status = 504
 
 
 class BadReply(PortError):
-    """It answered, but not with what was agreed."""
+    """An external service sent an invalid reply."""
 
     code = "bad_reply"
 
 
 class BudgetSpent(PortError):
-    """What may be spent for now is spent; the work waits `retry_after_s` and is not lost."""
+    """The budget is spent; the work waits `retry_after_s` and is not lost."""
 
     code = "budget_spent"
     status = 429
@@ -167,7 +167,7 @@ class MissingExtra(PortError):
 
 
 def translate_system(error: OSError, path: Path) -> MeritoryError:
-    """The typed error, with advice, for what the operating system reported."""
+    """Return the typed error, with a hint, for an error of the operating system."""
     path = Path(str(error.filename or path))  # which may be the target of a backup
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no space left to write {path.name}", hint="free some space and try again")

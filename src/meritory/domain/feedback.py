@@ -1,8 +1,8 @@
-"""Belief in a memory's own claim, from weighted evidence that fades; its mean is the usefulness.
+"""Feedback: reports, lessons, testimony and the belief in a memory's claim.
 
-Evidence is kept as three masses: for the claim, against it, and undecided. A value of 1 speaks for
-the claim with its whole weight, -1 against it, 0 says that the memory was there and decided
-nothing, which pulls the mean to the middle without making the claim contested.
+A belief has three masses of evidence: for the claim, against it, and undecided. Evidence of value 1
+supports the claim with its whole weight, -1 opposes it, and 0 pulls the mean to the middle without
+making the claim contested. The mean of the belief is the usefulness.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from meritory.domain.memory import MemoryRecord, Origin, Scope
 
 Witness = Literal["person", "agent", "judge"]
 
-# Undecided evidence that every memory begins with: one session of good ratings gives 0.6.
+# Undecided evidence of a new memory: one session of good ratings gives 0.6.
 PRIOR_MASS = 4.0
-# Contested: this much on either side, and neither side a mere exception.
+# Contested: this much evidence on either side, and this share on the smaller one.
 CONTESTED_MASS = 1.0
 CONTESTED_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """The masses of evidence as they weigh on a day (days since the epoch)."""
+    """The masses of evidence, faded to a day (days since the epoch)."""
 
     support: float = 0.0
     doubt: float = 0.0
@@ -34,22 +34,22 @@ class Belief:
 
     @property
     def alpha(self) -> float:
-        """The first parameter of the Beta distribution."""
+        """Return the first parameter of the Beta distribution."""
         return self.support + (PRIOR_MASS + self.undecided) / 2.0
 
     @property
     def beta(self) -> float:
-        """The second parameter of the Beta distribution."""
+        """Return the second parameter of the Beta distribution."""
         return self.doubt + (PRIOR_MASS + self.undecided) / 2.0
 
     @property
     def usefulness(self) -> float:
-        """The mean of the belief, 0.5 without evidence."""
+        """Return the mean of the belief, 0.5 without evidence."""
         return self.alpha / (self.alpha + self.beta)
 
     @property
     def is_contested(self) -> bool:
-        """Whether there is much to be said for the claim and much against it."""
+        """Return whether there is much evidence for the claim and much against it."""
         lesser = min(self.support, self.doubt)
         return lesser >= CONTESTED_MASS and lesser >= CONTESTED_SHARE * (self.support + self.doubt)
 
@@ -63,7 +63,7 @@ TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """Something about a report that was not as it should be, and where."""
+    """A problem with one field of a report."""
 
     field: str
     message: str
@@ -71,11 +71,11 @@ class Issue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackEvent:
-    """One report, as it is kept: secrets are out of it and long texts are cut."""
+    """One report, without secrets and with long texts cut."""
 
     id: str
     at: datetime
-    # As it was said, and 1 for up, -1 for down, 0 for what is neither.
+    # The signal as given; its polarity is 1 for up, -1 for down, 0 for neither.
     signal: str
     polarity: int
     status: Status
@@ -95,31 +95,31 @@ class FeedbackEvent:
     tags: tuple[str, ...] = ()
     domain: str = "general"
     last_action: Mapping[str, str] | None = None
-    # The scores and guardrails that were given, and the verdict on them.
+    # The given scores and guardrails, and the verdict on them.
     rubric: Mapping[str, Any] | None = None
     diagnosis: Mapping[str, Any] | None = None
     quality: float = 0.0
     issues: tuple[Issue, ...] = ()
     memory_ids: tuple[str, ...] = ()
-    # The lesson it became or strengthened, and the how-manieth report of it this was.
+    # The lesson that it made or strengthened, and its number among the reports of that lesson.
     memory_id: str | None = None
     occurrence: int = 0
     completed_at: datetime | None = None
 
     @property
     def texts(self) -> dict[str, str]:
-        """Every text that says something, by its field."""
+        """Return the texts that are not empty, by field."""
         return {name: text for name in TEXTS if (text := getattr(self, name))}
 
     @property
     def scope(self) -> Scope:
-        """The scope that its lesson belongs to."""
+        """Return the scope of its lesson."""
         return Scope(self.user, self.agent, self.project)
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackQuery:
-    """Which reports are wanted, latest first; `before` is the last id of the page before."""
+    """A page of reports, latest first; `before` is the last id of the page before."""
 
     polarity: int | None = None
     status: Status | None = None
@@ -133,7 +133,7 @@ class FeedbackQuery:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackCount:
-    """How many reports of one kind there are."""
+    """The number of reports of one kind."""
 
     domain: str
     polarity: int
@@ -144,7 +144,7 @@ class FeedbackCount:
 
 @dataclass(frozen=True, slots=True)
 class Testimony:
-    """One report's word on one memory's claim, -1 against it to 1 for it."""
+    """The evidence of one report on a memory's claim, from -1 (against) to 1 (for)."""
 
     at: datetime
     witness: Witness
@@ -154,7 +154,7 @@ class Testimony:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A memory that was made from reports, and how often it was reported."""
+    """A memory that was made from reports, with their number."""
 
     memory_id: str
     polarity: int
@@ -165,7 +165,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Contested:
-    """A memory with much to be said for its claim and much against it."""
+    """A memory with much evidence for its claim and much against it."""
 
     memory: MemoryRecord
     belief: Belief

@@ -1,9 +1,4 @@
-"""The contract of the job queue: work that must happen once, whatever dies in between.
-
-A job is queued, running under a lease, done, or parked until a person acts. Whoever holds it puts
-what a stage did and the note that it is done into one transaction; that fails as a whole once the
-lease is somebody else's. So a stage may be computed twice but never takes effect twice.
-"""
+"""Jobs and leases; `meritory.store.contract.jobs` describes the queue."""
 
 from __future__ import annotations
 
@@ -16,20 +11,20 @@ from meritory.domain.errors import InputError
 JobState = Literal["queued", "running", "done", "parked"]
 JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 
-# A job that failed this often without getting on waits for a person.
+# A job that failed this often at one stage is parked.
 PARK_AFTER_ATTEMPTS = 5
-# No lease lasts and no job waits longer. A moment further ahead was written by a clock that went
-# wrong, and counts as past: otherwise its job would wait until that clock's year has come.
+# No lease lasts longer and no job waits longer. A later moment was written by a wrong clock and
+# counts as past: otherwise its job would wait for years.
 LEASE_LENGTH_MAX = timedelta(hours=1)
 WAIT_MAX = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One piece of work, as it was when it was read.
+    """One job.
 
-    `stage` is the last one that took effect, empty before the first. `attempt_count` counts since
-    then. `lease` says who holds it; `error` what went wrong last, unless it got on since.
+    `stage` is the last stage that took effect, empty before the first. `attempt_count` counts since
+    then. `lease` names its holder; `error` is the last error since that stage.
     """
 
     number: int
@@ -49,9 +44,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who takes a job, and for how long nobody else may.
+    """The right of a worker to run a job for some time.
 
-    `holder` is new for every taking: one who comes back late must not pass for the next.
+    `holder` is new for every lease: a worker that comes back late must not pass for the next one.
     """
 
     holder: str
@@ -64,5 +59,5 @@ class Lease:
 
     @property
     def until(self) -> datetime:
-        """When others may take the job."""
+        """Return when other workers may take the job."""
         return self.now + self.length

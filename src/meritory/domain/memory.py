@@ -1,4 +1,4 @@
-"""The nouns of Meritory: frozen records that every layer shares."""
+"""Memories: records, drafts, history, scopes, entities and embedders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DEFAULT_USEFULNESS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Who a memory belongs to, or who asks; a project or agent of None means everywhere."""
+    """The owner of a memory, or of a query; a project or agent of None means everywhere."""
 
     user: str = DEFAULT_USER
     agent: str | None = None
@@ -53,14 +53,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class EveryScope(Scope):
-    """All that a user has, whatever project or agent it is of: for people's tools, no agent's."""
+    """All scopes of a user: for tools that people use, not for agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a memory was learned: harness, session, turn, the hash of the quoted text, and by whom.
+    """Where a memory was learned: harness, session, turn and the hash of the quoted text.
 
-    The extractor is named with its version, and by code alone; others leave it out.
+    `extractor` names the extractor and its version; it is None for a memory that was written
+    directly.
     """
 
     harness: str | None = None
@@ -72,7 +73,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord:
-    """One claim worth keeping, with all that is known about it."""
+    """One claim worth remembering, with its metadata and counters."""
 
     id: str
     content: str
@@ -95,7 +96,7 @@ class MemoryRecord:
     updated_at: datetime
     superseded_by: str | None = None
     deleted_at: datetime | None = None
-    # Counters live beside the row: reading a memory never rewrites it.
+    # Counters are in a table of their own: reading a memory never rewrites its row.
     access_count: int = 0
     last_accessed: datetime | None = None
     usefulness: float = DEFAULT_USEFULNESS
@@ -104,23 +105,23 @@ class MemoryRecord:
 
     @property
     def scope(self) -> Scope:
-        """The scope the memory belongs to."""
+        """Return the scope that the memory belongs to."""
         return Scope(self.user, self.agent, self.project)
 
     @property
     def source(self) -> Source | None:
-        """The first place the memory was learned from."""
+        """Return the first source of the memory."""
         return self.sources[0] if self.sources else None
 
     @property
     def is_live(self) -> bool:
-        """Whether the memory is neither deleted nor superseded."""
+        """Return whether the memory is neither deleted nor superseded."""
         return self.deleted_at is None and self.superseded_by is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A memory as somebody proposes it, before the write path has decided anything."""
+    """A proposed memory, before the write path has decided its outcome."""
 
     content: str
     user: str = DEFAULT_USER
@@ -144,13 +145,13 @@ class Draft:
 
     @property
     def scope(self) -> Scope:
-        """The scope the memory would belong to."""
+        """Return the scope that the memory would belong to."""
         return Scope(self.user, self.agent, self.project)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of one draft: the outcome, the memory it lives on in, and why."""
+    """The result of one draft: the outcome, the memory that holds it now, and the reason."""
 
     outcome: Outcome
     memory: MemoryRecord | None
@@ -162,7 +163,7 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One change of one memory: who, why, what it was before and what it became."""
+    """One change of a memory: actor, reason, and the memory before and after."""
 
     entry: int
     memory_id: str
@@ -180,7 +181,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Every number behind a score, to six decimals."""
+    """The numbers that a score is made of, to six decimals."""
 
     composite: float
     relevance: float
@@ -196,7 +197,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A memory that recall found, with its score and, on request, the parts of it."""
+    """A memory that recall found, with its score and, on request, its parts."""
 
     memory: MemoryRecord
     score: float
@@ -204,18 +205,18 @@ class Recalled:
 
     @property
     def id(self) -> str:
-        """The memory's id."""
+        """Return the id of the memory."""
         return self.memory.id
 
     @property
     def content(self) -> str:
-        """The memory's text."""
+        """Return the text of the memory."""
         return self.memory.content
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Something memories are about: a file, an identifier, a tag, a person, a project."""
+    """A subject of memories: a file, an identifier, a tag, a person, a project."""
 
     kind: str
     name: str
@@ -224,7 +225,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class EntityView:
-    """An entity with its aspects, each with the ids of its memories, and what it depends on."""
+    """An entity with the memory ids of each aspect, its constraints and its dependencies."""
 
     entity: Entity
     aspects: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -232,12 +233,9 @@ class EntityView:
     depends_on: tuple[Entity, ...] = ()
 
 
-# -- sessions -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Which memories to list, newest first; `after` continues where a page ended."""
+    """A page of memories, newest first; `after` is the last id of the page before."""
 
     scope: Scope
     everywhere: bool = False
@@ -248,14 +246,14 @@ class Listing:
     limit: int = 100
     provenance: str | None = None
     trust: str | None = None
-    # live, superseded or forgotten; and of exactly this project, of none when it is empty.
+    # live, superseded or forgotten; and of exactly this project, "" for none.
     state: str | None = None
     of_project: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedderInfo:
-    """An embedder the store knows: its name, dimension and how to open it again."""
+    """A registered embedder: its name, dimension and the specification to open it again."""
 
     name: str
     dimension: int
@@ -264,12 +262,12 @@ class EmbedderInfo:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingState:
-    """How far the vectors of one embedder have come, over all memories, whatever their state."""
+    """How many memories, in any state, have a vector of one embedder."""
 
     embedded_count: int
     memory_count: int
 
     @property
     def is_complete(self) -> bool:
-        """Whether every memory has its vector; one that an undo restores has it at once."""
+        """Return whether every memory has its vector."""
         return self.embedded_count >= self.memory_count

@@ -1,4 +1,4 @@
-"""What extraction proposed and was refused, as every backend keeps it."""
+"""Quality: refused candidates, audits, retrieval counts, and rows of extra export tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meritory.domain.memory import Kind, Origin, Outcome, Provenance, Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A candidate that did not become a memory, and why; it can be restored."""
+    """An extracted candidate that did not become a memory; it can be restored."""
 
     id: str
     at: datetime
@@ -24,31 +24,31 @@ class Refusal:
     provenance: Provenance
     origin: Origin
     confidence: float
-    # Where in the transcript, and the words it rests on.
+    # The turn of the transcript, and the text that supports the candidate.
     turn: str | None
     quote: str
     reason: str
-    # Which extractor and version of its prompt or rules.
+    # The extractor and the version of its prompt or rules.
     extractor: str
-    # The memory it became after all.
+    # The memory that was made when it was restored.
     memory_id: str | None = None
 
 
 MergeVerdict = Literal["right", "wrong"]
-# What retention may take away when it is old. Memories are never among it.
+# The data that retention erases when it is old; never memories.
 Keepsake = Literal["transcripts", "events", "actions", "refusals", "feedback"]
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """How often a memory was found by somebody who asked, and when last."""
+    """How often a search returned a memory, and when last."""
 
     count: int
     last_at: datetime
 
 
 class WeekOutcome(NamedTuple):
-    """How many writes had an outcome in the week that begins on this day (a Monday)."""
+    """How many writes had an outcome in the week that begins on this Monday."""
 
     week: str
     outcome: Outcome
@@ -57,13 +57,13 @@ class WeekOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShownFigure:
-    """One memory that a session was shown, with the numbers it was ranked by and its label.
+    """A memory that a session was shown, with its features and its label.
 
-    Provenance and extractor are None for one that was erased since.
+    Provenance and extractor are None if it was erased since.
     """
 
     label: float | None
-    # Whether it is among the uses of its session, which `memories_used` counts, too.
+    # Whether `memories_used` of its session counts it.
     has_helped: bool
     origins: tuple[str, ...]
     features: tuple[float, ...]
@@ -74,7 +74,7 @@ class ShownFigure:
 
 @dataclass(frozen=True, slots=True)
 class ShownLately:
-    """What the latest sessions were shown, and in how many texts."""
+    """The memories that the latest sessions were shown, and the number of injections."""
 
     session_count: int
     turn_count: int
@@ -83,12 +83,12 @@ class ShownLately:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """A row of one user."""
+    """A row of a table that an export contains in addition to memories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedWording(Carried):
-    """Which lesson a wording stands for; an empty agent or project is none."""
+    """The lesson of a wording; an empty agent or project means none."""
 
     agent: str
     project: str
@@ -109,7 +109,7 @@ class CarriedLesson(Carried):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedTestimony(Carried):
-    """One report's word on one memory."""
+    """The testimony of one report on one memory."""
 
     memory_id: str
     feedback_id: str
@@ -121,7 +121,7 @@ class CarriedTestimony(Carried):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedBelief(Carried):
-    """What is believed of a memory."""
+    """The belief in a memory."""
 
     memory_id: str
     support: float
@@ -133,7 +133,7 @@ class CarriedBelief(Carried):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedRefusal(Carried):
-    """Something that extraction proposed and was refused."""
+    """A refused candidate of extraction."""
 
     id: str
     at: datetime
@@ -154,7 +154,7 @@ class CarriedRefusal(Carried):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedAudit(Carried):
-    """What a person said about a merge, by its history entry."""
+    """The verdict of a person on a merge, by history entry."""
 
     entry: int
     at: datetime

@@ -1,10 +1,4 @@
-"""The ladder of a rule: proposed, warns, blocks, one step at a time, and down again.
-
-A rule weighs as much as the reports behind it, each half as much after seven days. The action at
-hand counts as one more case: so the second case of a mistake is warned of and the fourth blocked.
-Up it goes only while a replay of harmless actions raised no alarm; down it goes when its weight
-has faded, when warnings were followed by no complaint, and at its end.
-"""
+"""Rules: triggers, recorded actions, rules, their events and session constraints."""
 
 from __future__ import annotations
 
@@ -15,21 +9,19 @@ from functools import lru_cache
 from typing import Final, Literal
 
 State = Literal["proposed", "warns", "blocks", "expired", "retired"]
-
-
 _FILE_TOOLS: Final = ("edit", "read", "web")
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A tool's family or name, and the words that must all be in its argument."""
+    """A tool family or name, and the words that its argument must all contain."""
 
     tool: str
     words: tuple[str, ...]
 
     @property
     def pattern(self) -> str:
-        """The words as they can be read and written."""
+        """Return the words as one shell-quoted text."""
         return shlex.join(self.words)
 
     def __str__(self) -> str:
@@ -37,7 +29,7 @@ class Trigger:
 
     @property
     def head(self) -> str | None:
-        """What an action must have among its heads to fit, None when that cannot be said."""
+        """Return the head that a matching action must have; None if there is no such head."""
         if self.tool == "shell":
             return self.words[0]
         last = self.words[0].rpartition("/")[2]
@@ -45,20 +37,14 @@ class Trigger:
 
     @property
     def argument_count(self) -> int:
-        """How many words there are beside the program."""
+        """Return the number of words without the program."""
         return len(self.words) - (self.tool == "shell")
 
 
 @lru_cache(1_024)
 def stored_trigger(tool: str, pattern: str) -> Trigger:
-    """A trigger as it was stored."""
+    """Return the trigger of a stored rule."""
     return Trigger(tool, tuple(shlex.split(pattern)))
-
-
-# -- fitting --------------------------------------------------------------------------------
-
-
-# -- making ---------------------------------------------------------------------------------
 
 
 Decision = Literal["allow", "warn", "deny"]
@@ -70,9 +56,9 @@ RuleEventKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedAction:
-    """A call of a tool as it is kept: its argument without secrets, and what it was answered.
+    """A call of a tool: its argument without secrets, and the decision of the guard.
 
-    `number` is 0 until it is stored. Blame and praise count the reports that were mainly about it.
+    `number` is 0 until it is stored. Blame and praise count the reports mainly about it.
     """
 
     number: int = 0
@@ -93,9 +79,9 @@ class RecordedAction:
 
 @dataclass(frozen=True, slots=True)
 class ActionQuery:
-    """Which recorded actions are wanted, latest first; None leaves a choice open.
+    """A page of recorded actions, latest first; None does not filter.
 
-    `after` and `before` are numbers and moments that bound them, both outside.
+    `after` is a number, `since` and `until` are moments; all three are exclusive.
     """
 
     session_key: str | None = None
@@ -110,7 +96,7 @@ class ActionQuery:
 
 @dataclass(frozen=True, slots=True)
 class ActionReport:
-    """That a report is about an action, and how surely; one of them is the one it is mainly of."""
+    """A link from a report to an action, with its certainty; one action is the primary one."""
 
     feedback_id: str
     action: int
@@ -122,11 +108,11 @@ class ActionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule as it stands.
+    """A rule against a repeated mistake.
 
-    `weight` is that of its reports at `weighed_at`. `held_count` is the number of reports at which
-    somebody took a step back. The counts of the replay are those of the latest one, which looked
-    at actions up to `replayed_through`.
+    `weight` is the weight of its reports at `weighed_at`. `held_count` is the number of reports at
+    which a person moved it down. The replay counts are of the latest replay, which covered the
+    actions up to `replayed_through`.
     """
 
     id: str
@@ -153,13 +139,13 @@ class Rule:
 
     @property
     def trigger(self) -> Trigger:
-        """What sets it off."""
+        """Return the trigger of the rule."""
         return stored_trigger(self.tool, self.pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleEvent:
-    """Something that happened to a rule; `before` is the rule as it was, where it was changed."""
+    """An event of a rule; `before` is the rule before a change."""
 
     number: int = 0
     rule_id: str
@@ -176,7 +162,7 @@ class RuleEvent:
 
 @dataclass(frozen=True, slots=True)
 class SessionConstraint:
-    """What a session must keep to."""
+    """A constraint on the actions of a session."""
 
     session_key: str
     kind: str

@@ -1,22 +1,23 @@
-"""The nouns of Meritory: frozen records that every layer shares."""
+"""Sessions: turns, candidates, injections, ratings, verdicts and labels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
 from meritory.domain.memory import Entity, Provenance, Scope
 
-# -- sessions -------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float32]
 
 Role = Literal["user", "assistant", "edit", "tool", "result", "system"]
 CandidateSource = Literal["effective", "predictor", "both", "exploration", "fts_only"]
-# How a rating came in, the strongest road first: one rating per turn and memory counts.
+# How a rating arrived, the strongest channel first: one rating per turn and memory counts.
 Channel = Literal["program", "trailer", "tool", "transcript", "field"]
 
 ROLES: tuple[str, ...] = get_args(Role)
@@ -25,21 +26,21 @@ CHANNELS: tuple[str, ...] = get_args(Channel)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One entry of a transcript: who acted, and what was said or done.
+    """One entry of a transcript.
 
-    `user` is what the person typed, `assistant` the agent's replies, `edit` what it wrote into
-    files, `tool` the calls it made, `result` what came back to it, `system` everything else.
+    `user` is text that the person typed, `assistant` a reply of the agent, `edit` text that it
+    wrote into files, `tool` a call that it made, `result` the result of a call, `system` the rest.
     """
 
     role: Role
     text: str
-    # Files that a call names in its path arguments.
+    # The files in the path arguments of a call.
     paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedMemory:
-    """One memory as it is put before a judge, without its id, its scores or its source."""
+    """A memory as a judge sees it: without its id, scores and source."""
 
     text: str
     was_shown: bool
@@ -50,10 +51,10 @@ class JudgedMemory:
 class Verdict:
     """What a judge says about a finished session; `relevance` follows the order of the memories."""
 
-    # How well memory carried the session on, 0..1; None when the judge cannot say.
+    # How well memory supported the session, 0..1; None if the judge cannot say.
     score: float | None
     confidence: float
-    # 0..1, below 0 for one that did harm, None for one that was not judged.
+    # 0..1, below 0 for a harmful memory, None for one that was not judged.
     relevance: tuple[float | None, ...]
     # Indices of memories that the user had to explain again.
     missing: tuple[int, ...] = ()
@@ -65,9 +66,9 @@ class Verdict:
 
 
 class Candidate(NamedTuple):
-    """A memory that was considered in a session, with every number as it was served.
+    """A memory that was ranked in a session, with every number of the ranking.
 
-    A tuple, because some 150 of them are made at every start.
+    A tuple, because every start makes about 150 of them.
     """
 
     memory_id: str
@@ -82,7 +83,7 @@ class Candidate(NamedTuple):
     baseline_rank: int | None = None
     predictor_rank: int | None = None
     was_injected: bool = False
-    # The probability with which chance put it where it is, for audit.
+    # The probability of its position in the randomised order, for audits.
     propensity: float = 1.0
     features: tuple[float, ...] = ()
     feature_version: int = 0
@@ -90,11 +91,11 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMemory:
-    """A candidate with what happened to it after it was served."""
+    """A candidate with its use, ratings and label in the session."""
 
     candidate: Candidate
     handle: str | None = None
-    # The injection that showed it first, and whether the agent still has it before its eyes.
+    # The first injection that showed it, and whether it is still in the agent's context.
     injection: int | None = None
     in_context: bool = False
     is_harmful: bool = False
@@ -113,32 +114,31 @@ class SessionMemory:
 
 
 class ModelRows(Protocol):
-    """Models that lie inside a store, each under its user and version; they are not looked into."""
+    """Encoded models inside a store, by user and version."""
 
     def versions(self, user: str) -> list[int]:
-        """The versions there are, the latest first."""
+        """Return the versions, latest first."""
 
     def digest(self, user: str, version: int) -> str | None:
-        """The SHA-256 of a model in hexadecimal digits; None without one."""
+        """Return the SHA-256 of a model in hexadecimal digits; None without one."""
 
     def content(self, user: str, version: int) -> bytes | None:
-        """A model; None without one."""
+        """Return a model; None without one."""
 
     def put(self, user: str, version: int, content: bytes) -> None:
-        """Keeps a model under its version, in the place of one that is there."""
+        """Store a model in place of the one with its version."""
 
     def drop(self, user: str, version: int) -> None:
-        """Removes a model, if it is there."""
+        """Remove a model if it exists."""
 
 
-FloatArray = NDArray[np.float32]
 SessionState = Literal["open", "ended", "finished"]
 InjectionKind = Literal["start", "prompt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """One run of an agent, as the store keeps it."""
+    """One run of an agent."""
 
     user: str
     key: str
@@ -148,34 +148,34 @@ class SessionRecord:
     harness: str | None = None
     cwd: str | None = None
     state: SessionState = "open"
-    # The text the ranking was made from, and whether somebody gave it or it was only inferred.
+    # The text that the ranking is based on, and whether it was given or only inferred.
     context: str = ""
     has_prompt: bool = False
     embedder: str | None = None
     context_vector: FloatArray | None = None
-    # Since the session before it ended or, where it never did, began.
+    # Since the previous session ended or, if it never ended, began.
     gap_hours: float | None = None
     alpha: float = 1.0
-    # The model that scored it, None when there was none or it was silent.
+    # The model that scored it, None if there was none or it did not answer.
     scorer: str | None = None
     model_version: int | None = None
     ended_at: datetime | None = None
     prompt_count: int = 0
     injection_count: int = 0
     handle_count: int = 0
-    # Whether the rule for ratings was explained to the agent already.
+    # Whether the agent was shown how to rate memories.
     is_explained: bool = False
     summary: str = ""
 
     @property
     def scope(self) -> Scope:
-        """Whose memories the session may see."""
+        """Return the scope whose memories the session may see."""
         return Scope(self.user, self.agent, self.project)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """One text that was put before the agent; `memories` pairs handles with memory ids."""
+    """One block of memories that was shown to the agent; `memories` pairs handles with ids."""
 
     number: int
     kind: InjectionKind
@@ -188,11 +188,11 @@ class Injection:
 
 
 class ShownRow(NamedTuple):
-    """What a session was shown, as every prompt asks for it; nothing of how it was ranked."""
+    """A memory that a session was shown, without the numbers of its ranking."""
 
     memory_id: str
     handle: str
-    # The injection that showed it first, and whether the agent still has it before its eyes.
+    # The first injection that showed it, and whether it is still in the agent's context.
     injection: int
     in_context: bool
     is_harmful: bool
@@ -202,7 +202,7 @@ class ShownRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """How useful the agent, or a program, found one memory in one turn, -1..1."""
+    """The usefulness of one memory in one turn, rated by the agent or a program, -1..1."""
 
     memory_id: str
     turn: int
@@ -213,7 +213,7 @@ class Rating:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionScore:
-    """What the judge said about a session as a whole; `excluded` says why it does not count."""
+    """The verdict on a whole session; `excluded` says why it does not count."""
 
     judge: str
     score: float | None
@@ -230,7 +230,7 @@ class SessionScore:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The judge's word on one candidate."""
+    """The verdict on one candidate."""
 
     memory_id: str
     relevance_score: float | None
@@ -248,7 +248,7 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something worth seeing on a timeline."""
+    """An entry of a timeline."""
 
     at: datetime
     category: str
@@ -261,7 +261,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """One call of a language model and what it cost."""
+    """One call of a language model and its cost."""
 
     at: datetime
     purpose: str
@@ -273,24 +273,24 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What one session says about one memory's worth: the rating as it counts, and the label."""
+    """The evidence of one session for a memory: the rating that counts, and the label."""
 
     session_key: str
     at: datetime
     agent_score: float | None
     label: float
-    # Whether a program that knows what helped made the label.
+    # Whether a program reported the usefulness.
     is_known: bool = False
 
 
-# How the predictor did in a session; one that was not judged yet has no outcome.
+# The result of the predictor in a session; a session that is not judged has none.
 SessionOutcome = Literal["win", "loss", "tie", "excluded"]
 OUTCOMES: tuple[SessionOutcome, ...] = get_args(SessionOutcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionQuery:
-    """Which sessions are wanted, latest first; `before` is the last key of the page before."""
+    """A page of sessions, latest first; `before` is the last key of the page before."""
 
     project: str | None = None
     outcome: SessionOutcome | None = None
@@ -302,7 +302,7 @@ class SessionQuery:
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """A session and how the predictor did in it."""
+    """A session and the result of the predictor in it."""
 
     session: SessionRecord
     outcome: SessionOutcome | None
@@ -312,7 +312,7 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShowing:
-    """A session that a memory was put before, and what came of it there."""
+    """A session that a memory was shown in, and its label there."""
 
     session_key: str
     project: str | None
@@ -326,10 +326,10 @@ class MemoryShowing:
 
 @dataclass(frozen=True, slots=True)
 class EntityGraph:
-    """The entities with the most memories, and what ties them.
+    """The entities with the most memories, and their connections.
 
-    An edge is a pair of positions in `nodes` with how many memories are about both; `needs` are
-    pairs of which the first depends on the second.
+    An edge is two positions in `nodes` and the number of memories about both. In each pair of
+    `needs` the first depends on the second.
     """
 
     nodes: tuple[Entity, ...]

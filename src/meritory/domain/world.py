@@ -26,7 +26,7 @@ class World:
         self._clock = clock
 
     def now(self) -> datetime:
-        """The present moment, in UTC."""
+        """Return the present moment in UTC."""
         if self._clock is None:
             return datetime.now(UTC)
         moment = self._clock()
@@ -38,15 +38,15 @@ class World:
         return moment.astimezone(UTC)
 
     def monotonic_ms(self) -> float:
-        """Milliseconds that never run backwards, for durations and deadlines."""
+        """Return milliseconds that never run backwards, for durations and deadlines."""
         return time.monotonic() * 1000.0
 
     def random_bits(self, count: int) -> int:
-        """An unguessable number of `count` bits."""
+        """Return an unguessable number of `count` bits."""
         return secrets.randbits(count)
 
     def new_id(self) -> str:
-        """A sortable, unguessable id: 50 bits of milliseconds, then 80 random bits."""
+        """Return a sortable, unguessable id: 50 bits of milliseconds, then 80 random bits."""
         moment_ms = max(0, int(self.now().timestamp() * 1000))
         return _digits(moment_ms, _TIME_DIGITS) + _digits(self.random_bits(80), _RANDOM_DIGITS)
 
@@ -70,8 +70,8 @@ def _digits(number: int, width: int) -> str:
     return "".join(reversed(digits))
 
 
-class Following(Protocol):
-    """Somebody is told what happens to a store."""
+class Subscription(Protocol):
+    """A subscription to the changes of a store."""
 
     def close(self) -> None:
-        """Nothing more is told; safe to call twice."""
+        """End the notifications; safe to call twice."""

@@ -13,7 +13,7 @@ import msgspec
 from starlette.responses import Response
 
 from meritory.domain.errors import MeritoryError
-from meritory.domain.world import Following
+from meritory.domain.world import Subscription
 from meritory.server.connection import HANG_UP_KEY
 from meritory.server.limits import Receive
 from meritory.server.problems import Overloaded
@@ -32,7 +32,7 @@ STREAM_LIFE_S = 600.0
 RETRY_MS = 1_000
 MEDIA_TYPE = "text/event-stream; charset=utf-8"
 Look = Callable[[], Mapping[str, int]]
-Follow = Callable[[Callable[[], None]], Following | None]
+Follow = Callable[[Callable[[], None]], Subscription | None]
 
 
 class EventReader:

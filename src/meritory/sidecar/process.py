@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ended)
     answers = _answers_apart()
-    place, world = Place.told(options.store, os.environ), World()
+    place, world = Place.from_process(options.store, os.environ), World()
     library = Library(place, world)
     shelves = ModelFolders(options.models, options.base_weights, library.models)
     service = Service(ServiceSetup(place, shelves, options.checkpoint), library, world)
@@ -114,7 +114,7 @@ def train_main(store: str, models: str, base: str) -> int:
 
     order = read_order(sys.stdin.read())
     try:
-        reader = open_reader(Place.told(store, os.environ))
+        reader = open_reader(Place.from_process(store, os.environ))
         shelves = ModelFolders(Path(models), Path(base), reader.models)
         workshop = Workshop(reader, shelves, World().monotonic_ms)
         report = train(workshop, order)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from meritory.domain.errors import MeritoryError, NotFound
 from meritory.domain.memory import Scope
-from meritory.domain.world import Following
+from meritory.domain.world import Subscription
 from meritory.engine.jobs.runner import JobEvent, JobRunner, Worker
 from meritory.engine.memories.recall import recall
 from meritory.engine.observe import telemetry
@@ -86,7 +86,7 @@ class Background:
         self._warming: threading.Thread | None = None
         self.worker: Worker | None = None
         self._schedule: Schedule | None = None
-        self._following: Following | None = None
+        self._following: Subscription | None = None
 
     def schedule_maintenance(self) -> None:
         """Let the worker queue janitor and retention jobs; call it before the first `nudge`."""

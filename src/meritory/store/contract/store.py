@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
-from meritory.domain.world import Following
+from meritory.domain.world import Subscription
 from meritory.store.contract.access import AccessReads, AccessWrites
 from meritory.store.contract.dashboard import DashboardReads
 from meritory.store.contract.feedback import FeedbackReads, FeedbackWrites
@@ -65,7 +65,7 @@ class Store(
     def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in one transaction and return when it is durable."""
 
-    def follow(self, told: Callable[[], None]) -> Following | None:
+    def follow(self, told: Callable[[], None]) -> Subscription | None:
         """Call `told` soon after any process has committed a change.
 
         Several commits may cause one call, and a call may come without a change. It comes on a

@@ -17,7 +17,7 @@ from meritory.domain.errors import InputError
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
-from meritory.domain.world import Following
+from meritory.domain.world import Subscription
 from meritory.store.contract.memories import (
     Gathered,
     Gathering,
@@ -254,7 +254,7 @@ class PostgresStore(SqlStore):
     def turn(self, what: str) -> AbstractContextManager[bool]:
         return self._engine.turn(what)
 
-    def follow(self, told: Callable[[], None]) -> Following | None:
+    def follow(self, told: Callable[[], None]) -> Subscription | None:
         # What a pooler hears is told to nobody, or to somebody else.
         return None if self._engine.is_pooled else self._listener.follow(told)
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
-from meritory.domain.world import Following
+from meritory.domain.world import Subscription
 from meritory.store.contract.memories import (
     Gathered,
     Gathering,
@@ -173,7 +173,7 @@ class SqliteStore(SqlStore):
     def advice(self) -> list[str]:
         return []
 
-    def follow(self, told: Callable[[], None]) -> Following | None:
+    def follow(self, told: Callable[[], None]) -> Subscription | None:
         return None
 
     def turn(self, what: str) -> AbstractContextManager[bool]:
