@@ -85,7 +85,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loads public names on first use, so that `import meritory` costs nothing."""
+    """Load public names on first use, so that `import meritory` stays cheap."""
     if name in _HOMES:
         return getattr(import_module(f"meritory.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'meritory' has no attribute {name!r}")

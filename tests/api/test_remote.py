@@ -1,4 +1,4 @@
-"""`Memory` at a daemon: nobody can tell it from one in the same process.
+"""`Memory` at a daemon behaves like one in the same process.
 
 The same scenarios run embedded, over the daemon's socket and over TCP.
 """
@@ -426,7 +426,7 @@ def test_memory_has_every_verb_of_its_backends_and_the_async_twin_as_well() -> N
     assert {n for n, v in vars(Session).items() if callable(v) and n[0] != "_"} == touching
 
 
-def test_nobody_has_to_close(home: Path) -> None:
+def test_closing_is_optional(home: Path) -> None:
     """Warnings are errors here: a socket that is left open would be one."""
     memory = Memory(**place(home, "socket"), user="careless")
     other = Memory(**place(home, "tcp"), user="careless")
@@ -472,7 +472,7 @@ def test_without_a_daemon_the_store_is_ones_own(tmp_path: Path) -> None:
         assert not isinstance(memory.backend, RemoteBackend)
 
 
-def test_a_daemon_names_the_user_when_nobody_else_does(home: Path) -> None:
+def test_a_daemon_names_the_user_by_default(home: Path) -> None:
     with Memory(**place(home, "tcp")) as memory:
         assert memory.scope.user == memory.settings.user == "default"
         assert memory.view(project="x").scope.project == "x"
@@ -658,7 +658,7 @@ def test_nothing_is_repeated_twice(tmp_path: Path) -> None:
         asked(wire, is_repeatable=True, times=2)
 
 
-def test_whoever_does_not_answer_is_given_up(tmp_path: Path) -> None:
+def test_a_daemon_that_does_not_answer_is_a_timeout(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
         silent.bind(str(path))
@@ -668,7 +668,7 @@ def test_whoever_does_not_answer_is_given_up(tmp_path: Path) -> None:
             link.ask("/x", b"{}", is_repeatable=True, timeout_ms=50)
 
 
-def test_nobody_there_is_said_so(tmp_path: Path) -> None:
+def test_an_address_without_a_daemon_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(client.DaemonDown, match="reached") as down:
         Memory(url=f"unix://{tmp_path}/nothing")
     assert down.value.hint
@@ -680,7 +680,7 @@ def test_later_means_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     told = b'{"code":"too_many","detail":"slow down","status":429}'
     wire = Wire(tmp_path / "s", [[answer(told, "429 Too Many"), answer(b"1")]])
     assert asked(wire, is_repeatable=False) == b"1"
-    # Whoever has no time left for a pause is told at once.
+    # Without time for a pause the error comes at once.
     monkeypatch.setattr(client, "_RETRY_PAUSE_S", 60.0)
     wire = Wire(tmp_path / "t", [[answer(told, "429 Too Many")]])
     with pytest.raises(MeritoryError) as refused:

@@ -37,11 +37,11 @@ REQUEST_TIMEOUT_MS = 30_000
 LONG_TIMEOUT_MS = 600_000
 HEALTH_TIMEOUT_MS = 1_000
 START_WAIT_MS = 10_000
-# Longer than a daemon takes that waits for requests, then for a job, before it ends.
+# Longer than a daemon waits for requests and then for a job before it ends.
 STOP_WAIT_MS = 15_000
 _START_NAME = "daemon.start"
-_COMPLAINT_NAME = "daemon.err"
-_COMPLAINT_LIMIT_BYTES = 4_096
+_ERROR_NAME = "daemon.err"
+_ERROR_LIMIT_BYTES = 4_096
 _PAUSE_S = 0.02
 _REPLY_LIMIT_BYTES = 64 * 1024 * 1024
 # A kept connection is dropped before the daemon closes it.
@@ -56,27 +56,27 @@ _WRONG_USE = (400, 413, 415, 422, 431)
 
 
 class DaemonDown(PortError):
-    """Nobody answers where the daemon should be."""
+    """No daemon answers at its address."""
 
     code = "daemon_down"
     status = 503
 
 
 class Refused(MeritoryError):
-    """The daemon refused, with a code that only it knows."""
+    """The daemon refused with a code that this version does not know."""
 
     code = "refused"
 
 
 class Misused(InputError):
-    """The daemon was asked in a wrong way, with a code that only it knows."""
+    """The request was wrong, with a code that this version does not know."""
 
     code = "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A daemon that answers, and how it is reached."""
+    """A daemon and how to reach it."""
 
     home: Path
     url: str
@@ -85,13 +85,13 @@ class Daemon:
     version: str
     started_at: str
     notes: tuple[str, ...] = ()
-    # Of a daemon on another machine; the own one's is in the data folder.
+    # Of a daemon on another machine; the token of the own one is in the data folder.
     token: str | None = field(default=None, repr=False)
 
     def request(
         self, method: str, path: str, body: Any = None, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> Any:
-        """Asks the daemon; JSON comes back as values, anything else as text."""
+        """Send a request; return JSON replies as values, others as text."""
         if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
             raise InputError(
                 f"a path begins with / and is plain ASCII: {path[:40]!r}",
@@ -100,34 +100,44 @@ class Daemon:
         headers = {"accept": "application/json"}
         content = None
         if body is not None:
-            content = _encoded(body)
+            try:
+                content = json.dumps(body, allow_nan=False).encode("ascii")
+            except ValueError as error:
+                raise InputError("the body holds a number that JSON does not know") from error
             headers["content-type"] = "application/json"
-        connection = self._connection(timeout_ms, headers)
+        connection = self._connection(timeout_ms / 1000, headers)
         try:
             connection.request(method, path, content, headers)
             reply = connection.getresponse()
-            return _read(reply)
+            raw = reply.read(_REPLY_LIMIT_BYTES)
         except TimeoutError as error:
             raise PortTimeout(f"the daemon did not answer within {timeout_ms} ms") from error
         except (OSError, http.client.HTTPException) as error:
             raise DaemonDown("the daemon cannot be reached", hint=_DOWN_HINT) from error
         finally:
             connection.close()
+        is_json = reply.headers.get_content_type().endswith("json")
+        try:
+            value = json.loads(raw) if is_json else raw.decode("utf-8")
+        except ValueError as error:
+            raise BadReply("the daemon's reply cannot be read") from error
+        if reply.status >= 400:
+            raise refusal(reply.status, value)
+        return value
 
-    def _connection(self, timeout_ms: int, headers: dict[str, str]) -> http.client.HTTPConnection:
-        timeout_s = timeout_ms / 1000
+    def _connection(self, timeout_s: float, headers: dict[str, str]) -> http.client.HTTPConnection:
+        """Return a new connection; over TCP add the token, which proves access to the folder."""
         if self.socket is not None:
             return UnixConnection(self.socket, timeout_s)
-        # Over TCP whoever asks has to show that they can read the owner's files.
         token = self.token
         if token is None:
             token = (self.home / TOKEN_NAME).read_text("ascii").strip()
         if token:
             headers["authorization"] = f"Bearer {token}"
-        place = urlsplit(self.url)
-        is_https = place.scheme == "https"
+        address = urlsplit(self.url)
+        is_https = address.scheme == "https"
         kind = http.client.HTTPSConnection if is_https else http.client.HTTPConnection
-        return kind(place.netloc, timeout=timeout_s)
+        return kind(address.netloc, timeout=timeout_s)
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -138,37 +148,18 @@ class UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connects to the socket's file."""
+        """Connect to the socket's file."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
-def _encoded(body: Any) -> bytes:
-    try:
-        return json.dumps(body, allow_nan=False).encode("ascii")
-    except ValueError as error:
-        raise InputError("the body holds a number that JSON does not know") from error
-
-
-def _read(reply: http.client.HTTPResponse) -> Any:
-    raw = reply.read(_REPLY_LIMIT_BYTES)
-    kind = reply.headers.get_content_type()
-    try:
-        value = json.loads(raw) if kind.endswith("json") else raw.decode("utf-8")
-    except ValueError as error:
-        raise BadReply("the daemon's reply cannot be read") from error
-    if reply.status >= 400:
-        raise refusal(reply.status, value)
-    return value
-
-
 def refusal(status: int, value: Any) -> MeritoryError:
-    """The error that a problem stands for, of the same class where we know it."""
-    told = value if isinstance(value, dict) else {}
-    message, hint = str(told.get("detail", f"the daemon answered {status}")), told.get("hint")
-    code = told.get("code")
-    for kind in _kinds(MeritoryError):
+    """Return the error that a problem reply stands for, of its own class if that is known."""
+    problem = value if isinstance(value, dict) else {}
+    message, hint = str(problem.get("detail", f"the daemon answered {status}")), problem.get("hint")
+    code = problem.get("code")
+    for kind in _error_kinds(MeritoryError):
         if kind.code == code and kind.status == status:
             return kind(message, hint=hint)
     error = (Misused if status in _WRONG_USE else Refused)(message, hint=hint)
@@ -176,12 +167,12 @@ def refusal(status: int, value: Any) -> MeritoryError:
     return error
 
 
-def _kinds(kind: type[MeritoryError]) -> Iterator[type[MeritoryError]]:
+def _error_kinds(kind: type[MeritoryError]) -> Iterator[type[MeritoryError]]:
     for inner in kind.__subclasses__():
-        # Only the shared tree: elsewhere errors may be made in other ways.
+        # Errors of other modules may have other constructors.
         if inner.__module__ == MeritoryError.__module__:
             yield inner
-            yield from _kinds(inner)
+            yield from _error_kinds(inner)
 
 
 # -- kept connections -----------------------------------------------------------------------
@@ -354,54 +345,54 @@ def _down(address: Address) -> DaemonDown:
 
 
 def elsewhere(environ: Mapping[str, str], home: Path) -> Daemon | None:
-    """The daemon on another machine that the environment names, whether it answers or not."""
+    """Return the daemon on another machine that the environment names, without asking it."""
     url = environ.get(URL_VARIABLE, "").strip().rstrip("/")
     if not url:
         return None
     token = environ.get(TOKEN_VARIABLE, "").strip()
-    # Not quoted: a name or a password may have been written into it.
+    # The url is not quoted: it may hold a name or a password.
     if not url.startswith(("http://", "https://")) or "@" in url:
-        raise InputError(f"{URL_VARIABLE} is no daemon's address", hint="write https://NAME:PORT")
+        raise InputError(
+            f"{URL_VARIABLE} is not the address of a daemon", hint="write https://NAME:PORT"
+        )
     if not token.isascii() or not token.isprintable():
-        # Sent, it would be quoted by whoever finds it malformed.
-        raise InputError(f"{TOKEN_VARIABLE} is no token", hint="it is one line of plain text")
+        # A malformed header would be quoted in errors and logs.
+        raise InputError(f"{TOKEN_VARIABLE} is not a token", hint="it is one line of plain text")
     return Daemon(home, url, None, 0, "", "", token=token)
 
 
 def is_exposed(url: str) -> bool:
-    """Whether others on the way can read what is sent to an address: another machine, no TLS."""
+    """Return whether requests to an address can be read on the way: another machine, no TLS."""
     try:
-        place = urlsplit(url)
+        address = urlsplit(url)
     except ValueError:
         return False
-    is_own = place.hostname in ("localhost", "127.0.0.1", "::1")
-    return place.scheme == "http" and not is_own
+    return address.scheme == "http" and address.hostname not in ("localhost", "127.0.0.1", "::1")
 
 
 def find(home: Path) -> Daemon | None:
-    """The daemon of a data folder, if one answers."""
+    """Return the daemon of a data folder if it answers."""
     try:
-        told = json.loads((home / DAEMON_NAME).read_bytes())
+        announced = json.loads((home / DAEMON_NAME).read_bytes())
         daemon = Daemon(
             home,
-            str(told["url"]),
-            told["socket"],
-            int(told["pid"]),
-            str(told["version"]),
-            str(told["started_at"]),
-            tuple(told.get("notes", ())),
+            str(announced["url"]),
+            announced["socket"],
+            int(announced["pid"]),
+            str(announced["version"]),
+            str(announced["started_at"]),
+            tuple(announced.get("notes", ())),
         )
-        healthy = daemon.request("GET", "/health", timeout_ms=HEALTH_TIMEOUT_MS)
+        health = daemon.request("GET", "/health", timeout_ms=HEALTH_TIMEOUT_MS)
     except (OSError, ValueError, KeyError, TypeError, MeritoryError):
-        # Whatever is wrong with what was announced, nobody is there to be asked.
         return None
-    is_well = isinstance(healthy, dict) and healthy.get("status") == "ok"
-    # What a copied folder announces is the daemon of another.
+    is_well = isinstance(health, dict) and health.get("status") == "ok"
+    # A copied folder announces the daemon of the original.
     return daemon if is_well and holder_pid(home) == daemon.pid else None
 
 
 def holder_pid(home: Path) -> int | None:
-    """The process that holds the daemon's lock, answering or not: 0 while it starts or ends."""
+    """Return the process that holds the daemon's lock; 0 while it starts or ends."""
     try:
         handle = os.open(home / LOCK_NAME, os.O_RDONLY)
     except OSError:
@@ -423,36 +414,36 @@ def holder_pid(home: Path) -> int | None:
 
 
 def ensure(home: Path, wait_ms: int = START_WAIT_MS, options: Sequence[str] = ()) -> Daemon:
-    """The daemon of a data folder, started when it is down; many callers at once start one."""
-    found = find(home)
-    if found is not None:
-        return found
+    """Return the daemon of a data folder and start it if needed; many callers start one."""
+    daemon = find(home)
+    if daemon is not None:
+        return daemon
     prepare_home(home)
     deadline = time.monotonic() + wait_ms / 1000
     child: int | None = None
     handle = os.open(home / _START_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        while (found := find(home)) is None:
+        while (daemon := find(home)) is None:
             if time.monotonic() > deadline:
-                raise _too_late(home, wait_ms, is_ours=bool(child))
+                raise _start_timeout(home, wait_ms, has_child=bool(child))
             if child is None:
-                # Only one looks at the daemon's lock: looking means holding it for an instant.
-                if _is_first(handle) and holder_pid(home) is None:
+                # Only the holder of the start lock looks: looking takes the daemon's lock briefly.
+                if _try_lock(handle) and holder_pid(home) is None:
                     child = _spawn(home, options)
-            elif _has_failed(child):
-                # Unless another one was faster, in which case it is waited for.
+            elif _has_ended(child):
+                # Another caller may have started one first; then this one waits for it.
                 if holder_pid(home) is None and find(home) is None:
-                    raise _complaint(home)
+                    raise _start_failure(home)
                 child = 0
             time.sleep(_PAUSE_S)
-        return found
+        return daemon
     finally:
         os.close(handle)
 
 
-def _too_late(home: Path, wait_ms: int, *, is_ours: bool) -> PortTimeout:
+def _start_timeout(home: Path, wait_ms: int, *, has_child: bool) -> PortTimeout:
     holder = holder_pid(home)
-    if holder and not is_ours:
+    if holder and not has_child:
         return PortTimeout(
             f"a daemon (process {holder}) runs but does not answer",
             hint=f"`meritory down`, or kill -9 {holder}, ends it",
@@ -462,7 +453,7 @@ def _too_late(home: Path, wait_ms: int, *, is_ours: bool) -> PortTimeout:
     )
 
 
-def _is_first(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -471,26 +462,28 @@ def _is_first(handle: int) -> bool:
 
 
 def _spawn(home: Path, options: Sequence[str]) -> int:
-    """Starts `meritory up` as a process of its own session, which outlives its parent."""
-    # -P: a folder named meritory where somebody happens to stand must not be run.
+    """Start `meritory up` as a process of its own session, which outlives its parent."""
+    # -P: a folder named meritory in the working directory must not be imported.
     command = [sys.executable, "-P", "-m", "meritory", "--home", str(home), "up", "--detached"]
-    # What a client tells its own children is not for a process that outlives it.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("CLAUDE")}
-    complaint = os.open(home / _COMPLAINT_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # Variables that a client sets for its children do not concern a process that outlives it.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CLAUDE")}
+    errors = os.open(home / _ERROR_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        streams = [(os.POSIX_SPAWN_DUP2, nothing, 0), (os.POSIX_SPAWN_DUP2, nothing, 1)]
-        streams.append((os.POSIX_SPAWN_DUP2, complaint, 2))
+        streams = [
+            (os.POSIX_SPAWN_DUP2, target, number)
+            for number, target in enumerate((nothing, nothing, errors))
+        ]
         return os.posix_spawn(
-            sys.executable, [*command, *options], kept, file_actions=streams, setsid=True
+            sys.executable, [*command, *options], environ, file_actions=streams, setsid=True
         )
     finally:
         os.close(nothing)
-        os.close(complaint)
+        os.close(errors)
 
 
-def _has_failed(child: int) -> bool:
-    """Whether the process that we started has ended; 0 stands for one that we gave up."""
+def _has_ended(child: int) -> bool:
+    """Return whether the started process has ended; 0 stands for one that is ignored."""
     if child == 0:
         return False
     try:
@@ -499,16 +492,16 @@ def _has_failed(child: int) -> bool:
         return True
 
 
-def _complaint(home: Path) -> PortError:
-    with (home / _COMPLAINT_NAME).open("rb") as file:
-        told = file.read(_COMPLAINT_LIMIT_BYTES).decode("utf-8", "replace")
-    parts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
-    message = parts.get("error", "it ended without a word")
+def _start_failure(home: Path) -> PortError:
+    with (home / _ERROR_NAME).open("rb") as file:
+        output = file.read(_ERROR_LIMIT_BYTES).decode("utf-8", "replace")
+    parts = dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
+    message = parts.get("error", "it ended without an error message")
     return DaemonDown(f"the daemon did not start: {message}", hint=parts.get("hint"))
 
 
 def stop(home: Path, wait_ms: int = STOP_WAIT_MS) -> int | None:
-    """Asks the daemon to end and waits until it has; the process it was, None when none ran."""
+    """Ask the daemon to end, wait until it has, and return its process; None when none ran."""
     pid = holder_pid(home)
     if not pid:
         return None

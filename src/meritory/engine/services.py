@@ -1,4 +1,4 @@
-"""What every verb is handed: the store, the embedder, the world and the chosen limits."""
+"""The parts of an open engine that its verbs use."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Services:
     extractor: Extractor | None = field(default_factory=RulesExtractor)
     scorer: Scorer | None = None
     trainer: Trainer | None = None
-    # Where the trained models are; None when there is no place for any.
+    # The folders of trained models; None for an engine without models.
     shelves: ModelFolders | None = None
-    # Counts what searches by others found; without one nothing is counted.
+    # Counts retrievals; without one they are not counted.
     counter: Counter | None = None
-    # Where numbers are kept if the user agreed; None when there is no place for any.
+    # The file of figures that the user agreed to; None for an engine without one.
     telemetry_file: Path | None = None

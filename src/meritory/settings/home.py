@@ -1,4 +1,4 @@
-"""The data folder: where it is, and that nobody else can read it."""
+"""The data folder: its path, its file names, and its permissions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 from meritory.domain.errors import ReadOnlyStore, SettingsError
 
 HOME_VARIABLE = "MERITORY_HOME"
-# A daemon on another machine, for agents and programs here, and the token that opens it.
+# The url and token of a daemon on another machine, for agents and programs here.
 URL_VARIABLE, TOKEN_VARIABLE = "MERITORY_URL", "MERITORY_TOKEN"
 HOME_NAME = ".meritory"
 CONFIG_NAME = "config.toml"
 STORE_NAME = "meritory.db"
-# What the daemon keeps in the data folder; its clients look for it there.
+# Files of the daemon in the data folder, which its clients read.
 DAEMON_NAME = "daemon.json"
 LOCK_NAME = "daemon.lock"
 SOCKET_NAME = "meritory.sock"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
 LOG_NAME = "daemon.log"
-# Numbers for others, once the user agreed to that.
+# Figures for the developers, kept once the user agreed.
 TELEMETRY_NAME = "telemetry.jsonl"
-# Copies of the models that lie in a team's database.
+# Copies of the models in a team's database.
 COPIED_MODELS_NAME = "database-models"
 HOME_MODE = 0o700
 _OTHERS = 0o077
@@ -33,16 +33,16 @@ _CHOOSE = f"set {HOME_VARIABLE} to a folder of its own"
 
 @dataclass(frozen=True, slots=True)
 class PreparedHome:
-    """What was done to make the data folder ready."""
+    """The data folder, and what `prepare_home` changed."""
 
     path: Path
     created: bool = False
-    # The permissions it had when others could look inside; None when it was private already.
+    # Its permissions when other users could read it; None when it was private already.
     repaired_from: int | None = None
 
     @property
     def notice(self) -> str | None:
-        """What a person should be told, if anything."""
+        """The message for the user, if any."""
         if self.repaired_from is None:
             return None
         return (
@@ -52,7 +52,7 @@ class PreparedHome:
 
 
 def home_folder(environ: Mapping[str, str]) -> Path:
-    """The data folder: $MERITORY_HOME, or .meritory in the user's home."""
+    """Return the data folder: $MERITORY_HOME, or .meritory in the user's home."""
     given = environ.get(HOME_VARIABLE, "")
     if "\0" in given:
         raise SettingsError(f"{HOME_VARIABLE} holds a NUL character", hint=_CHOOSE)
@@ -68,7 +68,10 @@ def home_folder(environ: Mapping[str, str]) -> Path:
 
 
 def prepare_home(path: Path) -> PreparedHome:
-    """Makes the data folder ready: there, writable, and private; what is not ours is left alone."""
+    """Create the data folder if needed, and make it writable and private.
+
+    A folder that other programs use, such as /tmp or the user's home, is never changed.
+    """
     try:
         created = not path.is_dir()
         if created:
@@ -80,7 +83,13 @@ def prepare_home(path: Path) -> PreparedHome:
         mode = stat.S_IMODE(path.stat().st_mode)
         if created or not mode & _OTHERS:
             return PreparedHome(path, created)
-        _refuse_foreign(path, mode)
+        names = set(os.listdir(path))
+        is_own = not names or names & {CONFIG_NAME, STORE_NAME}
+        if mode & stat.S_ISVTX or not is_own:
+            raise SettingsError(
+                f"{path} is open to other users (mode {mode:03o}) and holds files of others",
+                hint=f"{_CHOOSE}, or close it with chmod 700",
+            )
         path.chmod(HOME_MODE)
     except OSError as error:
         raise SettingsError(
@@ -95,16 +104,5 @@ def _create(path: Path) -> None:
     if path.is_symlink():
         raise SettingsError(f"{path} is a link that leads nowhere", hint=f"mend it, or {_CHOOSE}")
     path.mkdir(mode=HOME_MODE, parents=True, exist_ok=True)
-    # The process's umask may have taken some of the owner's own permissions away.
+    # The process's umask may have removed some of the owner's permissions.
     path.chmod(HOME_MODE)
-
-
-def _refuse_foreign(path: Path, mode: int) -> None:
-    """Refuses to close a folder that other programs use, such as /tmp or the user's home."""
-    names = set(os.listdir(path))
-    ours = not names or names & {CONFIG_NAME, STORE_NAME}
-    if mode & stat.S_ISVTX or not ours:
-        raise SettingsError(
-            f"{path} is open to other users (mode {mode:03o}) and holds what is not Meritory's",
-            hint=f"{_CHOOSE}, or close it with chmod 700",
-        )

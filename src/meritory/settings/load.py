@@ -1,4 +1,4 @@
-"""Values from flags, the environment and the config file, the strongest source first."""
+"""Read settings: a flag beats the environment, which beats config.toml and the default."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from meritory.settings.model import (
 from meritory.settings.value import ENV_PREFIX, Value, check, parse, suggestion
 
 CONFIG_LIMIT_BYTES = 65_536
-# Variables of the benchmarks, of the tests and of the hook are nobody's settings, nor is where
-# agents and programs find a daemon on another machine.
+# Variables of benchmarks, tests and the hook, and those that name a daemon, are not settings.
 _FOREIGN_PREFIXES = ("MERITORY_BENCH_", "MERITORY_DEBUG", "MERITORY_HOOK", "MERITORY_TEST_")
 _FOREIGN = frozenset({HOME_VARIABLE, URL_VARIABLE, TOKEN_VARIABLE})
 
@@ -30,7 +29,7 @@ _FOREIGN = frozenset({HOME_VARIABLE, URL_VARIABLE, TOKEN_VARIABLE})
 def load_settings(
     home: Path, environ: Mapping[str, str], flags: Mapping[str, object] | None = None
 ) -> Settings:
-    """The settings of a data folder, each value from the strongest source that names it."""
+    """Return the settings of a data folder, each value from the strongest source that has it."""
     config = home / CONFIG_NAME
     values: dict[str, Value] = {setting.name: setting.default for setting in SETTINGS}
     origins = dict.fromkeys(values, "default")
@@ -43,7 +42,7 @@ def load_settings(
         origins[setting.name] = variable
     for name, given in (flags or {}).items():
         setting = find_setting(name, "the flags")
-        # A flag that was not given arrives as None; "auto" asks for the automatic value.
+        # A flag that was not given is None; "auto" is the automatic value.
         if given is not None:
             raw = parse(setting, given) if isinstance(given, str) else given
             values[name], origins[name] = check(setting, raw, f"the flag {name}"), "flag"
@@ -51,7 +50,7 @@ def load_settings(
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """The tables of the config file; a missing file has none."""
+    """Return the tables of the config file; a missing file has none."""
     try:
         if not path.is_file():
             if path.is_symlink() or path.exists():
@@ -63,21 +62,23 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
     if len(raw) > CONFIG_LIMIT_BYTES:
         raise SettingsError(f"{path} is larger than {CONFIG_LIMIT_BYTES} bytes")
-    # Imported here: without a config file nobody pays for the parser.
+    # Imported here: a start without a config file need not load the parser.
     import tomllib
 
     try:
-        # Some editors put a byte order mark in front, which TOML itself does not know.
+        # Some editors write a byte order mark, which TOML does not allow.
         return tomllib.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise SettingsError(f"{path} is not UTF-8 in line {line}", hint="save it so") from error
+        raise SettingsError(
+            f"{path} is not UTF-8 in line {line}", hint="save it as UTF-8"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not valid TOML: {error}") from error
 
 
 def _flattened(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, object]]:
-    """The dotted names of a config file with their values."""
+    """Yield the dotted names of a config file with their values."""
     for key, value in tables.items():
         if key in GROUPS and isinstance(value, dict):
             yield from ((f"{key}.{inner}", raw) for inner, raw in value.items())
@@ -90,7 +91,7 @@ def _flattened(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, obj
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The variables that set something; an empty one counts as not set."""
+    """Yield the variables that are settings; an empty one counts as not set."""
     for variable in sorted(environ):
         if not variable.startswith(ENV_PREFIX) or variable in _FOREIGN:
             continue

@@ -1,4 +1,4 @@
-"""One setting: what a value must look like, how text becomes one, how it is shown."""
+"""One setting: the form and bounds of its value, how it is parsed and shown."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SWITCHES = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
-# Plain digits of a bounded length: int() and float() take far more than people mean.
+# Plain digits of a bounded length: int() and float() accept more than people mean.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})([eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is known about one setting: its name, form, bounds, default and purpose."""
+    """The name, form, bounds, default and purpose of one setting."""
 
     name: str
     form: Form
@@ -49,7 +49,7 @@ class Setting:
 
     @property
     def expects(self) -> str:
-        """What a value has to look like, in words."""
+        """The form of a value, in words."""
         if self.form == "choice":
             return "one of " + ", ".join(self.choices)
         if self.form == "switch":
@@ -69,7 +69,7 @@ def variable_of(name: str) -> str:
 
 
 def parse(setting: Setting, text: str) -> object:
-    """The value that a text stands for; left as it is when it stands for none."""
+    """Return the value of a text, or the text itself when it has the wrong form."""
     word = text.strip()
     if setting.auto and word.lower() == AUTO:
         return AUTO
@@ -82,25 +82,28 @@ def parse(setting: Setting, text: str) -> object:
     return text
 
 
-def check(setting: Setting, raw: object, place: str) -> Value:
-    """The value, once it has the right form and lies within its bounds."""
+def check(setting: Setting, raw: object, source: str) -> Value:
+    """Return a value that has the right form and is within its bounds, or raise an error."""
     if setting.form in ("text", "address"):
-        return _checked_text(setting, raw, place)
+        return _checked_text(setting, raw, source)
     if setting.auto and raw == AUTO:
         return None
     if setting.form == "switch" and isinstance(raw, bool):
         return raw
     if setting.form == "choice" and isinstance(raw, str) and raw in setting.choices:
         return raw
-    if setting.form in ("number", "whole number"):
-        number = _number(setting, raw)
-        if number is not None:
-            return number
-    raise _refusal(setting, place, raw)
+    # True and False are numbers to Python, but not here.
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        is_within = setting.low <= raw <= setting.high
+        if is_within and setting.form == "number":
+            return float(raw)
+        if is_within and setting.form == "whole number" and isinstance(raw, int):
+            return raw
+    raise _refusal(setting, source, raw)
 
 
 def show(setting: Setting, value: Value) -> str:
-    """A value as text for people; a secret shows only whether it is set."""
+    """Return a value as text for people; a secret shows only whether it is set."""
     if setting.secret:
         return MASK if value else ""
     if value is None:
@@ -109,16 +112,16 @@ def show(setting: Setting, value: Value) -> str:
 
 
 def suggestion(name: str, names: list[str]) -> str:
-    """The known name that somebody may have meant, as a hint."""
-    # Only ever needed on the way to an error: it need not slow every start.
+    """Return a hint with the known name that is closest to an unknown one."""
+    # Imported here: it is needed only for errors.
     import difflib
 
-    # All variables begin alike; what they share says nothing about what was meant.
+    # The common prefix of all variables would make them look alike.
     bare = {other.removeprefix(ENV_PREFIX): other for other in names}
     meant = name.removeprefix(ENV_PREFIX)
     close = difflib.get_close_matches(meant, bare, n=1, cutoff=0.6)
     if not close:
-        # Often the last word is right and the table in front of it missing or wrong.
+        # Often only the table in front of the last word is missing or wrong.
         last = meant.rpartition(".")[2]
         close = [other for other in bare if other.rpartition(".")[2] == last]
     if not close:
@@ -126,55 +129,44 @@ def suggestion(name: str, names: list[str]) -> str:
     return f"did you mean {bare[close[0]]}?"
 
 
-def _number(setting: Setting, raw: object) -> float | None:
-    # True and False are numbers to Python, but nobody means them so.
-    if isinstance(raw, bool) or not isinstance(raw, int | float):
-        return None
-    if setting.form == "whole number" and not isinstance(raw, int):
-        return None
-    if not setting.low <= raw <= setting.high:
-        return None
-    return float(raw) if setting.form == "number" else raw
-
-
-def _checked_text(setting: Setting, raw: object, place: str) -> str:
+def _checked_text(setting: Setting, raw: object, source: str) -> str:
     if not isinstance(raw, str):
-        raise _refusal(setting, place, raw)
-    # What is not UTF-8 in the environment arrives as lone surrogates.
+        raise _refusal(setting, source, raw)
+    # Bytes in the environment that are not UTF-8 arrive as lone surrogates.
     if any(unicodedata.category(char) == "Cs" for char in raw):
-        raise SettingsError(f"{place} is not UTF-8")
+        raise SettingsError(f"{source} is not UTF-8")
     allowed = "\n\t" if setting.multiline else ""
     if any(unicodedata.category(char) == "Cc" and char not in allowed for char in raw):
-        raise SettingsError(f"{place} holds a control character", hint="write it on one line")
+        raise SettingsError(f"{source} holds a control character", hint="write it on one line")
     if not setting.multiline and raw != raw.strip():
-        raise SettingsError(f"{place} begins or ends with a space", hint="remove it")
+        raise SettingsError(f"{source} begins or ends with a space", hint="remove it")
     if not setting.low <= len(raw) <= setting.high:
-        raise _refusal(setting, place, raw)
+        raise _refusal(setting, source, raw)
     if setting.form == "address" and raw:
-        _check_address(setting, raw, place)
+        _check_address(setting, raw, source)
     return raw
 
 
-def _check_address(setting: Setting, raw: str, place: str) -> None:
+def _check_address(setting: Setting, raw: str, source: str) -> None:
     from urllib.parse import urlsplit
 
     try:
         parts = urlsplit(raw)
         port_known = parts.port is None or parts.port > 0
     except ValueError as error:
-        raise _refusal(setting, place, raw) from error
+        raise _refusal(setting, source, raw) from error
     if "@" in parts.netloc:
-        # Not shown: what stands there is a password.
+        # The value is not shown: it holds a password.
         owner = setting.name.rpartition(".")[0]
-        raise SettingsError(f"{place} holds a login", hint=f"put the key into {owner}.api_key")
+        raise SettingsError(f"{source} holds a login", hint=f"put the key into {owner}.api_key")
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_known:
-        raise _refusal(setting, place, raw)
+        raise _refusal(setting, source, raw)
 
 
-def _refusal(setting: Setting, place: str, raw: object) -> SettingsError:
+def _refusal(setting: Setting, source: str, raw: object) -> SettingsError:
     if setting.secret:
-        return SettingsError(f"{place} must be {setting.expects}")
+        return SettingsError(f"{source} must be {setting.expects}")
     shown = repr(raw) if isinstance(raw, str | int | float) else type(raw).__name__
     if len(shown) > _SHOWN_LIMIT_CHARS:
         shown = shown[:_SHOWN_LIMIT_CHARS] + "..."
-    return SettingsError(f"{place} must be {setting.expects}, not {shown}")
+    return SettingsError(f"{source} must be {setting.expects}, not {shown}")
