@@ -118,7 +118,7 @@ def pour_sessions(home: Path, plan: Plan) -> None:
                 for at, number, context, chosen in made:
                     _pour_one(transaction, user, (at, number, context), chosen)
 
-            store.write(work)
+            store.write("default", work)
 
 
 def _pour_one(

@@ -81,7 +81,9 @@ def fill(memory: Memory, count: int, texts: Sequence[str]) -> None:
     events = list(made_up(count, texts, known))
     for start in range(0, count, BATCH):
         part = events[start : start + BATCH]
-        memory.services.store.write(lambda transaction, part=part: put(transaction, part))
+        memory.services.store.write(
+            "default", lambda transaction, part=part: put(transaction, part)
+        )
 
 
 def put(transaction: Transaction, events: Sequence[FeedbackEvent]) -> None:

@@ -81,7 +81,7 @@ def _pour(services: Services, scope: Scope, items: Sequence[dict[str, Any]]) -> 
             change = MemoryChange(services.world.new_id(), prepared.now, "bench", "create")
             transaction.insert(item.memory, change)
 
-    services.store.write(work)
+    services.store.write("default", work)
 
 
 def _without_content(item: dict[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def one_by_one(store: Store, taken: Sequence[Arrival]) -> None:
         for memory, change in taken:
             transaction.insert(memory, change)
 
-    store.write(work)
+    store.write("default", work)
 
 
 def ratios(home: Path, url: str, tenant: Tenant, amount: Amount) -> list[Ratio]:
@@ -129,7 +129,7 @@ def _purge(view: Memory, ids: Sequence[str]) -> None:
         for memory_id in ids:
             transaction.purge(view.scope.user, memory_id)
 
-    view.services.store.write(work)
+    view.services.store.write(view.scope.user, work)
 
 
 def bulk_ratio(home: Path, url: str, amount: Amount) -> Ratio:

@@ -69,7 +69,7 @@ def written(store: Store, stock: Sequence[Indexed]) -> dict[str, float]:
 
     def put(start: int, count: int) -> float:
         some = stock[start : start + count]
-        return took_ms(lambda: store.write(lambda t: inserted(some, t))) / count
+        return took_ms(lambda: store.write("default", lambda t: inserted(some, t))) / count
 
     store.register_embedder(EMBEDDER)
     many = [put(start, BATCH) for start in range(0, BATCH * BATCHES, BATCH)]
@@ -85,7 +85,7 @@ def commits_per_s(stores: Sequence[PostgresStore], told_every_s: float) -> float
 
     def write(at: int) -> None:
         while time.monotonic() < ends_s:
-            stores[at % len(stores)].write(lambda t: t.count(f"user {at}", "n"))
+            stores[at % len(stores)].write(f"user {at}", lambda t: t.count(f"user {at}", "n"))
             counts[at] += 1
 
     threads = [threading.Thread(target=write, args=(at,)) for at in range(WRITERS)]

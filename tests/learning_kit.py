@@ -116,4 +116,4 @@ def change(memory: Memory, **changes: Any) -> None:
     standing = replace(before.standing, **changes.pop("standing", {}))
     after = replace(before, standing=standing, **changes).encoded()
     user = memory.scope.user
-    memory.services.store.write(lambda t: t.set_predictor_state(user, after))
+    memory.services.store.write(user, lambda t: t.set_predictor_state(user, after))

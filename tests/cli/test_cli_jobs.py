@@ -35,17 +35,19 @@ def queue(home: Path, run: Run) -> Path:
     now = datetime.now(UTC)
     long_ago = now - timedelta(days=3)
     for key in ("bad", "good", "held"):
-        store.write(lambda t, key=key: t.put_job("default", KIND, key, long_ago))
-        job = store.write(lambda t: t.take_job(Lease("me", now, timedelta(hours=1)), [KIND]))
+        store.write("default", lambda t, key=key: t.put_job("default", KIND, key, long_ago))
+        job = store.write(None, lambda t: t.take_job(Lease("me", now, timedelta(hours=1)), [KIND]))
         assert job is not None
         assert job.key == key
         if key == "bad":
-            job = store.write(lambda t, job=job: t.pass_stage(job, "judge", now))
-            store.write(lambda t, job=job: t.fail_job(job, "label: it broke", None))
+            job = store.write(job.user, lambda t, job=job: t.pass_stage(job, "judge", now))
+            store.write(job.user, lambda t, job=job: t.fail_job(job, "label: it broke", None))
         elif key == "good":
-            store.write(lambda t, job=job: t.finish_job(job, now))
-    store.write(lambda t: t.put_job("default", KIND, "late", now + timedelta(days=3)))
-    store.write(lambda t: t.put_job("somebody", KIND, "secret", now + timedelta(days=3)))
+            store.write(job.user, lambda t, job=job: t.finish_job(job, now))
+    store.write("default", lambda t: t.put_job("default", KIND, "late", now + timedelta(days=3)))
+    store.write(
+        "somebody", lambda t: t.put_job("somebody", KIND, "secret", now + timedelta(days=3))
+    )
     store.close()
     return home / "meritory.db"
 

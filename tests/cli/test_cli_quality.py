@@ -36,7 +36,7 @@ def stale(home: Path, run: Run) -> str:
             for session in sessions:
                 transaction.open_session(session)
 
-        memory.services.store.write(work)
+        memory.services.store.write("default", work)
     return made.id
 
 

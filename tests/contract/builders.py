@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,16 @@ def unit(*numbers: float) -> FloatArray:
 
 
 def insert(store: Store, *memories: MemoryRecord | Indexed) -> None:
-    """Stores memories in one transaction."""
+    """Stores memories, those of one user in one transaction."""
     items = [m if isinstance(m, Indexed) else indexed(m) for m in memories]
 
-    def work(transaction: Transaction) -> None:
+    def work(user: str, transaction: Transaction) -> None:
         for item in items:
-            transaction.insert(item, change())
+            if item.record.user == user:
+                transaction.insert(item, change())
 
-    store.write(work)
+    for user in dict.fromkeys(item.record.user for item in items):
+        store.write(user, partial(work, user))
 
 
 def update(
@@ -74,7 +77,7 @@ def update(
 ) -> None:
     """Replaces a memory, with what it was before in its history."""
     item = memory if isinstance(memory, Indexed) else indexed(memory)
-    store.write(lambda t: t.update(item, change(action, before=before)))
+    store.write(item.record.user, lambda t: t.update(item, change(action, before=before)))
 
 
 def words_search(scope: Scope, *terms: str) -> Search:

@@ -55,15 +55,15 @@ class Carrying:
         self, shelf: Shelf, row: Carried
     ) -> None:
         assert shelf.store.carried("ada", type(row)) == []
-        shelf.store.write(lambda t: t.carry("ada", [row, row]))
+        shelf.store.write("ada", lambda t: t.carry("ada", [row, row]))
         for store in shelf.before_and_after_reopening():
             assert store.carried("ada", type(row)) == [row]
             assert store.carried("bob", type(row)) == []
 
     def test_what_is_there_stays_as_it_is(self, shelf: Shelf) -> None:
         known = CarriedAudit(entry=7, at=AT, verdict="right")
-        shelf.store.write(lambda t: t.carry("ada", [known]))
+        shelf.store.write("ada", lambda t: t.carry("ada", [known]))
         other = replace(known, verdict="wrong")
-        shelf.store.write(lambda t: t.carry("ada", [other, replace(other, entry=2)]))
+        shelf.store.write("ada", lambda t: t.carry("ada", [other, replace(other, entry=2)]))
         found = shelf.store.carried("ada", CarriedAudit)
         assert [(one.entry, one.verdict) for one in found] == [(2, "wrong"), (7, "right")]

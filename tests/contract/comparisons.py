@@ -66,7 +66,7 @@ def put(store: Store, *made: Comparison, user: str = USER) -> None:
             transaction.open_session(session(one.session_key, user))
             transaction.put_comparison(user, one)
 
-    store.write(work)
+    store.write(user, work)
 
 
 class Comparisons:

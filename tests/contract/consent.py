@@ -25,19 +25,19 @@ class Consents:
 
     def test_nobody_has_said_anything_at_first(self, shelf: Shelf) -> None:
         assert shelf.store.consent("ada") is None
-        assert shelf.store.write(lambda t: t.consent("ada")) is None
+        assert shelf.store.write("ada", lambda t: t.consent("ada")) is None
 
     def test_a_consent_comes_back_exactly_after_a_restart(self, shelf: Shelf) -> None:
         asked = Consent(MORNING, None, MORNING + timedelta(days=1))
         for consent in (Consent(MORNING), asked, replace(asked, opt_in=True)):
-            shelf.store.write(partial(_put, "ada", consent))
+            shelf.store.write("ada", partial(_put, "ada", consent))
             assert shelf.store.consent("ada") == consent
             shelf.reopen()
             assert shelf.store.consent("ada") == consent
 
     def test_one_user_does_not_answer_for_another(self, shelf: Shelf) -> None:
-        shelf.store.write(lambda t: t.put_consent("ada", Consent(MORNING, True)))
-        shelf.store.write(lambda t: t.put_consent("bob", Consent(MORNING, False)))
+        shelf.store.write("ada", lambda t: t.put_consent("ada", Consent(MORNING, True)))
+        shelf.store.write("bob", lambda t: t.put_consent("bob", Consent(MORNING, False)))
         assert shelf.store.consent("eve") is None
         ada, bob = shelf.store.consent("ada"), shelf.store.consent("bob")
         assert (ada and ada.opt_in, bob and bob.opt_in) == (True, False)
@@ -53,6 +53,6 @@ class Consents:
             raise InputError("stop")
 
         with pytest.raises(InputError):
-            shelf.store.write(work)
+            shelf.store.write("ada", work)
         assert seen == [Consent(MORNING, True)]
         assert shelf.store.consent("ada") is None

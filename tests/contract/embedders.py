@@ -71,7 +71,7 @@ class Embedders:
         insert(store, indexed(record(1), vectors=vectors))
         assert store.get("default", memory_id(1)).embedder == EMBEDDER.name
         with pytest.raises(NotFound):
-            store.write(lambda t: t.put_vectors("nobody", [(record(1), unit(1, 0))]))
+            store.write("default", lambda t: t.put_vectors("nobody", [(record(1), unit(1, 0))]))
 
     @pytest.mark.parametrize(
         "vector",
@@ -87,7 +87,7 @@ class Embedders:
         with pytest.raises(InputError):
             insert(store, indexed(record(2), vectors={EMBEDDER.name: bad}))
         with pytest.raises(InputError):
-            store.write(lambda t: t.put_vectors(EMBEDDER.name, [(record(1), bad)]))
+            store.write("default", lambda t: t.put_vectors(EMBEDDER.name, [(record(1), bad)]))
         assert numbers(found(store, vector_search(DEFAULT, 1, 0, 0, 0))) == [1]
 
     def test_double_precision_and_strided_vectors_are_taken(self, store: Store) -> None:
@@ -149,7 +149,7 @@ class Embedders:
         assert numbers([m.id for m in rest]) == [5, 2]
         assert store.without_vector(EMBEDDER.name, 2, rest[-1]) == []
         # Whose place is lost starts again: better twice than never.
-        store.write(lambda t: t.purge("default", last.id))
+        store.write("default", lambda t: t.purge("default", last.id))
         again = store.without_vector(EMBEDDER.name, 9, last)
         assert numbers([m.id for m in again]) == [3, 5, 2]
 
@@ -158,9 +158,9 @@ class Embedders:
         insert(store, record(1, "embedded"), record(2, "embedded too"))
         batch = store.without_vector(EMBEDDER.name, 9)
         update(store, batch[0], replace(batch[0], content="changed"))
-        store.write(lambda t: t.purge("default", memory_id(2)))
+        store.write("default", lambda t: t.purge("default", memory_id(2)))
         vectors = [(memory, unit(1, 0, 0, 0)) for memory in batch]
-        store.write(lambda t: t.put_vectors(EMBEDDER.name, vectors))
+        store.write("default", lambda t: t.put_vectors(EMBEDDER.name, vectors))
         assert store.embedding_state(EMBEDDER.name) == EmbeddingState(0, 1)
         assert found(store, vector_search(DEFAULT, 1, 0, 0, 0)) == []
 
@@ -169,7 +169,9 @@ class Embedders:
         insert(store, record(1))
         assert found(store, vector_search(DEFAULT, 1, 0, 0, 0)) == []
         for vector in (unit(0, 1, 0, 0), unit(1, 0, 0, 0)):
-            store.write(lambda t, v=vector: t.put_vectors(EMBEDDER.name, [(record(1), v)]))
+            store.write(
+                "default", lambda t, v=vector: t.put_vectors(EMBEDDER.name, [(record(1), v)])
+            )
         pool = store.search(vector_search(DEFAULT, 1, 0, 0, 0))
         assert pool.raw_cosine.tolist() == [pytest.approx(1.0, abs=1e-5)]
         assert len(store.history("default", memory_id(1))) == 1
@@ -180,11 +182,11 @@ class Embedders:
         first, second = unit(1, 0, 0, 0), unit(0, 1, 0)
         insert(store, *(indexed(record(n), vectors={EMBEDDER.name: first}) for n in (1, 2)))
         store.register_embedder(OTHER_EMBEDDER)
-        store.write(lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(1), second)]))
+        store.write("default", lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(1), second)]))
         assert not store.serve_embedder(OTHER_EMBEDDER.name)
         assert store.serving_embedder() == EMBEDDER
         assert numbers(found(store, vector_search(DEFAULT, 1, 0, 0, 0))) == [1, 2]
-        store.write(lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(2), second)]))
+        store.write("default", lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(2), second)]))
         assert store.serve_embedder(OTHER_EMBEDDER.name)
         for opened in shelf.before_and_after_reopening():
             assert opened.serving_embedder() == OTHER_EMBEDDER
@@ -200,13 +202,13 @@ class Embedders:
         insert(store, record(1), gone, replaced)
         store.register_embedder(OTHER_EMBEDDER)
         vector = unit(0, 1, 0)
-        store.write(lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(1), vector)]))
+        store.write("default", lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(1), vector)]))
         assert not is_complete(store.embedding_state(OTHER_EMBEDDER.name))
         assert not store.serve_embedder(OTHER_EMBEDDER.name)
         lacking = store.without_vector(OTHER_EMBEDDER.name, 9)
         assert numbers([m.id for m in lacking]) == [2, 3]
         vectors = [(memory, vector) for memory in lacking]
-        store.write(lambda t: t.put_vectors(OTHER_EMBEDDER.name, vectors))
+        store.write("default", lambda t: t.put_vectors(OTHER_EMBEDDER.name, vectors))
         assert is_complete(store.embedding_state(OTHER_EMBEDDER.name))
         assert store.serve_embedder(OTHER_EMBEDDER.name)
         search = Search(DEFAULT, (), OTHER_EMBEDDER.name, vector)
@@ -234,5 +236,5 @@ class Embedders:
         for count in (1, 2, 3):
             for embedder, near in ((EMBEDDER.name, [1, 0, 0]), (other.name, [0, 1, 0])):
                 probe = NeighbourProbe(Scope(), embedder, asked[:count], 9, 0.5)
-                found = store.write(lambda t, probe=probe: t.nearest(probe))
+                found = store.write(probe.scope.user, lambda t, probe=probe: t.nearest(probe))
                 assert [len(one) for one in found] == near[:count]

@@ -52,8 +52,8 @@ class Entities:
             indexed(record(3), attributes=(about("c"),)),
         )
         pairs = [(about("a"), about("b")), (about("b"), about("c"))]
-        store.write(lambda t: t.put_dependencies("default", pairs))
-        store.write(lambda t: t.put_dependencies("default", pairs))
+        store.write("default", lambda t: t.put_dependencies("default", pairs))
+        store.write("default", lambda t: t.put_dependencies("default", pairs))
         assert numbers(store.memories_about(DEFAULT, ["topic:a"], NOW, 9)) == [2, 1]
         assert numbers(store.memories_about(DEFAULT, ["topic:a"], NOW, 1)) == [2]
         assert numbers(store.memories_about(DEFAULT, ["topic:c", "topic:none"], NOW, 9)) == [3]
@@ -75,7 +75,7 @@ class Entities:
         )
         assert numbers(store.required(DEFAULT, [], NOW)) == [1]
         assert numbers(store.required(DEFAULT, ["topic:a"], NOW)) == [1, 2]
-        store.write(lambda t: t.put_dependencies("default", [(about("a"), about("b"))]))
+        store.write("default", lambda t: t.put_dependencies("default", [(about("a"), about("b"))]))
         assert numbers(store.required(DEFAULT, ["topic:a"], NOW)) == [1, 2, 3]
 
     def test_what_was_said_stays_and_what_was_read_is_read_anew(self, store: Store) -> None:

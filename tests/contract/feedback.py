@@ -60,11 +60,8 @@ WHOLE = event(
 
 
 def add(store: Store, *events: FeedbackEvent) -> None:
-    def work(transaction: Any) -> None:
-        for one in events:
-            transaction.add_feedback(one)
-
-    store.write(work)
+    for event in events:
+        store.write(event.user, lambda t, event=event: t.add_feedback(event))
 
 
 class Feedback:
@@ -77,7 +74,7 @@ class Feedback:
 
     def test_a_report_is_replaced_whole(self, store: Store) -> None:
         add(store, event(1, status="rejected"))
-        store.write(lambda t: t.replace_feedback(WHOLE))
+        store.write("default", lambda t: t.replace_feedback(WHOLE))
         assert store.feedback_event("default", WHOLE.id) == WHOLE
         assert len(store.feedback_events("default", FeedbackQuery())) == 1
 
@@ -125,7 +122,7 @@ class Feedback:
 
     def test_a_wording_stands_for_a_lesson_in_its_scope(self, store: Store) -> None:
         scope = Scope("default", None, "shop")
-        store.write(lambda t: t.put_wording(scope, "f", "m1"))
+        store.write(scope.user, lambda t: t.put_wording(scope, "f", "m1"))
         assert store.lesson_for(scope, "f") == "m1"
         for other in (
             Scope("other", None, "shop"),
@@ -133,13 +130,14 @@ class Feedback:
             Scope("default", "x", "shop"),
         ):
             assert store.lesson_for(other, "f") is None
-        store.write(lambda t: t.put_wording(scope, "f", "m2"))
+        store.write(scope.user, lambda t: t.put_wording(scope, "f", "m2"))
         assert store.lesson_for(scope, "f") == "m2"
 
     def test_reports_of_a_lesson_are_counted(self, store: Store) -> None:
         counts = [
             store.write(
-                lambda t, n=n: t.count_report("default", LESSON, -1, NOW + timedelta(days=n))
+                "default",
+                lambda t, n=n: t.count_report("default", LESSON, -1, NOW + timedelta(days=n)),
             )
             for n in range(3)
         ]
@@ -151,10 +149,10 @@ class Feedback:
 
     def test_one_report_has_one_word_on_a_memory(self, store: Store) -> None:
         first, second = Testimony(NOW, "person", 1.0, "s"), Testimony(NOW, "agent", -1.0)
-        store.write(lambda t: t.add_testimony("default", "f1", {"m": first}))
-        again = store.write(lambda t: t.add_testimony("default", "f1", {"m": second}))
+        store.write("default", lambda t: t.add_testimony("default", "f1", {"m": first}))
+        again = store.write("default", lambda t: t.add_testimony("default", "f1", {"m": second}))
         assert again == {"m": [second]}
-        store.write(lambda t: t.add_testimony("default", "f2", {"m": first, "n": first}))
+        store.write("default", lambda t: t.add_testimony("default", "f2", {"m": first, "n": first}))
         assert store.testimony("default", ["m", "n", "o"]) == {"m": [first, second], "n": [first]}
         assert store.testimony("other", ["m"]) == {}
 
@@ -163,11 +161,11 @@ class Feedback:
         for number in (1, 2, 3):
             insert(store, record(number))
         beliefs = {memory_id(1): fight, memory_id(2): replace(fight, doubt=0.1), "gone": fight}
-        store.write(lambda t: t.put_beliefs("default", beliefs))
+        store.write("default", lambda t: t.put_beliefs("default", beliefs))
         (found,) = store.contested("default", 10)
         assert (found.memory.id, found.belief) == (memory_id(1), fight)
         assert store.contested("other", 10) == []
-        store.write(lambda t: t.put_beliefs("default", {memory_id(1): Belief()}))
+        store.write("default", lambda t: t.put_beliefs("default", {memory_id(1): Belief()}))
         assert store.contested("default", 10) == []
 
     def test_a_purge_takes_the_reports_that_told_it_along(self, store: Store) -> None:
@@ -181,8 +179,8 @@ class Feedback:
             transaction.add_testimony("default", WHOLE.id, {LESSON: said})
             transaction.put_beliefs("default", {LESSON: Belief(2.0, 2.0)})
 
-        store.write(learn)
-        store.write(lambda t: t.purge("default", LESSON))
+        store.write("default", learn)
+        store.write("default", lambda t: t.purge("default", LESSON))
         assert [one.id for one in store.feedback_events("default", FeedbackQuery())] == [
             memory_id(2)
         ]

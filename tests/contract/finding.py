@@ -76,16 +76,16 @@ class Finding:
                 store.get("default", wanted)
             assert str(caught.value) == f"no memory {wanted[:40]!r}"
             with pytest.raises(NotFound) as caught:
-                store.write(lambda t, wanted=wanted: t.get("default", wanted))
+                store.write("default", lambda t, wanted=wanted: t.get("default", wanted))
             assert str(caught.value) == f"no memory {wanted[:40]!r}"
 
     def test_get_inside_a_transaction_wants_the_whole_id(self, store: Store) -> None:
         insert(store, record(1))
         with pytest.raises(NotFound):
-            store.write(lambda t: t.get("default", memory_id(1)[:20]))
-        assert store.write(lambda t: t.has("default", memory_id(1)))
-        assert not store.write(lambda t: t.has("default", memory_id(1)[:20]))
-        assert not store.write(lambda t: t.has("other", memory_id(1)))
+            store.write("default", lambda t: t.get("default", memory_id(1)[:20]))
+        assert store.write("default", lambda t: t.has("default", memory_id(1)))
+        assert not store.write("default", lambda t: t.has("default", memory_id(1)[:20]))
+        assert not store.write("other", lambda t: t.has("other", memory_id(1)))
 
     def test_search_finds_by_word_and_by_vector(self, store: Store) -> None:
         store.register_embedder(EMBEDDER)

@@ -52,9 +52,9 @@ def played(store: Store) -> None:
         project = "shop" if place % 2 else None
         begin(store, key=key, started_at=NOW + place * MINUTE, project=project)
     for key, won in outcomes.items():
-        store.write(lambda t, key=key, won=won: t.put_comparison(USER, compared(key, won)))
+        store.write(USER, lambda t, key=key, won=won: t.put_comparison(USER, compared(key, won)))
     thrown = verdict(excluded="the judge was unsure")
-    store.write(lambda t: t.put_verdict(USER, "thrown out", thrown, []))
+    store.write(USER, lambda t: t.put_verdict(USER, "thrown out", thrown, []))
 
 
 def keys(found: list[SessionSummary]) -> list[str]:
@@ -103,9 +103,9 @@ class Glance:
         insert(store, record(1), record(2))
         for place, key in enumerate(("first", "second", "third")):
             begin(store, 1, 2, key=key, started_at=NOW + place * MINUTE)
-        store.write(lambda t: t.put_injection(USER, "first", injection(1, 1)))
-        store.write(lambda t: t.put_injection(USER, "third", injection(1, 2, 1)))
-        store.write(lambda t: t.put_comparison(USER, compared("first", 1.0)))
+        store.write(USER, lambda t: t.put_injection(USER, "first", injection(1, 1)))
+        store.write(USER, lambda t: t.put_injection(USER, "third", injection(1, 2, 1)))
+        store.write(USER, lambda t: t.put_comparison(USER, compared("first", 1.0)))
         found = store.shown_in(USER, memory_id(1), 9)
         told = [(one.session_key, one.handle, one.rank, one.outcome) for one in found]
         assert told == [("third", "m2", 1, None), ("first", "m1", 1, "win")]
@@ -178,7 +178,7 @@ class Glance:
             indexed(record(4, deleted_at=NOW), attributes=(about("b"), about("c"))),
             indexed(record(5, project="shop"), attributes=(about("b"), about("c"))),
         )
-        store.write(lambda t: t.put_dependencies(USER, [(about("c"), about("a"))]))
+        store.write(USER, lambda t: t.put_dependencies(USER, [(about("c"), about("a"))]))
         found = store.entity_graph(Scope(USER), 9, 9)
         assert [(one.name, one.memory_count) for one in found.nodes] == [
             ("a", 3),
@@ -197,7 +197,7 @@ class Glance:
         insert(store, record(1), record(2), record(3, user=OTHER))
         played(store)
         begin(store, key="win", user=OTHER, started_at=NOW + 9 * MINUTE)
-        store.write(lambda t: t.put_injection(USER, "tie", injection(1, 1)))
+        store.write(USER, lambda t: t.put_injection(USER, "tie", injection(1, 1)))
         early = store.activity(USER, NOW - MINUTE)
         assert early == {
             "memories": 2,
@@ -225,19 +225,26 @@ class Glance:
         assert told(lambda: update(store, first, replace(first, pinned=True))) == {"memory"}
         assert "session" in told(lambda: begin(store, 1))
         assert told(
-            lambda: store.write(lambda t: t.put_comparison(USER, compared("run", 1.0)))
+            lambda: store.write(USER, lambda t: t.put_comparison(USER, compared("run", 1.0)))
         ) == {"predictor"}
-        assert told(lambda: store.write(lambda t: t.set_predictor_state(USER, '{"a": 1}'))) == {
-            "predictor"
-        }
-        assert told(lambda: store.write(lambda t: t.put_job(USER, "kind", "key", NOW))) == {"job"}
-        later = NOW + MINUTE
-        assert told(lambda: store.write(lambda t: t.resume_job(USER, "kind", "key", NOW))) == set()
-        assert told(lambda: store.write(lambda t: t.put_job(OTHER, "kind", "key", later))) == {
+        assert told(
+            lambda: store.write(USER, lambda t: t.set_predictor_state(USER, '{"a": 1}'))
+        ) == {"predictor"}
+        assert told(lambda: store.write(USER, lambda t: t.put_job(USER, "kind", "key", NOW))) == {
             "job"
         }
-        assert told(lambda: store.write(lambda t: t.put_rule(USER, RULE))) == {"rules"}
+        later = NOW + MINUTE
+        assert (
+            told(lambda: store.write(USER, lambda t: t.resume_job(USER, "kind", "key", NOW)))
+            == set()
+        )
+        assert told(
+            lambda: store.write(OTHER, lambda t: t.put_job(OTHER, "kind", "key", later))
+        ) == {"job"}
+        assert told(lambda: store.write(USER, lambda t: t.put_rule(USER, RULE))) == {"rules"}
         event = RuleEvent(rule_id=RULE.id, at=NOW, kind="proposed", reason="", actor="me")
-        assert told(lambda: store.write(lambda t: t.add_rule_event(USER, event))) == {"rules"}
-        assert told(lambda: store.write(lambda t: t.add_feedback(reported(1)))) == {"feedback"}
+        assert told(lambda: store.write(USER, lambda t: t.add_rule_event(USER, event))) == {"rules"}
+        assert told(lambda: store.write("default", lambda t: t.add_feedback(reported(1)))) == {
+            "feedback"
+        }
         assert told(lambda: store.session_page(USER, SessionQuery())) == set()

@@ -29,14 +29,14 @@ def put(store: Store, *keys: str, at: datetime = NOW, user: str = "default") -> 
     """Queues jobs, each due a second after the one before it."""
     for n, key in enumerate(keys):
         due_at = at + timedelta(seconds=n)
-        assert store.write(lambda t, k=key, due=due_at: t.put_job(user, KIND, k, due))
+        assert store.write(user, lambda t, k=key, due=due_at: t.put_job(user, KIND, k, due))
 
 
 def take(
     store: Store, at: datetime = NOW + MINUTE, holder: str = "me", skip: tuple[int, ...] = ()
 ) -> Job | None:
     """Takes a job for a minute."""
-    return store.write(lambda t: t.take_job(Lease(holder, at, MINUTE), (KIND,), skip))
+    return store.write(None, lambda t: t.take_job(Lease(holder, at, MINUTE), (KIND,), skip))
 
 
 def held(store: Store, at: datetime = NOW + MINUTE, holder: str = "me") -> Job:
@@ -65,14 +65,16 @@ class Jobs:
     def test_a_job_is_queued_once(self, shelf: Shelf) -> None:
         put(shelf.store, "a")
         for store in shelf.before_and_after_reopening():
-            assert not store.write(lambda t: t.put_job("default", KIND, "a", NOW + MINUTE))
+            assert not store.write(
+                "default", lambda t: t.put_job("default", KIND, "a", NOW + MINUTE)
+            )
             job = last(store)
             assert (job.user, job.kind, job.key) == ("default", KIND, "a")
             assert (job.stage, job.state, job.attempt_count) == ("", "queued", 0)
             assert (job.due_at, job.created_at) == (NOW, NOW)
             assert (job.lease, job.leased_until, job.error, job.finished_at) == (None,) * 4
-        assert store.write(lambda t: t.put_job("default", "other", "a", NOW))
-        assert store.write(lambda t: t.put_job("somebody", KIND, "a", NOW))
+        assert store.write("default", lambda t: t.put_job("default", "other", "a", NOW))
+        assert store.write("somebody", lambda t: t.put_job("somebody", KIND, "a", NOW))
         assert store.job_counts() == {"queued": 3, "running": 0, "done": 0, "parked": 0}
 
     def test_jobs_are_taken_in_the_order_they_fell_due(self, store: Store) -> None:
@@ -86,22 +88,24 @@ class Jobs:
     def test_one_job_can_be_taken_by_its_name_before_it_is_due(self, store: Store) -> None:
         put(store, "a", "b", at=NOW + MINUTE)
         lease = Lease("me", NOW, MINUTE)
-        job = store.write(lambda t: t.take_named_job(lease, "default", KIND, "b"))
+        job = store.write("default", lambda t: t.take_named_job(lease, "default", KIND, "b"))
         assert job is not None
         assert (job.key, job.state, job.lease, job.attempt_count) == ("b", "running", "me", 1)
         # Neither again, nor another's.
         for user, kind, key in (("default", KIND, "b"), ("ann", KIND, "a"), ("default", "x", "a")):
-            found = store.write(lambda t, name=(user, kind, key): t.take_named_job(lease, *name))
+            found = store.write(
+                "default", lambda t, name=(user, kind, key): t.take_named_job(lease, *name)
+            )
             assert found is None
         assert last(store, "a").state == "queued"
 
     def test_only_jobs_of_known_kinds_are_taken(self, store: Store) -> None:
         put(store, "a")
         lease = Lease("me", NOW, MINUTE)
-        assert store.write(lambda t: t.take_job(lease, ("other",))) is None
-        assert store.write(lambda t: t.take_job(lease, ())) is None
+        assert store.write(None, lambda t: t.take_job(lease, ("other",))) is None
+        assert store.write(None, lambda t: t.take_job(lease, ())) is None
         assert store.next_job_at(NOW, ("other",)) is None
-        assert store.write(lambda t: t.take_job(lease, ("other", KIND))) is not None
+        assert store.write(None, lambda t: t.take_job(lease, ("other", KIND))) is not None
 
     def test_a_job_can_be_left_alone(self, store: Store) -> None:
         put(store, "a", "b")
@@ -132,7 +136,7 @@ class Jobs:
             HOLDER_VERBS[verb](transaction, lost)
 
         with pytest.raises(Conflict, match="another worker"):
-            store.write(work)
+            store.write("default", work)
         assert last(store) == mine
         assert store.counters("default") == {}
 
@@ -143,13 +147,15 @@ class Jobs:
                 continue
             put(store, key)
             job = held(store)
-            store.write(lambda t, end=end, job=job: end(t, job))
+            store.write("default", lambda t, end=end, job=job: end(t, job))
             now = last(store, key)
             for known in (job, now):
                 with pytest.raises(Conflict):
-                    store.write(lambda t, known=known: HOLDER_VERBS[verb](t, known))
+                    store.write("default", lambda t, known=known: HOLDER_VERBS[verb](t, known))
             assert last(store, key) == now
-            store.write(lambda t, key=key: t.requeue_job("default", KIND, key, NOW + WAIT_MAX))
+            store.write(
+                "default", lambda t, key=key: t.requeue_job("default", KIND, key, NOW + WAIT_MAX)
+            )
 
     @pytest.mark.parametrize("verb", HOLDER_VERBS)
     def test_a_holder_that_does_not_know_how_far_it_came_is_refused(
@@ -158,22 +164,22 @@ class Jobs:
         """A call that was interrupted may have been committed all the same."""
         put(store, "a")
         job = held(store)
-        passed = store.write(lambda t: t.pass_stage(job, "one", NOW + 5 * MINUTE))
+        passed = store.write(job.user, lambda t: t.pass_stage(job, "one", NOW + 5 * MINUTE))
         with pytest.raises(Conflict):
-            store.write(lambda t: HOLDER_VERBS[verb](t, job))
+            store.write("default", lambda t: HOLDER_VERBS[verb](t, job))
         assert last(store) == passed
 
     def test_the_lease_counts_and_not_the_time_while_nobody_else_came(self, store: Store) -> None:
         put(store, "a")
         job = held(store)
-        store.write(lambda t: t.finish_job(job, NOW + YEARS))
+        store.write(job.user, lambda t: t.finish_job(job, NOW + YEARS))
         assert last(store).state == "done"
 
     def test_a_stage_is_kept_with_what_was_done_for_it(self, shelf: Shelf) -> None:
         store = shelf.store
         put(store, "a")
         first = held(store)
-        failed = store.write(lambda t: t.fail_job(first, "broken", NOW))
+        failed = store.write("default", lambda t: t.fail_job(first, "broken", NOW))
         assert failed.error == "broken"
         job = held(store)
         assert (job.attempt_count, job.error) == (2, "broken")
@@ -182,7 +188,7 @@ class Jobs:
             transaction.count("default", "effects")
             return transaction.pass_stage(job, "one", NOW + 9 * MINUTE)
 
-        passed = store.write(work)
+        passed = store.write("default", work)
         assert (passed.stage, passed.state, passed.lease) == ("one", "running", "me")
         assert (passed.attempt_count, passed.error) == (1, None)
         assert passed.leased_until == NOW + 9 * MINUTE
@@ -201,13 +207,13 @@ class Jobs:
             raise InputError("planted")
 
         with pytest.raises(InputError, match="planted"):
-            store.write(work)
+            store.write(job.user, work)
         assert last(store) == job
 
     def test_a_finished_job_is_never_taken_again(self, store: Store) -> None:
         put(store, "a")
         job = held(store)
-        done = store.write(lambda t: t.finish_job(job, NOW + 2 * MINUTE))
+        done = store.write(job.user, lambda t: t.finish_job(job, NOW + 2 * MINUTE))
         assert (done.state, done.finished_at) == ("done", NOW + 2 * MINUTE)
         assert (done.lease, done.leased_until, done.error) == (None, None, None)
         assert last(store) == done
@@ -223,7 +229,7 @@ class Jobs:
             job = held(store, at)
             assert (job.attempt_count, job.state) == (attempt, "running")
             at += MINUTE
-            job = store.write(lambda t, job=job, at=at: t.fail_job(job, f"at {at}", at))
+            job = store.write(job.user, lambda t, job=job, at=at: t.fail_job(job, f"at {at}", at))
             assert job == last(store)
             assert (job.lease, job.leased_until, job.error) == (None, None, f"at {at}")
             if attempt < PARK_AFTER_ATTEMPTS:
@@ -235,7 +241,7 @@ class Jobs:
     def test_a_job_is_parked_at_once_when_nobody_says_when_to_retry(self, store: Store) -> None:
         put(store, "a")
         job = held(store)
-        parked = store.write(lambda t: t.fail_job(job, "a bug", None))
+        parked = store.write(job.user, lambda t: t.fail_job(job, "a bug", None))
         assert (parked.state, parked.error, parked.attempt_count) == ("parked", "a bug", 1)
         assert take(store) is None
 
@@ -256,61 +262,68 @@ class Jobs:
             job = held(store, NOW + n * MINUTE)
             assert job.attempt_count == 1
             again_at = NOW + (n + 1) * MINUTE
-            job = store.write(lambda t, j=job, at=again_at: t.postpone_job(j, at, "no money"))
+            job = store.write(
+                job.user, lambda t, j=job, at=again_at: t.postpone_job(j, at, "no money")
+            )
             assert (job.state, job.due_at, job.attempt_count) == ("queued", again_at, 0)
             assert (job.error, job.lease) == ("no money", None)
         job = held(store, again_at)
-        assert store.write(lambda t: t.postpone_job(job, NOW)).error == "no money"
+        assert store.write(job.user, lambda t: t.postpone_job(job, NOW)).error == "no money"
 
     def test_a_parked_job_goes_on_where_it_stopped(self, store: Store) -> None:
         put(store, "a")
         job = held(store)
-        job = store.write(lambda t: t.pass_stage(job, "one", NOW + MINUTE))
-        store.write(lambda t: t.fail_job(job, "a bug", None))
+        job = store.write(job.user, lambda t: t.pass_stage(job, "one", NOW + MINUTE))
+        store.write(job.user, lambda t: t.fail_job(job, "a bug", None))
         later = NOW + 9 * MINUTE
-        resumed = store.write(lambda t: t.resume_job("default", KIND, "a", later))
+        resumed = store.write("default", lambda t: t.resume_job("default", KIND, "a", later))
         assert (resumed.stage, resumed.state, resumed.attempt_count) == ("one", "queued", 0)
         assert (resumed.due_at, resumed.error) == (later, "a bug")
         assert resumed == last(store)
-        sooner = store.write(lambda t: t.resume_job("default", KIND, "a", NOW))
+        sooner = store.write("default", lambda t: t.resume_job("default", KIND, "a", NOW))
         assert (sooner.due_at, sooner.stage) == (NOW, "one")
-        assert store.write(lambda t: t.resume_job("default", KIND, "a", later)).due_at == NOW
+        assert (
+            store.write("default", lambda t: t.resume_job("default", KIND, "a", later)).due_at
+            == NOW
+        )
         job = held(store)
         for state in ("running", "done"):
             with pytest.raises(Conflict, match=state):
-                store.write(lambda t: t.resume_job("default", KIND, "a", NOW))
+                store.write("default", lambda t: t.resume_job("default", KIND, "a", NOW))
             if state == "running":
-                store.write(lambda t: t.finish_job(job, NOW))
+                store.write(job.user, lambda t: t.finish_job(job, NOW))
 
     @pytest.mark.parametrize("verb", HOLDER_VERBS)
     def test_a_job_can_be_begun_anew_whatever_became_of_it(self, store: Store, verb: str) -> None:
         put(store, "a")
         first = held(store)
-        job = store.write(lambda t: t.pass_stage(first, "zero", NOW + 5 * MINUTE))
-        store.write(lambda t: HOLDER_VERBS[verb](t, job))
+        job = store.write("default", lambda t: t.pass_stage(first, "zero", NOW + 5 * MINUTE))
+        store.write("default", lambda t: HOLDER_VERBS[verb](t, job))
         before, later = last(store), NOW + 9 * MINUTE
-        assert store.write(lambda t: t.requeue_job("default", KIND, "a", later))
+        assert store.write("default", lambda t: t.requeue_job("default", KIND, "a", later))
         anew = last(store)
         assert (anew.stage, anew.state, anew.attempt_count) == ("", "queued", 0)
         assert (anew.lease, anew.error, anew.finished_at) == (None, None, None)
         assert anew.due_at == (before.due_at if before.state == "queued" else later)
         with pytest.raises(Conflict):
-            store.write(lambda t: t.finish_job(before, NOW))
+            store.write("default", lambda t: t.finish_job(before, NOW))
 
     def test_a_job_that_is_not_there_is_refused(self, store: Store) -> None:
         put(store, "a", user="somebody")
         for user, kind, key in (("default", KIND, "a"), ("somebody", "other", "a")):
             with pytest.raises(NotFound):
                 store.job(user, kind, key)
-            assert not store.write(lambda t, u=user, k=kind, y=key: t.requeue_job(u, k, y, NOW))
+            assert not store.write(
+                user, lambda t, u=user, k=kind, y=key: t.requeue_job(u, k, y, NOW)
+            )
             with pytest.raises(NotFound):
-                store.write(lambda t, u=user, k=kind, y=key: t.resume_job(u, k, y, NOW))
+                store.write(user, lambda t, u=user, k=kind, y=key: t.resume_job(u, k, y, NOW))
 
     def test_jobs_are_listed_by_user_and_state_newest_first(self, store: Store) -> None:
         put(store, "a", "b", "c")
         put(store, "d", user="somebody")
         job = held(store)
-        store.write(lambda t: t.finish_job(job, NOW))
+        store.write(job.user, lambda t: t.finish_job(job, NOW))
         assert [j.key for j in store.jobs(None, None, 9)] == ["d", "c", "b", "a"]
         assert [j.key for j in store.jobs("default", None, 2)] == ["c", "b"]
         assert [j.key for j in store.jobs("default", "queued", 9)] == ["c", "b"]
@@ -348,7 +361,7 @@ class Jobs:
         held(store)
         job = held(store)
         assert job.key == "failed"
-        store.write(lambda t: t.fail_job(job, "broken", NOW + 30 * MINUTE))
+        store.write(job.user, lambda t: t.fail_job(job, "broken", NOW + 30 * MINUTE))
         there = NOW + jump
         assert store.next_job_at(there, (KIND,)) == there
         oldest = store.oldest_due(there)
@@ -363,7 +376,7 @@ class Jobs:
         assert take(store, NOW) is None
         due_at = NOW + WAIT_MAX
         lease = Lease("me", due_at, LEASE_LENGTH_MAX)
-        assert store.write(lambda t: t.take_job(lease, (KIND,))) is not None
+        assert store.write(None, lambda t: t.take_job(lease, (KIND,))) is not None
         assert take(store, due_at) is None
         for length in (timedelta(0), -MINUTE, LEASE_LENGTH_MAX + MINUTE):
             with pytest.raises(InputError, match="lease"):

@@ -53,7 +53,7 @@ def teach(store: Store, uses: Mapping[int, float], key: str = KEY, user: str = U
     """Labels a session with what helped in it."""
     labels = [Labelled(memory_id(n), gain, {"rule": "known"}) for n, gain in uses.items()]
     helped = {memory_id(n): gain for n, gain in uses.items()}
-    store.write(lambda t: t.put_labels(user, key, labels, helped))
+    store.write(user, lambda t: t.put_labels(user, key, labels, helped))
 
 
 def learned(store: Store, scope: Scope = SCOPE, embedder: str | None = EMBEDDER.name) -> Past:
@@ -100,14 +100,14 @@ class Learning:
         insert(shelf.store, *(record(n) for n in (1, 2, 3)))
         begin(shelf.store, 1, 2)
         first = [Labelled(memory_id(1), 0.75, {"rule": "rated", "agent": 0.5, "judge": None})]
-        shelf.store.write(lambda t: t.put_labels(USER, KEY, first, {memory_id(1): 0.75}))
+        shelf.store.write(USER, lambda t: t.put_labels(USER, KEY, first, {memory_id(1): 0.75}))
         for store in shelf.before_and_after_reopening():
             assert rows(store)[1].label == 0.75
             assert rows(store)[1].label_parts == first[0].parts
             assert (rows(store)[2].label, rows(store)[2].label_parts) == (None, {})
             assert uses(store, learned(store)) == [(0, 1, 0.75)]
         second = [Labelled(memory_id(n), None, {"rule": "unjudged"}) for n in (1, 2)]
-        store.write(lambda t: t.put_labels(USER, KEY, second, {memory_id(3): 1.0}))
+        store.write(USER, lambda t: t.put_labels(USER, KEY, second, {memory_id(3): 1.0}))
         assert [one.label for one in rows(store).values()] == [None, None]
         # A memory that was no candidate counts here all the same.
         assert uses(store, learned(store)) == [(0, 3, 1.0)]
@@ -154,7 +154,7 @@ class Learning:
             teach(store, {1: 0.5}, "a")
             assert uses(other, learned(other)) == [(0, 1, 0.5)]
             teach(other, {2: 0.9}, "b")
-            other.write(lambda t: t.put_verdict(USER, "b", verdict(), []))
+            other.write(USER, lambda t: t.put_verdict(USER, "b", verdict(), []))
             assert uses(store, learned(store)) == [(0, 1, 0.5), (1, 2, 0.9)]
             teach(store, {2: 0.4}, "a")
             assert uses(other, learned(other)) == [(0, 2, 0.4), (1, 2, 0.9)]
@@ -216,7 +216,7 @@ class Learning:
     def test_usefulness_is_set_for_ones_own(self, store: Store) -> None:
         insert(store, record(1), record(1, user="ann"), record(2))
         before = store.get(USER, memory_id(1))
-        store.write(lambda t: t.set_usefulness(USER, {memory_id(1): 0.75, memory_id(9): 0.1}))
+        store.write(USER, lambda t: t.set_usefulness(USER, {memory_id(1): 0.75, memory_id(9): 0.1}))
         assert store.get(USER, memory_id(1)) == replace(before, usefulness=0.75)
         assert store.get("ann", memory_id(1)).usefulness == 0.5
         assert store.get(USER, memory_id(2)).usefulness == 0.5
@@ -226,15 +226,15 @@ class Learning:
             begin(store, 1, 2, 3, key=key, started_at=NOW + (2 - n) * DAY)
             # The third was considered, never shown: what is said about it proves nothing.
             shown = injection(1, 1, 2)
-            store.write(lambda t, key=key, shown=shown: t.put_injection(USER, key, shown))
+            store.write(USER, lambda t, key=key, shown=shown: t.put_injection(USER, key, shown))
         begin(store, 1, key="a", user="ann")
-        store.write(lambda t: t.add_ratings("ann", "a", [rating(1, 1.0)]))
-        store.write(lambda t: t.add_ratings(USER, "b", [rating(1, -0.5)]))
+        store.write("ann", lambda t: t.add_ratings("ann", "a", [rating(1, 1.0)]))
+        store.write(USER, lambda t: t.add_ratings(USER, "b", [rating(1, -0.5)]))
         rated = [Labelled(memory_id(1), -0.4, {"rule": "rated", "agent": -0.5})]
-        store.write(lambda t: t.put_labels(USER, "b", rated, {}))
-        store.write(lambda t: t.put_labels("ann", "a", rated, {}))
+        store.write(USER, lambda t: t.put_labels(USER, "b", rated, {}))
+        store.write("ann", lambda t: t.put_labels("ann", "a", rated, {}))
         # The rating alone, before it is labelled, proves nothing yet.
-        store.write(lambda t: t.add_ratings(USER, "silent", [rating(1, 1.0)]))
+        store.write(USER, lambda t: t.add_ratings(USER, "silent", [rating(1, 1.0)]))
         teach(store, {1: 0.25, 2: 0.0, 3: 0.9}, "a")
         assert store.proofs(USER, [memory_id(1), memory_id(2), memory_id(3)]) == {
             memory_id(1): [
@@ -257,7 +257,7 @@ class Learning:
         ):
             begin(store, 1, 2, key=key, state=state, started_at=NOW - 99 * HOUR)
             made = injection(1, shown, at=NOW - age)
-            store.write(lambda t, key=key, made=made: t.put_injection(USER, key, made))
+            store.write(USER, lambda t, key=key, made=made: t.put_injection(USER, key, made))
         asked = store.sessions_shown(USER, memory_id(1), NOW - DAY)
         # An open one will be labelled when it ends.
         assert sorted(asked) == ["ended", "fresh"]
@@ -310,7 +310,7 @@ class Learning:
         assert gathered(store, gathering()) == [1, 2]
         update(store, first, replace(first, deleted_at=NOW), "delete")
         assert gathered(store, gathering()) == [2]
-        store.write(lambda t: t.purge(USER, memory_id(2)))
+        store.write(USER, lambda t: t.purge(USER, memory_id(2)))
         assert gathered(store, gathering(ids=(memory_id(1), memory_id(2)))) == []
 
     def test_expired_memories_leave_their_places_to_others(self, store: Store) -> None:
@@ -380,7 +380,7 @@ class Learning:
             usefulness=0.75,
         )
         insert(store, full, record(2))
-        store.write(lambda t: t.add_usage(USER, {full.id: 3}, NOW))
+        store.write(USER, lambda t: t.add_usage(USER, {full.id: 3}, NOW))
         every = np.arange(1, 9)
         traits = {one.id: one for one in store.traits(Scope(USER, None, "p"), every, NOW).values()}
         one = traits[full.id]
@@ -402,13 +402,13 @@ class Learning:
             return {int(one.id): one for one in found}
 
         assert sorted(known()) == [1, 2, 3, 4, 5, 6, 7]
-        store.write(lambda t: t.add_usage(USER, {memory_id(1): 2}, NOW))
-        store.write(lambda t: t.set_usefulness(USER, {memory_id(1): 0.25}))
+        store.write(USER, lambda t: t.add_usage(USER, {memory_id(1): 2}, NOW))
+        store.write(USER, lambda t: t.set_usefulness(USER, {memory_id(1): 0.25}))
         update(store, first[1], replace(first[1], importance=0.125, pinned=True))
         update(store, first[2], replace(first[2], trust="untrusted"))
         update(store, first[3], replace(first[3], project="q"))
         update(store, first[4], replace(first[4], deleted_at=NOW), "delete")
-        store.write(lambda t: t.purge(USER, memory_id(6)))
+        store.write(USER, lambda t: t.purge(USER, memory_id(6)))
         insert(store, record(8, project="p"))
         traits = known()
         assert sorted(traits) == [1, 2, 7, 8]
@@ -435,9 +435,9 @@ class Learning:
             insert(shelf.store, *(record(n, user=user) for n in (1, 2, 3)))
             for key, candidates in (("shown", (1, 2)), ("considered", (2, 1)), ("other", (2, 3))):
                 begin(shelf.store, *candidates, key=key, user=user)
-                shelf.store.write(lambda t, k=key, u=user: t.put_digest(u, k, b"digest"))
-            shelf.store.write(lambda t, u=user: t.put_injection(u, "shown", injection(1, 1)))
-        shelf.store.write(lambda t: t.purge(USER, memory_id(1)))
+                shelf.store.write(user, lambda t, k=key, u=user: t.put_digest(u, k, b"digest"))
+            shelf.store.write(user, lambda t, u=user: t.put_injection(u, "shown", injection(1, 1)))
+        shelf.store.write(USER, lambda t: t.purge(USER, memory_id(1)))
         for store in shelf.before_and_after_reopening():
             keys = ("shown", "considered", "other")
             assert [key for key in keys if store.digest(USER, key)] == ["other"]
@@ -461,10 +461,10 @@ class Learning:
                     ],
                 )
 
-            shelf.store.write(happen)
+            shelf.store.write(user, happen)
             teach(shelf.store, {1: 0.5, 2: 0.5}, user=user)
         assert len(learned(shelf.store).use_memory) == 2
-        shelf.store.write(lambda t: t.purge(USER, memory_id(1)))
+        shelf.store.write(USER, lambda t: t.purge(USER, memory_id(1)))
         for store in shelf.before_and_after_reopening():
             assert list(rows(store)) == [2]
             assert [one.handle for one in store.shown(USER, KEY)] == ["m2"]
@@ -485,7 +485,7 @@ class Learning:
     def test_what_is_labelled_after_a_purge_brings_nothing_back(self, store: Store) -> None:
         insert(store, record(1), record(2))
         begin(store, 1, 2)
-        store.write(lambda t: t.purge(USER, memory_id(1)))
+        store.write(USER, lambda t: t.purge(USER, memory_id(1)))
         teach(store, {1: 1.0, 2: 1.0})
         assert list(rows(store)) == [2]
         assert uses(store, learned(store)) == [(0, 2, 1.0)]
@@ -494,16 +494,16 @@ class Learning:
         """A handle that was given once is never given to another memory."""
         insert(store, *(record(n) for n in (1, 2, 3)))
         begin(store, 1, 2, 3)
-        store.write(lambda t: t.put_injection(USER, KEY, injection(1, 1, 2)))
-        store.write(lambda t: t.purge(USER, memory_id(1)))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, injection(1, 1, 2)))
+        store.write(USER, lambda t: t.purge(USER, memory_id(1)))
         made = injection(2, 3, first=store.session(USER, KEY).handle_count + 1)
-        store.write(lambda t: t.put_injection(USER, KEY, made))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, made))
         assert [one.handle for one in store.shown(USER, KEY)] == ["m2", "m3"]
         assert store.session(USER, KEY).handle_count == 3
 
     def test_sessions_without_candidates_are_whole_too(self, store: Store) -> None:
-        store.write(lambda t: t.open_session(session()))
-        store.write(lambda t: t.put_candidates(USER, KEY, []))
+        store.write("default", lambda t: t.open_session(session()))
+        store.write(USER, lambda t: t.put_candidates(USER, KEY, []))
         assert store.session_memories(USER, KEY) == []
-        store.write(lambda t: t.put_candidates(USER, KEY, [candidate(1)]))
+        store.write(USER, lambda t: t.put_candidates(USER, KEY, [candidate(1)]))
         assert list(rows(store)) == [1]

@@ -38,7 +38,7 @@ WORD = "qxzvkjwhim"
 
 def purge(store: Store, number: int, user: str = "default") -> None:
     """Erases a memory and its traces."""
-    store.write(lambda t: t.purge(user, memory_id(number)))
+    store.write(user, lambda t: t.purge(user, memory_id(number)))
     store.erase_traces()
 
 
@@ -68,7 +68,10 @@ class Purging:
             with pytest.raises(NotFound):
                 opened.get("default", memory_id(1))
             assert opened.history("default", memory_id(1)) == []
-            assert opened.write(lambda t: t.operation("default", "op"))[0].memory_id != first.id
+            assert (
+                opened.write("default", lambda t: t.operation("default", "op"))[0].memory_id
+                != first.id
+            )
             assert found(opened, words_search(DEFAULT, WORD)) == []
             assert len(opened.search(vector_search(DEFAULT, 1, 0, 0, 0)).rows) == 1
             assert opened.entities(DEFAULT, 9) == []
@@ -84,10 +87,10 @@ class Purging:
         vectors = {EMBEDDER.name: unit(1, 0, 0, 0)}
         insert(store, *(indexed(record(n), vectors=vectors) for n in range(1, 9)))
         probe = NeighbourProbe(DEFAULT, EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 2, 0.5)
-        store.write(lambda t: t.nearest(probe))
+        store.write(probe.scope.user, lambda t: t.nearest(probe))
         for n in range(1, 8):
             purge(store, n)
-        (near,) = store.write(lambda t: t.nearest(probe))
+        (near,) = store.write(probe.scope.user, lambda t: t.nearest(probe))
         assert numbers([n.memory.id for n in near]) == [8]
 
     def test_an_entity_that_others_name_stays(self, store: Store) -> None:
@@ -133,10 +136,12 @@ class Purging:
         store, lease = shelf.store, Lease("me", NOW, timedelta(minutes=5))
         insert(store, record(1, f"The {WORD} opens at nine"))
         for user, error in (("default", f"cannot read '{WORD}'"), ("other", "out of reach")):
-            store.write(lambda t, user=user: t.put_job(user, "kind", "key", NOW))
-            job = store.write(lambda t, user=user: t.take_named_job(lease, user, "kind", "key"))
+            store.write(user, lambda t, user=user: t.put_job(user, "kind", "key", NOW))
+            job = store.write(
+                user, lambda t, user=user: t.take_named_job(lease, user, "kind", "key")
+            )
             assert job is not None
-            store.write(lambda t, job=job, error=error: t.fail_job(job, error, None))
+            store.write(job.user, lambda t, job=job, error=error: t.fail_job(job, error, None))
         purge(store, 1)
         assert shelf.files_with(WORD) == []
         assert store.job("other", "kind", "key").error == "out of reach"
@@ -146,7 +151,7 @@ class Purging:
         survivor, other = record(1, "plain survivor"), record(2, f"merged {WORD}")
         insert(store, survivor)
         note = MemoryChange("m", NOW, "gate", "merge", "", survivor, other, other.id)
-        store.write(lambda t: t.update(indexed(survivor), note))
+        store.write("default", lambda t: t.update(indexed(survivor), note))
         assert shelf.files_with(WORD)
         purge(store, 1)
         assert shelf.files_with(WORD) == []
@@ -158,9 +163,11 @@ class Purging:
         worn = replace(survivor, content=other.content)
         insert(store, survivor)
         note = MemoryChange("m", NOW, "gate", "merge", f"{WORD} too", survivor, other, other.id)
-        store.write(lambda t: t.update(indexed(worn), note))
+        store.write("default", lambda t: t.update(indexed(worn), note))
         update(store, worn, survivor, "undo")
-        store.write(lambda t: t.insert(indexed(other), change("split", other_id=survivor.id)))
+        store.write(
+            "default", lambda t: t.insert(indexed(other), change("split", other_id=survivor.id))
+        )
         purge(store, 2)
         assert shelf.files_with(WORD) == []
         assert store.get("default", survivor.id) == survivor
@@ -176,10 +183,14 @@ class Purging:
         worn, later = replace(survivor, content=other.content), replace(survivor, content="later")
         insert(store, survivor)
         note = MemoryChange("m", NOW, "gate", "merge", "", survivor, other, other.id)
-        store.write(lambda t: t.update(indexed(worn), note))
+        store.write("default", lambda t: t.update(indexed(worn), note))
         update(store, worn, later)
-        store.write(lambda t: t.mark_undone("default", [store.merges(DEFAULT, 1)[0].entry]))
-        store.write(lambda t: t.insert(indexed(other), change("split", other_id=survivor.id)))
+        store.write(
+            "default", lambda t: t.mark_undone("default", [store.merges(DEFAULT, 1)[0].entry])
+        )
+        store.write(
+            "default", lambda t: t.insert(indexed(other), change("split", other_id=survivor.id))
+        )
         purge(store, 2)
         assert shelf.files_with(WORD) == []
         assert store.get("default", survivor.id) == later
@@ -204,7 +215,7 @@ class Purging:
             live[number] = changed
         doomed = chance.sample(sorted(live), 25)
         for number in doomed:
-            store.write(lambda t, n=number: t.purge("default", memory_id(n)))
+            store.write("default", lambda t, n=number: t.purge("default", memory_id(n)))
         store.erase_traces()
         left = {n: shelf.files_with(f"{WORD}{n:03d}") for n in doomed}
         assert {n: names for n, names in left.items() if names} == {}

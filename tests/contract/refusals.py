@@ -33,7 +33,8 @@ LATER = replace(REFUSAL, id="0a1b99", at=NOW + timedelta(minutes=1), turn=None, 
 
 
 def put(store: Store, *refusals: Refusal) -> None:
-    store.write(lambda t: t.put_refusals(refusals))
+    for refusal in refusals:
+        store.write(refusal.scope.user, lambda t, one=refusal: t.put_refusals([one]))
 
 
 class Refusals:
@@ -66,7 +67,7 @@ class Refusals:
 
     def test_what_was_restored_is_off_the_list_but_known(self, store: Store) -> None:
         put(store, REFUSAL, LATER)
-        store.write(lambda t: t.mark_restored("default", REFUSAL.id, "m1"))
+        store.write("default", lambda t: t.mark_restored("default", REFUSAL.id, "m1"))
         assert store.refusals("default", 9) == [LATER]
         assert store.refusal("default", REFUSAL.id).memory_id == "m1"
 
@@ -74,7 +75,7 @@ class Refusals:
         theirs = replace(REFUSAL, scope=Scope("eve"))
         put(store, REFUSAL, theirs)
         assert store.refusals("eve", 9) == [theirs]
-        store.write(lambda t: t.mark_restored("eve", REFUSAL.id, "m1"))
+        store.write("eve", lambda t: t.mark_restored("eve", REFUSAL.id, "m1"))
         assert store.refusals("default", 9) == [REFUSAL]
         assert store.refusals("nobody", 9) == []
         with pytest.raises(NotFound):
@@ -89,7 +90,7 @@ class Refusals:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            store.write(work)
+            store.write("default", work)
         assert store.refusals("default", 9) == []
 
     def test_a_purge_takes_the_same_words_along(self, store: Store) -> None:
@@ -97,5 +98,5 @@ class Refusals:
         put(store, REFUSAL, told, replace(LATER, content="Something else", quote="Something else."))
         memory = record(1, REFUSAL.content)
         insert(store, memory)
-        store.write(lambda t: t.purge("default", memory.id))
+        store.write("default", lambda t: t.purge("default", memory.id))
         assert [one.content for one in store.refusals("default", 9)] == ["Something else"]

@@ -159,16 +159,16 @@ class RoundTrip:
     def test_a_memory_comes_back_from_the_store(self, shelf: Shelf, memory: MemoryRecord) -> None:
         store, expected = shelf.store, as_stored(memory)
         store.register_embedder(EMBEDDER)
-        store.write(lambda t: put(t, memory))
+        store.write(memory.user, lambda t: put(t, memory))
         try:
             assert typed(store.get(memory.user, memory.id)) == typed(expected)
-            assert store.write(lambda t: t.get(memory.user, memory.id)) == expected
+            assert store.write(memory.user, lambda t: t.get(memory.user, memory.id)) == expected
             assert list(store.walk(memory.user)) == [expected]
             (entry,) = store.history(memory.user, memory.id)
             assert entry.after == expected
             changed = dataclasses.replace(memory, content="changed", deleted_at=None)
             note = change("update", before=memory, other=memory)
-            store.write(lambda t: t.update(indexed(changed), note))
+            store.write(memory.user, lambda t: t.update(indexed(changed), note))
             entry = store.history(memory.user, memory.id)[-1]
             assert entry.before == expected
             assert entry.other == expected
@@ -179,7 +179,7 @@ class RoundTrip:
                     as_stored(changed), embedder=None, dimension=None
                 )
         finally:
-            store.write(lambda t: t.purge(memory.user, memory.id))
+            store.write(memory.user, lambda t: t.purge(memory.user, memory.id))
 
     @settings(
         max_examples=25,
@@ -190,14 +190,16 @@ class RoundTrip:
         self, shelf: Shelf, memories: list[MemoryRecord]
     ) -> None:
         shelf.store.register_embedder(EMBEDDER)
-        shelf.store.write(lambda t: [put(t, memory) for memory in memories])
+        for memory in memories:
+            shelf.store.write(memory.user, lambda t, one=memory: put(t, one))
         store = shelf.reopen()
         try:
             for memory in memories:
                 assert typed(store.get(memory.user, memory.id)) == typed(as_stored(memory))
             assert store.check(deep=True) == []
         finally:
-            store.write(lambda t: [t.purge(memory.user, memory.id) for memory in memories])
+            for memory in memories:
+                store.write(memory.user, lambda t, one=memory: t.purge(one.user, one.id))
 
     @settings(suppress_health_check=SHARED)
     @given(memory=records())

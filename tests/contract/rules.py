@@ -55,7 +55,7 @@ RULE = Rule(
 
 
 def add(store: Store, user: str = "default", **changes: object) -> int:
-    return store.write(lambda t: t.add_action(user, replace(ACTION, **changes)))  # type: ignore[arg-type]
+    return store.write(user, lambda t: t.add_action(user, replace(ACTION, **changes)))  # type: ignore[arg-type]
 
 
 class Rules:
@@ -91,9 +91,9 @@ class Rules:
             ActionReport("f", first, -1, 0.4, False, NOW),
         ]
         for _ in range(2):
-            store.write(lambda t: t.add_action_reports("default", reports))
+            store.write("default", lambda t: t.add_action_reports("default", reports))
         praise = ActionReport("g", first, 1, 0.5, True, NOW)
-        store.write(lambda t: t.add_action_reports("default", [praise]))
+        store.write("default", lambda t: t.add_action_reports("default", [praise]))
         assert action_reports(store, "default", "f") == reports
         assert action_reports(store, "somebody", "f") == []
         counts = [
@@ -106,8 +106,8 @@ class Rules:
         later = replace(RULE, state="warns", updated_at=NOW + MINUTE)
         event = RuleEvent(rule_id=RULE.id, at=NOW, kind="proposed", reason="", actor="me")
         more = replace(event, kind="stepped_up", before=RULE, session_key="s", feedback_id="f")
-        shelf.store.write(lambda t: t.put_rule("default", RULE, event))
-        shelf.store.write(lambda t: t.put_rule("default", later, more))
+        shelf.store.write("default", lambda t: t.put_rule("default", RULE, event))
+        shelf.store.write("default", lambda t: t.put_rule("default", later, more))
         for store in shelf.before_and_after_reopening():
             assert store.rule("default", RULE.id[:8]) == later
             assert store.rules("default", ("warns",)) == [later]
@@ -117,13 +117,13 @@ class Rules:
             assert (events[0].before, events[1].before) == (RULE, None)
             assert store.rule_events("somebody", RULE.id, 10) == []
         number = events[0].number
-        store.write(lambda t: t.mark_rule_event_undone("default", number))
+        store.write("default", lambda t: t.mark_rule_event_undone("default", number))
         assert [e.is_undone for e in store.rule_events("default", RULE.id, 10)] == [True, False]
 
     def test_a_rule_is_named_by_the_start_of_its_id(self, store: Store) -> None:
         other = replace(RULE, id=RULE.id[:-1] + "b")
         for rule in (RULE, other):
-            store.write(lambda t, rule=rule: t.put_rule("default", rule))
+            store.write("default", lambda t, rule=rule: t.put_rule("default", rule))
         assert store.rule("default", other.id) == other
         with pytest.raises(InputError):
             store.rule("default", RULE.id[:-1])
@@ -135,13 +135,16 @@ class Rules:
 
     def test_constraints_hold_until_they_are_lifted_and_may_hold_again(self, store: Store) -> None:
         one = SessionConstraint("s", "no_push", "", "do not push", "f", NOW)
-        assert store.write(lambda t: t.put_session_constraint("default", one))
-        assert not store.write(lambda t: t.put_session_constraint("default", one))
+        assert store.write("default", lambda t: t.put_session_constraint("default", one))
+        assert not store.write("default", lambda t: t.put_session_constraint("default", one))
         assert store.session_constraints("default", "s") == [one]
         assert store.session_constraints("default", "t") == []
         assert store.session_constraints("somebody", "s") == []
         lift = ("no_push", "no_commit")
-        assert store.write(lambda t: t.lift_session_constraints("default", "s", lift, NOW)) == 1
+        assert (
+            store.write("default", lambda t: t.lift_session_constraints("default", "s", lift, NOW))
+            == 1
+        )
         assert store.session_constraints("default", "s") == []
-        assert store.write(lambda t: t.put_session_constraint("default", one))
+        assert store.write("default", lambda t: t.put_session_constraint("default", one))
         assert store.session_constraints("default", "s") == [one]

@@ -129,12 +129,12 @@ def by_id(store: Store, scope: Scope) -> list[str]:
 
 def by_hash(store: Store, scope: Scope) -> list[str]:
     digest = content_hash(TEXT)
-    return ids(store.write(lambda t: t.live_by_hash(scope, [digest])).values())
+    return ids(store.write(scope.user, lambda t: t.live_by_hash(scope, [digest])).values())
 
 
 def by_nearness(store: Store, scope: Scope) -> list[str]:
     probe = NeighbourProbe(scope, EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 1_000, 0.5)
-    (near,) = store.write(lambda t: t.nearest(probe))
+    (near,) = store.write(probe.scope.user, lambda t: t.nearest(probe))
     return ids(n.memory for n in near)
 
 
@@ -212,23 +212,23 @@ class Scoping:
             transaction.update(moved, change("update", before=memory))
             return transaction.nearest(probe)
 
-        assert store.write(work) == [[]]
+        assert store.write(probe.scope.user, work) == [[]]
 
     def test_users_share_nothing_but_the_file(self, store: Store) -> None:
         same = memory_id(1)
         insert(store, record(1, "mine"), record(1, "yours", user="v"))
         assert store.get("default", same).content == "mine"
         assert store.get("v", same).content == "yours"
-        store.write(lambda t: t.count("v", "n", 3))
-        store.write(lambda t: t.add_usage("v", {same: 2}, NOW))
+        store.write("v", lambda t: t.count("v", "n", 3))
+        store.write("v", lambda t: t.add_usage("v", {same: 2}, NOW))
         assert store.counters("default") == {}
         assert store.get("default", same).access_count == 0
         assert store.get("v", same).access_count == 2
         assert [e.memory_id for e in store.history("v", same)] == [same]
         entries = [entry.entry for entry in store.history("v", same)]
-        store.write(lambda t: t.mark_undone("v", entries))
+        store.write("v", lambda t: t.mark_undone("v", entries))
         assert not store.history("default", same)[0].undone
-        store.write(lambda t: t.purge("v", same))
+        store.write("v", lambda t: t.purge("v", same))
         assert store.get("default", same).content == "mine"
         assert len(store.history("default", same)) == 1
         assert store.users() == ["default"]

@@ -76,7 +76,7 @@ def begin(store: Store, *numbers: int, key: str = KEY, user: str = USER, **field
         assert transaction.open_session(session(key, user, **fields))
         transaction.put_candidates(user, key, [candidate(number) for number in numbers])
 
-    store.write(work)
+    store.write(user, work)
 
 
 def rows(store: Store, key: str = KEY, user: str = USER) -> dict[int, SessionMemory]:
@@ -129,9 +129,9 @@ class Sessions:
             is_explained=True,
             summary="the end",
         )
-        assert shelf.store.write(lambda t: t.open_session(full))
+        assert shelf.store.write("default", lambda t: t.open_session(full))
         for store in shelf.before_and_after_reopening():
-            assert not store.write(lambda t: t.open_session(session()))
+            assert not store.write("default", lambda t: t.open_session(session()))
             found = store.session(USER, KEY)
             assert found.context_vector is not None
             assert found.context_vector.tolist() == unit(1, 2, 3, 4).tolist()
@@ -148,9 +148,9 @@ class Sessions:
             summary="end",
             context="c",
         )
-        store.write(lambda t: t.update_session(later))
+        store.write("default", lambda t: t.update_session(later))
         assert store.session(USER, KEY) == later
-        assert store.write(lambda t: t.session(USER, KEY)) == later
+        assert store.write(USER, lambda t: t.session(USER, KEY)) == later
 
     @pytest.mark.parametrize("verb", VERBS)
     def test_nothing_happens_to_a_session_that_was_never_started(
@@ -159,7 +159,7 @@ class Sessions:
         begin(store, 1, user="somebody")
         before = rows(store, user="somebody")
         with pytest.raises(NotFound, match="no session"):
-            store.write(lambda t: VERBS[verb](t, KEY))
+            store.write("default", lambda t: VERBS[verb](t, KEY))
         assert rows(store, user="somebody") == before
         assert store.sessions(USER, 9) == []
 
@@ -176,12 +176,12 @@ class Sessions:
         insert(store, record(1), record(1, user="ann"))
         for user in (USER, "ann"):
             begin(store, 1, 2, user=user, context=f"of {user}")
-            store.write(lambda t, u=user: t.put_injection(u, KEY, injection(1, 1)))
+            store.write(user, lambda t, u=user: t.put_injection(u, KEY, injection(1, 1)))
         before = self._all_of(store, "ann")
         if verb == "put_injection":
-            store.write(lambda t: t.put_injection(USER, KEY, injection(2, 2, first=2)))
+            store.write(USER, lambda t: t.put_injection(USER, KEY, injection(2, 2, first=2)))
         else:
-            store.write(lambda t: VERBS[verb](t, KEY))
+            store.write("default", lambda t: VERBS[verb](t, KEY))
         assert self._all_of(store, "ann") == before
         assert store.get("ann", memory_id(1)).access_count == 1
 
@@ -258,7 +258,7 @@ class Sessions:
             feature_version=7,
         )
         begin(shelf.store)
-        shelf.store.write(lambda t: t.put_candidates(USER, KEY, [candidate(1), full]))
+        shelf.store.write(USER, lambda t: t.put_candidates(USER, KEY, [candidate(1), full]))
         for store in shelf.before_and_after_reopening():
             found = store.session_memories(USER, KEY)
             assert [one.candidate for one in found] == [candidate(1), full]
@@ -275,12 +275,12 @@ class Sessions:
             transaction.put_verdict(USER, KEY, verdict(), [Judged(memory_id(1), 0.25, True)])
             transaction.put_labels(USER, KEY, [Labelled(memory_id(1), -0.5, {"rule": "rated"})], {})
 
-        store.write(happen)
+        store.write(USER, happen)
         before = rows(store)[1]
         fresh = candidate(
             1, rank=9, source="both", final_score=0.0, features=(1.0,), propensity=0.5
         )
-        store.write(lambda t: t.put_candidates(USER, KEY, [fresh]))
+        store.write(USER, lambda t: t.put_candidates(USER, KEY, [fresh]))
         after = rows(store)[1]
         assert (after.candidate.rank, after.candidate.source, after.candidate.features) == (
             9,
@@ -298,9 +298,9 @@ class Sessions:
         """Otherwise two rankings would be on record, each with its own first."""
         begin(store)
         old = [candidate(n, baseline_rank=n, predictor_rank=n) for n in (1, 2, 3)]
-        store.write(lambda t: t.put_candidates(USER, KEY, old))
+        store.write(USER, lambda t: t.put_candidates(USER, KEY, old))
         fresh = [old[2]._replace(rank=1, baseline_rank=1), candidate(4, rank=2, baseline_rank=2)]
-        store.write(lambda t: t.put_candidates(USER, KEY, fresh))
+        store.write(USER, lambda t: t.put_candidates(USER, KEY, fresh))
         found = store.session_memories(USER, KEY)
         assert [int(one.memory_id) for one in found] == [3, 4, 1, 2]
         assert [one.candidate.rank for one in found] == [1, 2, 0, 0]
@@ -310,15 +310,15 @@ class Sessions:
     def test_what_chance_chose_stays_on_record(self, store: Store) -> None:
         begin(store)
         tried = candidate(1, source="exploration", was_injected=True, propensity=0.05)
-        store.write(lambda t: t.put_candidates(USER, KEY, [tried]))
-        store.write(lambda t: t.put_candidates(USER, KEY, [candidate(1, rank=3)]))
+        store.write(USER, lambda t: t.put_candidates(USER, KEY, [tried]))
+        store.write(USER, lambda t: t.put_candidates(USER, KEY, [candidate(1, rank=3)]))
         found = rows(store)[1].candidate
         assert (found.source, found.propensity, found.rank) == ("exploration", 0.05, 3)
 
     def test_adding_candidates_leaves_known_ones_alone(self, store: Store) -> None:
         begin(store, 1)
         late = [candidate(1, rank=0, final_score=9.0), candidate(2, rank=0)]
-        store.write(lambda t: t.add_candidates(USER, KEY, late))
+        store.write(USER, lambda t: t.add_candidates(USER, KEY, late))
         found = rows(store)
         assert found[1].candidate == candidate(1)
         assert found[2].candidate == late[1]
@@ -330,8 +330,8 @@ class Sessions:
         begin(store, *range(1, 13))
         first = injection(1, *range(1, 12), is_explained=True)
         second = injection(2, 12, first=12, kind="prompt", at=NOW + HOUR)
-        store.write(lambda t: t.put_injection(USER, KEY, first))
-        store.write(lambda t: t.put_injection(USER, KEY, second))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, first))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, second))
         for opened in shelf.before_and_after_reopening():
             shown = opened.shown(USER, KEY)
             assert [one.handle for one in shown] == [f"m{n}" for n in range(1, 13)]
@@ -350,10 +350,10 @@ class Sessions:
     def test_what_is_shown_again_keeps_handle_and_first_injection(self, store: Store) -> None:
         insert(store, record(1))
         begin(store, 1)
-        store.write(lambda t: t.put_injection(USER, KEY, injection(1, 1)))
-        store.write(lambda t: t.clear_context(USER, KEY))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, injection(1, 1)))
+        store.write(USER, lambda t: t.clear_context(USER, KEY))
         assert not rows(store)[1].in_context
-        store.write(lambda t: t.put_injection(USER, KEY, injection(2, 1)))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, injection(2, 1)))
         found = rows(store)[1]
         assert (found.handle, found.injection, found.in_context) == ("m1", 1, True)
         assert store.session(USER, KEY).handle_count == 1
@@ -361,25 +361,25 @@ class Sessions:
 
     def test_an_injections_number_is_given_once(self, store: Store) -> None:
         begin(store, 1, 2)
-        store.write(lambda t: t.put_injection(USER, KEY, injection(1, 1)))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, injection(1, 1)))
         before = rows(store), store.session(USER, KEY)
         with pytest.raises(Exception, match="injections"):
-            store.write(lambda t: t.put_injection(USER, KEY, injection(1, 2, first=2)))
+            store.write(USER, lambda t: t.put_injection(USER, KEY, injection(1, 2, first=2)))
         assert (rows(store), store.session(USER, KEY)) == before
 
     def test_context_can_be_lost_and_come_back(self, store: Store) -> None:
         begin(store, 1, 2, 3)
-        store.write(lambda t: t.put_injection(USER, KEY, injection(1, 1, 2)))
-        store.write(lambda t: t.clear_context(USER, KEY))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, injection(1, 1, 2)))
+        store.write(USER, lambda t: t.clear_context(USER, KEY))
         assert [one.in_context for one in store.shown(USER, KEY)] == [False, False]
-        store.write(lambda t: t.restore_context(USER, KEY, [memory_id(2)]))
+        store.write(USER, lambda t: t.restore_context(USER, KEY, [memory_id(2)]))
         assert [one.in_context for one in store.shown(USER, KEY)] == [False, True]
         assert len(store.shown(USER, KEY)) == 2
 
     def test_hits_count_up_and_come_in_from_outside(self, store: Store) -> None:
         begin(store, 1, 2)
         for wanted in ((1, 9), (9,), (1,)):
-            store.write(lambda t, w=wanted: t.add_hits(USER, KEY, [memory_id(n) for n in w]))
+            store.write(USER, lambda t, w=wanted: t.add_hits(USER, KEY, [memory_id(n) for n in w]))
         found = rows(store)
         assert {n: one.fts_hit_count for n, one in found.items()} == {1: 2, 2: 0, 9: 2}
         assert found[1].candidate == candidate(1)
@@ -390,8 +390,8 @@ class Sessions:
     def test_a_hit_that_is_shown_later_is_a_candidate_like_any_other(self, store: Store) -> None:
         """Left as it was, it would be shown and never judged."""
         begin(store)
-        store.write(lambda t: t.add_hits(USER, KEY, [memory_id(9)]))
-        store.write(lambda t: t.put_injection(USER, KEY, injection(1, 9)))
+        store.write(USER, lambda t: t.add_hits(USER, KEY, [memory_id(9)]))
+        store.write(USER, lambda t: t.put_injection(USER, KEY, injection(1, 9)))
         found = rows(store)[9]
         assert (found.candidate.source, found.fts_hit_count) == ("effective", 1)
 
@@ -401,7 +401,7 @@ class Sessions:
         begin(shelf.store, 1, 2)
         said = [rating(1, 0.5), rating(2, -1.0, turn=1, channel="tool"), rating(1, 0.5)]
         for one in said:
-            shelf.store.write(lambda t, one=one: t.add_ratings(USER, KEY, [one]))
+            shelf.store.write(USER, lambda t, one=one: t.add_ratings(USER, KEY, [one]))
         for store in shelf.before_and_after_reopening():
             assert store.ratings(USER, KEY) == said
         assert store.session_totals(USER)["ratings"] == 3
@@ -428,7 +428,7 @@ class Sessions:
     ) -> None:
         begin(store, 1, 2)
         for one in said:
-            store.write(lambda t, one=one: t.add_ratings(USER, KEY, [one]))
+            store.write(USER, lambda t, one=one: t.add_ratings(USER, KEY, [one]))
         found = rows(store)
         assert (found[1].agent_relevance_score, found[1].agent_feedback_count) == (mean, count)
         assert (found[2].agent_relevance_score, found[2].agent_feedback_count) == (None, 0)
@@ -450,7 +450,7 @@ class Sessions:
         def check(ratings: list[Rating]) -> None:
             key = f"s{next(fresh)}"
             begin(store, 1, 2, 3, key=key)
-            store.write(lambda t: t.add_ratings(USER, key, ratings))
+            store.write(USER, lambda t: t.add_ratings(USER, key, ratings))
             for number, one in rows(store, key).items():
                 mine = [r for r in ratings if r.memory_id == memory_id(number)]
                 kept = []
@@ -471,7 +471,7 @@ class Sessions:
 
     def test_what_did_harm_is_marked(self, store: Store) -> None:
         begin(store, 1, 2)
-        store.write(lambda t: t.mark_harmful(USER, KEY, [memory_id(2), memory_id(7)]))
+        store.write(USER, lambda t: t.mark_harmful(USER, KEY, [memory_id(2), memory_id(7)]))
         assert {n: one.is_harmful for n, one in rows(store).items()} == {1: False, 2: True}
 
     def test_how_it_went_is_kept_as_told(self, shelf: Shelf) -> None:
@@ -479,14 +479,14 @@ class Sessions:
         begin(shelf.store)
         assert shelf.store.transcript(USER, KEY) == ()
         assert shelf.store.used(USER, KEY) is None
-        shelf.store.write(lambda t: t.put_transcript(USER, KEY, turns))
-        shelf.store.write(lambda t: t.put_used(USER, KEY, {}))
+        shelf.store.write(USER, lambda t: t.put_transcript(USER, KEY, turns))
+        shelf.store.write(USER, lambda t: t.put_used(USER, KEY, {}))
         for store in shelf.before_and_after_reopening():
             assert store.transcript(USER, KEY) == turns
             # Nothing helped is not the same as nobody said.
             assert store.used(USER, KEY) == {}
-        store.write(lambda t: t.put_transcript(USER, KEY, turns[:1]))
-        store.write(lambda t: t.put_used(USER, KEY, {memory_id(1): -0.25}))
+        store.write(USER, lambda t: t.put_transcript(USER, KEY, turns[:1]))
+        store.write(USER, lambda t: t.put_used(USER, KEY, {memory_id(1): -0.25}))
         assert store.transcript(USER, KEY) == turns[:1]
         assert store.used(USER, KEY) == {memory_id(1): -0.25}
 
@@ -494,14 +494,14 @@ class Sessions:
         data = bytes(range(256)) * 400
         begin(shelf.store)
         assert shelf.store.digest(USER, KEY) is None
-        shelf.store.write(lambda t: t.put_digest(USER, KEY, data))
+        shelf.store.write(USER, lambda t: t.put_digest(USER, KEY, data))
         for store in shelf.before_and_after_reopening():
             assert store.digest(USER, KEY) == data
         # What else is written about the session leaves it alone.
-        store.write(lambda t: t.put_transcript(USER, KEY, [Turn("user", "hi")]))
-        store.write(lambda t: t.update_session(session(state="ended", ended_at=NOW)))
+        store.write(USER, lambda t: t.put_transcript(USER, KEY, [Turn("user", "hi")]))
+        store.write("default", lambda t: t.update_session(session(state="ended", ended_at=NOW)))
         assert store.digest(USER, KEY) == data
-        store.write(lambda t: t.put_digest(USER, KEY, b""))
+        store.write(USER, lambda t: t.put_digest(USER, KEY, b""))
         assert store.digest(USER, KEY) == b""
 
     def test_a_verdict_replaces_the_one_before_it(self, shelf: Shelf) -> None:
@@ -514,7 +514,7 @@ class Sessions:
             excluded="too vague",
         )
         judged = [Judged(memory_id(1), 0.75, True), Judged(memory_id(2), None)]
-        shelf.store.write(lambda t: t.put_verdict(USER, KEY, first, judged))
+        shelf.store.write(USER, lambda t: t.put_verdict(USER, KEY, first, judged))
         for store in shelf.before_and_after_reopening():
             assert store.session_score(USER, KEY) == first
             found = rows(store)
@@ -524,7 +524,7 @@ class Sessions:
             ]
         second = verdict(score=None, judge="llm", at=NOW + HOUR)
         again = [Judged(memory_id(2), -0.5)]
-        store.write(lambda t: t.put_verdict(USER, KEY, second, again))
+        store.write(USER, lambda t: t.put_verdict(USER, KEY, second, again))
         assert store.session_score(USER, KEY) == second
         assert [(one.relevance_score, one.is_missing) for one in rows(store).values()] == [
             (None, False),
@@ -534,8 +534,8 @@ class Sessions:
     def test_totals_tell_states_verdicts_and_ratings(self, shelf: Shelf) -> None:
         for key, state in (("a", "open"), ("b", "finished"), ("c", "finished"), ("d", "ended")):
             begin(shelf.store, 1, key=key, state=state)
-        shelf.store.write(lambda t: t.put_verdict(USER, "b", verdict(), []))
-        shelf.store.write(lambda t: t.put_verdict(USER, "c", verdict(excluded="vague"), []))
+        shelf.store.write(USER, lambda t: t.put_verdict(USER, "b", verdict(), []))
+        shelf.store.write(USER, lambda t: t.put_verdict(USER, "c", verdict(excluded="vague"), []))
         for store in shelf.before_and_after_reopening():
             totals = store.session_totals(USER)
             assert totals == {
@@ -554,8 +554,8 @@ class Sessions:
         for n in range(3):
             key = f"s{n}"
             begin(store, 1, key=key)
-            store.write(lambda t, key=key: t.put_verdict(USER, key, verdict(), []))
-            store.write(lambda t, key=key: t.put_labels(USER, key, [], {}))
+            store.write(USER, lambda t, key=key: t.put_verdict(USER, key, verdict(), []))
+            store.write(USER, lambda t, key=key: t.put_labels(USER, key, [], {}))
             assert store.judged_counts(USER) == (n + 1, 0)
 
     # -- what can be seen -----------------------------------------------------------------
@@ -570,7 +570,7 @@ class Sessions:
             event("c", session_key=KEY, memory_id=memory_id(1), request_id="r1"),
             event("d", request_id="r1"),
         ]
-        shelf.store.write(lambda t: t.log_events(USER, said))
+        shelf.store.write(USER, lambda t: t.log_events(USER, said))
         for store in shelf.before_and_after_reopening():
             assert store.events(USER, session_key=KEY) == [said[0], said[2]]
             assert store.events(USER, memory_id=memory_id(1)) == [said[1], said[2]]
@@ -583,14 +583,14 @@ class Sessions:
             Event(at=NOW, category="x", name=str(n), session_key=f"s{n % 100}")
             for n in range(EVENT_LIMIT + 100)
         ]
-        store.write(lambda t: t.log_events(USER, many))
+        store.write(USER, lambda t: t.log_events(USER, many))
         kept = [one.name for n in range(100) for one in store.events(USER, session_key=f"s{n}")]
         assert len(kept) == EVENT_LIMIT
         assert min(int(name) for name in kept) == 100
 
     def test_of_a_long_timeline_the_latest_is_told(self, store: Store) -> None:
         many = [Event(at=NOW, category="x", name=str(n), session_key=KEY) for n in range(3_000)]
-        store.write(lambda t: t.log_events(USER, many))
+        store.write(USER, lambda t: t.log_events(USER, many))
         told = store.events(USER, session_key=KEY)
         assert len(told) < len(many)
         assert told == many[-len(told) :]
@@ -598,7 +598,7 @@ class Sessions:
     def test_spending_is_a_users_own(self, shelf: Shelf) -> None:
         calls = [Spending(NOW + n * HOUR, "judge", "m", n, 2 * n, n / 10) for n in range(3)]
         for call in reversed(calls):
-            shelf.store.write(lambda t, call=call: t.add_spending(USER, call))
+            shelf.store.write(USER, lambda t, call=call: t.add_spending(USER, call))
         for store in shelf.before_and_after_reopening():
             assert store.spending(USER, NOW) == calls
             assert store.spending(USER, NOW + HOUR) == calls[1:]

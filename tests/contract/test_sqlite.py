@@ -27,7 +27,7 @@ class TestSqliteStore(StoreContract):
             record(2, user="other"),
         )
         update(store, record(1), record(1, "changed"))
-        store.write(lambda t: t.count("default", "n", 5))
+        store.write("default", lambda t: t.count("default", "n", 5))
         target = tmp_path / "copies" / "meritory.db"
         target.parent.mkdir()
         store.backup(target)

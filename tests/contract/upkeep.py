@@ -49,12 +49,12 @@ def merge(store: Store, number: int, user: str = "default", at: datetime = NOW) 
         transaction.insert(indexed(before), replace(change(), at=at))
         transaction.update(indexed(replace(before, content=f"merged {number}")), note)
 
-    store.write(work)
+    store.write(user, work)
     return store.history(user, before.id)[-1]
 
 
 def expire(store: Store, what: Keepsake, limit: int = 100, user: str = "default") -> int:
-    return store.write(lambda t: t.expire(user, what, LATER, limit))
+    return store.write(user, lambda t: t.expire(user, what, LATER, limit))
 
 
 class Upkeep:
@@ -64,7 +64,9 @@ class Upkeep:
             (LATER, {memory_id(1): 2, memory_id(2): 1, "nobody": 5}),
             (NOW, {memory_id(1): 40}),
         ):
-            shelf.store.write(lambda t, at=at, c=counts: t.add_retrievals("default", c, at))
+            shelf.store.write(
+                "default", lambda t, at=at, c=counts: t.add_retrievals("default", c, at)
+            )
         for store in shelf.before_and_after_reopening():
             found = store.retrievals("default", [memory_id(n) for n in (1, 2, 3)])
             assert found == {memory_id(1): Retrieval(42, LATER), memory_id(2): Retrieval(1, LATER)}
@@ -74,27 +76,33 @@ class Upkeep:
 
     def test_nobody_counts_what_is_anothers(self, store: Store) -> None:
         insert(store, record(1), record(2, user="eve"))
-        store.write(lambda t: t.add_retrievals("eve", {memory_id(1): 9, memory_id(2): 1}, NOW))
+        store.write(
+            "eve", lambda t: t.add_retrievals("eve", {memory_id(1): 9, memory_id(2): 1}, NOW)
+        )
         assert store.retrievals("default", [memory_id(1), memory_id(2)]) == {}
         assert store.retrievals("eve", [memory_id(1)]) == {}
         assert store.retrievals("eve", [memory_id(2)]) == {memory_id(2): Retrieval(1, NOW)}
 
     def test_counts_go_with_an_erased_memory(self, store: Store) -> None:
         insert(store, record(1))
-        store.write(lambda t: t.add_retrievals("default", {memory_id(1): 1}, NOW))
-        store.write(lambda t: t.purge("default", memory_id(1)))
+        store.write("default", lambda t: t.add_retrievals("default", {memory_id(1): 1}, NOW))
+        store.write("default", lambda t: t.purge("default", memory_id(1)))
         insert(store, record(1))
         assert store.retrievals("default", [memory_id(1)]) == {}
 
     def test_the_last_word_about_a_merge_counts(self, shelf: Shelf) -> None:
         entries = [merge(shelf.store, number).entry for number in (1, 2)]
         for verdict in ("right", "wrong"):
-            shelf.store.write(lambda t, v=verdict: t.put_merge_audit("default", entries[0], v, NOW))
-        shelf.store.write(lambda t: t.put_merge_audit("default", entries[1], "right", NOW))
+            shelf.store.write(
+                "default", lambda t, v=verdict: t.put_merge_audit("default", entries[0], v, NOW)
+            )
+        shelf.store.write(
+            "default", lambda t: t.put_merge_audit("default", entries[1], "right", NOW)
+        )
         for store in shelf.before_and_after_reopening():
             assert store.merge_audits("default") == {entries[0]: "wrong", entries[1]: "right"}
             assert store.merge_audits("eve") == {}
-        store.write(lambda t: t.purge("default", memory_id(1)))
+        store.write("default", lambda t: t.purge("default", memory_id(1)))
         assert store.merge_audits("default") == {entries[1]: "right"}
 
     def test_merges_are_named_by_their_entry_and_their_user(self, store: Store) -> None:
@@ -110,7 +118,7 @@ class Upkeep:
         merge(store, 4, user="eve")
         assert store.merges_of("default", 2) == [entries[2], entries[1]]
         assert store.merges_of("default", 2, entries[1].entry) == [entries[0]]
-        store.write(lambda t: t.mark_undone("default", [entries[2].entry]))
+        store.write("default", lambda t: t.mark_undone("default", [entries[2].entry]))
         assert [one.undone for one in store.merges_of("default", 9)] == [True, False, False]
 
     def test_outcomes_are_counted_by_the_week_they_fell_into(self, store: Store) -> None:
@@ -168,7 +176,7 @@ class Upkeep:
             transaction.put_injection("default", "run", injection(1, 1, 3))
             transaction.put_labels("default", "run", [Labelled(memory_id(1), 0.25, {})], {})
 
-        store.write(work)
+        store.write("default", work)
         found = store.shown_lately("default", 1)
         assert (found.session_count, found.turn_count) == (1, 1)
         first, gone = sorted(found.memories, key=lambda one: one.label is None)
@@ -187,12 +195,14 @@ class Upkeep:
         for key, user in (("done", "default"), ("parked", "default"), ("theirs", "eve")):
             begin(store, key=key, user=user, state="ended", ended_at=NOW)
             turns = [Turn("user", f"said in {key}")]
-            store.write(lambda t, k=key, u=user, said=turns: t.put_transcript(u, k, said))
+            store.write(user, lambda t, k=key, u=user, said=turns: t.put_transcript(u, k, said))
         begin(store, key="open")
-        store.write(lambda t: t.put_transcript("default", "open", [Turn("user", "still")]))
-        store.write(lambda t: t.put_job("default", "finish-session", "parked", NOW))
+        store.write(
+            "default", lambda t: t.put_transcript("default", "open", [Turn("user", "still")])
+        )
+        store.write("default", lambda t: t.put_job("default", "finish-session", "parked", NOW))
         # Somebody else's job of the same name holds nothing back.
-        store.write(lambda t: t.put_job("eve", "finish-session", "done", NOW))
+        store.write("eve", lambda t: t.put_job("eve", "finish-session", "done", NOW))
         assert store.expirable("default", "transcripts", NOW) == 0
         assert store.expirable("default", "transcripts", LATER) == 1
         assert [expire(store, "transcripts"), expire(store, "transcripts")] == [1, 0]
@@ -204,11 +214,13 @@ class Upkeep:
     def test_a_digest_goes_with_the_transcript_and_alone(self, store: Store) -> None:
         for key in ("both", "alone", "waiting"):
             begin(store, key=key, state="ended", ended_at=NOW)
-            store.write(lambda t, k=key: t.put_digest("default", k, b"digest"))
+            store.write("default", lambda t, k=key: t.put_digest("default", k, b"digest"))
         begin(store, key="open")
-        store.write(lambda t: t.put_digest("default", "open", b"digest"))
-        store.write(lambda t: t.put_transcript("default", "both", [Turn("user", "said")]))
-        store.write(lambda t: t.put_job("default", "finish-session", "waiting", NOW))
+        store.write("default", lambda t: t.put_digest("default", "open", b"digest"))
+        store.write(
+            "default", lambda t: t.put_transcript("default", "both", [Turn("user", "said")])
+        )
+        store.write("default", lambda t: t.put_job("default", "finish-session", "waiting", NOW))
         assert store.expirable("default", "transcripts", LATER) == 2
         assert [expire(store, "transcripts"), expire(store, "transcripts")] == [2, 0]
         keys = ("both", "alone", "waiting", "open")
@@ -221,7 +233,7 @@ class Upkeep:
 
         def note(key: str | None, user: str = "default") -> None:
             event = Event(at=NOW, category="session", name="x", session_key=key)
-            store.write(lambda t: t.log_events(user, [event]))
+            store.write(user, lambda t: t.log_events(user, [event]))
 
         for key in ("open", "over", None):
             note(key)
@@ -235,8 +247,11 @@ class Upkeep:
     @pytest.mark.parametrize(("state", "kept"), [("warns", 1), ("retired", 0)])
     def test_what_a_rule_stands_on_stays(self, store: Store, state: str, kept: int) -> None:
         for blames in (0, 3):
-            store.write(lambda t, n=blames: t.add_action("default", replace(ACTION, blame_count=n)))
-        store.write(lambda t: t.put_rule("default", replace(RULE, state=state)))  # type: ignore[arg-type]
+            store.write(
+                "default",
+                lambda t, n=blames: t.add_action("default", replace(ACTION, blame_count=n)),
+            )
+        store.write("default", lambda t: t.put_rule("default", replace(RULE, state=state)))  # type: ignore[arg-type]
         assert store.expirable("default", "actions", LATER) == 2 - kept
         assert expire(store, "actions") == 2 - kept
         assert expire(store, "actions", user="eve") == 0
@@ -245,16 +260,16 @@ class Upkeep:
         refused = [
             replace(KEPT, id=f"01refusal0000000000000000{n}", at=NOW - n * DAY) for n in range(5)
         ]
-        store.write(lambda t: t.put_refusals(refused))
-        store.write(lambda t: t.put_refusals([replace(KEPT, scope=Scope("eve"))]))
+        store.write("default", lambda t: t.put_refusals(refused))
+        store.write("eve", lambda t: t.put_refusals([replace(KEPT, scope=Scope("eve"))]))
         assert store.expirable("default", "refusals", LATER) == 5
         assert expire(store, "refusals", limit=3) == 3
         assert [one.id[-1] for one in store.refusals("default", 9)] == ["0", "1"]
         assert len(store.refusals("eve", 9)) == 1
 
     def test_the_words_of_reports_go_and_their_lessons_stay(self, store: Store) -> None:
-        store.write(lambda t: t.add_feedback(replace(report(1), at=NOW)))
-        store.write(lambda t: t.count_report("default", memory_id(1), 1, NOW))
+        store.write("default", lambda t: t.add_feedback(replace(report(1), at=NOW)))
+        store.write("default", lambda t: t.count_report("default", memory_id(1), 1, NOW))
         assert expire(store, "feedback", user="eve") == 0
         assert expire(store, "feedback") == 1
         assert store.lessons("default", [memory_id(1)])[memory_id(1)].report_count == 1

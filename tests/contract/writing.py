@@ -37,7 +37,7 @@ DEFAULT = Scope()
 
 class Writing:
     def test_write_returns_what_the_work_returns(self, store: Store) -> None:
-        assert store.write(lambda _: 42) == 42
+        assert store.write("default", lambda _: 42) == 42
 
     def test_a_transaction_that_raises_leaves_nothing(self, shelf: Shelf) -> None:
         store = shelf.store
@@ -59,7 +59,7 @@ class Writing:
             raise RuntimeError("stop")
 
         with pytest.raises(RuntimeError, match="stop"):
-            store.write(work)
+            store.write("default", work)
         for opened in shelf.before_and_after_reopening():
             assert list(opened.walk("default")) == [before]
             assert opened.counters("default") == {}
@@ -86,7 +86,7 @@ class Writing:
             assert len(transaction.history("default", memory_id(1))) == 2
             assert transaction.live_by_hash(DEFAULT, [content_hash("old")]) == {}
 
-        store.write(work)
+        store.write("default", work)
 
     def test_live_by_hash_knows_only_the_living(self, store: Store) -> None:
         insert(
@@ -96,11 +96,11 @@ class Writing:
             record(3, "here"),
         )
         wanted = {text: content_hash(text) for text in ("gone", "old", "here", "never")}
-        live = store.write(lambda t: t.live_by_hash(DEFAULT, list(wanted.values())))
+        live = store.write("default", lambda t: t.live_by_hash(DEFAULT, list(wanted.values())))
         assert {digest: memory.id for digest, memory in live.items()} == {
             wanted["here"]: memory_id(3)
         }
-        assert store.write(lambda t: t.live_by_hash(DEFAULT, [])) == {}
+        assert store.write("default", lambda t: t.live_by_hash(DEFAULT, [])) == {}
 
     def test_nearest_is_nearest_first_above_the_floor_and_alive(self, store: Store) -> None:
         store.register_embedder(EMBEDDER)
@@ -115,7 +115,7 @@ class Writing:
 
         def nearest(limit: int, floor: float) -> list[int]:
             probe = NeighbourProbe(DEFAULT, EMBEDDER.name, wanted[None, :], limit, floor)
-            (near,) = store.write(lambda t: t.nearest(probe))
+            (near,) = store.write(probe.scope.user, lambda t: t.nearest(probe))
             for one in near:
                 expected = float(vectors[int(one.memory.id)] @ wanted)
                 assert one.cosine == pytest.approx(expected, abs=1e-5)
@@ -189,7 +189,7 @@ class Writing:
         vectors = {EMBEDDER.name: unit(1, 0, 0, 0)}
         insert(store, indexed(first, vectors=vectors, attributes=attributes))
         later = replace(first, updated_at=NOW + timedelta(days=1))
-        store.write(lambda t: t.update(indexed(later, attributes=attributes), None))
+        store.write("default", lambda t: t.update(indexed(later, attributes=attributes), None))
         for opened in shelf.before_and_after_reopening():
             assert opened.get("default", first.id).updated_at == later.updated_at
             assert [e.action for e in opened.history("default", first.id)] == ["create"]
@@ -199,10 +199,10 @@ class Writing:
             assert opened.check(deep=True) == []
         store = shelf.store
         # A new text never keeps the vector of the old one.
-        store.write(lambda t: t.update(indexed(replace(later, content="beta")), None))
+        store.write("default", lambda t: t.update(indexed(replace(later, content="beta")), None))
         assert store.get("default", first.id).embedder is None
         with pytest.raises(NotFound):
-            store.write(lambda t: t.update(indexed(record(2)), None))
+            store.write("default", lambda t: t.update(indexed(record(2)), None))
 
     def test_history_is_a_chain(self, store: Store) -> None:
         states = [record(1, f"text {n}") for n in range(4)]
@@ -222,11 +222,11 @@ class Writing:
         note = MemoryChange(
             "merge-op", NOW, "gate", "merge", "alike", before=first, other=other, other_id=other.id
         )
-        store.write(lambda t: t.update(indexed(first), note))
+        store.write("default", lambda t: t.update(indexed(first), note))
         (merge,) = store.merges(DEFAULT, 10)
         assert (merge.other, merge.other_id, merge.why) == (other, other.id, "alike")
         assert store.merges(Scope("someone"), 10) == []
-        store.write(lambda t: t.mark_undone("default", [merge.entry]))
+        store.write("default", lambda t: t.mark_undone("default", [merge.entry]))
         assert store.merges(DEFAULT, 10) == []
         assert [e.undone for e in store.history("default", first.id)] == [False, True]
 
@@ -242,11 +242,11 @@ class Writing:
             transaction.insert(indexed(record(2)), change(operation="two"))
             transaction.insert(indexed(record(3)), change(operation="two"))
 
-        store.write(work)
-        entries = store.write(lambda t: t.operation("default", "two"))
+        store.write("default", work)
+        entries = store.write("default", lambda t: t.operation("default", "two"))
         assert numbers([e.memory_id for e in entries]) == [2, 3]
-        assert store.write(lambda t: t.operation("other", "two")) == []
-        assert store.write(lambda t: t.operation("default", "three")) == []
+        assert store.write("other", lambda t: t.operation("other", "two")) == []
+        assert store.write("default", lambda t: t.operation("default", "three")) == []
 
     def test_superseded_by_finds_the_predecessors(self, store: Store) -> None:
         insert(
@@ -256,7 +256,7 @@ class Writing:
             record(3),
             record(4, superseded_by=memory_id(3), user="other"),
         )
-        found_ = store.write(lambda t: t.superseded_by("default", memory_id(3)))
+        found_ = store.write("default", lambda t: t.superseded_by("default", memory_id(3)))
         assert numbers(ids(found_)) == [1, 2]
 
     def test_put_history_brings_entries_in_as_they_were(self, store: Store) -> None:
@@ -280,24 +280,26 @@ class Writing:
             transaction.insert(indexed(record(1, "is")), None)
             transaction.put_history("default", [entry])
 
-        store.write(work)
+        store.write("default", work)
         (kept,) = store.history("default", memory_id(1))
         assert replace(kept, entry=99, after=None) == entry
         assert kept.after == record(1, "is")
 
     def test_counters_add_up(self, shelf: Shelf) -> None:
         store = shelf.store
-        store.write(lambda t: t.count("default", "a"))
-        store.write(lambda t: t.count("default", "a", 4))
-        store.write(lambda t: t.count("default", "b", -1))
+        store.write("default", lambda t: t.count("default", "a"))
+        store.write("default", lambda t: t.count("default", "a", 4))
+        store.write("default", lambda t: t.count("default", "b", -1))
         assert shelf.reopen().counters("default") == {"a": 5, "b": -1}
 
     def test_usage_is_counted_and_changes_nothing_else(self, shelf: Shelf) -> None:
         store = shelf.store
         insert(store, record(1), record(2))
         later = NOW + timedelta(hours=5)
-        store.write(lambda t: t.add_usage("default", {memory_id(1): 2, memory_id(77): 1}, NOW))
-        store.write(lambda t: t.add_usage("default", {memory_id(1): 3}, later))
+        store.write(
+            "default", lambda t: t.add_usage("default", {memory_id(1): 2, memory_id(77): 1}, NOW)
+        )
+        store.write("default", lambda t: t.add_usage("default", {memory_id(1): 3}, later))
         used = shelf.reopen().get("default", memory_id(1))
         assert used == replace(record(1), access_count=5, last_accessed=later)
         assert shelf.store.get("default", memory_id(2)) == record(2)
@@ -307,7 +309,9 @@ class Writing:
         store = shelf.store
         assert store.import_progress("default", "d") == 0
         for line_count in (10, 25):
-            store.write(lambda t, n=line_count: t.set_import_progress("default", "d", n, NOW))
+            store.write(
+                "default", lambda t, n=line_count: t.set_import_progress("default", "d", n, NOW)
+            )
         assert shelf.reopen().import_progress("default", "d") == 25
         assert shelf.store.import_progress("default", "e") == 0
         assert shelf.store.import_progress("other", "d") == 0

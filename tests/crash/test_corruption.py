@@ -94,7 +94,7 @@ def fill(path: Path) -> None:
         insert(store, indexed(memory, vectors=vectors, attributes=attributes))
         if number % 3 == 0:
             update(store, memory, indexed(record(number, f"claim {number} anew")))
-    store.write(lambda t: t.add_usage("default", {memory_id(1): 3}, NOW))
+    store.write("default", lambda t: t.add_usage("default", {memory_id(1): 3}, NOW))
     store.close()
 
 
@@ -255,7 +255,7 @@ def test_one_damaged_memory_takes_no_other_from_anybody(tmp_path: Path, statemen
     with closing(SqliteStore(path)) as store:
         probe = NeighbourProbe(DEFAULT, EMBEDDER.name, unit(1, 1, 1, 1)[None, :], MEMORY_COUNT, 0.0)
         hashes = {m.id: content_hash(m.content) for m in store.walk("default")}
-        (near,) = store.write(lambda t: t.nearest(probe))
+        (near,) = store.write(probe.scope.user, lambda t: t.nearest(probe))
         assert spoilt in {n.memory.id for n in near}
         store._engine.write(lambda c: c.execute(statement))
         assert store.check(deep=True) != []
@@ -270,18 +270,18 @@ def test_one_damaged_memory_takes_no_other_from_anybody(tmp_path: Path, statemen
         page = store.listing(Listing(DEFAULT, after=memory_id(2), limit=1))
         assert [m.id for m in page] == [memory_id(0)]
         store.damaged.clear()
-        (left,) = store.write(lambda t: t.nearest(probe))
+        (left,) = store.write(probe.scope.user, lambda t: t.nearest(probe))
         assert [n.memory.id for n in left] == [n.memory.id for n in near if n.memory.id != spoilt]
         assert store.damaged == {damaged}
         store.damaged.clear()
         wanted = [hashes[spoilt], hashes[memory_id(4)]]
-        known = store.write(lambda t: t.live_by_hash(DEFAULT, wanted))
+        known = store.write("default", lambda t: t.live_by_hash(DEFAULT, wanted))
         assert {m.id for m in known.values()} == {memory_id(4)}
         assert store.damaged == {damaged}
         with pytest.raises(Corrupt):
             store.get("default", spoilt)
         with pytest.raises(Corrupt):
-            store.write(lambda t: t.get("default", spoilt))
+            store.write("default", lambda t: t.get("default", spoilt))
 
 
 def test_a_damaged_memory_without_vector_does_not_stop_the_making_of_others(

@@ -58,11 +58,11 @@ def test_a_batch_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
 
         for _ in range(3):
             with pytest.raises(DiskFull):
-                store.write(work)
+                store.write("default", work)
             assert [m.id for m in store.walk("default")] == [memory_id(1)]
         assert store.check(deep=True) == []
         limit_pages(store, 10_000)
-        store.write(work)
+        store.write("default", work)
         assert len(list(store.walk("default"))) == 199
 
 

@@ -99,7 +99,7 @@ def put_jobs(path: Path, keys: list[str]) -> None:
     with opened(path) as store:
         due_at = datetime.now(UTC) - timedelta(hours=1)
         for key in keys:
-            store.write(lambda t, key=key: t.put_job("default", KIND, key, due_at))
+            store.write("default", lambda t, key=key: t.put_job("default", KIND, key, due_at))
 
 
 @contextlib.contextmanager
@@ -138,7 +138,7 @@ def finish(setting: Setting) -> None:
         now = datetime.now(UTC)
         for job in store.jobs(None, "parked", 999):
             assert "died" in str(job.error)
-            store.write(lambda t, key=job.key: t.resume_job("default", KIND, key, now))
+            store.write("default", lambda t, key=job.key: t.resume_job("default", KIND, key, now))
     assert not was_killed(forked(partial(run_jobs, setting, nothing, Counter())))
 
 

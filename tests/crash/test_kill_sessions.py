@@ -184,7 +184,9 @@ def learn(path: Path) -> None:
         store = memory.services.store
         for job in store.jobs(None, "parked", 100_000):
             assert "died" in str(job.error)
-            store.write(lambda t, job=job: t.resume_job(job.user, job.kind, job.key, later))
+            store.write(
+                job.user, lambda t, job=job: t.resume_job(job.user, job.kind, job.key, later)
+            )
         while memory.drain():
             pass
 

@@ -78,7 +78,7 @@ def state(desk: Desk, user: str = USER) -> PredictorState:
 def set_state(desk: Desk, **values: Any) -> None:
     """Changes what is known about the predictor."""
     kept = replace(state(desk), **values).encoded()
-    desk.store.write(lambda t: t.set_predictor_state(USER, kept))
+    desk.store.write(USER, lambda t: t.set_predictor_state(USER, kept))
 
 
 def set_standing(desk: Desk, **values: Any) -> None:

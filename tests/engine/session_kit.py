@@ -80,14 +80,14 @@ class Desk:
         state = known_state(self.memory.services, user)
         earned = replace(state.standing, judged=99, active_since=0, earned_alpha=alpha)
         kept = replace(state, standing=earned).encoded()
-        self.store.write(lambda t: t.set_predictor_state(user, kept))
+        self.store.write(user, lambda t: t.set_predictor_state(user, kept))
 
     def trust_history(self) -> None:
         """Let history count in full, as if the record had proved it, until the next comparison."""
         user = self.memory.scope.user
         proof = HistoryProof(FULL_TRUST, session_count=20, validity=5.0, margin=0.2)
         kept = replace(known_state(self.memory.services, user), history=proof).encoded()
-        self.store.write(lambda t: t.set_predictor_state(user, kept))
+        self.store.write(user, lambda t: t.set_predictor_state(user, kept))
 
     def equip(self, **services: Any) -> None:
         """Exchanges parts of the engine."""
@@ -139,12 +139,12 @@ class Between:
         self._left = at
         self.was_called = False
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
+    def write(self, user: str | None, work: Callable[[Transaction], T]) -> T:
         self._left -= 1
         if self._left == 0:
             self.was_called = True
             self._happen()
-        return self._store.write(work)
+        return self._store.write(user, work)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -11,7 +11,6 @@ from session_kit import Desk
 from meritory.api.memory import Memory
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.session import SessionRecord
-from meritory.store.contract.store import Transaction
 
 
 def active(desk: Desk, days: int, scope: Scope | None = None, every_days: float = 3) -> None:
@@ -35,11 +34,8 @@ def active(desk: Desk, days: int, scope: Scope | None = None, every_days: float 
             )
         )
 
-    def work(transaction: Transaction) -> None:
-        for session in sessions:
-            transaction.open_session(session)
-
-    desk.store.write(work)
+    for session in sessions:
+        desk.store.write(session.user, lambda t, one=session: t.open_session(one))
 
 
 def derived(desk: Desk, *texts: str, **fields: Any) -> list[str]:
@@ -56,7 +52,7 @@ def set_policy(desk: Desk, **janitor: Any) -> None:
 
 def shown(desk: Desk, memory_id: str, at: datetime) -> None:
     """Notes that a session was shown a memory."""
-    desk.store.write(lambda t: t.add_usage("default", {memory_id: 1}, at))
+    desk.store.write("default", lambda t: t.add_usage("default", {memory_id: 1}, at))
 
 
 def state(memory: Memory, memory_id: str) -> tuple[int, float]:

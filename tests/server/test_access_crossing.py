@@ -421,15 +421,16 @@ def asked_of(store: Store, made: Tenant, user: str, pick: random.Random) -> list
         lambda: store.calibration(user, 10),
         lambda: store.entities(every, 10),
         lambda: store.activity(user, long_ago)["memories"] or None,
-        lambda: store.write(lambda t: t.get(user, one)),
-        lambda: store.write(lambda t: t.set_usefulness(user, {one: -1.0})),
-        lambda: store.write(lambda t: t.add_usage(user, {one: 9}, datetime.now(UTC))),
-        lambda: store.write(lambda t: t.mark_harmful(user, key, [one])),
-        lambda: store.write(lambda t: t.put_used(user, key, {one: -1.0})),
-        lambda: store.write(lambda t: t.clear_context(user, key)),
-        lambda: store.write(lambda t: t.purge(user, one)),
+        lambda: store.write(user, lambda t: t.get(user, one)),
+        lambda: store.write(user, lambda t: t.set_usefulness(user, {one: -1.0})),
+        lambda: store.write(user, lambda t: t.add_usage(user, {one: 9}, datetime.now(UTC))),
+        lambda: store.write(user, lambda t: t.mark_harmful(user, key, [one])),
+        lambda: store.write(user, lambda t: t.put_used(user, key, {one: -1.0})),
+        lambda: store.write(user, lambda t: t.clear_context(user, key)),
+        lambda: store.write(user, lambda t: t.purge(user, one)),
         lambda: store.write(
-            lambda t: t.note_access(user, made.tokens[0], datetime.now(UTC) + timedelta(days=1))
+            user,
+            lambda t: t.note_access(user, made.tokens[0], datetime.now(UTC) + timedelta(days=1)),
         ),
     ]
 

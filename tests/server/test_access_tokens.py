@@ -207,7 +207,7 @@ def test_a_busy_token_is_written_down_once(memory: Memory, monkeypatch: pytest.M
     tokens = Tokens(memory.services)
     store, written = memory.services.store, itertools.count()
     plain = store.write
-    monkeypatch.setattr(store, "write", lambda work: (next(written), plain(work))[1])
+    monkeypatch.setattr(store, "write", lambda user, work: (next(written), plain(user, work))[1])
     redeemed(tokens, made.text, 20)
     tokens._pool.shutdown(wait=True)
     assert next(written) == 1
@@ -359,7 +359,7 @@ def test_a_revoked_token_opens_nothing_whoever_revoked_it(daemon: Served) -> Non
     known = store.access_token("ada", id_of(someone.token))
     assert known is not None
     ended = dataclasses.replace(known, revoked_at=known.created_at)
-    store.write(lambda transaction: transaction.put_access_token(ended))
+    store.write("default", lambda transaction: transaction.put_access_token(ended))
     store.close()
     wait_for(lambda: someone.ask("GET", "/api/stats").status == 401, "it was let in for ever")
 

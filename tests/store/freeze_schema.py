@@ -72,7 +72,7 @@ def main() -> None:
         )
         insert(store, item)
         update(store, record(1), record(1, "the harbour opens at nine"))
-        store.write(lambda t: t.count("default", "write.stored"))
+        store.write("default", lambda t: t.count("default", "write.stored"))
         store.close()
         connection = sqlite3.connect(path)
         write("sqlite", MIGRATIONS, dump(connection))

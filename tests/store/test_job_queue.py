@@ -17,13 +17,13 @@ KIND = "finish"
 def put(store: SqliteStore, *keys: str) -> None:
     """Queues jobs that are due."""
     for key in keys:
-        store.write(lambda t, key=key: t.put_job("default", KIND, key, NOW))
+        store.write("default", lambda t, key=key: t.put_job("default", KIND, key, NOW))
 
 
 def take(store: SqliteStore, holder: str = "me") -> Job | None:
     """Takes a job for a minute."""
     lease = Lease(holder, NOW + timedelta(hours=1), timedelta(minutes=1))
-    return store.write(lambda t: t.take_job(lease, [KIND]))
+    return store.write(None, lambda t: t.take_job(lease, [KIND]))
 
 
 def change(store: SqliteStore, statement: str, *values: Any) -> None:
@@ -79,6 +79,6 @@ def test_a_text_that_is_none_any_more_stops_nothing(store: SqliteStore, column: 
     # Whatever it says now, it can be worked on and ended.
     for job in jobs:
         assert job is not None
-        passed = store.write(lambda t, job=job: t.pass_stage(job, "one", NOW))
-        store.write(lambda t, passed=passed: t.finish_job(passed, NOW))
+        passed = store.write(job.user, lambda t, job=job: t.pass_stage(job, "one", NOW))
+        store.write("default", lambda t, passed=passed: t.finish_job(passed, NOW))
     assert store.job_counts()["done"] == 2

@@ -71,15 +71,15 @@ def run(version: int = 1, **values: Any) -> TrainingRun:
 def test_the_state_is_kept_by_user(shelf: Shelf) -> None:
     store = shelf.store
     assert store.predictor_state(USER) is None
-    store.write(lambda t: t.set_predictor_state(USER, "old"))
-    store.write(lambda t: t.set_predictor_state(OTHER, "hers"))
+    store.write(USER, lambda t: t.set_predictor_state(USER, "old"))
+    store.write(OTHER, lambda t: t.set_predictor_state(OTHER, "hers"))
 
     def work(transaction: Transaction) -> None:
         transaction.set_predictor_state(USER, "new")
         # As this transaction sees it.
         assert transaction.predictor_state(USER) == "new"
 
-    store.write(work)
+    store.write(USER, work)
     for opened in shelf.before_and_after_reopening():
         assert opened.predictor_state(USER) == "new"
         assert opened.predictor_state(OTHER) == "hers"
@@ -92,7 +92,7 @@ def test_a_state_that_was_not_committed_is_not_there(store: SqliteStore) -> None
         raise NotFound("changed its mind")
 
     with pytest.raises(NotFound):
-        store.write(work)
+        store.write(USER, work)
     assert store.predictor_state(USER) is None
 
 
@@ -207,7 +207,7 @@ def test_trainings_are_kept_whole_the_latest_first(shelf: Shelf) -> None:
     )
     failed = run(3, loss=None)
     for one in (run(1), full, failed):
-        shelf.store.write(lambda t, one=one: t.add_training_run(USER, one))
+        shelf.store.write(USER, lambda t, one=one: t.add_training_run(USER, one))
     for store in shelf.before_and_after_reopening():
         found = store.training_runs(USER, 9)
         assert [replace(one, gates=list(one.gates)) for one in found] == [
@@ -246,7 +246,7 @@ def teach(store: SqliteStore, key: str, user: str = USER, **fields_: Any) -> Non
         ]
         transaction.put_labels(user, key, labels, {})
 
-    store.write(work)
+    store.write(user, work)
 
 
 def taught(store: SqliteStore, user: str = USER, limit: int = 99) -> list[TaughtSession]:
@@ -258,7 +258,7 @@ def canaries(store: SqliteStore, user: str = USER) -> list[str]:
 
 
 def choose(store: SqliteStore, key: str, at: int, limit: int = 3, user: str = USER) -> None:
-    store.write(lambda t: t.choose_canary(user, key, NOW + at * MINUTE, limit))
+    store.write(user, lambda t: t.choose_canary(user, key, NOW + at * MINUTE, limit))
 
 
 def test_canaries_above_the_limit_retire_the_oldest_first(shelf: Shelf) -> None:
@@ -275,7 +275,7 @@ def test_canaries_above_the_limit_retire_the_oldest_first(shelf: Shelf) -> None:
     choose(store, "s0", 51)
     assert canaries(store) == ["s2", "s3", "s4"]
     # Not even by a detour.
-    store.write(lambda t: t.drop_canary(USER, "s0"))
+    store.write(USER, lambda t: t.drop_canary(USER, "s0"))
     choose(store, "s0", 52)
     assert canaries(store) == ["s2", "s3", "s4"]
 
@@ -284,8 +284,8 @@ def test_a_canary_that_no_longer_counts_is_dropped(store: SqliteStore) -> None:
     for n in range(2):
         teach(store, f"s{n}")
         choose(store, f"s{n}", n)
-    store.write(lambda t: t.drop_canary(USER, "s0"))
-    store.write(lambda t: t.drop_canary(USER, "unknown"))
+    store.write(USER, lambda t: t.drop_canary(USER, "s0"))
+    store.write(USER, lambda t: t.drop_canary(USER, "unknown"))
     assert canaries(store) == ["s1"]
     assert store.canary_count(USER) == 1
     choose(store, "s0", 5)
@@ -304,7 +304,7 @@ def test_one_users_canaries_are_no_business_of_another(store: SqliteStore) -> No
     assert store.canary_count(OTHER) == 0
     assert canaries(store, OTHER) == []
     assert store.canary_count(USER) == 1
-    store.write(lambda t: t.drop_canary(OTHER, "s3"))
+    store.write(OTHER, lambda t: t.drop_canary(OTHER, "s3"))
     assert canaries(store) == ["s3"]
 
 
@@ -318,11 +318,11 @@ def offered(number: int, key: str = KEY, at: int = 0, label: float = 0.5) -> Rat
 def test_people_are_asked_once_and_their_word_is_kept(shelf: Shelf) -> None:
     store = shelf.store
     begin(store)
-    store.write(lambda t: t.offer_calibration(USER, [offered(1), offered(2, at=1)]))
+    store.write(USER, lambda t: t.offer_calibration(USER, [offered(1), offered(2, at=1)]))
     again = [offered(1, at=9, label=-1.0), offered(3, at=2)]
-    store.write(lambda t: t.offer_calibration(USER, again))
+    store.write(USER, lambda t: t.offer_calibration(USER, again))
     said = replace(offered(2), human_label=-0.5, rated_at=NOW + DAY)
-    store.write(lambda t: t.rate_calibration(USER, said))
+    store.write(USER, lambda t: t.rate_calibration(USER, said))
     for store in shelf.before_and_after_reopening():
         assert store.calibration(USER, 9) == [
             offered(3, at=2),
@@ -335,15 +335,15 @@ def test_people_are_asked_once_and_their_word_is_kept(shelf: Shelf) -> None:
 def test_only_what_was_offered_is_rated(store: SqliteStore) -> None:
     begin(store)
     begin(store, user=OTHER)
-    store.write(lambda t: t.offer_calibration(USER, [offered(1)]))
+    store.write(USER, lambda t: t.offer_calibration(USER, [offered(1)]))
     # A session that is not there is not asked about.
-    store.write(lambda t: t.offer_calibration(USER, [offered(1, key="unknown")]))
+    store.write(USER, lambda t: t.offer_calibration(USER, [offered(1, key="unknown")]))
     assert store.calibration(USER, 9) == [offered(1)]
     assert store.calibration(OTHER, 9) == []
     for user, one in ((USER, offered(2)), (USER, offered(1, key="unknown")), (OTHER, offered(1))):
         rated = replace(one, human_label=1.0, rated_at=NOW)
         with pytest.raises(NotFound):
-            store.write(lambda t, user=user, rated=rated: t.rate_calibration(user, rated))
+            store.write(user, lambda t, user=user, rated=rated: t.rate_calibration(user, rated))
     assert store.calibration(USER, 9) == [offered(1)]
 
 
@@ -390,7 +390,7 @@ def test_the_latest_sessions_are_taught_oldest_first(store: SqliteStore) -> None
 def test_sessions_that_do_not_count_are_never_taught(store: SqliteStore) -> None:
     def spoil(key: str, work: Callable[[Transaction], object]) -> None:
         teach(store, key)
-        store.write(work)
+        store.write(USER, work)
 
     label = [Labelled(memory_id(1), 0.0, {}), Labelled(memory_id(2), -1.0, {})]
     unclear = verdict(excluded="the judge was not sure", confidence=0.2)
@@ -403,7 +403,7 @@ def test_sessions_that_do_not_count_are_never_taught(store: SqliteStore) -> None
     # What nobody judged at all is not taught either, be it labelled.
     begin(store, 1, key="unjudged")
     told = [Labelled(memory_id(1), 1.0, {"rule": "known"})]
-    store.write(lambda t: t.put_labels(USER, "unjudged", told, {}))
+    store.write(USER, lambda t: t.put_labels(USER, "unjudged", told, {}))
     assert taught(store) == []
 
 
@@ -419,12 +419,13 @@ def test_what_came_in_by_a_hit_is_never_taught(store: SqliteStore) -> None:
         told = [Labelled(memory_id(n), 1.0, {"rule": "hit"}) for n in (3, 4)]
         transaction.put_labels(USER, KEY, told, {})
 
-    store.write(work)
+    store.write(USER, work)
     (found,) = taught(store)
     assert found.memory_ids == (memory_id(1), memory_id(2))
     # A session in which nothing else helped says nothing about a ranking.
     store.write(
-        lambda t: t.put_labels(USER, KEY, [Labelled(memory_id(1), 0.0, {"rule": "judged"})], {})
+        USER,
+        lambda t: t.put_labels(USER, KEY, [Labelled(memory_id(1), 0.0, {"rule": "judged"})], {}),
     )
     assert taught(store) == []
 
@@ -438,8 +439,8 @@ def test_a_purge_takes_what_people_and_sessions_said_about_a_memory(shelf: Shelf
         insert(store, *(record(n, user=user) for n in (1, 2)))
         teach(store, KEY, user)
         put(store, comparison(), user=user)
-        store.write(lambda t, user=user: t.offer_calibration(user, [offered(1), offered(2)]))
-    store.write(lambda t: t.purge(USER, memory_id(1)))
+        store.write(user, lambda t, user=user: t.offer_calibration(user, [offered(1), offered(2)]))
+    store.write(USER, lambda t: t.purge(USER, memory_id(1)))
     for store in shelf.before_and_after_reopening():
         found = store.comparison(USER, KEY)
         assert found is not None
@@ -471,7 +472,7 @@ def test_comparisons_of_the_same_key_are_each_users_own(store: SqliteStore) -> N
 def test_nobody_compares_a_session_of_another(store: SqliteStore) -> None:
     put(store, comparison("mine"))
     with pytest.raises((MeritoryError, sqlite3.IntegrityError)):
-        store.write(lambda t: t.put_comparison(OTHER, comparison("mine", alpha=0.1)))
+        store.write(OTHER, lambda t: t.put_comparison(OTHER, comparison("mine", alpha=0.1)))
     assert bare(store.comparison(USER, "mine")).alpha == 0.8
     assert store.comparisons(OTHER, ComparisonQuery()) == []
 

@@ -75,9 +75,9 @@ def test_writes_that_wait_together_share_a_commit_and_fail_alone(store: SqliteSt
 
         if number % 5 == 0:
             with pytest.raises(RuntimeError, match=f"planted {number}$"):
-                store.write(work)
+                store.write("default", work)
         else:
-            store.write(work)
+            store.write("default", work)
             assert store.get("default", memory_id(number)) == record(number)
 
     def release() -> None:
@@ -85,7 +85,7 @@ def test_writes_that_wait_together_share_a_commit_and_fail_alone(store: SqliteSt
             threading.Event().wait(0.001)
         go.set()
 
-    starter = threading.Thread(target=lambda: store.write(first))
+    starter = threading.Thread(target=lambda: store.write("default", first))
     starter.start()
     begun.wait()
     before = commit_count(store)
@@ -185,7 +185,7 @@ def test_the_index_in_memory_catches_up_with_another_process(store: SqliteStore)
     def alter(other: SqliteStore) -> None:
         update(other, record(1), indexed(record(1, deleted_at=NOW)), "delete")
         update(other, record(2), indexed(record(2, project="elsewhere")))
-        other.write(lambda t: t.purge("default", memory_id(3)))
+        other.write("default", lambda t: t.purge("default", memory_id(3)))
 
     def restore(other: SqliteStore) -> None:
         update(other, record(1, deleted_at=NOW), indexed(record(1)), "undo")
@@ -207,7 +207,9 @@ def test_a_switch_of_embedders_in_another_process_breaks_no_search(store: Sqlite
 
     def switch(other: SqliteStore) -> None:
         other.register_embedder(OTHER_EMBEDDER)
-        other.write(lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(1), unit(1, 0, 0))]))
+        other.write(
+            "default", lambda t: t.put_vectors(OTHER_EMBEDDER.name, [(record(1), unit(1, 0, 0))])
+        )
         assert other.serve_embedder(OTHER_EMBEDDER.name)
 
     other_process(store.path, switch)
@@ -261,11 +263,11 @@ from meritory.store.sqlite.store import SqliteStore
 
 path = Path(sys.argv[1])
 store = SqliteStore(path)
-store.write(lambda t: t.count("default", "n"))
+store.write("default", lambda t: t.count("default", "n"))
 child = os.fork()
 if child == 0:
     uses = (
-        lambda: store.write(lambda t: t.count("default", "n")),
+        lambda: store.write("default", lambda t: t.count("default", "n")),
         lambda: store.counters("default"),
         store.erase_traces,
     )
@@ -279,11 +281,11 @@ if child == 0:
             os._exit(3)
     store.close()
     again = SqliteStore(path)
-    again.write(lambda t: t.count("default", "n"))
+    again.write("default", lambda t: t.count("default", "n"))
     again.close()
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-store.write(lambda t: t.count("default", "n"))
+store.write("default", lambda t: t.count("default", "n"))
 assert store.counters("default") == {"n": 3}
 assert store.check(deep=True) == []
 store.close()

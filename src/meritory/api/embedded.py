@@ -128,7 +128,7 @@ class EmbeddedBackend:
     # -- writing --------------------------------------------------------------------------
 
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
-        return write.write(self.services, [self.draft(item) for item in items])
+        return write.write(self.services, self.scope.user, [self.draft(item) for item in items])
 
     def draft(self, item: object) -> Draft | MeritoryError:
         """Return the draft of one item, or the error that rejects it."""
@@ -355,7 +355,7 @@ class EmbeddedBackend:
         if failures:
             # A program that is done must not fail because of a count.
             with contextlib.suppress(StorageError, Busy):
-                self.services.store.write(count)
+                self.services.store.write(self.scope.user, count)
             failures.clear()
         self.services.store.close()
         # Last: a training that is cut off here runs again when the store is opened next.

@@ -73,9 +73,10 @@ def retry(key: str) -> Answer:
                 hint="`meritory jobs` lists them",
             )
         queued = store.write(
+            user,
             lambda transaction: [
                 transaction.resume_job(user, job.kind, job.key, now) for job in waiting
-            ]
+            ],
         )
     note("the daemon runs them when they are due, `meritory jobs run` at once")
     return _JOBS.answer(queued)

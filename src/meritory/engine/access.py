@@ -72,9 +72,9 @@ def create(services: Services, wanted: Wanted) -> Minted:
     role: Role = next(role for role in ROLES if role == wanted.role)
     _check_span("a token's life", wanted.life, timedelta(seconds=1), LIFE_MAX)
     ends = None if wanted.life is None else now + wanted.life
+    user = str(checked_name("user", scope.user))
 
     def work(transaction: Transaction) -> Minted:
-        user = str(checked_name("user", scope.user))
         made = _mint(
             services,
             transaction,
@@ -93,7 +93,7 @@ def create(services: Services, wanted: Wanted) -> Minted:
         _log(transaction, made.token, now, "created", **_by(wanted.maker))
         return made
 
-    return services.store.write(work)
+    return services.store.write(user, work)
 
 
 def rotate(
@@ -119,7 +119,7 @@ def rotate(
         _log(transaction, made.token, now, "rotated", replaces=old.id, **_by(maker))
         return made
 
-    return services.store.write(work)
+    return services.store.write(known.user, work)
 
 
 def revoke(services: Services, known: AccessToken) -> AccessToken:
@@ -135,7 +135,7 @@ def revoke(services: Services, known: AccessToken) -> AccessToken:
         _log(transaction, ended, now, "revoked")
         return ended
 
-    return services.store.write(work)
+    return services.store.write(known.user, work)
 
 
 def named(

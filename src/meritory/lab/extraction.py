@@ -149,7 +149,7 @@ def extraction_run(
     for done, one in enumerate(transcripts, start=1):
         claims = arm.extract(one.turns, _known(arm, one))
         drafts = [_draft(arm, one, claim) for claim in claims]
-        for result in write(arm.sandbox.services, drafts):
+        for result in write(arm.sandbox.services, arm.sandbox.services.user, drafts):
             stored[result.outcome] = stored.get(result.outcome, 0) + 1
         found[one.name] = tuple(claim.content for claim in claims)
         report(done, len(transcripts))

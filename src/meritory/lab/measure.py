@@ -113,7 +113,7 @@ class FrozenStore:
             return list(self._shown)
         return self._store.shown(user, key)
 
-    def write(self, work: Callable[[Any], Any]) -> NoReturn:
+    def write(self, user: str | None, work: Callable[[Any], Any]) -> NoReturn:
         """Refuses."""
         raise ReadOnlyStore("nothing is written while something is measured")
 
@@ -181,7 +181,7 @@ def rebuild(source: Services, target: Services) -> dict[str, int]:
                 if part is not None and entry.memory_id in found:
                     found.setdefault(f"{part.id}/{part.content}", part)
     learned = sorted(found.values(), key=lambda one: (one.created_at, one.id))
-    results = write(target, [_draft(one) for one in learned])
+    results = write(target, source.user, [_draft(one) for one in learned])
     return dict(Counter(result.outcome for result in results))
 
 

@@ -51,7 +51,7 @@ class ScopedMemory:
         for index, draft in enumerate(drafts):
             if isinstance(draft, Draft) and not self.grant.fits(draft.agent, draft.project):
                 drafts[index] = _outside()
-        return write.write(self.services, drafts)
+        return write.write(self.services, backend.scope.user, drafts)
 
     def update(self, /, memory_id: str, **fields: Any) -> MemoryRecord:
         """Change fields of a memory, but not to another agent or project."""

@@ -105,4 +105,6 @@ class Tokens:
     def _write_use(self, token: AccessToken, now: datetime) -> None:
         # A store that cannot be written is no reason to refuse the request.
         with contextlib.suppress(MeritoryError):
-            self._services.store.write(lambda t: t.note_access(token.user, token.id, now))
+            self._services.store.write(
+                token.user, lambda t: t.note_access(token.user, token.id, now)
+            )

@@ -79,7 +79,9 @@ class Bench:
     def put(self, *keys: str, at: datetime | None = None) -> None:
         moment = self.world.now() if at is None else at
         for key in keys:
-            assert self.store.write(lambda t, k=key: t.put_job("default", KIND, k, moment))
+            assert self.store.write(
+                "default", lambda t, k=key: t.put_job("default", KIND, k, moment)
+            )
 
     def job(self, key: str = "a") -> Job:
         return self.store.job("default", KIND, key)
@@ -173,7 +175,7 @@ def test_a_failed_stage_is_tried_again_later_and_parked_in_the_end(
     clock.now += timedelta(days=400)
     assert bench.runner.drain() == 0
     bench.fail = lambda stage, job: None
-    bench.store.write(lambda t: t.resume_job("default", KIND, "a", clock.now))
+    bench.store.write("default", lambda t: t.resume_job("default", KIND, "a", clock.now))
     assert bench.runner.drain() == 1
     assert bench.effects() == once("a")
     assert bench.job().error is None
@@ -301,11 +303,11 @@ def test_what_another_took_while_one_waited_to_write_is_left_to_it(
     """Two hours later its lease is none that a clock gone wrong has written."""
     write = bench.store.write
 
-    def waiting(work: Callable[[Transaction], object]) -> object:
+    def waiting(user: str | None, work: Callable[[Transaction], object]) -> object:
         clock.now += timedelta(hours=2)
         other = Lease("other", clock.now, LEASE_LENGTH)
-        write(lambda t: t.take_named_job(other, "default", KIND, "a"))
-        return write(work)
+        write("default", lambda t: t.take_named_job(other, "default", KIND, "a"))
+        return write(user, work)
 
     bench.put("a")
     monkeypatch.setattr(bench.store, "write", waiting)
@@ -339,10 +341,10 @@ def test_a_stage_that_nobody_knows_is_not_guessed(bench: Bench) -> None:
     """Another version had more stages; what it began is not begun again."""
     bench.put("a")
     lease = Lease("other", START, timedelta(minutes=1))
-    job = bench.store.write(lambda t: t.take_job(lease, [KIND]))
+    job = bench.store.write(None, lambda t: t.take_job(lease, [KIND]))
     assert job is not None
-    job = bench.store.write(lambda t: t.pass_stage(job, "unheard-of", START))
-    bench.store.write(lambda t: t.postpone_job(job, START))
+    job = bench.store.write(job.user, lambda t: t.pass_stage(job, "unheard-of", START))
+    bench.store.write(job.user, lambda t: t.postpone_job(job, START))
     assert bench.runner.drain() == 0
     assert "no stage 'unheard-of'" in str(bench.job().error)
     assert bench.calls == []
@@ -405,7 +407,7 @@ def test_draining_tries_what_fails_once(store: Store, error: Exception) -> None:
 
 
 def test_jobs_of_other_kinds_are_left_alone(bench: Bench) -> None:
-    bench.store.write(lambda t: t.put_job("default", "from-the-future", "a", START))
+    bench.store.write("default", lambda t: t.put_job("default", "from-the-future", "a", START))
     assert bench.runner.drain() == 0
     assert bench.store.job("default", "from-the-future", "a").attempt_count == 0
     assert bench.runner.wait_s(7.0) == 7.0
@@ -469,7 +471,7 @@ class Walk:
         """Somebody takes a job and is never heard of again."""
         length = timedelta(seconds=self.chance.uniform(1.0, 3_600.0))
         lease = Lease(f"dead {self.chance.random()}", self.clock.now, length)
-        self.bench.store.write(lambda t: t.take_job(lease, [KIND]))
+        self.bench.store.write(None, lambda t: t.take_job(lease, [KIND]))
 
     def drain(self) -> None:
         self.bench.calls.clear()
@@ -488,7 +490,8 @@ class Walk:
         for _ in range(WAIT_MAX.days + 1):
             for job in self.bench.store.jobs(None, "parked", 999):
                 self.bench.store.write(
-                    lambda t, key=job.key: t.resume_job("default", KIND, key, self.clock.now)
+                    "default",
+                    lambda t, key=job.key: t.resume_job("default", KIND, key, self.clock.now),
                 )
             self.drain()
             self.clock.now += timedelta(days=1)

@@ -31,7 +31,7 @@ class Slow:
         )
         now = datetime.now(UTC)
         for key in ("a", "b"):
-            store.write(lambda t, k=key: t.put_job("default", KIND, k, now))
+            store.write("default", lambda t, k=key: t.put_job("default", KIND, k, now))
 
     def _stage(self, job: Job) -> Effect:
         self.begun.set()

@@ -161,7 +161,7 @@ def test_a_frozen_store_refuses_every_write(live: Path) -> None:
     with sandboxed(live) as sandbox:
         services, store = sandbox.frozen()
         with pytest.raises(ReadOnlyStore):
-            services.store.write(lambda transaction: transaction.count("default", "x"))
+            services.store.write("default", lambda transaction: transaction.count("default", "x"))
         for name in ("register_embedder", "serve_embedder"):
             with pytest.raises(ReadOnlyStore):
                 getattr(store, name)("x")

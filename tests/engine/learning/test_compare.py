@@ -390,7 +390,7 @@ def test_one_session_in_ten_is_kept_out_of_training(items: Desk) -> None:
     assert taught == {**dict.fromkeys(chosen, True), **dict.fromkeys(others, False)}
     # One that no longer counts is no canary.
     desk.memory.forget(liked, purge=True)
-    desk.store.write(lambda t: t.requeue_job(USER, LEARN_JOB, chosen[0], desk.clock.now))
+    desk.store.write(USER, lambda t: t.requeue_job(USER, LEARN_JOB, chosen[0], desk.clock.now))
     drain(desk)
     assert comparison(desk, chosen[0]).reason
     assert desk.store.canary_count(USER) == 2
@@ -603,9 +603,9 @@ def test_a_training_under_way_is_disturbed_by_a_drift_alone(
     desk.equip(trainer=Told())
     set_state(desk, standing=earned(success_rate=0.2, low_streak=low_streak), fresh_sessions=20)
     now = desk.clock.now
-    desk.store.write(lambda t: order(t, USER, "interval", now))
+    desk.store.write("default", lambda t: order(t, USER, "interval", now))
     lease = Lease("another process", now, timedelta(minutes=5))
-    assert desk.store.write(lambda t: t.take_job(lease, [TRAIN_JOB]))
+    assert desk.store.write(None, lambda t: t.take_job(lease, [TRAIN_JOB]))
     desk.memory.session("run", context="stone")
     finish(desk, "run", {best_of_baseline(desk, "run"): 1.0})
     handlers = {LEARN_JOB: job_handler(desk.memory.services, LEARN)}
@@ -675,7 +675,7 @@ def test_a_purge_is_no_second_count_and_leaves_no_trace(items: Desk) -> None:
     drain(desk)
     assert liked not in comparison(desk, "run").relevance_scores
     assert state(desk) == before
-    desk.store.write(lambda t: t.requeue_job(USER, LEARN_JOB, "run", desk.clock.now))
+    desk.store.write(USER, lambda t: t.requeue_job(USER, LEARN_JOB, "run", desk.clock.now))
     drain(desk)
     assert comparison(desk, "run").ema_updated
     # Nothing else in it helped: compared again, it proves nothing.

@@ -567,7 +567,7 @@ def test_a_lesson_is_learned_once(desk: Desk) -> None:
     before = desk.state(), uses(desk), [one.usefulness for one in desk.memory.page()]
     for _ in range(2):
         desk.store.write(
-            lambda t: t.requeue_job("default", "finish-session", "run", desk.clock.now)
+            "default", lambda t: t.requeue_job("default", "finish-session", "run", desk.clock.now)
         )
         assert desk.memory.drain() == 1
         assert (desk.state(), uses(desk)) == before[:2]

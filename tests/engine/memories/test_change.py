@@ -100,7 +100,7 @@ def test_undo_keeps_counters_that_came_meanwhile(memory: Memory) -> None:
     made = memory.remember("one text")
     memory.update(made.id, importance=0.9)
     store, now = memory.services.store, memory.services.world.now()
-    store.write(lambda transaction: transaction.add_usage("default", {made.id: 3}, now))
+    store.write("default", lambda transaction: transaction.add_usage("default", {made.id: 3}, now))
     memory.undo(made.id)
     found = memory.get(made.id)
     assert (found.importance, found.access_count) == (0.5, 3)

@@ -151,11 +151,11 @@ class Stubborn:
         self._store = store
         self.failures = failures
 
-    def write(self, work: Callable[[Transaction], object]) -> object:
+    def write(self, user: str | None, work: Callable[[Transaction], object]) -> object:
         if self.failures:
             self.failures -= 1
             raise Busy("somebody else writes")
-        return self._store.write(work)
+        return self._store.write(user, work)
 
 
 def test_what_cannot_be_written_is_kept_and_told(store: Store) -> None:

@@ -190,7 +190,7 @@ def test_a_large_log_is_a_warning(patient: HealthFacts, monkeypatch: pytest.Monk
     wal = file_of(patient).with_name("meritory.db-wal")
     holder = SqliteStore(file_of(patient))
     try:
-        holder.write(lambda transaction: transaction.count("default", "x"))
+        holder.write("default", lambda transaction: transaction.count("default", "x"))
         assert wal.stat().st_size > 10
         assert found(patient)["write-ahead log"].status == "warn"
     finally:

@@ -102,7 +102,7 @@ class Full:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def write(self, work: object) -> Any:
+    def write(self, user: str | None, work: object) -> Any:
         raise Busy("somebody else writes")
 
 

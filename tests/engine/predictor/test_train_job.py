@@ -73,7 +73,7 @@ def items(desks: Callable[..., Desk]) -> Desk:
 
 def ask(desk: Desk, reason: str = "asked") -> None:
     now = desk.clock.now
-    desk.store.write(lambda t: train_job.order(t, USER, reason, now))
+    desk.store.write("default", lambda t: train_job.order(t, USER, reason, now))
 
 
 def shelves(desk: Desk) -> ModelFolders:
@@ -129,7 +129,7 @@ def test_a_job_without_an_order_does_nothing(items: Desk) -> None:
     desk, trainer = items, Told()
     desk.equip(trainer=trainer)
     now = desk.clock.now
-    desk.store.write(lambda t: train_job.queue(t, USER, now))
+    desk.store.write("default", lambda t: train_job.queue(t, USER, now))
     before = state(desk)
     assert drain(desk) == 1
     assert trainer.orders == []

@@ -304,16 +304,18 @@ def test_a_sweep_that_was_cut_off_goes_on_and_does_nothing_twice(
     made = derived(desk, HERON, TABS, SHIP, LOGIN, STRIPE)
     active(desk, 95)
     week = janitor.week_of(desk.clock.now)
-    desk.store.write(lambda t: t.put_job("default", janitor.JANITOR_JOB, week, desk.clock.now))
+    desk.store.write(
+        "default", lambda t: t.put_job("default", janitor.JANITOR_JOB, week, desk.clock.now)
+    )
     writes = 0
     whole = desk.store.write
 
-    def cut(work: Callable[..., Any]) -> Any:
+    def cut(user: str, work: Callable[..., Any]) -> Any:
         nonlocal writes
         writes += 1
         if writes > 3:
             raise KeyboardInterrupt
-        return whole(work)
+        return whole(user, work)
 
     monkeypatch.setattr(desk.store, "write", cut)
     with pytest.raises(KeyboardInterrupt):

@@ -61,7 +61,7 @@ def held(desk: Desk, candidates: list[Candidate], labels: dict[str, float | None
         helped = {one: value or 0.0 for one, value in labels.items() if is_useful(value, 1.0)}
         transaction.put_labels("default", key, made, helped)
 
-    desk.store.write(work)
+    desk.store.write("default", work)
 
 
 def test_an_empty_store_has_no_rates(desk: Desk) -> None:
@@ -162,7 +162,7 @@ def test_worth_is_told_by_extractor(desk: Desk) -> None:
     from meritory.engine.memories.write import indexed
 
     named = replace(record, sources=(Source(extractor="rules/1"),))
-    desk.store.write(lambda t: t.update(indexed(named, {}), None))
+    desk.store.write("default", lambda t: t.update(indexed(named, {}), None))
     held(desk, [served(made, 0.5)], {made: 1.0})
     (one,) = of(desk).by_extractor
     assert (one.name, one.helped.count, one.mean_label) == ("rules/1", 1, 1.0)
@@ -183,7 +183,8 @@ def test_the_quality_domain_is_ill_when_merges_are_surely_wrong(
     verdicts: list[Any] = ["wrong"] * wrong + ["right"] * (12 - wrong)
     for entry, verdict in enumerate(verdicts, 1):
         desk.store.write(
-            lambda t, e=entry, v=verdict: t.put_merge_audit("default", e, v, desk.clock.now)
+            "default",
+            lambda t, e=entry, v=verdict: t.put_merge_audit("default", e, v, desk.clock.now),
         )
     engine = EngineFacts(desk.memory.services, desk.memory.works, "default")
     found = DOMAINS["quality"](engine)

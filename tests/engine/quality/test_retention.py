@@ -17,8 +17,8 @@ from meritory.engine.quality import retention
 def talked(desk: Desk, key: str, at: datetime, user: str = "default") -> None:
     """A session that ended, with its transcript."""
     session = SessionRecord(user=user, key=key, started_at=at, state="finished", ended_at=at)
-    desk.store.write(lambda t: t.open_session(session))
-    desk.store.write(lambda t: t.put_transcript(user, key, [Turn("user", f"said in {key}")]))
+    desk.store.write(user, lambda t: t.open_session(session))
+    desk.store.write(user, lambda t: t.put_transcript(user, key, [Turn("user", f"said in {key}")]))
 
 
 def keep(desk: Desk, **days: Any) -> None:
@@ -86,7 +86,7 @@ def test_the_job_of_a_day_erases_once(desk: Desk) -> None:
     desk.clock.go(days=91)
     now = desk.clock.now
     day = retention.day_of(now)
-    desk.store.write(lambda t: t.put_job("default", retention.RETENTION_JOB, day, now))
+    desk.store.write("default", lambda t: t.put_job("default", retention.RETENTION_JOB, day, now))
     assert desk.memory.drain() == 1
     assert left(desk, "old") == []
     assert desk.store.job("default", retention.RETENTION_JOB, day).state == "done"

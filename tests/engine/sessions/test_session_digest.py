@@ -188,7 +188,7 @@ def test_a_call_that_was_denied_did_not_happen(desk: Desk) -> None:
         risk=2,
         decision="deny",
     )
-    desk.store.write(lambda t: t.add_action("default", denied))
+    desk.store.write("default", lambda t: t.add_action("default", denied))
     session.end()
     assert "denied.py" not in raw(desk)
     assert "heron" in terms(read(desk), "tool")

@@ -364,7 +364,7 @@ def test_every_stage_in_the_tables_runs_and_no_other(desks: Callable[..., Desk])
     expected.update(f"extract.{stage.name}" for stage in FLOWS["extract"])
     ran("learn")
     now = desk.clock.now
-    desk.store.write(lambda transaction: order(transaction, "default", "asked", now))
+    desk.store.write("default", lambda transaction: order(transaction, "default", "asked", now))
     desk.memory.drain()
     ran("train")
     assert expected == {f"{flow}.{one.name}" for flow, stages in FLOWS.items() for one in stages}

@@ -51,7 +51,7 @@ def lived_in(desk: Desk) -> None:
         transaction.add_retrievals("default", {kept.id: 7}, now)
         transaction.put_refusals([refusal])
 
-    services.store.write(work)
+    services.store.write("default", work)
     for _ in range(3):
         memory.feedback("down", **WRONG)
         desk.clock.go(hours=1)

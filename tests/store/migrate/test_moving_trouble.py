@@ -188,12 +188,12 @@ def test_nobody_sees_a_user_who_is_only_half_there(database: Place, tmp_path: Pa
         if done == total:
             return
         seen.extend(store.users())
-        seen.extend(filter(None, [store.write(lambda t: t.take_job(lease, [kind]))]))
+        seen.extend(filter(None, [store.write(None, lambda t: t.take_job(lease, [kind]))]))
 
     assert moved(first, database, SMALL, look).is_equal
     assert seen == []
     assert store.users() == ["anna"]
-    assert store.write(lambda t: t.take_job(lease, [kind])) is not None
+    assert store.write(None, lambda t: t.take_job(lease, [kind])) is not None
     store.close()
 
 
@@ -207,7 +207,7 @@ def test_somebody_who_writes_as_the_user_meanwhile_is_noticed(
 
     def write(done: int, total: int) -> None:
         if done > (total // 2 if is_late else 20):
-            store.write(lambda t: t.count("anna", "writes"))
+            store.write("anna", lambda t: t.count("anna", "writes"))
 
     with pytest.raises(Conflict, match="somebody writes as 'anna'"):
         moved(first, database, SMALL, write)
@@ -363,7 +363,7 @@ def test_a_database_that_is_written_meanwhile_is_read_as_it_was(
 def test_what_merely_opening_a_store_left_gives_way(database: Place, tmp_path: Path) -> None:
     first = made(tmp_path / "a.db", "anna")
     store = open_store(database)
-    store.write(lambda t: t.count("anna", "writes"))
+    store.write("anna", lambda t: t.count("anna", "writes"))
     store.close()
     assert moved(first, database).is_equal
     assert all_rows(database, "anna") == all_rows(first, "anna")

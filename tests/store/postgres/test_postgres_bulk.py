@@ -148,7 +148,7 @@ def _one_by_one(store: PostgresStore, taken: list[Arrival]) -> None:
         # As every memory is stored on its own, whatever `insert` makes of many.
         PostgresTransaction.insert_many(transaction, taken)
 
-    store.write(work)
+    store.write("default", work)
 
 
 def test_what_was_taken_in_is_found_and_can_be_changed(addresses: tuple[str, str]) -> None:
@@ -158,7 +158,7 @@ def test_what_was_taken_in_is_found_and_can_be_changed(addresses: tuple[str, str
     found = store.search(words_search(Scope(), "deploy"))
     assert len(found.rows) == 10
     assert store.check(deep=True) == []
-    store.write(lambda transaction: transaction.purge("default", record(1).id))
+    store.write("default", lambda transaction: transaction.purge("default", record(1).id))
     left = store.search(words_search(Scope(), "deploy"))
     assert set(found.rows.tolist()) - set(left.rows.tolist()) >= {1} and len(left.rows)
     store.close()
@@ -192,7 +192,7 @@ def test_very_much_at_once_goes_through_after_other_changes(addresses: tuple[str
         transaction.insert_many(long)
         transaction.count("default", "taken in", len(long))
 
-    store.write(work)
+    store.write("default", work)
     assert store.counters("default") == {"taken in": len(long)}
     assert store.memories("default", [record(30).id])[record(30).id].content.startswith("many")
     store.close()

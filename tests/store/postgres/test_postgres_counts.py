@@ -39,7 +39,7 @@ def test_texts_that_come_go_and_come_back_are_counted_right(address: str) -> Non
         (2, lambda: update(store, first, gone)),
         (2, lambda: update(store, second, longer)),
         (3, lambda: update(store, gone, first)),
-        (2, lambda: store.write(lambda t: t.purge("default", third.id))),
+        (2, lambda: store.write("default", lambda t: t.purge("default", third.id))),
     ):
         work()
         counted = execute_raw(address, "SELECT document_count, token_count FROM tenants")
@@ -58,14 +58,14 @@ def test_what_is_gone_by_one_daemon_is_known_to_another(address: str) -> None:
         """The rows that each of both holds in memory."""
         rows = []
         for store in stores:
-            with store._engine.read() as connection:
+            with store._engine.read("default") as connection:
                 index = store._views.index(connection, "default")
             rows.append(np.flatnonzero(index._slot_of_row >= 0).tolist())
         return rows
 
     insert(stores[0], first, second, third)
     assert held() == [[1, 2, 3]] * 2
-    stores[1].write(lambda t: t.purge("default", second.id))
+    stores[1].write("default", lambda t: t.purge("default", second.id))
     assert held() == [[1, 3]] * 2
     update(stores[0], first, replace(first, deleted_at=NOW))
     assert held() == [[3]] * 2
@@ -78,7 +78,7 @@ def test_so_many_actions_are_kept(address: str, monkeypatch: pytest.MonkeyPatch)
     store = PostgresStore(address)
     for user in ("ann", "bob"):
         for _ in range(5):
-            store.write(lambda t, user=user: t.add_action(user, ACTION))
+            store.write(user, lambda t, user=user: t.add_action(user, ACTION))
         assert [one.number for one in store.actions(user, ActionQuery())] == [5, 4, 3]
     store.close()
 
@@ -97,7 +97,7 @@ def test_both_stores_hold_the_same_in_memory(address: str, store: SqliteStore) -
     held = []
     for one in (store, database):
         insert(one, *texts)
-        with one._engine.read() as connection:
+        with one._engine.read("default") as connection:
             index = (
                 one._views.index(connection, "default")
                 if isinstance(one, PostgresStore)

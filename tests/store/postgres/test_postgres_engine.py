@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -14,7 +13,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from contract.builders import (
     EMBEDDER,
-    NOW,
     OTHER_EMBEDDER,
     change,
     found,
@@ -28,7 +26,6 @@ from contract.builders import (
     words_search,
 )
 from meritory.domain.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew, StorageError
-from meritory.domain.job import Job, Lease
 from meritory.domain.memory import Scope
 from meritory.store.contract.store import Transaction
 from meritory.store.postgres import engine as engine_module
@@ -176,18 +173,18 @@ def test_passwords_are_taken_out(text: str) -> None:
 
 
 def test_a_read_cannot_write(engine: PostgresEngine) -> None:
-    with pytest.raises(ReadOnlyStore), engine.read() as connection:
+    with pytest.raises(ReadOnlyStore), engine.read("ann") as connection:
         connection.execute("INSERT INTO counters VALUES (?, ?, ?)", ("ann", "n", 1))
 
 
 def test_a_read_is_one_snapshot(address: str, engine: PostgresEngine) -> None:
     store = PostgresStore(address)
     count = "SELECT count(*) FROM memories WHERE user = ?"
-    with engine.read() as connection:
+    with engine.read("default") as connection:
         before = connection.execute(count, ("default",)).fetchone()
         insert(store, record(1))
         assert connection.execute(count, ("default",)).fetchone() == before
-    with engine.read() as connection:
+    with engine.read("default") as connection:
         assert connection.execute(count, ("default",)).fetchone() == (1,)
     store.close()
 
@@ -195,9 +192,9 @@ def test_a_read_is_one_snapshot(address: str, engine: PostgresEngine) -> None:
 def test_nothing_is_waited_for_without_end(engine: PostgresEngine) -> None:
     asked = """SELECT current_setting('statement_timeout'), current_setting('lock_timeout'),
         current_setting('idle_in_transaction_session_timeout')"""
-    assert engine.write(lambda c: c.execute(asked).fetchone()) == ("1min", "30s", "1min")
+    assert engine.write("default", lambda c: c.execute(asked).fetchone()) == ("1min", "30s", "1min")
     assert engine.write_across(lambda c: c.execute(asked).fetchone()) == ("1min", "30s", "1min")
-    with engine.read() as connection:
+    with engine.read("default") as connection:
         assert connection.execute(asked).fetchone()[:2] == ("1min", "30s")
 
 
@@ -210,7 +207,7 @@ def test_a_clash_is_tried_again_and_not_for_ever(engine: PostgresEngine) -> None
             raise psycopg.errors.SerializationFailure("could not serialize")
         return "done"
 
-    assert engine.write(clash) == "done"
+    assert engine.write("ann", clash) == "done"
     tries.clear()
 
     def always(connection: object) -> None:
@@ -218,7 +215,7 @@ def test_a_clash_is_tried_again_and_not_for_ever(engine: PostgresEngine) -> None
         raise psycopg.errors.DeadlockDetected("deadlock")
 
     with pytest.raises(Busy):
-        engine.write(always)
+        engine.write("ann", always)
     assert len(tries) == WRITE_ATTEMPTS
 
 
@@ -234,7 +231,7 @@ def test_an_embedder_that_is_retired_meanwhile_costs_its_vectors_only(address: s
         other.serve_embedder(OTHER_EMBEDDER.name)
         transaction.insert(indexed(record(1), vectors=vectors), None)
 
-    one.write(work)  # type: ignore[arg-type]
+    one.write("default", work)  # type: ignore[arg-type]
     assert [known is None for known in tries] == [False, True]
     for embedder, count in ((EMBEDDER, 0), (OTHER_EMBEDDER, 1)):
         assert len(one.vectors("default", embedder.name, [memory_id(1)])) == count
@@ -249,7 +246,7 @@ def test_writers_of_one_tenant_wait_for_each_other(address: str) -> None:
 
     def look_then_write(store: PostgresStore) -> None:
         for number in range(1, 21):
-            if store.write(lambda t, n=number: not t.has("default", memory_id(n))
+            if store.write('default', lambda t, n=number: not t.has("default", memory_id(n))
                            and t.insert(indexed(record(n)), None) is None):  # fmt: skip
                 made.append(number)
 
@@ -274,7 +271,7 @@ def test_who_writes_can_read_however_many_write(address: str) -> None:
 
     def write() -> None:
         try:
-            store.write(work)
+            store.write("default", work)
         except Busy as error:
             failed.append(error)
 
@@ -301,10 +298,10 @@ def test_an_error_in_the_middle_is_the_one_that_is_told_and_undoes_all(address: 
             transaction.count("default", "after")
 
     with pytest.raises(StorageError, match="duplicate key"):
-        store.write(clash)
+        store.write("default", clash)
     with pytest.raises(StorageError, match="duplicate key"):
         # Nobody asks for anything after it: the commit is where it shows.
-        store.write(lambda t: t.insert(indexed(record(1, "again")), change()))
+        store.write("default", lambda t: t.insert(indexed(record(1, "again")), change()))
     assert store.counters("default") == {}
     assert store.get("default", memory_id(1)).content == record(1).content
     # The connection on which it failed was let go of, and another one made.
@@ -324,8 +321,8 @@ def test_more_than_fits_on_the_way_is_sent_without_waiting(engine: PostgresEngin
             connection.execute(put, ("ann", version, b"x" * 5_000_000, "digest"))
         return connection.execute(put, ("ann", 9, b"x", "digest")).rowcount
 
-    assert engine.write(work) == 1
-    with engine.read() as connection:
+    assert engine.write("ann", work) == 1
+    with engine.read("ann") as connection:
         sizes = connection.execute("SELECT length(content) FROM models WHERE user = ?", ("ann",))
         assert sorted(sizes.fetchall()) == [(1,), *[(5_000_000,)] * 3]
 
@@ -339,34 +336,15 @@ def test_what_a_transaction_did_it_sees(address: str) -> None:
         for number in range(1, 4):
             transaction.insert(indexed(record(number)), change())
             transaction.insert(indexed(record(number + 10)), change())
-            transaction.insert(indexed(record(number + 20, user="other")), change())
             seen.append(transaction.has("default", memory_id(number + 10)))
-            seen.append(transaction.has("other", memory_id(number + 20)))
         seen.append(transaction.has("default", memory_id(9)))
         return seen
 
-    assert store.write(work) == [*[True] * 6, False]
+    assert store.write("default", work) == [*[True] * 3, False]
     assert numbers([m.id for m in store.walk("default")]) == [1, 11, 2, 12, 3, 13]
-    assert numbers([m.id for m in store.walk("other")]) == [21, 22, 23]
     # The history is in the order in which it happened.
     entries = [store.history("default", memory_id(n))[0].entry for n in (1, 11, 2, 12, 3, 13)]
     assert entries == sorted(entries)
-    store.close()
-
-
-def test_what_was_done_before_a_question_about_all_is_done_as_the_tenant(address: str) -> None:
-    """New memories wait to go together, and the steward may not store them."""
-    store = PostgresStore(address)
-    store.write(lambda t: t.put_job("other", "kind", "key", NOW))
-
-    def work(transaction: Transaction) -> Job | None:
-        transaction.insert(indexed(record(1)), change())
-        return transaction.take_job(Lease("me", NOW, timedelta(minutes=5)), ["kind"])
-
-    taken = store.write(work)
-    assert taken is not None
-    assert taken.user == "other"
-    assert numbers([m.id for m in store.walk("default")]) == [1]
     store.close()
 
 
@@ -374,8 +352,8 @@ def test_a_connection_at_rest_knows_nothing_of_who_used_it(
     address: str, engine: PostgresEngine
 ) -> None:
     """All is said anew in each transaction, as a pooler of transactions demands."""
-    for use in (engine.read, engine.read_across):
-        with use() as connection:
+    for used in (engine.read("ann"), engine.read_across()):
+        with used as connection:
             connection.execute("SELECT 1 FROM jobs WHERE user = ?", ("ann",)).fetchone()
     with engine._pool.lent() as raw:
         found = raw.execute(
@@ -416,7 +394,7 @@ def test_what_one_daemon_writes_another_finds(address: str) -> None:
     insert(one, indexed(record(1, "the harbour"), vectors={EMBEDDER.name: unit(1, 0, 0, 0)}))
     assert found(other, words_search(Scope(), "harbour")) == [memory_id(1)]
     assert found(other, vector_search(Scope(), 1, 0, 0, 0)) == [memory_id(1)]
-    one.write(lambda t: t.purge("default", memory_id(1)))
+    one.write("default", lambda t: t.purge("default", memory_id(1)))
     assert found(other, words_search(Scope(), "harbour")) == []
     assert found(other, vector_search(Scope(), 1, 0, 0, 0)) == []
     for store in (one, other):
@@ -462,8 +440,8 @@ def test_a_connection_is_of_use_after_an_error_amid_what_was_sent(engine: Postgr
         counted(connection)
         kept_ready(connection)
 
-    engine.write(counted)
+    engine.write("ann", counted)
     for _ in range(12):
         with pytest.raises(StorageError, match="duplicate key"):
-            engine.write(clashing)
-        engine.write(kept_ready)
+            engine.write("ann", clashing)
+        engine.write("ann", kept_ready)

@@ -83,14 +83,14 @@ def test_no_job_is_taken_twice(address: str) -> None:
     stores = [PostgresStore(address) for _ in range(2)]
     for number in range(40):
         user = "ann" if number % 2 else "bob"
-        stores[0].write(lambda t, n=number, u=user: t.put_job(u, "learn", f"{n}", NOW))
+        stores[0].write(user, lambda t, n=number, u=user: t.put_job(u, "learn", f"{n}", NOW))
     taken: list[str] = []
 
     def work(store: PostgresStore, name: str) -> None:
         lease = Lease(name, NOW, timedelta(minutes=5))
-        while (job := store.write(lambda t: t.take_job(lease, ("learn",)))) is not None:
+        while (job := store.write(None, lambda t: t.take_job(lease, ("learn",)))) is not None:
             taken.append(job.key)
-            store.write(lambda t, job=job: t.finish_job(job, NOW))
+            store.write(job.user, lambda t, job=job: t.finish_job(job, NOW))
 
     threads = [
         threading.Thread(target=work, args=(stores[at % 2], f"worker {at}")) for at in range(4)
@@ -112,20 +112,20 @@ def test_who_asks_for_a_job_does_not_wait_for_who_just_takes_one(
     monkeypatch.setattr(engine, "LOCK_TIMEOUT_MS", 300)
     store = PostgresStore(address)
     for key, user in (("dead", "ann"), ("a", "bob"), ("b", "bob"), ("c", "ann")):
-        store.write(lambda t, key=key, user=user: t.put_job(user, "learn", key, NOW))
+        store.write(user, lambda t, key=key, user=user: t.put_job(user, "learn", key, NOW))
     for attempt in range(PARK_AFTER_ATTEMPTS):
         died = Lease("who died", NOW + attempt * MINUTE, MINUTE)
-        job = store.write(lambda t, died=died: t.take_job(died, ("learn",), (2, 3, 4)))
+        job = store.write(None, lambda t, died=died: t.take_job(died, ("learn",), (2, 3, 4)))
         assert job is not None and job.key == "dead"
     now = NOW + PARK_AFTER_ATTEMPTS * MINUTE
 
     def take(transaction: Transaction, left: int = 3) -> list[str]:
         job = transaction.take_job(Lease(f"{left}", now, MINUTE), ("learn",))
         assert job is not None
-        others = store.write(lambda t: take(t, left - 1)) if left > 1 else []
+        others = store.write(None, lambda t: take(t, left - 1)) if left > 1 else []
         return [job.key, *others]
 
-    assert store.write(take) == ["a", "b", "c"]
+    assert store.write(None, take) == ["a", "b", "c"]
     assert store.job_counts() == {"queued": 0, "running": 3, "done": 0, "parked": 1}
     store.close()
 
@@ -136,7 +136,7 @@ def test_every_job_is_done_once_whoever_dies(address: str) -> None:
     users = ("ann", "bob", "cyd")
     for number in range(JOB_COUNT):
         user = users[number % 3]
-        store.write(lambda t, n=number, u=user: t.put_job(u, "kind", f"{n}", now))
+        store.write(user, lambda t, n=number, u=user: t.put_job(u, "kind", f"{n}", now))
     daemons = [Daemon(address, dies_after) for dies_after in (41, 0)]
     try:
         for daemon in daemons:

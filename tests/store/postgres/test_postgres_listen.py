@@ -125,10 +125,16 @@ def test_only_changes_are_told_and_each_commit_once(
     assert heard(address, lambda: store.users()) == 0
     assert heard(address, store.change_numbers) == 0
     # Somebody looks for a job, and there is none: nobody else need look because of that.
-    assert heard(address, lambda: store.write(lambda t: t.take_job(lease, ("kind",)))) == 0
-    assert heard(address, lambda: store.write(lambda t: t.put_job("ann", "kind", "1", NOW))) == 1
-    assert heard(address, lambda: store.write(lambda t: t.put_job("ann", "kind", "1", NOW))) == 0
-    assert heard(address, lambda: store.write(lambda t: t.take_job(lease, ("kind",)))) == 1
+    assert heard(address, lambda: store.write(None, lambda t: t.take_job(lease, ("kind",)))) == 0
+    assert (
+        heard(address, lambda: store.write("ann", lambda t: t.put_job("ann", "kind", "1", NOW)))
+        == 1
+    )
+    assert (
+        heard(address, lambda: store.write("ann", lambda t: t.put_job("ann", "kind", "1", NOW)))
+        == 0
+    )
+    assert heard(address, lambda: store.write(None, lambda t: t.take_job(lease, ("kind",)))) == 1
 
 
 def test_a_burst_is_told_a_few_times_and_its_end_for_sure(
@@ -140,7 +146,7 @@ def test_a_burst_is_told_a_few_times_and_its_end_for_sure(
 
     def burst() -> None:
         for _ in range(100):
-            one.write(lambda t: t.count("ann", "n"))
+            one.write("ann", lambda t: t.count("ann", "n"))
         until(lambda: bool(seen) and seen[-1] == 100)
 
     began_s = time.monotonic()
@@ -159,7 +165,7 @@ def test_what_is_still_to_be_told_is_told_at_the_end(
     def work() -> None:
         store = PostgresStore(address)
         for _ in range(3):
-            store.write(lambda t: t.count("ann", "n"))
+            store.write("ann", lambda t: t.count("ann", "n"))
         store.close()
 
     assert heard(address, work) == 2
@@ -172,7 +178,7 @@ def test_what_is_taken_back_is_not_told(
 
     def fail() -> None:
         with pytest.raises(Conflict):
-            store.write(lambda t: (t.count("ann", "n"), _raise())[0])
+            store.write("ann", lambda t: (t.count("ann", "n"), _raise())[0])
 
     assert heard(address, fail) == 0
     assert store.counters("ann") == {}
@@ -258,7 +264,7 @@ def test_a_job_that_one_daemon_queues_another_does_and_then_there_is_quiet(
 
     def queue() -> None:
         now = World().now()
-        one.write(lambda t: t.put_job("ann", "kind", "1", now))
+        one.write("ann", lambda t: t.put_job("ann", "kind", "1", now))
         until(lambda: other.job("ann", "kind", "1").state == "done")
         # Long enough for all of them to have looked.
         time.sleep(0.4)

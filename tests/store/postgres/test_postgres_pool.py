@@ -98,9 +98,9 @@ def test_who_became_read_only_is_left(address: str) -> None:
         try:
             store = PostgresStore(address)
             # Neither one that lies ready then, nor one that is lent and given back afterwards.
-            with store._engine.read() as held:
+            with store._engine.read("default") as held:
                 held.execute("SELECT 1").fetchone()
-                with store._engine.read() as one, store._engine.read() as other:
+                with store._engine.read("default") as one, store._engine.read("default") as other:
                     for connection in (one, other):
                         connection.execute("SELECT 1").fetchone()
                 with pytest.raises(ReadOnlyStore):

@@ -220,12 +220,12 @@ def test_an_index_is_made_while_somebody_writes(
 
     late = memories(["said while it was made"] * (TEXT_COUNT + 2))[-2:]
     late[1] = replace(late[1], record=replace(late[1].record, user="somebody"))
-    stores[1].write(work)
+    stores[1].write("default", work)
     made.join(30.0)
     assert not made.is_alive()
     with psycopg.connect(address) as connection:
         assert [valid for _, valid in connection.execute(_INDEXES).fetchall()] == [True]
-    stores[1].write(lambda t: t.purge("default", late[0].record.id))
+    stores[1].write("default", lambda t: t.purge("default", late[0].record.id))
 
 
 def _is_waiting(address: str) -> bool:
@@ -266,9 +266,9 @@ def test_the_nearest_are_the_same_whichever_way_they_are_found(
     chance = np.random.default_rng(11)
     asked = np.stack([unit(*chance.normal(0.3, 1.0, 4)) for _ in range(count)])
     probe = NeighbourProbe(SCOPE, EMBEDDER.name, asked, 5, 0.8)
-    ours, theirs = (store.write(lambda t: t.nearest(probe)) for store in stores)
+    ours, theirs = (store.write(probe.scope.user, lambda t: t.nearest(probe)) for store in stores)
     for one, other in zip(ours, theirs, strict=True):
         assert [near.memory.id for near in other] == [near.memory.id for near in one]
         assert [near.cosine for near in other] == pytest.approx([n.cosine for n in one], abs=1e-5)
     elsewhere = NeighbourProbe(Scope("default", None, "nowhere"), EMBEDDER.name, asked, 5, 0.8)
-    assert stores[1].write(lambda t: t.nearest(elsewhere)) == [[]] * count
+    assert stores[1].write(elsewhere.scope.user, lambda t: t.nearest(elsewhere)) == [[]] * count

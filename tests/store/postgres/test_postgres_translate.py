@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meritory.store.postgres.dialect import rows_by_tenant, translate
+from meritory.store.postgres.dialect import translate
 from meritory.store.postgres.schema import MIGRATIONS, TENANT_TABLES
 
 STORE = Path(__file__).resolve().parents[3] / "src" / "meritory" / "store"
@@ -48,46 +48,9 @@ def test_what_differs_is_said_otherwise(statement: str, becomes: str) -> None:
     assert translate(statement).text == becomes
 
 
-@pytest.mark.parametrize(
-    ("statement", "place"),
-    [
-        ("SELECT 1 FROM memories WHERE id = ? AND user = ?", 1),
-        ("SELECT 1 FROM memories m WHERE m.id = ? AND m.user = ?", 1),
-        ("SELECT 1 FROM memories WHERE id = :id AND user = :user", 1),
-        ("INSERT INTO counters VALUES (?, ?, ?)", 0),
-        ("INSERT INTO jobs (kind, user, key) VALUES (?, ?, ?)", 1),
-        ("INSERT INTO jobs (state, user, key) VALUES ('queued', ?, ?)", 0),
-        ("INSERT INTO uses SELECT ?, id, ? FROM memories WHERE user = ? AND id = ?", 2),
-        ("INSERT INTO uses VALUES (?, ?, ?)", None),
-        ("UPDATE session_memories SET rank = 0 WHERE session = ?", None),
-        ("SELECT 1 FROM memories WHERE content = 'user = ?' AND id = ?", None),
-    ],
-)
-def test_the_tenant_is_found_where_it_is_named(statement: str, place: int | None) -> None:
-    plan = translate(statement)
-    assert plan.tenant_at == place
-    assert plan.is_tenants
-
-
 def test_values_come_in_order_or_by_name_but_not_both() -> None:
     with pytest.raises(ValueError, match="both"):
         translate("SELECT ? FROM memories WHERE user = :user")
-
-
-def test_statements_about_nobody_need_no_tenant() -> None:
-    assert not translate("SELECT value FROM meta WHERE key = 'serving'").is_tenants
-    assert not translate("SELECT name FROM embedders").is_tenants
-    assert not translate("SELECT 1").is_tenants
-
-
-def test_rows_are_cut_where_another_tenant_begins() -> None:
-    plan = translate("INSERT INTO counters VALUES (?, ?, ?)")
-    rows = [["a", "x", 1], ["a", "y", 1], ["b", "x", 1], ["a", "z", 1]]
-    assert [(tenant, len(some)) for tenant, some in rows_by_tenant(plan, rows)] == [
-        ("a", 2),
-        ("b", 1),
-        ("a", 1),
-    ]
 
 
 def test_no_statement_of_the_store_is_left_with_a_bare_user() -> None:

@@ -25,7 +25,7 @@ from meritory.domain.errors import NotFound, StorageError
 from meritory.domain.memory import Listing, Scope
 from meritory.store.contract.memories import NeighbourProbe
 from meritory.store.contract.store import Transaction
-from meritory.store.postgres.connection import READ, TenantConnection
+from meritory.store.postgres.connection import TenantConnection
 from meritory.store.postgres.engine import PostgresEngine
 from meritory.store.postgres.schema import TENANT_TABLES
 from meritory.store.postgres.store import PostgresStore
@@ -52,7 +52,7 @@ def address(postgres: Server) -> str:
         ),
     )
     insert(store, indexed(record(2, "Bob's kettle", user="bob"), vectors=vectors))
-    store.write(lambda t: t.count("ann", "n", 5))
+    store.write("ann", lambda t: t.count("ann", "n", 5))
     store.close()
     return address
 
@@ -75,7 +75,7 @@ def test_by_id(store: PostgresStore) -> None:
     with pytest.raises(NotFound):
         store.get("bob", memory_id(1))
     with pytest.raises(NotFound):
-        store.write(lambda t: t.get("bob", memory_id(1)))
+        store.write("bob", lambda t: t.get("bob", memory_id(1)))
     assert store.memories("bob", [memory_id(1)]) == {}
     assert store.history("bob", memory_id(1)) == []
     assert store.vectors("bob", EMBEDDER.name, [memory_id(1)]) == {}
@@ -87,7 +87,7 @@ def test_by_search(store: PostgresStore) -> None:
     assert [m.user for m in store.listing(Listing(BOB, limit=99))] == ["bob"]
     assert store.entities(BOB, 9) == []
     probe = NeighbourProbe(BOB, EMBEDDER.name, unit(1, 0, 0, 0)[None, :], 9, 0.1)
-    (near,) = store.write(lambda t: t.nearest(probe))
+    (near,) = store.write(probe.scope.user, lambda t: t.nearest(probe))
     assert [one.memory.user for one in near] == ["bob"]
 
 
@@ -126,7 +126,7 @@ def test_by_handcrafted_statements(engine: PostgresEngine, statement: str) -> No
         raise Undo
 
     with pytest.raises(Undo):
-        engine.write(work)
+        engine.write("bob", work)
     assert SECRET not in seen[0] and "ann" not in seen[0].lower()
 
 
@@ -140,8 +140,8 @@ def test_no_table_is_without_its_wall(address: str, engine: PostgresEngine, tabl
         assert flags == (True, True)
         stored = owner.execute(f"SELECT count(*) FROM meritory.{table} WHERE \"user\" = 'ann'")
         (of_ann,) = stored.fetchone() or (0,)
-    with engine.read() as connection:
-        seen = connection.execute(f"SELECT * FROM {table} WHERE user = ? OR true", ("bob",))
+    with engine.read("bob") as connection:
+        seen = connection.execute(f"SELECT * FROM {table}")
         users = {dict(zip((c.name for c in seen.description), row, strict=True))["user"]  # type: ignore[attr-defined]
                  for row in seen.fetchall()}  # fmt: skip
     assert users <= {"bob"}
@@ -149,13 +149,20 @@ def test_no_table_is_without_its_wall(address: str, engine: PostgresEngine, tabl
         assert of_ann >= 1
 
 
-def test_a_statement_that_names_nobody_is_refused(engine: PostgresEngine) -> None:
-    with engine.read() as connection, pytest.raises(StorageError, match="no tenant"):
-        connection.execute("SELECT * FROM memories")
-    with engine.read() as connection, pytest.raises(StorageError, match="no tenant"):
-        connection.execute("SELECT * FROM memories WHERE user = ?", ("",))
+def test_a_transaction_without_a_name_is_refused(engine: PostgresEngine) -> None:
+    with pytest.raises(StorageError, match="no tenant"), engine.read(""):
+        pass
     with pytest.raises(StorageError, match="no tenant"):
-        engine.write(lambda c: c.execute("DELETE FROM session_memories WHERE session = ?", (1,)))
+        engine.write("", lambda c: c.execute("DELETE FROM memories"))
+
+
+def test_a_statement_about_another_tenant_finds_nothing(engine: PostgresEngine) -> None:
+    asked = "SELECT count(*) FROM memories WHERE user = ?"
+    with engine.read("bob") as connection:
+        assert connection.execute(asked, ("ann",)).fetchone() == (0,)
+        assert connection.execute(asked, ("bob",)).fetchone() == (1,)
+    with pytest.raises(StorageError, match="may not"):
+        engine.write("bob", lambda c: c.execute("INSERT INTO counters VALUES ('ann', 'm', 1)"))
 
 
 def test_without_the_adapter_the_role_alone_sees_nothing(address: str) -> None:
@@ -177,11 +184,11 @@ def test_nobody_writes_rows_for_another(address: str) -> None:
 
 
 def test_the_tenant_of_one_transaction_is_forgotten_in_the_next(engine: PostgresEngine) -> None:
+    owner = "SELECT DISTINCT user FROM memories"
     for _ in range(40):  # every connection of the pool
-        with engine.read() as connection:
-            connection.execute("SELECT 1 FROM memories WHERE user = ?", ("ann",))
-        with engine.read() as connection, pytest.raises(StorageError, match="no tenant"):
-            connection.execute("SELECT * FROM memories")
+        for tenant in ("ann", "bob"):
+            with engine.read(tenant) as connection:
+                assert connection.execute(owner).fetchall() == [(tenant,)]
 
 
 def test_the_steward_sees_no_words(engine: PostgresEngine) -> None:
@@ -200,21 +207,23 @@ def test_the_steward_sees_no_words(engine: PostgresEngine) -> None:
         engine.write_across(lambda connection: connection.execute("DELETE FROM memories"))
 
 
-def test_whoever_asked_about_all_is_behind_the_wall_again(engine: PostgresEngine) -> None:
-    """Within the same transaction, whether it reads or writes."""
-    everything = "SELECT count(*) FROM memories WHERE user = ? OR true"
+def test_a_migration_enters_one_tenant_after_the_other(engine: PostgresEngine) -> None:
+    """Within one transaction, whether it reads or writes."""
+    everything = "SELECT count(*), min(user) FROM memories"
 
-    def work(connection: TenantConnection) -> list[tuple[int]]:
+    def work(connection: TenantConnection) -> list[tuple[int, str]]:
         seen = []
-        for _ in range(2):
+        for tenant in ("bob", "ann", "bob"):
+            connection.enter(tenant)
             with connection.across():
-                seen.append(connection.execute("SELECT count(*) FROM memories").fetchone())
-            seen.append(connection.execute(everything, ("bob",)).fetchone())
+                seen.append(connection.execute(everything).fetchone())
+            seen.append(connection.execute(everything).fetchone())
         return seen
 
-    assert engine.write(work) == [(2,), (1,)] * 2
-    with engine._transaction(TenantConnection, READ) as connection:
-        assert work(connection) == [(2,), (1,)] * 2
+    expected = [(2, "ann"), (1, "bob"), (2, "ann"), (1, "ann"), (2, "ann"), (1, "bob")]
+    assert engine.write("bob", work) == expected
+    with engine.read_across() as connection:
+        assert work(connection) == expected
 
 
 ALL = ("DELETE", "INSERT", "SELECT", "UPDATE")
@@ -267,11 +276,10 @@ def columns_seen(address: str, role: str) -> dict[str, list[str]]:
     return {table: columns for table, columns in found if table not in whole}
 
 
-def test_two_tenants_in_one_transaction(store: PostgresStore) -> None:
-    def work(transaction: Transaction) -> list[str]:
-        seen = [transaction.get("ann", memory_id(1)).content]
-        seen.append(transaction.get("bob", memory_id(2)).content)
-        seen.append(transaction.get("ann", memory_id(1)).content)
-        return seen
+def test_a_transaction_sees_its_tenant_alone(store: PostgresStore) -> None:
+    def work(transaction: Transaction) -> str:
+        with pytest.raises(NotFound):
+            transaction.get("ann", memory_id(1))
+        return transaction.get("bob", memory_id(2)).content
 
-    assert store.write(work) == [f"Ann's {SECRET}", "Bob's kettle", f"Ann's {SECRET}"]
+    assert store.write("bob", work) == "Bob's kettle"

@@ -33,7 +33,7 @@ def same(one: Past, other: Past) -> bool:
 def teach(store: SqliteStore, draw: random.Random, key: str) -> None:
     helped = draw.sample(range(1, MEMORIES + 1), draw.randrange(4))
     uses = {memory_id(number): draw.random() for number in helped}
-    store.write(lambda t: t.put_labels(USER, key, [], uses))
+    store.write(USER, lambda t: t.put_labels(USER, key, [], uses))
 
 
 @pytest.mark.parametrize("kept", [LESSONS_KEPT, 2])
@@ -64,7 +64,7 @@ def test_the_past_that_grew_is_the_past_read_at_once(
     for step in range(STEPS):
         # In any order, and some again.
         teach(store, draw, f"s{draw.randrange(SESSIONS)}")
-        with store._engine.read() as connection:
+        with store._engine.read("default") as connection:
             for name, index in living.items():
                 grown = index.caught_up(connection, name)
                 assert same(grown, UsageHistory(USER).caught_up(connection, name))
@@ -100,7 +100,7 @@ def test_what_is_learned_between_two_looks_is_not_missed(
     index = Overtaken(USER)
     for key in ("s1", "s2"):
         teach(store, draw, key)
-    with store._engine.read() as connection:
+    with store._engine.read("default") as connection:
         index.caught_up(connection, None)
         teach(store, draw, "s0")
         index.caught_up(connection, None)

@@ -77,7 +77,7 @@ class Model:
 
     def purge(self) -> None:
         if memory := self.pick():
-            self.store.write(lambda t: t.purge("default", memory.id))
+            self.store.write("default", lambda t: t.purge("default", memory.id))
             del self.memories[int(memory.id)]
 
     def fail(self) -> None:
@@ -92,7 +92,7 @@ class Model:
             raise Planted
 
         with pytest.raises(Planted):
-            self.store.write(work)
+            self.store.write("default", work)
 
     def step(self) -> None:
         self.chance.choice(

@@ -319,7 +319,7 @@ def test_a_purge_says_so_when_traces_must_stay_in_the_log(
     reader = sqlite3.connect(tmp_path / "meritory.db", isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM memories").fetchone()
-    store.write(lambda t: t.purge("default", memory_id(1)))
+    store.write("default", lambda t: t.purge("default", memory_id(1)))
     with pytest.raises(Busy, match="gone") as told:
         store.erase_traces()
     assert "next opening or purge" in (told.value.hint or "")
@@ -349,7 +349,7 @@ def test_traces_that_had_to_stay_are_erased_later(
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM memories").fetchone()
-    store.write(lambda t: t.purge("default", memory_id(1)))
+    store.write("default", lambda t: t.purge("default", memory_id(1)))
     for _ in range(2):
         with pytest.raises(Busy):
             store.erase_traces()
@@ -362,7 +362,7 @@ def test_traces_that_had_to_stay_are_erased_later(
     if retry == "opening":
         SqliteStore(path).close()
     else:
-        store.write(lambda t: t.purge("default", memory_id(2)))
+        store.write("default", lambda t: t.purge("default", memory_id(2)))
         store.erase_traces()
     assert files_with(tmp_path, b"qxzvkjwhim") == []
     assert not has_due_purge(other)
@@ -375,7 +375,7 @@ def test_opening_rewrites_nothing_when_no_purge_is_due(tmp_path: Path) -> None:
     path = tmp_path / "meritory.db"
     store = SqliteStore(path)
     insert(store, record(1), record(2))
-    store.write(lambda t: t.purge("default", memory_id(1)))
+    store.write("default", lambda t: t.purge("default", memory_id(1)))
     store.erase_traces()
     insert(store, record(3))
     log = path.with_name("meritory.db-wal")
@@ -390,7 +390,7 @@ def test_a_killed_purge_is_finished_at_the_next_opening(tmp_path: Path) -> None:
     path = tmp_path / "meritory.db"
     store = SqliteStore(path)
     insert(store, record(1, "about qxzvkjwhim"), record(2))
-    store.write(lambda t: t.purge("default", memory_id(1)))
+    store.write("default", lambda t: t.purge("default", memory_id(1)))
     store.close()
     opened = SqliteStore(path)
     assert not has_due_purge(opened)

@@ -118,14 +118,16 @@ def _process(
         transaction.count(event.user, f"feedback.{action}")
         transaction.log_events(event.user, [_timeline_event(event, action, request_id)])
 
-    services.store.write(store)
+    services.store.write(event.user, store)
     if not reading.may_promote:
         final = event
         if event.polarity and event.memory_ids:
             _attempt(
                 services,
                 "belief",
-                lambda: services.store.write(lambda t: _update_beliefs(services, t, event)),
+                lambda: services.store.write(
+                    event.user, lambda t: _update_beliefs(services, t, event)
+                ),
             )
     else:
         promoted = _attempt(services, "promotion", lambda: _promote(services, event, request_id))
@@ -242,7 +244,7 @@ def _promote(services: Services, event: FeedbackEvent, request_id: str | None) -
         transaction.log_events(event.user, [logged])
         return promoted
 
-    promoted = services.store.write(work)
+    promoted = services.store.write(event.user, work)
     publish(services, [_timeline_event(promoted, "promoted", request_id, promoted.memory_id)])
     if lesson is not None:
         better = with_advice(lesson.content, event.texts)

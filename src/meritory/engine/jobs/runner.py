@@ -102,7 +102,7 @@ class JobRunner:
 
     def run_named(self, user: str, kind: str, key: str) -> bool:
         """Run one queued job, due or not; return whether it was done."""
-        job = self._store.write(lambda t: t.take_named_job(self._lease(), user, kind, key))
+        job = self._store.write(user, lambda t: t.take_named_job(self._lease(), user, kind, key))
         return job is not None and self._run(job, _never).state == "done"
 
     def drain(self, limit: int | None = None, should_stop: Callable[[], bool] = _never) -> int:
@@ -133,7 +133,7 @@ class JobRunner:
             # Another thread may have held the lock for minutes.
             if should_stop():
                 return None
-            job = self._store.write(lambda t: t.take_job(self._lease(), self._handlers, skip))
+            job = self._store.write(None, lambda t: t.take_job(self._lease(), self._handlers, skip))
             return None if job is None else self._run(job, should_stop)
 
     def _lease(self) -> Lease:
@@ -165,11 +165,11 @@ class JobRunner:
         except BaseException:
             # Interrupted: release the job at once instead of at the end of the lease.
             with contextlib.suppress(MeritoryError):
-                self._store.write(self._postpone(job)[1])
+                self._store.write(job.user, self._postpone(job)[1])
             raise
         outcome, settle = end
         try:
-            job = self._store.write(settle)
+            job = self._store.write(job.user, settle)
         except Conflict:
             # Another process has taken the job over.
             outcome = "lost"
@@ -196,7 +196,7 @@ class JobRunner:
         def commit(transaction: Transaction) -> tuple[Job, After | None]:
             return transaction.pass_stage(job, stage, until), effect(transaction)
 
-        passed, after = self._store.write(commit)
+        passed, after = self._store.write(job.user, commit)
         if after is not None:
             after()
         return passed

@@ -55,7 +55,9 @@ class Schedule:
                 # There is never a second job of a week or day, whatever its outcome.
                 store.job(user, kind, key)
             except NotFound:
-                return store.write(lambda transaction: transaction.put_job(user, kind, key, now))
+                return store.write(
+                    user, lambda transaction: transaction.put_job(user, kind, key, now)
+                )
             return False
 
         users = dict.fromkeys((self._services.user, *store.users()))

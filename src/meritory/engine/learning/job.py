@@ -136,7 +136,7 @@ def reconsider(services: Services, memory: MemoryRecord) -> None:
             transaction.requeue_job(memory.user, LEARN_JOB, key, now)
 
     if keys:
-        services.store.write(work)
+        services.store.write(memory.user, work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,4 +113,4 @@ def apply_change(
         transaction.update(indexed(replace(changed, updated_at=now), vectors), entry)
         return transaction.get(record.user, record.id)
 
-    return services.store.write(work)
+    return services.store.write(record.user, work)

@@ -192,16 +192,22 @@ class Embedding:
                 continue
             last = batch[-1]
             rows = embedder.embed_documents([record.content for record in batch])
-            self._store.write(partial(_put_vectors, embedder.name, batch, rows))
+            for user in dict.fromkeys(record.user for record in batch):
+                vectors = [
+                    (record, row)
+                    for record, row in zip(batch, rows, strict=True)
+                    if record.user == user
+                ]
+                self._store.write(user, partial(_put_vectors, embedder.name, vectors))
             state = self._store.embedding_state(embedder.name)
             progress(state.embedded_count, state.memory_count)
         return False
 
 
 def _put_vectors(
-    name: str, records: Sequence[MemoryRecord], rows: Vectors, transaction: Transaction
+    name: str, vectors: Sequence[tuple[MemoryRecord, Vectors]], transaction: Transaction
 ) -> None:
-    transaction.put_vectors(name, list(zip(records, rows, strict=True)))
+    transaction.put_vectors(name, vectors)
 
 
 def _spec_text(spec: EmbedderSpec) -> str:

@@ -52,6 +52,6 @@ def purge(services: Services, record: MemoryRecord) -> None:
         transaction.purge(record.user, record.id)
         transaction.count(record.user, "purged")
 
-    services.store.write(work)
+    services.store.write(record.user, work)
     # The database may keep deleted text in free pages and in its log until it is compacted.
     services.store.erase_traces()

@@ -95,7 +95,7 @@ class Counter:
             transaction.add_retrievals(user, batch, at)
             transaction.count(user, RETRIEVED, sum(batch.values()))
 
-        self._store.write(work)
+        self._store.write(user, work)
 
     def _serve(self) -> None:
         while True:

@@ -108,4 +108,4 @@ def _revert_entry(
         transaction.count(user, "split" if entry.action == "merge" else "undone")
         return changed
 
-    return services.store.write(work)
+    return services.store.write(user, work)

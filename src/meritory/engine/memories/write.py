@@ -112,11 +112,14 @@ class PreparedBatch:
     now: datetime
 
 
-def write(services: Services, drafts: Sequence[Draft | MeritoryError]) -> list[WriteResult]:
-    """Write drafts in batches; each batch is one transaction and one fsync."""
+def write(
+    services: Services, user: str, drafts: Sequence[Draft | MeritoryError]
+) -> list[WriteResult]:
+    """Write drafts of one user in batches; each batch is one transaction and one fsync."""
     results: list[WriteResult] = []
     for start in range(0, len(drafts), BATCH_LIMIT):
-        results += store_batch(services, prepare_batch(services, drafts[start:][:BATCH_LIMIT]))
+        prepared = prepare_batch(services, drafts[start:][:BATCH_LIMIT])
+        results += store_batch(services, user, prepared)
     return results
 
 
@@ -157,6 +160,7 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | MeritoryError]) -
 
 def store_batch(
     services: Services,
+    user: str,
     prepared: PreparedBatch,
     also: Callable[[Transaction], None] = lambda transaction: None,
 ) -> list[WriteResult]:
@@ -166,7 +170,7 @@ def store_batch(
         also(transaction)
         return decide_batch(services, transaction, prepared)
 
-    return services.store.write(work)
+    return services.store.write(user, work)
 
 
 def decide_batch(

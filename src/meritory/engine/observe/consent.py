@@ -54,7 +54,7 @@ def consent_of(services: Services, user: str) -> Consent:
         transaction.put_consent(user, consent)
         return consent
 
-    return services.store.write(work)
+    return services.store.write(user, work)
 
 
 def note_start(services: Services, user: str) -> None:
@@ -75,7 +75,7 @@ def answer(services: Services, user: str, enabled: bool) -> Consent:
         transaction.put_consent(user, consent)
         return consent
 
-    return services.store.write(work)
+    return services.store.write(user, work)
 
 
 def with_question(harness: str | None, text: str, limit_tokens: int) -> str | None:

@@ -40,4 +40,6 @@ class StoreLedger:
             spend.output_tokens,
             spend.cost,
         )
-        self._store.write(lambda transaction: transaction.add_spending(self._user, made))
+        self._store.write(
+            self._user, lambda transaction: transaction.add_spending(self._user, made)
+        )

@@ -70,7 +70,7 @@ def _switch(services: Services, user: str, *, is_on: bool) -> bool:
         transaction.log_events(user, [event])
         return True
 
-    has_changed = services.store.write(work)
+    has_changed = services.store.write(user, work)
     if has_changed:
         publish(services, [event])
     return has_changed
@@ -99,7 +99,9 @@ def train_now(services: Services, user: str) -> Ordered:
     now = services.world.now()
     is_under_way = state.order_reason is not None and _is_waiting(services, user)
     if not is_under_way:
-        services.store.write(lambda transaction: train_job.order(transaction, user, "asked", now))
+        services.store.write(
+            user, lambda transaction: train_job.order(transaction, user, "asked", now)
+        )
     reason = state.order_reason or "asked"
     return Ordered(f"{TRAIN_JOB}/{TRAIN_KEY}", reason, not is_under_way)
 
@@ -164,7 +166,7 @@ def rollback(services: Services, user: str, version: int | None = None) -> Train
         transaction.add_training_run(user, run)
         transaction.log_events(user, [event])
 
-    services.store.write(work)
+    services.store.write(user, work)
     publish(services, [event])
     return run
 
@@ -233,7 +235,7 @@ def calibrate_offer(services: Services, user: str, count: int = OFFER_MIN) -> li
         transaction.set_predictor_state(user, replace(state, uncalibrated=0).encoded())
 
     if offered:
-        services.store.write(work)
+        services.store.write(user, work)
     return [*is_open, *offered][:count]
 
 
@@ -276,7 +278,7 @@ def calibrate_rate(
         for one in kept:
             transaction.rate_calibration(user, one)
 
-    services.store.write(work)
+    services.store.write(user, work)
     return status.calibration(services, user, known_state(services, user))
 
 

@@ -205,7 +205,7 @@ def _fallen_back(
         return after
 
     try:
-        after = services.store.write(work)
+        after = services.store.write(user, work)
     except (StorageError, Busy):
         # Who is to be served is served all the same; the next one writes it down.
         return moved(state)

@@ -90,7 +90,7 @@ def mark(services: Services, user: str, entry: int, verdict: MergeVerdict) -> Me
     """Store a person's verdict on a merge; NotFound if the user has no such merge."""
     merge = services.store.merge_entry(user, entry)
     now = services.world.now()
-    services.store.write(lambda t: t.put_merge_audit(user, merge.entry, verdict, now))
+    services.store.write(user, lambda t: t.put_merge_audit(user, merge.entry, verdict, now))
     return Merge(merge, verdict)
 
 

@@ -205,7 +205,7 @@ def sweep(services: Services, user: str, week: str) -> Sweep:
     operation = operation_of(week)
     fates: list[Fate] = []
     for batch in _batches(_plan(services, user, judgement, SWEEP_LIMIT).due):
-        fates += services.store.write(partial(_apply, services, operation, judgement, batch))
+        fates += services.store.write(user, partial(_apply, services, operation, judgement, batch))
     return Sweep(operation, fates.count("demote"), fates.count("forget"))
 
 
@@ -272,7 +272,7 @@ def run_now(services: Services, runner: JobRunner, user: str) -> Sweep:
         if not transaction.put_job(user, JANITOR_JOB, week, now):
             transaction.requeue_job(user, JANITOR_JOB, week, now)
 
-    services.store.write(work)
+    services.store.write(user, work)
     if not runner.run_named(user, JANITOR_JOB, week):
         error = services.store.job(user, JANITOR_JOB, week).error
         if error is None:
@@ -299,12 +299,12 @@ def undo_sweep(services: Services, user: str) -> tuple[str, int]:
             services.store.job(user, JANITOR_JOB, week)
         except NotFound:
             continue
-        history = services.store.write(partial(_operation, user, operation_of(week)))
+        history = services.store.write(user, partial(_operation, user, operation_of(week)))
         entries = [entry for entry in history if not entry.undone and entry.before is not None]
         if entries:
             operation = services.world.new_id()
             for batch in _batches(entries):
-                services.store.write(partial(_undo_batch, services, operation, batch))
+                services.store.write(user, partial(_undo_batch, services, operation, batch))
             return week, len(entries)
     raise Conflict("there is no sweep to undo")
 

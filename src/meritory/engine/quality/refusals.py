@@ -60,7 +60,7 @@ def restore(services: Services, user: str, name: str) -> MemoryRecord:
         transaction.mark_restored(user, refusal.id, result.memory.id)
         return result.memory
 
-    return services.store.write(work)
+    return services.store.write(user, work)
 
 
 def again(services: Services, user: str, session_key: str) -> None:
@@ -73,4 +73,4 @@ def again(services: Services, user: str, session_key: str) -> None:
     if not services.store.transcript(user, session_key):
         raise NotFound(f"session {session_key} has no transcript")
     now = services.world.now()
-    services.store.write(lambda transaction: extraction.queue(transaction, session, now))
+    services.store.write(user, lambda transaction: extraction.queue(transaction, session, now))

@@ -65,7 +65,7 @@ def erase(services: Services, user: str) -> dict[Keepsake, int]:
     for kind, before in limits(services.policy.retention, services.world.now()):
         erased[kind] = 0
         while True:
-            count = services.store.write(partial(erase_batch, kind, before))
+            count = services.store.write(user, partial(erase_batch, kind, before))
             erased[kind] += count
             if count < BATCH_SIZE:
                 break

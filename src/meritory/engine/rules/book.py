@@ -104,7 +104,7 @@ def propose(services: Services, scope: Scope, trigger: str, why: str) -> Rule:
         change = RuleChange("proposed", "", now, actor=services.actor)
         return put(transaction, scope.user, with_replay(rule, result), change)
 
-    return services.store.write(work)
+    return services.store.write(scope.user, work)
 
 
 def approve(services: Services, user: str, name: str) -> Rule:
@@ -128,7 +128,7 @@ def approve(services: Services, user: str, name: str) -> Rule:
         change = RuleChange("approved", "", now, above, services.actor, before=before)
         return put(transaction, user, rule, change)
 
-    return services.store.write(work)
+    return services.store.write(user, work)
 
 
 def retire(services: Services, user: str, name: str, why: str = "") -> Rule:
@@ -144,7 +144,7 @@ def retire(services: Services, user: str, name: str, why: str = "") -> Rule:
             transaction, user, rule, RuleChange("retired", reason, now, "retired", services.actor)
         )
 
-    return services.store.write(work)
+    return services.store.write(user, work)
 
 
 def undo(services: Services, user: str, name: str) -> Rule:
@@ -168,7 +168,7 @@ def undo(services: Services, user: str, name: str) -> Rule:
             transaction, user, held, RuleChange("undone", last.kind, now, actor=services.actor)
         )
 
-    return services.store.write(work)
+    return services.store.write(user, work)
 
 
 def try_out(services: Services, scope: Scope, name: str) -> tuple[Rule | None, Replay]:

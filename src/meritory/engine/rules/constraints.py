@@ -31,7 +31,7 @@ def learn(services: Services, report: FeedbackEvent) -> tuple[SessionConstraint,
             for rule in stated
         )
         services.store.write(
-            lambda transaction: _put(transaction, report, key, constraints, lifted)
+            report.user, lambda transaction: _put(transaction, report, key, constraints, lifted)
         )
     proposals = [
         only_proposed(
@@ -49,7 +49,7 @@ def learn(services: Services, report: FeedbackEvent) -> tuple[SessionConstraint,
         for rule in stated
     ]
     if proposals:
-        write(services, proposals)
+        write(services, report.user, proposals)
     return constraints
 
 
@@ -81,5 +81,6 @@ def lift(services: Services, user: str, session_key: str, kind: str | None = Non
     kinds = {constraint.kind for constraint in constraints if kind in (None, constraint.kind)}
     now = services.world.now()
     return services.store.write(
-        lambda transaction: transaction.lift_session_constraints(user, session_key, kinds, now)
+        user,
+        lambda transaction: transaction.lift_session_constraints(user, session_key, kinds, now),
     )

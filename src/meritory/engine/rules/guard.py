@@ -135,7 +135,7 @@ def _decide(services: Services, call: ToolCall) -> GuardVerdict:
                 transaction.add_rule_event(user, event)
         return replace(verdict, action=number)
 
-    return store.write(work)
+    return store.write(call.scope.user, work)
 
 
 def _constraint_denial(

@@ -76,7 +76,9 @@ def learn_from(services: Services, report: FeedbackEvent) -> Learned:
         if not attribution.matches:
             return Learned(attribution, constraints=stated)
         learner = _Learner(services, report)
-        rule = services.store.write(lambda transaction: learner.learn(transaction, attribution))
+        rule = services.store.write(
+            report.user, lambda transaction: learner.learn(transaction, attribution)
+        )
         return Learned(attribution, rule, stated)
     except MeritoryError as error:
         services.observer.failed("rules", error)
@@ -321,7 +323,7 @@ def _remember(services: Services, job: Job) -> Effect:
         origin="agent",
         tags=(RULE_TAG,),
     )
-    memory = write(replace(services, user=job.user), [draft])[0].memory
+    memory = write(replace(services, user=job.user), job.user, [draft])[0].memory
     if memory is None:
         return no_effect
     memory_id = memory.id

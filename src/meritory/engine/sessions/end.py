@@ -170,7 +170,7 @@ def record_end(run: EndRun) -> None:
         transaction.log_events(user, [event])
         return True
 
-    run.is_queued = services.store.write(work)
+    run.is_queued = services.store.write(user, work)
     if run.is_queued:
         publish(services, [event])
 
@@ -185,7 +185,7 @@ def compact(services: Services, request: EndRequest) -> ratings.RatingsTaken:
         ratings.put(transaction, session, taken)
         transaction.clear_context(session.user, session.key)
 
-    services.store.write(work)
+    services.store.write(session.user, work)
     return taken
 
 

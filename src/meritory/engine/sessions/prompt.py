@@ -398,7 +398,7 @@ def record_prompt(run: PromptRun) -> None:
             transaction.put_injection(user, key, injection)
         transaction.log_events(user, events)
 
-    services.store.write(work)
+    services.store.write(session.user, work)
     run.is_recorded = True
     publish(services, events)
 

@@ -184,7 +184,7 @@ def rate(services: Services, call: RatingCall) -> RatingsTaken:
     """Takes ratings for a session, from a tool or a program."""
     session = services.store.session(call.user, call.key)
     found = Ballot(services, session).from_mapping(call.ratings, call.channel, call.code)
-    services.store.write(lambda transaction: put(transaction, session, found))
+    services.store.write(session.user, lambda transaction: put(transaction, session, found))
     return found
 
 
@@ -210,5 +210,5 @@ def stop(services: Services, call: ReplyCall) -> RatingsTaken:
         + ballot.from_transcript(call.transcript)
     )
     if found.taken or found.refused:
-        services.store.write(lambda transaction: put(transaction, session, found))
+        services.store.write(session.user, lambda transaction: put(transaction, session, found))
     return found

@@ -157,7 +157,7 @@ def record_start(run: SessionRun) -> None:
         may_ask = question is not None
         return True, may_ask and consent.ask(transaction, session.user, session.started_at)
 
-    run.is_new, is_asked = services.store.write(work)
+    run.is_new, is_asked = services.store.write(session.user, work)
     run.is_recorded = True
     if question is not None and is_asked:
         run.served = replace(run.served, inject=question)
@@ -256,7 +256,7 @@ def _reopen(services: Services, session: SessionRecord, memory_ids: list[str]) -
         transaction.restore_context(session.user, session.key, memory_ids)
 
     try:
-        services.store.write(work)
+        services.store.write(session.user, work)
     except (StorageError, Busy) as error:
         services.observer.failed("session_record", error)
         return False

@@ -169,7 +169,7 @@ class _Write:
         prepared = prepare_batch(self._services, [draft for _, draft in kept])
 
         def store() -> Taken:
-            results = store_batch(self._services, prepared, note)
+            results = store_batch(self._services, self._scope.user, prepared, note)
             taken.outcomes.update(result.outcome for result in results)
             for (line, _), result in zip(kept, results, strict=True):
                 if result.error is not None:
@@ -197,7 +197,7 @@ class _Write:
             ]
 
         def store() -> Taken:
-            new = self._services.store.write(look)
+            new = self._services.store.write(self._scope.user, look)
             known_count = len(sound) - len(new)
             taken.outcomes.update(["new"] * len(new) + ["duplicate"] * known_count)
             taken.seen.extend(new)

@@ -45,7 +45,7 @@ class Restore:
         work = self._looking(memories) if self._how.is_dry else self._writing(memories, sound, note)
 
         def store() -> Taken:
-            outcomes = self._services.store.write(work)
+            outcomes = self._services.store.write(self._user, work)
             if problems:
                 outcomes["refused"] = len(problems)
             return Taken(batch.last_number, outcomes, problems)

@@ -59,7 +59,9 @@ def retry(call: Call) -> JobOut:
     memory = call.user_memory()
     services, user = memory.services, memory.scope.user
     kind, key, now = call.path["kind"], call.path["key"], services.world.now()
-    job = services.store.write(lambda transaction: transaction.resume_job(user, kind, key, now))
+    job = services.store.write(
+        user, lambda transaction: transaction.resume_job(user, kind, key, now)
+    )
     memory.work_meanwhile()
     return JobOut.named(job)
 

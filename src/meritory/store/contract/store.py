@@ -62,8 +62,11 @@ class Store(
     # None if the models are files next to the store.
     models: ModelRows | None
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in one transaction and return when it is durable."""
+    def write(self, user: str | None, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in one transaction of one user and return when it is durable.
+
+        Without a user it may only take jobs, of any user.
+        """
 
     def follow(self, told: Callable[[], None]) -> Subscription | None:
         """Call `told` soon after any process has committed a change.

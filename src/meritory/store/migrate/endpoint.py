@@ -106,8 +106,14 @@ class EndpointReader(abc.ABC):
         """The condition that a row `t` is of a user."""
 
     @abc.abstractmethod
-    def _stream(self, statement: str, values: Sequence[Any], page_rows: int) -> Iterator[Row]:
-        """What a statement brings, a page at a time."""
+    def _of(self, user: str) -> SqlConnection:
+        """Return the connection, ready for statements about a user's rows."""
+
+    @abc.abstractmethod
+    def _stream(
+        self, user: str, statement: str, values: Sequence[Any], page_rows: int
+    ) -> Iterator[Row]:
+        """Return the rows that a statement about a user finds, read a page at a time."""
 
     # -- what does not ----------------------------------------------------------------------
 
@@ -125,12 +131,13 @@ class EndpointReader(abc.ABC):
             statement += f" AND ({keys}) > ({', '.join('?' for _ in after)})"
             values += after
         return self._stream(
-            statement + (f" ORDER BY {keys}" if keys else ""), values, part.page_rows
+            user, statement + (f" ORDER BY {keys}" if keys else ""), values, part.page_rows
         )
 
     def numbers(self, user: str, table: SqlTable, page_rows: int) -> Iterator[int]:
         """The numbers that a table gave for a user, ascending."""
         found = self._stream(
+            user,
             f"SELECT t.{table.number} FROM {table.name} t WHERE {self._owned(table)}"  # noqa: S608
             f" ORDER BY t.{table.number}",
             (user,),
@@ -140,15 +147,19 @@ class EndpointReader(abc.ABC):
 
     def count(self, user: str, table: SqlTable) -> int:
         """How many rows a user has."""
-        (count,) = self.connection.execute(
-            f"SELECT count(*) FROM {table.name} t WHERE {self._owned(table)}",  # noqa: S608
-            (user,),
-        ).fetchone()
+        (count,) = (
+            self._of(user)
+            .execute(
+                f"SELECT count(*) FROM {table.name} t WHERE {self._owned(table)}",  # noqa: S608
+                (user,),
+            )
+            .fetchone()
+        )
         return int(count)
 
     def has_rows(self, user: str, table: SqlTable) -> bool:
         """Whether a user has any row."""
-        found = self.connection.execute(
+        found = self._of(user).execute(
             f"SELECT 1 FROM {table.name} t WHERE {self._owned(table)} LIMIT 1",  # noqa: S608
             (user,),
         )
@@ -186,11 +197,15 @@ class EndpointReader(abc.ABC):
 
     def vector_count(self, user: str, embedder: int) -> int:
         """How many vectors of an embedder a user has."""
-        (count,) = self.connection.execute(
-            f"SELECT count(*) FROM memory_vectors t WHERE {self._owned(VECTORS)}"  # noqa: S608
-            " AND t.embedder = ?",
-            (user, embedder),
-        ).fetchone()
+        (count,) = (
+            self._of(user)
+            .execute(
+                f"SELECT count(*) FROM memory_vectors t WHERE {self._owned(VECTORS)}"  # noqa: S608
+                " AND t.embedder = ?",
+                (user, embedder),
+            )
+            .fetchone()
+        )
         return int(count)
 
 

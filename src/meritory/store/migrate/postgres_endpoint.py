@@ -7,7 +7,7 @@ import functools
 import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,6 @@ from meritory.store.postgres.connection import TenantConnection
 from meritory.store.postgres.engine import PostgresEngine, demand_driver, schema_version, translated
 from meritory.store.postgres.pool import connect
 from meritory.store.postgres.schema import MIGRATIONS, TYPES
-from meritory.store.sql.connection import SqlConnection
 from meritory.store.sql.tables import SqlTable
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 
@@ -125,19 +124,25 @@ class PostgresEndpointReader(EndpointReader):
 
     def standing(self, user: str) -> EndpointState:
         found = (
-            self.connection.execute(
+            self._of(user)
+            .execute(
                 f"SELECT {_NUMBERS} FROM tenants WHERE user = ?",  # noqa: S608
                 (user,),
-            ).fetchone()
+            )
+            .fetchone()
             or (0,) * 6
         )
         given = dict(zip(_COUNTED, found[3:], strict=True))
         for name, column in GIVEN.items():
             if name not in given:
-                (highest,) = self.connection.execute(
-                    f"SELECT coalesce(max({column}), 0) FROM {name} WHERE user = ?",  # noqa: S608
-                    (user,),
-                ).fetchone()
+                (highest,) = (
+                    self._of(user)
+                    .execute(
+                        f"SELECT coalesce(max({column}), 0) FROM {name} WHERE user = ?",  # noqa: S608
+                        (user,),
+                    )
+                    .fetchone()
+                )
                 given[name] = highest
         change, purge, learned = found[:3]
         return EndpointState(change, purge, learned, given)
@@ -149,13 +154,20 @@ class PostgresEndpointReader(EndpointReader):
     def _owned(self, table: SqlTable) -> str:
         return "t.user = ?"
 
-    def _stream(self, statement: str, values: Sequence[Any], page_rows: int) -> Iterator[Row]:
+    def _of(self, user: str) -> TenantConnection:
+        self.connection.enter(user)
+        return self.connection
+
+    def _stream(
+        self, user: str, statement: str, values: Sequence[Any], page_rows: int
+    ) -> Iterator[Row]:
         name = f"moving_{next(self._cursors)}"
-        self.connection.execute(f"DECLARE {name} NO SCROLL CURSOR FOR {statement}", tuple(values))
+        declare = f"DECLARE {name} NO SCROLL CURSOR FOR {statement}"
+        self._of(user).execute(declare, tuple(values))
         fetch = f"FETCH {page_rows:d} FROM {name}"
-        while page := self.connection.execute(fetch).fetchall():
+        while page := self._of(user).execute(fetch).fetchall():
             yield from page
-        self.connection.execute(f"CLOSE {name}")
+        self._of(user).execute(f"CLOSE {name}")
 
 
 class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
@@ -301,7 +313,7 @@ class PostgresEndpoint:
     def reading(self) -> Iterator[PostgresEndpointReader]:
         """One snapshot, whatever others write meanwhile."""
         with self._held() as connection:
-            yield PostgresEndpointReader(cast("TenantConnection", connection))
+            yield PostgresEndpointReader(connection)
 
     def write(self, user: str, work: Callable[[EndpointWriter], T]) -> T:
         """Runs `work` in a transaction."""
@@ -312,7 +324,7 @@ class PostgresEndpoint:
             writing.leave()
             return made
 
-        return self._engine.write(whole)
+        return self._engine.write(user, whole)
 
     @contextlib.contextmanager
     def claimed(self, user: str) -> Iterator[None]:
@@ -330,9 +342,9 @@ class PostgresEndpoint:
             yield
 
     @contextlib.contextmanager
-    def _held(self) -> Iterator[SqlConnection]:
+    def _held(self) -> Iterator[TenantConnection]:
         """A transaction that stays open while the other side works."""
-        with self._engine.read() as connection:
+        with self._engine.read_across() as connection:
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             yield connection
 

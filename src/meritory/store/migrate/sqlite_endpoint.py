@@ -23,6 +23,7 @@ from meritory.store.migrate.endpoint import (
     key_of,
 )
 from meritory.store.migrate.tables import GIVEN, MODELS, TABLES, Row, TablePart
+from meritory.store.sql.connection import SqlConnection
 from meritory.store.sql.tables import SqlTable
 from meritory.store.sqlite.backup import hold_alone, sync_file
 from meritory.store.sqlite.engine import (
@@ -97,7 +98,12 @@ class SqliteEndpointReader(EndpointReader):
         # In the order of the numbers, so that nothing has to be sorted first.
         return "+t.user = ?" if table.number else "t.user = ?"
 
-    def _stream(self, statement: str, values: Sequence[Any], page_rows: int) -> Iterator[Row]:
+    def _of(self, user: str) -> SqlConnection:
+        return self.connection
+
+    def _stream(
+        self, user: str, statement: str, values: Sequence[Any], page_rows: int
+    ) -> Iterator[Row]:
         return iter(self.connection.execute(statement, tuple(values)))
 
 

@@ -72,7 +72,7 @@ def load(store: Store, arrivals: Iterable[Arrival], chunk_rows: int = CHUNK_ROWS
     """Stores memories of one tenant chunk by chunk, each a transaction; returns how many."""
     count = 0
     for chunk in _chunks(arrivals, chunk_rows):
-        store.write(partial(_taken_in, chunk))
+        store.write(chunk[0][0].record.user, partial(_taken_in, chunk))
         count += len(chunk)
     return count
 
@@ -101,7 +101,7 @@ class BulkTransaction(PostgresTransaction):
         if any(memory.record.user != user for memory in memories):
             raise InputError("memories that are taken in together are of one user")
         self._tenants.adapt(PackedArray, packed_dumper())
-        count = self._count_of(user)
+        count = self._counted
         rows = np.arange(count.row + 1, count.row + 1 + len(memories))
         count.row += len(memories)
         self._put(
@@ -136,7 +136,7 @@ class BulkTransaction(PostgresTransaction):
     def _words(self, user: str, rows: IntArray, memories: Sequence[Indexed]) -> None:
         live = [at for at, memory in enumerate(memories) if is_live(memory.record)]
         texts = [terms.IndexedText(memories[at].record.content, memories[at].words) for at in live]
-        count = self._count_of(user)
+        count = self._counted
         count.token_count += terms.add_many(
             self.connection, self._stemmer, user, (rows[live], texts)
         )

@@ -1,11 +1,10 @@
-"""One transaction on PostgreSQL that speaks the store's SQL and never leaves its tenant.
+"""One transaction on PostgreSQL, opened for one tenant, that runs the SQL of SQLite.
 
-The tenant is the one a statement names itself, by `user = ?` or `:user`; statements that go by
-numbers alone run for the tenant that was named before them in the same transaction, and are
-refused where there is none. Row-level security keeps everything else out of sight.
+Row-level security hides the rows of all other tenants. A transaction without a tenant runs as the
+steward, who sees all tenants but no text.
 
-Everything a connection needs is said in the first message of its transaction and ends with it: a
-pooler that hands out another connection for every transaction (pgbouncer) is as good as none.
+The first message of a transaction sets everything that the connection needs, and all of it ends
+with the transaction. So a pooler may hand out another connection for every transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from meritory.domain.errors import InputError, StorageError
-from meritory.store.postgres.dialect import Statement, rows_by_tenant, translate
+from meritory.store.postgres.dialect import Statement, translate
 from meritory.store.postgres.tenancy import APP, SETTING, STEWARD
 from meritory.store.sql import connection as sql_connection
 
@@ -42,7 +41,6 @@ Changed = tuple[str | None, str]
 # After an error every statement that was sent already says that it was not run; these reports
 # come in so many heaps at most.
 _LATE_ERRORS = 5
-_NO_TENANT = "a statement on tenants' tables named no tenant"
 
 
 class QueryResult:
@@ -80,46 +78,50 @@ class QueryResult:
 
 
 class TenantConnection:
-    """A connection for the length of one transaction, which begins with the first statement."""
+    """A connection for one transaction, which begins with the first statement."""
 
-    _ROLE = APP
-
-    def __init__(self, raw: RawConnection[Any], *begin: str) -> None:
-        """`begin` is what the first message says before it takes its role."""
+    def __init__(self, raw: RawConnection[Any], tenant: str | None, *begin: str) -> None:
+        """`tenant` None: the steward. `begin`: statements that come before the role is set."""
         self._raw = raw
+        self.tenant = self._checked(tenant)
         self._begin = begin
         self._has_begun = False
-        self._is_across = False
-        self.tenant: str | None = None
 
     def execute(self, statement: str, values: Any = (), /) -> sql_connection.Cursor:
-        """Runs a statement with `?` or `:name` in place of its values."""
+        """Run a statement with `?` or `:name` in place of its values."""
         plan = translate(statement)
         bound = _bound(plan, plan.values(values))
-        self._enter(plan, None if plan.tenant_at is None else bound[plan.tenant_at])
+        self._say()
         cursor = self._cursor(plan)
         cursor.execute(plan.text.encode(), bound)
         return self._answer(cursor)
 
     def executemany(self, statement: str, rows: Iterable[Any], /) -> sql_connection.Cursor:
-        """Runs a statement once for every row of values, without waiting in between."""
+        """Run a statement once for every row of values, without waiting in between."""
         plan = translate(statement)
         bound = [_bound(plan, plan.values(row)) for row in rows]
-        cursor = self._raw_cursor()
-        for tenant, some in rows_by_tenant(plan, bound):
-            self._enter(plan, tenant)
-            cursor = self._cursor(plan)
-            cursor.executemany(plan.text.encode(), some)
+        if not bound:
+            return self._answer(self._raw_cursor())
+        self._say()
+        cursor = self._cursor(plan)
+        cursor.executemany(plan.text.encode(), bound)
         return self._answer(cursor)
+
+    def enter(self, tenant: str | None) -> None:
+        """Go on for another tenant, or as the steward, in the same transaction."""
+        if tenant != self.tenant:
+            # It begins for the first one, whose row a writer locks.
+            self._say()
+            self.tenant = self._checked(tenant)
+            self._say(*self._identity())
 
     @contextlib.contextmanager
     def across(self) -> Iterator[None]:
-        """Asks about all tenants, as the steward, for the length of the block."""
-        self._say(f"SET LOCAL ROLE {STEWARD}")
-        self._is_across = True
+        """Run the statements of the block as the steward."""
+        tenant = self.tenant
+        self.enter(None)
         yield
-        self._is_across = False
-        self._say(f"SET LOCAL ROLE {APP}")
+        self.enter(tenant)
 
     def adapt(self, kind: type, dumper: type[Dumper]) -> None:
         """Teaches the connection how values of a kind are sent."""
@@ -158,20 +160,17 @@ class TenantConnection:
         cursor.format = Format.BINARY
         return cursor
 
-    def _enter(self, plan: Statement, tenant: Any) -> None:
-        if self._is_across or not plan.is_tenants:
-            self._say()
-            return
-        wanted = self.tenant if tenant is None else tenant
-        if not isinstance(wanted, str) or not wanted:
-            raise StorageError(_NO_TENANT, hint="this is a mistake in Meritory; please report it")
-        if wanted != self.tenant:
-            self._go_to(wanted)
-            self.tenant = wanted
+    def _checked(self, tenant: str | None) -> str | None:
+        if tenant == "":
+            raise StorageError("no tenant", hint="this is a mistake in Meritory; please report it")
+        # No stored name has a NUL character, so nothing is found under this one either.
+        return tenant and tenant.replace("\0", "\ufffd")
 
-    def _go_to(self, tenant: str) -> None:
-        """Leads into a tenant's rows."""
-        self._say(f"SET LOCAL {SETTING} = {self._quoted(tenant)}")
+    def _identity(self) -> tuple[str, ...]:
+        """Return the statements that set the role and the tenant."""
+        if self.tenant is None:
+            return (f"SET LOCAL ROLE {STEWARD}",)
+        return f"SET LOCAL ROLE {APP}", f"SET LOCAL {SETTING} = {self._quoted(self.tenant)}"
 
     def _quoted(self, text: str) -> str:
         from psycopg.sql import quote
@@ -184,7 +183,7 @@ class TenantConnection:
         Returns what the last one brought.
         """
         if not self._has_begun:
-            statements = (*self._begin, f"SET LOCAL ROLE {self._ROLE}", *statements)
+            statements = (*self._begin, *self._identity(), *statements)
             self._has_begun = True
         return self._said(statements) if statements else None
 
@@ -205,32 +204,25 @@ class Rings(Protocol):
         """Told after one that was not to."""
 
 
-class StewardConnection(TenantConnection):
-    """Asks about all tenants together, as the role that may see no text of theirs."""
-
-    _ROLE = STEWARD
-
-    def _enter(self, plan: Statement, tenant: Any) -> None:
-        self._say()
-
-
 class WritingConnection(TenantConnection):
-    """Holds a tenant's own row from the first statement on: its writers wait for each other.
+    """Locks the row of its tenant with the first statement: writers of a tenant wait in line.
 
     Changes are sent without waiting for what they bring. Whoever asks for an answer, and the end
     of the transaction, waits for all of them, in their order; an error of any of them is raised
     there, and nothing after it has happened.
     """
 
-    def __init__(self, bell: Rings, raw: RawConnection[Any], *begin: str) -> None:
-        super().__init__(raw, *begin)
+    def __init__(
+        self, bell: Rings, raw: RawConnection[Any], tenant: str | None, *begin: str
+    ) -> None:
+        super().__init__(raw, tenant, *begin)
         self._bell = bell
         self._pipelined: AbstractContextManager[Pipeline] | None = None
         self._pipeline: Pipeline | None = None
         # What was sent and may have changed something, and what is known to have.
         self._sent: list[tuple[RawCursor[Any], Changed]] = []
         self._changed: set[Changed] = set()
-        self._counts: dict[str, tuple[int, ...]] = {}
+        self._counts: tuple[int, ...] = ()
         # What has to be done before the next statement of anybody else.
         self.ahead: Callable[[], None] | None = None
 
@@ -247,18 +239,20 @@ class WritingConnection(TenantConnection):
         if ahead is not None:
             ahead()
 
-    @contextlib.contextmanager
-    def across(self) -> Iterator[None]:
-        self._catch_up()
-        with super().across():
-            yield
+    def _checked(self, tenant: str | None) -> str | None:
+        if tenant and "\0" in tenant:
+            raise InputError(NUL_REFUSED)
+        return super()._checked(tenant)
 
-    def counts_of(self, tenant: str) -> tuple[int, ...]:
-        """What a tenant's row counts, as it was when this transaction came to it."""
-        if tenant not in self._counts:
-            self._go_to(tenant)
-            self.tenant = tenant
-        return self._counts[tenant]
+    def enter(self, tenant: str | None) -> None:
+        self._catch_up()
+        super().enter(tenant)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers in the tenant's row when this transaction locked it, as in `COUNTED`."""
+        self._say()
+        return self._counts
 
     def changes(self) -> set[Changed]:
         """The tables that were changed, or may have been, each with its tenant."""
@@ -332,8 +326,7 @@ class WritingConnection(TenantConnection):
     def _cursor(self, plan: Statement) -> RawCursor[Any]:
         cursor = self._raw_cursor()
         if plan.changes:
-            whose = None if self._is_across else self.tenant
-            self._sent.append((cursor, (whose, plan.changes)))
+            self._sent.append((cursor, (self.tenant, plan.changes)))
             if self._pipelined is None and not plan.is_answered:
                 self._pipelined = self._raw.pipeline()
                 self._pipeline = self._pipelined.__enter__()
@@ -342,19 +335,16 @@ class WritingConnection(TenantConnection):
     def _answer(self, cursor: RawCursor[Any]) -> sql_connection.Cursor:
         return cursor if self._pipeline is None else QueryResult(cursor, self.settle)
 
-    def _go_to(self, tenant: str) -> None:
-        if tenant in self._counts:
-            # Its row is held already.
-            super()._go_to(tenant)
-            return
-        name = self._quoted(tenant)
-        row = self._say(
-            f"SET LOCAL {SETTING} = {name}",
+    def _say(self, *statements: str) -> Cursor[Any] | None:
+        if self._has_begun or self.tenant is None:
+            return super()._say(*statements)
+        name = self._quoted(self.tenant)
+        locked = super()._say(
             f'INSERT INTO tenants ("user") VALUES ({name}) ON CONFLICT DO NOTHING',  # noqa: S608
             f'SELECT {", ".join(COUNTED)} FROM tenants WHERE "user" = {name} FOR UPDATE',  # noqa: S608
         )
-        self.settle()
-        self._counts[tenant] = (row.fetchone() if row else None) or ()
+        self._counts = (locked.fetchone() if locked else None) or ()
+        return super()._say(*statements)
 
     def _said(self, statements: Sequence[str]) -> Cursor[Any]:
         if self._pipelined is None:
@@ -381,7 +371,7 @@ def _bound(plan: Statement, values: list[Any]) -> list[Any]:
             values[at] = json.loads(value)
         elif isinstance(value, str) and "\0" in value:
             if plan.changes:
-                raise InputError("PostgreSQL cannot store a text with a NUL character in it")
+                raise InputError(NUL_REFUSED)
             # Nothing that is stored has one, so nothing is found by this either.
             values[at] = value.replace("\0", "\ufffd")
     return values

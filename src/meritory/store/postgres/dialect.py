@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,26 +32,20 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\bCROSS\s+JOIN(?=\s+\w+(?:\s+\w+)?\s+ON\b)"), "JOIN"),
 )
 _CONFLICT = re.compile(r"\bON\s+CONFLICT\s*\(([^)]*)\)")
-_INSERT = re.compile(r"\s*INSERT\s+INTO\s+(\w+)\s*(?:\(([^)]*)\))?\s*VALUES\s*\(([^)]*)", re.I)
 _INTO = re.compile(r"\s*INSERT\s+INTO\s+(\w+)", re.IGNORECASE)
-_BEFORE_TENANT = re.compile(r'"user"\s*=\s*$')
 _CHANGES = re.compile(r"\s*(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+(\w+)", re.IGNORECASE)
 _ANSWERS = re.compile(r"\bRETURNING\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement in PostgreSQL's words, and where its values and its tenant stand."""
+    """A statement in the SQL of PostgreSQL, and the places of its values."""
 
     text: str
     # By place the name of its value; empty when values come in order.
     names: tuple[str, ...]
     # Places whose value is a JSON list.
     lists: frozenset[int]
-    # The place of the tenant, None if the statement does not name one.
-    tenant_at: int | None
-    # Whether it touches tables that belong to tenants.
-    is_tenants: bool
     # The table it changes, empty where it only reads, and whether it brings rows all the same.
     changes: str
     is_answered: bool
@@ -91,15 +85,12 @@ def translate(statement: str) -> Statement:
     text = _outside_strings(_BLOB.sub(r"'\\x\1'::bytea", statement), _reworded)
     text = _CONFLICT.sub(functools.partial(_led, _table_of(text)), text)
     places, lists = _Places(), set[int]()
-    tenant_at: list[int] = []
 
     def placed(code: str) -> str:
         def one(match: re.Match[str]) -> str:
             number = places.number(match[1], match[2])
             if match.string[match.end() :].startswith(")") and _is_list(match):
                 lists.add(number - 1)
-            if match[2] == "user" or _BEFORE_TENANT.search(match.string[: match.start()]):
-                tenant_at.append(number - 1)
             return f"${number}"
 
         return _PLACE.sub(one, code)
@@ -107,13 +98,10 @@ def translate(statement: str) -> Statement:
     numbered = _outside_strings(text, placed)
     if places.names and places.count:
         raise ValueError("values come in order or by name, not both")
-    at = tenant_at[0] if tenant_at else _inserted_tenant(text)
     return Statement(
         text=numbered,
         names=tuple(places.names),
         lists=frozenset(lists),
-        tenant_at=at,
-        is_tenants=any(word in TENANT_TABLES for word in re.findall(r"\w+", numbered)),
         changes=found[1] if (found := _CHANGES.match(numbered)) else "",
         is_answered=bool(_ANSWERS.search(numbered)),
     )
@@ -145,29 +133,3 @@ def _led(table: str, match: re.Match[str]) -> str:
     """A conflict's key with the tenant in front, as every key of a tenant's table has it."""
     has_tenant = '"user"' in match[1] or table not in TENANT_TABLES
     return match[0] if has_tenant else f'ON CONFLICT ("user", {match[1]})'
-
-
-def _inserted_tenant(text: str) -> int | None:
-    """The place of the tenant among the values that are inserted in order."""
-    found = _INSERT.match(text)
-    if found is None:
-        return None
-    table, columns, values = found.groups()
-    names = [name.strip() for name in columns.split(",")] if columns else ['"user"']
-    if '"user"' not in names or not (columns or TENANT_TABLES.get(table, False)):
-        return None
-    before = values.split(",")[: names.index('"user"') + 1]
-    return sum(part.strip() == "?" for part in before) - 1 if before[-1].strip() == "?" else None
-
-
-def rows_by_tenant(
-    statement: Statement, rows: Sequence[list[Any]]
-) -> list[tuple[str | None, list[list[Any]]]]:
-    """Rows of values in order, cut where another tenant begins; None where none is named."""
-    groups: list[tuple[str | None, list[list[Any]]]] = []
-    for row in rows:
-        tenant = None if statement.tenant_at is None else row[statement.tenant_at]
-        if not groups or groups[-1][0] != tenant:
-            groups.append((tenant, []))
-        groups[-1][1].append(row)
-    return groups

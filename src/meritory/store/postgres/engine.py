@@ -15,7 +15,6 @@ from meritory.domain.errors import Busy, MissingExtra, ReadOnlyStore, SchemaTooN
 from meritory.store.postgres.connection import (
     READ,
     WRITE,
-    StewardConnection,
     TenantConnection,
     WritingConnection,
 )
@@ -23,7 +22,6 @@ from meritory.store.postgres.errors import translate_error
 from meritory.store.postgres.notify import NotifyThrottle
 from meritory.store.postgres.pool import ConnectionPool
 from meritory.store.postgres.schema import MIGRATIONS, SCHEMA
-from meritory.store.sql.connection import SqlConnection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
@@ -201,24 +199,29 @@ class PostgresEngine:
         return self._pool.is_pooled
 
     @contextlib.contextmanager
-    def read(self) -> Iterator[SqlConnection]:
-        """One snapshot of one tenant at a time, for the length of the block."""
-        with self._transaction(TenantConnection, READ) as connection:
+    def read(self, user: str) -> Iterator[TenantConnection]:
+        """One snapshot of one tenant, for the length of the block."""
+        with self._transaction(TenantConnection, user, READ) as connection:
             yield connection
 
     @contextlib.contextmanager
-    def read_across(self) -> Iterator[SqlConnection]:
-        """One snapshot of what concerns all tenants."""
-        with self._transaction(StewardConnection, READ) as connection:
+    def read_across(self) -> Iterator[TenantConnection]:
+        """One snapshot of all tenants, without their texts."""
+        with self._transaction(TenantConnection, None, READ) as connection:
             yield connection
 
-    def write(self, work: Callable[[WritingConnection], T]) -> T:
-        """Runs `work` in a transaction; returns once it is durable."""
-        return self._tried_again(partial(WritingConnection, self._bell), work)
+    def write(self, user: str | None, work: Callable[[WritingConnection], T]) -> T:
+        """Run `work` in a transaction of one tenant; None: as the steward, for all tenants."""
+        if not self._writers.acquire(timeout=WRITE_WAIT_LIMIT_S):
+            raise Busy("too many writes are waiting", hint="try again in a moment")
+        try:
+            return self._until_done(user, work)
+        finally:
+            self._writers.release()
 
-    def write_across(self, work: Callable[[StewardConnection], T]) -> T:
-        """Runs `work`, which is about all tenants together, in a transaction."""
-        return self._tried_again(StewardConnection, work)
+    def write_across(self, work: Callable[[WritingConnection], T]) -> T:
+        """Run `work` in a transaction for all tenants."""
+        return self.write(None, work)
 
     @contextlib.contextmanager
     def turn(self, what: str) -> Iterator[bool]:
@@ -237,15 +240,7 @@ class PostgresEngine:
                 with contextlib.suppress(psycopg.Error):
                     raw.rollback()
 
-    def _tried_again(self, kind: Callable[..., C], work: Callable[[C], T]) -> T:
-        if not self._writers.acquire(timeout=WRITE_WAIT_LIMIT_S):
-            raise Busy("too many writes are waiting", hint="try again in a moment")
-        try:
-            return self._until_done(kind, work)
-        finally:
-            self._writers.release()
-
-    def _until_done(self, kind: Callable[..., C], work: Callable[[C], T]) -> T:
+    def _until_done(self, user: str | None, work: Callable[[WritingConnection], T]) -> T:
         import psycopg
 
         clash = (
@@ -254,11 +249,12 @@ class PostgresEngine:
             # An embedder that was just retired: all else lies behind the lock on the tenant's row.
             psycopg.errors.ForeignKeyViolation,
         )
+        kind = partial(WritingConnection, self._bell)
         attempt = 0
         while True:
             attempt += 1
             try:
-                with translated(), self._transaction(kind, WRITE, _LET_GO) as connection:
+                with translated(), self._transaction(kind, user, WRITE, _LET_GO) as connection:
                     return work(connection)
             except ReadOnlyStore:
                 # What was the primary is a replica now; another server is meant.
@@ -270,9 +266,9 @@ class PostgresEngine:
             time.sleep(_BACKOFF_S * attempt * (1 + random.random()))  # noqa: S311 - not a secret
 
     @contextlib.contextmanager
-    def _transaction(self, kind: Callable[..., C], *begin: str) -> Iterator[C]:
+    def _transaction(self, kind: Callable[..., C], tenant: str | None, *begin: str) -> Iterator[C]:
         with translated(), self._ready().lent() as raw:
-            connection = kind(raw, *begin, *self._settings)
+            connection = kind(raw, tenant, *begin, *self._settings)
             try:
                 yield connection
                 connection.commit()

@@ -134,11 +134,7 @@ def _create(table: SqlTable) -> list[str]:
     return statements
 
 
-# By name of each tenant's table whether the tenant is its first column.
-TENANT_TABLES = {
-    **{table.name: table.columns[0].name == TENANT for table in TABLES if table.tenant},
-    "memory_terms": True,
-}
+TENANT_TABLES = (*(table.name for table in TABLES if table.tenant), "memory_terms")
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(

@@ -80,7 +80,7 @@ class PostgresStore(SqlStore):
 
     # -- writing --------------------------------------------------------------------------
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
+    def write(self, user: str | None, work: Callable[[Transaction], T]) -> T:
         tools = Tools(self._stemmer, self.damaged)
 
         def whole(connection: WritingConnection) -> T:
@@ -89,21 +89,21 @@ class PostgresStore(SqlStore):
             transaction.flush()
             return result
 
-        return self._engine.write(whole)
+        return self._engine.write(user, whole)
 
     def _find_nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
-        with self._engine.read() as connection:
+        with self._engine.read(probe.scope.user) as connection:
             found = embedder_of(connection, probe.scope.user, probe.embedder)
             return nearest_rows(connection, found, probe, scope)
 
     # -- finding --------------------------------------------------------------------------
 
     def search(self, search_: Search) -> SearchPool:
-        with self._engine.read() as connection:
+        with self._engine.read(search_.scope.user) as connection:
             return search.run(self._ground(connection, search_, by_rest=True), search_)
 
     def gather(self, gathering: Gathering) -> Gathered:
-        with self._engine.read() as connection:
+        with self._engine.read(gathering.search.scope.user) as connection:
             ground = self._ground(connection, gathering.search, by_rest=False)
             return candidates.gather(ground, gathering)
 
@@ -121,14 +121,14 @@ class PostgresStore(SqlStore):
         return Ground(connection, self._stemmer, view, scopes, words, vectors)
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
-        with self._engine.read() as connection, self._traits.of(scope.user) as known:
+        with self._engine.read(scope.user) as connection, self._traits.of(scope.user) as known:
             scopes = visible_scopes(connection, scope)
             return known.of(connection, rows, scopes, now)
 
     def vectors(
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
-        with self._engine.read() as connection:
+        with self._engine.read(user) as connection:
             return stored_vectors(connection, user, embedder, memory_ids)
 
     # -- what concerns everybody ----------------------------------------------------------
@@ -148,7 +148,7 @@ class PostgresStore(SqlStore):
         return {**found, "job": (found["job"] << 32) + zlib.crc32(running)}
 
     def _last_lesson(self, user: str) -> int | None:
-        found = self._one("SELECT learned FROM tenants WHERE user = ?", (user,))
+        found = self._one(user, "SELECT learned FROM tenants WHERE user = ?", (user,))
         return int(found[0]) if found else None
 
     def without_vector(
@@ -174,7 +174,9 @@ class PostgresStore(SqlStore):
         if after is None:
             return None, 0
         found = self._one(
-            "SELECT row FROM memories WHERE user = ? AND id = ?", (after.user, after.id)
+            after.user,
+            "SELECT row FROM memories WHERE user = ? AND id = ?",
+            (after.user, after.id),
         )
         return (after.user, int(found[0])) if found else (None, 0)
 
@@ -183,7 +185,7 @@ class PostgresStore(SqlStore):
         found: list[MemoryRecord] = []
         for user in dict.fromkeys(user for user, _ in rows):
             own = [row for owner, row in rows if owner == user]
-            with self._reading() as connection:
+            with self._engine.read(user) as connection:
                 records = MemoryRows(connection, self.damaged).sound_records(
                     "m.user = :user AND m.row IN (SELECT value FROM json_each(:rows))",
                     {"user": user, "rows": as_json(own)},
@@ -219,7 +221,7 @@ class PostgresStore(SqlStore):
             return []
         damage: list[str] = []
         for user in self.users():
-            with self._engine.read() as connection:
+            with self._engine.read(user) as connection:
                 damage += check_tenant(connection, user)
         return damage
 

@@ -25,7 +25,7 @@ class ModelTable:
 
     def versions(self, user: str) -> list[int]:
         """The versions there are, the latest first."""
-        with self._engine.read() as connection:
+        with self._engine.read(user) as connection:
             found = connection.execute(
                 "SELECT version FROM models WHERE user = ? ORDER BY version DESC", (user,)
             )
@@ -42,7 +42,7 @@ class ModelTable:
         return None if found is None else bytes(found)
 
     def _one(self, column: str, user: str, version: int) -> Any:
-        with self._engine.read() as connection:
+        with self._engine.read(user) as connection:
             found = connection.execute(
                 f"SELECT {column} FROM models WHERE user = ? AND version = ?",  # noqa: S608 - ours
                 (user, version),
@@ -53,20 +53,22 @@ class ModelTable:
         """Keeps a model under its version, in the place of one that is there."""
         digest = hashlib.sha256(content).hexdigest()
         self._engine.write(
+            user,
             lambda connection: connection.execute(
                 """INSERT INTO models (user, version, content, digest) VALUES (?, ?, ?, ?)
                     ON CONFLICT (user, version)
                     DO UPDATE SET content = excluded.content, digest = excluded.digest""",
                 (user, version, content, digest),
-            )
+            ),
         )
 
     def drop(self, user: str, version: int) -> None:
         """Removes a model, if it is there."""
         self._engine.write(
+            user,
             lambda connection: connection.execute(
                 "DELETE FROM models WHERE user = ? AND version = ?", (user, version)
-            )
+            ),
         )
 
 
@@ -83,19 +85,19 @@ class PostgresReader:
 
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
         """The latest judged sessions that count, oldest first."""
-        with self._engine.read() as connection:
+        with self._engine.read(user) as connection:
             return taught_sessions(connection, user, feature_version, limit)
 
     def vectors(
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
         """The stored vectors of memories; one without is missing from the answer."""
-        with self._engine.read() as connection:
+        with self._engine.read(user) as connection:
             return stored_vectors(connection, user, embedder, memory_ids)
 
     def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
         """What memories say; one that is gone is missing from the answer."""
-        with self._engine.read() as connection:
+        with self._engine.read(user) as connection:
             found = connection.execute(
                 """SELECT id, content FROM memories WHERE user = :user
                     AND id IN (SELECT value FROM json_each(:ids))""",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
 from typing import Any
 
-from meritory.domain.job import Job, Lease
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.rule import RecordedAction
 from meritory.domain.session import Event
@@ -89,7 +87,7 @@ class PostgresTransaction(SqlTransaction):
         super().__init__(connection, self._nearest_rows, tools.damaged)
         self._tenants = connection
         self._stemmer = tools.stemmer
-        self._counts: dict[str, _Count] = {}
+        self._count: _Count | None = None
         self._arrived: list[Arrival] = []
 
     # -- new memories -----------------------------------------------------------------------
@@ -104,8 +102,8 @@ class PostgresTransaction(SqlTransaction):
     def _take_in(self) -> None:
         arrived, self._arrived = self._arrived, []
         self._tenants.ahead = None
-        for _, some in groupby(arrived, lambda arrival: arrival[0].record.user):
-            self.insert_many(list(some))
+        if arrived:
+            self.insert_many(arrived)
 
     def insert_many(self, arrivals: Sequence[Arrival]) -> None:
         """Stores new memories of one tenant in their order."""
@@ -130,12 +128,12 @@ class PostgresTransaction(SqlTransaction):
     def _add(self, row: int, memory: Indexed) -> None:
         text = terms.IndexedText(memory.record.content, memory.words)
         user = memory.record.user
-        count = self._count_of(user)
+        count = self._counted
         count.token_count += terms.add(self.connection, self._stemmer, user, row, text)
         count.document_count += 1
 
     def _drop(self, user: str, row: int, text: terms.IndexedText) -> None:
-        count = self._count_of(user)
+        count = self._counted
         count.token_count -= terms.drop(self.connection, self._stemmer, user, row, text)
         count.document_count -= 1
 
@@ -154,50 +152,54 @@ class PostgresTransaction(SqlTransaction):
     # -- numbers ----------------------------------------------------------------------------
 
     def _new_row(self, values: dict[str, Any]) -> int:
-        count = self._count_of(values["user"])
+        count = self._counted
         count.row += 1
         self.connection.execute(_INSERT, {**values, "row": count.row})
         return count.row
 
     def _next_change(self, user: str) -> int:
-        count = self._count_of(user)
+        count = self._counted
         if not count.has_changed:
             count.change += 1
             count.has_changed = True
         return count.change
 
     def _next_lesson(self, user: str) -> int:
-        count = self._count_of(user)
+        count = self._counted
         count.learned += 1
         return count.learned
 
-    def _count_of(self, user: str) -> _Count:
-        """What a tenant counts: it came with the lock, and nobody else writes for the tenant."""
-        if user not in self._counts:
-            self._counts[user] = _Count(*self._tenants.counts_of(user))
-        return self._counts[user]
+    @property
+    def _counted(self) -> _Count:
+        """The numbers of the tenant; the lock on its row keeps others from changing them."""
+        if self._count is None:
+            self._count = _Count(*self._tenants.counts)
+        return self._count
 
     def flush(self) -> None:
-        """Writes down what was counted: once, for each change of a row leaves a dead one behind."""
+        """Store the numbers: once, for each update of a row leaves a dead one."""
         self._take_in()
-        topics: dict[str, set[str]] = {user: set() for user in self._counts}
-        for user, table in self._tenants.changes():
-            # What the steward changed belongs to nobody whose row is held.
-            if user is not None and table in TOPICS:
-                topics.setdefault(user, set()).add(TOPICS[table])
-        for user, changed in sorted(topics.items()):
-            count = self._counts.get(user)
-            told = [f"{topic} = {topic} + 1" for topic in sorted(changed)]
-            known = [] if count is None else [f"{name} = :{name}" for name in COUNTED]
-            self.connection.execute(
-                f"UPDATE tenants SET {', '.join(known + told)} WHERE user = :user",  # noqa: S608
-                {"user": user, **({} if count is None else asdict(count))},
-            )
+        tenant = self._tenants.tenant
+        # The steward's changes belong to no tenant whose row is locked.
+        topics = {
+            TOPICS[table]
+            for user, table in self._tenants.changes()
+            if user is not None and table in TOPICS
+        }
+        if tenant is None or not (topics or self._count):
+            return
+        changes = [f"{topic} = {topic} + 1" for topic in sorted(topics)]
+        if self._count is not None:
+            changes += [f"{name} = :{name}" for name in COUNTED]
+        self.connection.execute(
+            f"UPDATE tenants SET {', '.join(changes)} WHERE user = :user",  # noqa: S608
+            {"user": tenant, **(asdict(self._count) if self._count else {})},
+        )
 
     def log_events(self, user: str, events: Sequence[Event]) -> None:
         if not events:
             return
-        count = self._count_of(user)
+        count = self._counted
         rows = [
             EVENTS.values(event, user=user, event=number)
             for number, event in enumerate(events, count.event + 1)
@@ -209,7 +211,7 @@ class PostgresTransaction(SqlTransaction):
         )
 
     def add_action(self, user: str, action: RecordedAction) -> int:
-        count = self._count_of(user)
+        count = self._counted
         count.action += 1
         values = ACTIONS.values(action, user=user, action=count.action)
         self.connection.execute(_ADD_ACTION, values)
@@ -218,14 +220,6 @@ class PostgresTransaction(SqlTransaction):
             (user, count.action - ACTION_LIMIT),
         )
         return count.action
-
-    # -- jobs -------------------------------------------------------------------------------
-
-    def take_job(
-        self, lease: Lease, kinds: Collection[str], skip: Collection[int] = ()
-    ) -> Job | None:
-        with self._tenants.across():
-            return super().take_job(lease, kinds, skip)
 
     # -- purging ----------------------------------------------------------------------------
 
@@ -236,7 +230,7 @@ class PostgresTransaction(SqlTransaction):
         super().purge(user, memory_id)
 
     def _note_purge(self, user: str) -> None:
-        self._count_of(user).purge = self._next_change(user)
+        self._counted.purge = self._next_change(user)
 
 
 def is_live(record: MemoryRecord) -> bool:

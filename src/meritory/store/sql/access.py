@@ -20,20 +20,20 @@ class SqlAccessReads(SqlReader):
     """Tokens and consent, for a store and for a transaction."""
 
     def access_token(self, user: str, token_id: str) -> AccessToken | None:
-        row = self._one(f"{_TOKENS.select} WHERE user = ? AND id = ?", (user, token_id))
+        row = self._one(user, f"{_TOKENS.select} WHERE user = ? AND id = ?", (user, token_id))
         return None if row is None else _TOKENS.decode(row)
 
     def access_tokens(self, user: str) -> Sequence[AccessToken]:
-        rows = self._all(f"{_TOKENS.select} WHERE user = ? ORDER BY created_at, id", (user,))
+        rows = self._all(user, f"{_TOKENS.select} WHERE user = ? ORDER BY created_at, id", (user,))
         return [_TOKENS.decode(row) for row in rows]
 
     def consent(self, user: str) -> Consent | None:
-        row = self._one(f"{_CONSENTS.select} WHERE user = ?", (user,))
+        row = self._one(user, f"{_CONSENTS.select} WHERE user = ?", (user,))
         return None if row is None else _CONSENTS.decode(row)
 
     @cached_property
     def _secret(self) -> bytes:
-        row = self._one("SELECT value FROM meta WHERE key = 'secret'", ())
+        row = self._one(None, "SELECT value FROM meta WHERE key = 'secret'", ())
         if row is None:
             raise Corrupt("the store has lost its secret", hint="restore a backup")
         return bytes.fromhex(row[0])

@@ -52,7 +52,7 @@ class SqlConnection(Protocol):
 class SqlEngine(Protocol):
     """The source of a store's connections."""
 
-    def read(self) -> AbstractContextManager[SqlConnection]:
+    def read(self, user: str) -> AbstractContextManager[SqlConnection]:
         """Return a connection for reads of one user, for the length of the block."""
 
     def read_across(self) -> AbstractContextManager[SqlConnection]:
@@ -69,16 +69,19 @@ class SqlReader(ABC):
     damaged: set[int]
 
     @abstractmethod
-    def _reading(self) -> AbstractContextManager[SqlConnection]:
-        """Return the connection to read from, for the length of the block. Do not nest."""
+    def _reading(self, user: str | None) -> AbstractContextManager[SqlConnection]:
+        """Return the connection to read rows of a user from, for the block. Do not nest.
 
-    def _one(self, statement: str, values: Any) -> tuple[Any, ...] | None:
-        with self._reading() as connection:
+        Without a user it reads tables that all users share.
+        """
+
+    def _one(self, user: str | None, statement: str, values: Any) -> tuple[Any, ...] | None:
+        with self._reading(user) as connection:
             row: tuple[Any, ...] | None = connection.execute(statement, values).fetchone()
             return row
 
-    def _all(self, statement: str, values: Any) -> list[tuple[Any, ...]]:
-        with self._reading() as connection:
+    def _all(self, user: str, statement: str, values: Any) -> list[tuple[Any, ...]]:
+        with self._reading(user) as connection:
             return connection.execute(statement, values).fetchall()
 
     def _by_prefix(
@@ -89,6 +92,7 @@ class SqlReader(ABC):
         rows = []
         if len(wanted) >= PREFIX_CHARS_MIN and wanted.isascii():
             rows = self._all(
+                user,
                 f"{select} WHERE user = :user AND id >= :low AND id < :high ORDER BY id LIMIT 2",
                 {"user": user, "low": wanted, "high": wanted + "~"},
             )

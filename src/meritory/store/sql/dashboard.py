@@ -127,7 +127,7 @@ class SqlDashboardReads(SqlReader):
         return self._while_unchanged(("facets", scope), lambda: self._facets(scope))
 
     def _facets(self, scope: Scope) -> dict[str, dict[str, int]]:
-        with self._reading() as connection:
+        with self._reading(scope.user) as connection:
             # One scan counts every combination; the sums below are over a few hundred rows.
             rows = connection.execute(
                 """SELECT CASE WHEN m.deleted_at IS NOT NULL THEN 'forgotten'
@@ -158,14 +158,15 @@ class SqlDashboardReads(SqlReader):
             "superseded": states.get("superseded", 0),
         }
         for name, table in (("history", "memory_history"), ("entities", "entities")):
-            ((totals[name],),) = self._all(f"SELECT count(*) FROM {table} WHERE user = ?", (user,))  # noqa: S608
+            counted = f"SELECT count(*) FROM {table} WHERE user = ?"  # noqa: S608 - constants
+            ((totals[name],),) = self._all(user, counted, (user,))
         for column in ("kind", "provenance", "trust"):
             totals |= {f"{column}.{value}": count for value, count in facets[column].items()}
         return totals
 
     def activity(self, user: str, since: datetime) -> dict[str, int]:
         values = {"user": user, "since": moment_text(since)}
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             figures = {
                 name: int(connection.execute(statement, values).fetchone()[0] or 0)
                 for name, statement in _ACTIVITY.items()
@@ -191,11 +192,12 @@ class SqlDashboardReads(SqlReader):
         return summaries[0]
 
     def _summaries(self, conditions: list[str], values: Mapping[str, Any]) -> list[SessionSummary]:
-        rows = self._all(" AND ".join([_SUMMARIES, *conditions]) + _LATEST_FIRST, values)
+        statement = " AND ".join([_SUMMARIES, *conditions]) + _LATEST_FIRST
+        rows = self._all(values["user"], statement, values)
         return [SessionSummary(SESSIONS.decode(row[:-3]), *row[-3:]) for row in rows]
 
     def shown_in(self, user: str, memory_id: str, limit: int) -> list[MemoryShowing]:
-        rows = self._all(_SHOWN, (memory_id, user, limit))
+        rows = self._all(user, _SHOWN, (memory_id, user, limit))
         return [MemoryShowing(key, project, moment(at), *rest) for key, project, at, *rest in rows]
 
     def entity_graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:
@@ -205,7 +207,7 @@ class SqlDashboardReads(SqlReader):
         )
 
     def _graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:
-        with self._reading() as connection:
+        with self._reading(scope.user) as connection:
             scopes = as_json(visible_scopes(connection, scope))
             nodes = connection.execute(
                 TOP_ENTITIES, {"user": scope.user, "scopes": scopes, "limit": node_limit}

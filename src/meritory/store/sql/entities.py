@@ -43,7 +43,7 @@ class SqlEntityReads(SqlDashboardReads):
 
     def entities(self, scope: Scope, limit: int) -> list[Entity]:
         def count() -> list[Entity]:
-            with self._reading() as connection:
+            with self._reading(scope.user) as connection:
                 values = {"user": scope.user, "limit": limit}
                 scopes = as_json(visible_scopes(connection, scope))
                 rows = connection.execute(TOP_ENTITIES, {**values, "scopes": scopes}).fetchall()
@@ -54,7 +54,7 @@ class SqlEntityReads(SqlDashboardReads):
     def describe(self, scope: Scope, key: str) -> EntityView:
         # An entity that the scope cannot see gets the same reply as one that does not exist.
         unknown = NotFound(f"nothing is known about {key[:80]!r}")
-        with self._reading() as connection:
+        with self._reading(scope.user) as connection:
             found = connection.execute(
                 "SELECT entity, kind, name FROM entities WHERE user = ? AND key = ?",
                 (scope.user, key),
@@ -90,6 +90,7 @@ class SqlEntityReads(SqlDashboardReads):
     def stated_attributes(self, user: str) -> dict[str, tuple[Attribute, ...]]:
         stated: dict[str, tuple[Attribute, ...]] = {}
         for memory_id, key, kind, name, aspect in self._all(
+            user,
             """SELECT m.id, n.key, n.kind, n.name, p.name FROM attributes a
                 JOIN aspects p ON p.aspect = a.aspect JOIN entities n ON n.entity = p.entity
                 JOIN memories m ON m.row = a.row
@@ -104,6 +105,7 @@ class SqlEntityReads(SqlDashboardReads):
 
     def dependencies(self, user: str) -> list[tuple[Attribute, Attribute]]:
         rows = self._all(
+            user,
             """SELECT a.key, a.kind, a.name, b.key, b.kind, b.name FROM dependencies d
                 JOIN entities a ON a.entity = d.entity JOIN entities b ON b.entity = d.on_entity
                 WHERE a.user = ? ORDER BY a.key, b.key""",
@@ -117,7 +119,7 @@ class SqlEntityReads(SqlDashboardReads):
     def memories_about(
         self, scope: Scope, keys: Sequence[str], now: datetime, limit: int
     ) -> list[str]:
-        with self._reading() as connection:
+        with self._reading(scope.user) as connection:
             values = _parameters(connection, scope, keys, now)
             aspects = connection.execute(_ASPECTS, {**values, "aspects": ASPECT_LIMIT}).fetchall()
             rows: set[int] = set()
@@ -136,7 +138,7 @@ class SqlEntityReads(SqlDashboardReads):
             return [memory_id for (memory_id,) in ids]
 
     def required(self, scope: Scope, keys: Sequence[str], now: datetime) -> list[str]:
-        with self._reading() as connection:
+        with self._reading(scope.user) as connection:
             values = _parameters(connection, scope, keys, now)
             # Two statements: for one with OR, SQLite scans all memories.
             pinned = connection.execute(_PINNED, values).fetchall()

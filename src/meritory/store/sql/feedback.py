@@ -147,6 +147,7 @@ class SqlFeedbackReads(SqlReader):
 
     def lesson_for(self, scope: Scope, fingerprint: str) -> str | None:
         row = self._one(
+            scope.user,
             """SELECT memory_id FROM feedback_wordings
                 WHERE user = ? AND agent = ? AND project = ? AND fingerprint = ?""",
             (scope.user, scope.agent or "", scope.project or "", fingerprint),
@@ -161,6 +162,7 @@ class SqlFeedbackReads(SqlReader):
             if name != "limit"
         ]
         rows = self._all(
+            user,
             f"{_SELECT} WHERE {' AND '.join(['user = :user', *conditions])}"
             " ORDER BY id DESC LIMIT :limit",
             {"user": user, **given},
@@ -169,6 +171,7 @@ class SqlFeedbackReads(SqlReader):
 
     def feedback_counts(self, user: str) -> list[FeedbackCount]:
         rows = self._all(
+            user,
             """SELECT domain, polarity, status, count(*), max(at) FROM feedback_events
                 WHERE user = ? GROUP BY domain, polarity, status""",
             (user,),
@@ -182,6 +185,7 @@ class SqlFeedbackReads(SqlReader):
         self, user: str, *, since: datetime | None = None, limit: int | None = None
     ) -> tuple[int, int]:
         ((positive, negative),) = self._all(
+            user,
             f"""SELECT {_SIDES} FROM (SELECT polarity FROM feedback_events
                 WHERE user = :user AND {_SINCE} ORDER BY at DESC LIMIT :limit) AS latest""",  # noqa: S608
             {
@@ -194,6 +198,7 @@ class SqlFeedbackReads(SqlReader):
 
     def feedback_tallies(self, user: str, since: datetime | None) -> list[RiskTally]:
         rows = self._all(
+            user,
             " UNION ALL ".join(
                 f"SELECT '{facet}', {name}, {_SIDES} FROM feedback_events{more}"  # noqa: S608
                 f" WHERE user = :user AND {_SINCE} AND {name} IS NOT NULL GROUP BY {name}"
@@ -208,19 +213,20 @@ class SqlFeedbackReads(SqlReader):
         return [RiskTally(*row) for row in rows]
 
     def testimony(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Testimony]]:
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             said = {memory_id: _testimony(connection, user, memory_id) for memory_id in memory_ids}
         return {memory_id: items for memory_id, items in said.items() if items}
 
     def lessons(self, user: str, memory_ids: Sequence[str]) -> dict[str, Lesson]:
         rows = self._all(
+            user,
             f"{_LESSONS.select} WHERE user = ? AND memory_id IN (SELECT value FROM json_each(?))",  # noqa: S608
             (user, as_json(memory_ids)),
         )
         return {lesson.memory_id: lesson for lesson in map(_LESSONS.decode, rows)}
 
     def contested(self, user: str, limit: int) -> list[Contested]:
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             beliefs = {
                 memory_id: _BELIEFS.decode(masses)
                 for memory_id, *masses in connection.execute(

@@ -202,7 +202,7 @@ class SqlJobReads(SqlReader):
             *([] if state is None else ["state = :state"]),
         ]
         engine = self._engine
-        with engine.read_across() if user is None else engine.read() as connection:
+        with engine.read_across() if user is None else engine.read(user) as connection:
             return _find(
                 connection,
                 f"{' AND '.join(conditions)} ORDER BY job DESC LIMIT :limit",
@@ -210,7 +210,7 @@ class SqlJobReads(SqlReader):
             )
 
     def job(self, user: str, kind: str, key: str) -> Job:
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             return _find_named(connection, user, kind, key)
 
     def job_counts(self, user: str | None = None) -> dict[JobState, int]:
@@ -219,7 +219,7 @@ class SqlJobReads(SqlReader):
                 counts = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state"))
         else:
             statement = "SELECT state, count(*) FROM jobs WHERE user = ? GROUP BY state"
-            counts = dict(self._all(statement, (user,)))
+            counts = dict(self._all(user, statement, (user,)))
         return {state: counts.get(state, 0) for state in JOB_STATES}
 
     def oldest_due(self, now: datetime) -> datetime | None:

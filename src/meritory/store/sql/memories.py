@@ -208,6 +208,7 @@ class SqlNeighbours(SqlReader):
 
     def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
         scope = self._one(
+            probe.scope.user,
             """SELECT scope FROM scopes WHERE user = ?
                 AND coalesce(agent, '') = ? AND coalesce(project, '') = ?""",
             (probe.scope.user, probe.scope.agent or "", probe.scope.project or ""),
@@ -233,7 +234,7 @@ class SqlNeighbours(SqlReader):
     ) -> dict[int, MemoryRecord]:
         if not rows:
             return {}
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             return MemoryRows(connection, self.damaged).sound_records(
                 # The plus keeps SQLite from scanning all memories of the user.
                 f"m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user {where}",  # noqa: S608
@@ -245,7 +246,7 @@ class SqlMemoryReads(SqlNeighbours):
     """Memories by id, page or row."""
 
     def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
-        with self._reading() as connection:
+        with self._reading(scope.user) as connection:
             return MemoryRows(connection, self.damaged).sound_records(
                 f"""m.row IN (SELECT value FROM json_each(:rows))
                     AND m.scope IN (SELECT value FROM json_each(:scopes)) AND {LIVE}
@@ -258,7 +259,7 @@ class SqlMemoryReads(SqlNeighbours):
             )
 
     def memories(self, user: str, memory_ids: Sequence[str]) -> dict[str, MemoryRecord]:
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             records = MemoryRows(connection, self.damaged).sound_records(
                 "m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))",
                 {"user": user, "ids": as_json(memory_ids)},
@@ -269,7 +270,7 @@ class SqlMemoryReads(SqlNeighbours):
         wanted = prefix.strip().lower()
         if not (PREFIX_CHARS_MIN <= len(wanted) <= ID_LENGTH and wanted.isascii()):
             raise NotFound(f"no memory {prefix[:40]!r}")
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             seen = "" if within is None else "AND m.scope IN (SELECT value FROM json_each(:seen))"
             scopes = [] if within is None else visible_scopes(connection, within)
             records = MemoryRows(connection, self.damaged).records(
@@ -294,7 +295,7 @@ class SqlMemoryReads(SqlNeighbours):
             conditions.append(LIVE)
         filters = {name: getattr(listing, name) for name in _FILTERS}
         conditions += [_FILTERS[name] for name, value in filters.items() if value is not None]
-        with self._reading() as connection:
+        with self._reading(listing.scope.user) as connection:
             scopes = as_json(visible_scopes(connection, listing.scope))
             return MemoryRows(connection, self.damaged).page(
                 f"{' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit OFFSET :offset",
@@ -310,7 +311,9 @@ class SqlMemoryReads(SqlNeighbours):
         while rows := [
             row
             for (row,) in self._all(
-                "SELECT row FROM memories WHERE user = ? AND row > ? ORDER BY row", (user, last)
+                user,
+                "SELECT row FROM memories WHERE user = ? AND row > ? ORDER BY row",
+                (user, last),
             )
         ]:
             for start in range(0, len(rows), _PAGE_ROWS):
@@ -330,7 +333,7 @@ class SqlHistoryReads(SqlReader):
         return self._entries(user, "operation = ? ORDER BY entry", operation)
 
     def merges(self, scope: Scope, limit: int) -> list[HistoryEntry]:
-        with self._reading() as connection:
+        with self._reading(scope.user) as connection:
             scopes = as_json(visible_scopes(connection, scope))
         return self._entries(
             scope.user,
@@ -357,7 +360,7 @@ class SqlHistoryReads(SqlReader):
         return entries[0]
 
     def _entries(self, user: str, where: str, *values: Any) -> list[HistoryEntry]:
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             rows = connection.execute(
                 f"{HISTORY.select} WHERE user = ? AND {where}", (user, *values)
             ).fetchall()

@@ -73,7 +73,9 @@ class SqlMemoryWrites(SqlNeighbours, SqlHistoryReads):
         return {digest: records[row] for digest, row in rows if row in records}
 
     def has(self, user: str, memory_id: str) -> bool:
-        found = self._one("SELECT 1 FROM memories WHERE user = ? AND id = ?", (user, memory_id))
+        found = self._one(
+            user, "SELECT 1 FROM memories WHERE user = ? AND id = ?", (user, memory_id)
+        )
         return found is not None
 
     def insert(self, memory: Indexed, change: MemoryChange | None) -> None:
@@ -94,6 +96,7 @@ class SqlMemoryWrites(SqlNeighbours, SqlHistoryReads):
     def update(self, memory: Indexed, change: MemoryChange | None) -> None:
         record = memory.record
         found = self._one(
+            record.user,
             "SELECT row, content = ? FROM memories WHERE user = ? AND id = ?",
             (record.content, record.user, record.id),
         )
@@ -162,6 +165,7 @@ class SqlMemoryWrites(SqlNeighbours, SqlHistoryReads):
             change = self._next_change(record.user)
             value = self._vector_value(vector, dimension)
             found = self._one(
+                record.user,
                 "UPDATE memories SET change = ? WHERE user = ? AND id = ? AND content = ?"
                 " RETURNING row",
                 (change, record.user, record.id, record.content),
@@ -260,6 +264,7 @@ class SqlMemoryWrites(SqlNeighbours, SqlHistoryReads):
         """Return the number of this transaction; in-memory indexes read all later ones."""
         if self._change is None:
             found = self._one(
+                user,
                 "UPDATE meta SET value = CAST(value AS INTEGER) + 1"
                 " WHERE key = 'change' RETURNING value",
                 (),
@@ -272,5 +277,5 @@ class SqlMemoryWrites(SqlNeighbours, SqlHistoryReads):
     def _ensure(
         self, find: str, find_by: tuple[Any, ...], make: str, make_from: tuple[Any, ...]
     ) -> int:
-        found = self._one(find, find_by)
+        found = self.connection.execute(find, find_by).fetchone()
         return int((found or self.connection.execute(make, make_from).fetchone())[0])

@@ -71,7 +71,7 @@ class SqlPredictorState(SqlReader):
     """The predictor's state, for a store and for a transaction."""
 
     def predictor_state(self, user: str) -> str | None:
-        row = self._one("SELECT state FROM predictor_state WHERE user = ?", (user,))
+        row = self._one(user, "SELECT state FROM predictor_state WHERE user = ?", (user,))
         return None if row is None else str(row[0])
 
 
@@ -158,6 +158,7 @@ class SqlPredictorReads(SqlPredictorState):
                 wanted.append(condition)
                 names[name] = moment_text(value) if isinstance(value, datetime) else value
         rows = self._all(
+            user,
             " AND ".join([_SELECT_COMPARISON, *wanted])
             + " ORDER BY c.at DESC, c.comparison DESC LIMIT :limit OFFSET :offset",
             names,
@@ -165,11 +166,12 @@ class SqlPredictorReads(SqlPredictorState):
         return [_COMPARISONS.decode(row[:-1], session_key=row[-1]) for row in rows]
 
     def comparison(self, user: str, key: str) -> Comparison | None:
-        row = self._one(_SELECT_COMPARISON + " AND s.key = :key", {"user": user, "key": key})
+        row = self._one(user, _SELECT_COMPARISON + " AND s.key = :key", {"user": user, "key": key})
         return None if row is None else _COMPARISONS.decode(row[:-1], session_key=row[-1])
 
     def record(self, user: str, scorer: str, limit: int) -> Margins:
         rows = self._all(
+            user,
             """SELECT replay_ndcg, replay_log_rank FROM predictor_comparisons
                 WHERE user = ? AND predictor_won IS NOT NULL AND scorer = ?
                 ORDER BY at DESC, comparison DESC LIMIT ?""",
@@ -189,6 +191,7 @@ class SqlPredictorReads(SqlPredictorState):
     def slices(self, user: str, limit: int) -> list[Slice]:
         slices: dict[str | None, Slice] = {}
         for project, won in self._all(
+            user,
             """SELECT project, predictor_won FROM predictor_comparisons
                 WHERE user = ? AND predictor_won IS NOT NULL ORDER BY at, comparison""",
             (user,),
@@ -201,6 +204,7 @@ class SqlPredictorReads(SqlPredictorState):
 
     def entity_slices(self, user: str, limit: int) -> list[EntitySlice]:
         rows = self._all(
+            user,
             """WITH helped AS (
                 SELECT DISTINCT c.session, c.predictor_won, a.entity
                 FROM predictor_comparisons c
@@ -218,21 +222,26 @@ class SqlPredictorReads(SqlPredictorState):
         return [EntitySlice(*row) for row in rows]
 
     def training_runs(self, user: str, limit: int) -> list[TrainingRun]:
-        rows = self._all(f"{_RUNS.select} WHERE user = ? ORDER BY run DESC LIMIT ?", (user, limit))
+        rows = self._all(
+            user, f"{_RUNS.select} WHERE user = ? ORDER BY run DESC LIMIT ?", (user, limit)
+        )
         return [_RUNS.decode(row) for row in rows]
 
     def canary_count(self, user: str) -> int:
         row = self._one(
-            "SELECT count(*) FROM predictor_canary WHERE user = ? AND retired_at IS NULL", (user,)
+            user,
+            "SELECT count(*) FROM predictor_canary WHERE user = ? AND retired_at IS NULL",
+            (user,),
         )
         return int(row[0]) if row else 0
 
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             return taught_sessions(connection, user, feature_version, limit)
 
     def calibration(self, user: str, limit: int) -> list[Rated]:
         rows = self._all(
+            user,
             f"""SELECT {_CALIBRATION.selected("c")}, s.key FROM predictor_calibration c
                 JOIN sessions s ON s.session = c.session WHERE c.user = ?
                 ORDER BY c.offered_at DESC, c.session DESC, c.memory_id LIMIT ?""",  # noqa: S608

@@ -107,6 +107,7 @@ class SqlQualityReads(SqlReader):
 
     def refusals(self, user: str, limit: int, offset: int = 0) -> list[Refusal]:
         rows = self._all(
+            user,
             f"{_SELECT_REFUSALS} WHERE user = :user AND memory_id IS NULL"
             " ORDER BY at DESC, id DESC LIMIT :limit OFFSET :offset",
             {"user": user, "limit": limit, "offset": offset},
@@ -123,6 +124,7 @@ class SqlQualityReads(SqlReader):
 
     def retrievals(self, user: str, memory_ids: Sequence[str]) -> dict[str, Retrieval]:
         rows = self._all(
+            user,
             """SELECT m.id, r.count, r.last_at FROM memories m JOIN retrievals r ON r.row = m.row
                 WHERE m.user = ? AND m.id IN (SELECT value FROM json_each(?))""",
             (user, as_json(memory_ids)),
@@ -130,10 +132,13 @@ class SqlQualityReads(SqlReader):
         return {memory_id: Retrieval(count, moment(at)) for memory_id, count, at in rows}
 
     def merge_audits(self, user: str) -> dict[int, MergeVerdict]:
-        return dict(self._all("SELECT entry, verdict FROM merge_audits WHERE user = ?", (user,)))
+        return dict(
+            self._all(user, "SELECT entry, verdict FROM merge_audits WHERE user = ?", (user,))
+        )
 
     def session_counts(self, user: str, since: datetime) -> dict[Scope, int]:
         rows = self._all(
+            user,
             """SELECT agent, project, count(*) FROM sessions
                 WHERE user = ? AND started_at >= ? GROUP BY agent, project""",
             (user, moment_text(since)),
@@ -143,6 +148,7 @@ class SqlQualityReads(SqlReader):
     def expirable(self, user: str, what: Keepsake, before: datetime) -> int:
         table, _, old = _OLD[what]
         ((count,),) = self._all(
+            user,
             f"SELECT count(*) FROM {table} WHERE user = :user AND {old.partition(' ORDER')[0]}",  # noqa: S608
             {"user": user, "before": moment_text(before)},
         )
@@ -151,14 +157,14 @@ class SqlQualityReads(SqlReader):
     def gate_outcomes(self, user: str, since: datetime) -> list[WeekOutcome]:
         values = {"user": user, "since": moment_text(since), "entries": OUTCOME_ENTRIES}
         weeks: Counter[tuple[str, Outcome]] = Counter()
-        for day, outcome, count in self._all(_OUTCOMES, values):
+        for day, outcome, count in self._all(user, _OUTCOMES, values):
             at = date.fromisoformat(day)
             weeks[(at - timedelta(days=at.weekday())).isoformat(), outcome] += count
         return [WeekOutcome(*key, count) for key, count in weeks.items()]
 
     def shown_lately(self, user: str, session_limit: int) -> ShownLately:
         values = {"user": user, "limit": session_limit}
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             sessions, turns = connection.execute(_TURNS, values).fetchone()
             rows = connection.execute(_SHOWN, values).fetchall()
         figures = []
@@ -179,7 +185,7 @@ class SqlQualityReads(SqlReader):
 
     def carried(self, user: str, kind: type[R]) -> list[R]:
         table, key = _EXTRA_TABLES[kind]
-        rows = self._all(f"{table.select} WHERE user = ? ORDER BY {key}", (user,))
+        rows = self._all(user, f"{table.select} WHERE user = ? ORDER BY {key}", (user,))
         return [table.decode(row) for row in rows]
 
 

@@ -83,6 +83,7 @@ class SqlRuleReads(SqlReader):
         }
         conditions = [_QUERY[name] for name, value in given.items() if value is not None]
         rows = self._all(
+            user,
             f"{ACTIONS.select} WHERE {' AND '.join(['user = :user', *conditions])}"
             " AND action > :after ORDER BY action DESC LIMIT :limit",
             {**values, "user": user, "after": query.after, "limit": query.limit},
@@ -91,6 +92,7 @@ class SqlRuleReads(SqlReader):
 
     def rules(self, user: str, states: Collection[State]) -> list[Rule]:
         rows = self._all(
+            user,
             f"{_RULES.select} WHERE user = :user"  # noqa: S608 - our names
             " AND state IN (SELECT value FROM json_each(:states)) ORDER BY updated_at DESC, id",
             {"user": user, "states": as_json(states)},
@@ -103,6 +105,7 @@ class SqlRuleReads(SqlReader):
 
     def rule_events(self, user: str, rule_id: str, limit: int) -> list[RuleEvent]:
         rows = self._all(
+            user,
             f"{_EVENTS.select} WHERE user = ? AND rule_id = ? ORDER BY event DESC LIMIT ?",
             (user, rule_id, limit),
         )
@@ -110,6 +113,7 @@ class SqlRuleReads(SqlReader):
 
     def session_constraints(self, user: str, session_key: str) -> list[SessionConstraint]:
         rows = self._all(
+            user,
             f"{_CONSTRAINTS.select} WHERE user = ? AND session_key = ? AND lifted_at IS NULL"
             " ORDER BY kind, argument",
             (user, session_key),

@@ -116,13 +116,14 @@ class SqlOneSession(SqlReader):
     """One session, for a store and for a transaction."""
 
     def session(self, user: str, key: str) -> SessionRecord:
-        row = self._one(f"{SESSIONS.select} WHERE user = ? AND key = ?", (user, key))
+        row = self._one(user, f"{SESSIONS.select} WHERE user = ? AND key = ?", (user, key))
         if row is None:
             raise no_session(key)
         return SESSIONS.decode(row)
 
     def _session_column(self, user: str, key: str, column: str) -> Any:
         row = self._one(
+            user,
             f"SELECT {column} FROM sessions WHERE user = ? AND key = ?",  # noqa: S608 - our names
             (user, key),
         )
@@ -248,6 +249,7 @@ class SqlSessionWrites(SqlOneSession):
             # One rating per turn: that of the strongest channel, and of those the last.
             by_turn: dict[int, tuple[int, float]] = {}
             for turn, channel, score in self._all(
+                user,
                 """SELECT turn, channel, score FROM rating_events
                     WHERE session = ? AND memory_id = ? ORDER BY event""",
                 (session, memory_id),
@@ -358,6 +360,7 @@ class SqlSessionReads(SqlOneSession):
     def session_of_code(self, user: str, code: str) -> SessionRecord:
         # Starts at the latest injection, which is almost always the right one: no index needed.
         row = self._one(
+            user,
             """SELECT s.key FROM injections i CROSS JOIN sessions s ON s.session = i.session
                 WHERE i.code = ? AND s.user = ? ORDER BY i.session DESC LIMIT 1""",
             (code, user),
@@ -370,6 +373,7 @@ class SqlSessionReads(SqlOneSession):
         self, user: str, limit: int, *, project: str | None = None, before: str | None = None
     ) -> list[SessionRecord]:
         rows = self._all(
+            user,
             f"""{SESSIONS.select} WHERE user = :user AND (:project IS NULL OR project = :project)
                 AND (:before IS NULL OR (started_at, session) <
                     (SELECT started_at, session FROM sessions WHERE user = :user AND key = :before))
@@ -380,6 +384,7 @@ class SqlSessionReads(SqlOneSession):
 
     def previous_session(self, scope: Scope, before: datetime) -> SessionRecord | None:
         row = self._one(
+            scope.user,
             f"""{SESSIONS.select} WHERE user = ? AND project IS ? AND agent IS ? AND started_at < ?
                 AND summary <> '' ORDER BY started_at DESC, session DESC LIMIT 1""",
             (scope.user, scope.project, scope.agent, moment_text(before)),
@@ -388,6 +393,7 @@ class SqlSessionReads(SqlOneSession):
 
     def session_memories(self, user: str, key: str) -> list[SessionMemory]:
         rows = self._all(
+            user,
             f"{_SELECT_CANDIDATES} WHERE {_OF_SESSION} ORDER BY rank = 0, rank, memory_id",
             (user, key),
         )
@@ -398,6 +404,7 @@ class SqlSessionReads(SqlOneSession):
 
     def shown(self, user: str, key: str) -> list[ShownRow]:
         rows = self._all(
+            user,
             f"{_SHOWN.select} WHERE {_OF_SESSION} AND handle IS NOT NULL"
             " ORDER BY CAST(substr(handle, 2) AS INTEGER)",
             (user, key),
@@ -405,11 +412,13 @@ class SqlSessionReads(SqlOneSession):
         return [_SHOWN.decode(row) for row in rows]
 
     def injections(self, user: str, key: str) -> list[Injection]:
-        rows = self._all(f"{_INJECTIONS.select} WHERE {_OF_SESSION} ORDER BY number", (user, key))
+        rows = self._all(
+            user, f"{_INJECTIONS.select} WHERE {_OF_SESSION} ORDER BY number", (user, key)
+        )
         return [_INJECTIONS.decode(row) for row in rows]
 
     def ratings(self, user: str, key: str) -> list[Rating]:
-        rows = self._all(f"{_RATINGS.select} WHERE {_OF_SESSION} ORDER BY event", (user, key))
+        rows = self._all(user, f"{_RATINGS.select} WHERE {_OF_SESSION} ORDER BY event", (user, key))
         return [_RATINGS.decode(row) for row in rows]
 
     def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
@@ -425,11 +434,12 @@ class SqlSessionReads(SqlOneSession):
         return None if text is None else dict(json.loads(text))
 
     def session_score(self, user: str, key: str) -> SessionScore | None:
-        row = self._one(f"{_SCORES.select} WHERE {_OF_SESSION}", (user, key))
+        row = self._one(user, f"{_SCORES.select} WHERE {_OF_SESSION}", (user, key))
         return None if row is None else _SCORES.decode(row)
 
     def sessions_shown(self, user: str, memory_id: str, since: datetime) -> list[str]:
         rows = self._all(
+            user,
             """SELECT s.key FROM session_memories c JOIN sessions s ON s.session = c.session
                 JOIN injections i ON i.session = c.session AND i.number = c.injection
                 WHERE c.memory_id = ? AND c.was_injected = 1 AND s.user = ?
@@ -442,7 +452,7 @@ class SqlSessionReads(SqlOneSession):
     # -- learning -------------------------------------------------------------------------
 
     def past(self, scope: Scope, embedder: str | None) -> tuple[Past, int]:
-        with self._reading() as connection, self._history_lock:
+        with self._reading(scope.user) as connection, self._history_lock:
             history = self._histories.setdefault(scope.user, UsageHistory(scope.user))
             past = history.caught_up(connection, embedder)
             return past, history.project_number(scope.project)
@@ -450,13 +460,14 @@ class SqlSessionReads(SqlOneSession):
     def vectors(
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
-        with self._reading() as connection:
+        with self._reading(user) as connection:
             return stored_vectors(connection, user, embedder, memory_ids)
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:
         proofs: dict[str, list[Proof]] = {}
         for memory_id in memory_ids:
             rows = self._all(
+                user,
                 """SELECT s.key, s.started_at,
                         CAST(json_extract(c.label_parts, '$.agent') AS DOUBLE PRECISION),
                         c.label, json_extract(c.label_parts, '$.rule') = 'known'
@@ -481,6 +492,7 @@ class SqlSessionReads(SqlOneSession):
         cached = self._judged.get(user)
         if cached is None or cached[0] != learned:
             counts = self._one(
+                user,
                 """SELECT count(*), count(r.excluded) FROM session_scores r
                     JOIN sessions s ON s.session = r.session WHERE s.user = ?""",
                 (user,),
@@ -491,7 +503,7 @@ class SqlSessionReads(SqlOneSession):
 
     def _last_lesson(self, user: str) -> int | None:
         """Return the number of the last labelling."""
-        row = self._one("SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'learned'", ())
+        row = self._one(user, "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'learned'", ())
         return int(row[0]) if row else None
 
     # -- timeline and totals --------------------------------------------------------------
@@ -507,6 +519,7 @@ class SqlSessionReads(SqlOneSession):
         given = {"session_key": session_key, "request_id": request_id, "memory_id": memory_id}
         column = next((name for name, value in given.items() if value is not None), "memory_id")
         rows = self._all(
+            user,
             f"{EVENTS.select} WHERE user = ? AND {column} = ? ORDER BY event DESC LIMIT ?",
             (user, given[column], _EVENTS_PER_TIMELINE),
         )
@@ -514,6 +527,7 @@ class SqlSessionReads(SqlOneSession):
 
     def spending(self, user: str, since: datetime) -> list[Spending]:
         rows = self._all(
+            user,
             f"{_SPENDING.select} WHERE user = ? AND at >= ? ORDER BY at, spend",
             (user, moment_text(since)),
         )
@@ -523,7 +537,7 @@ class SqlSessionReads(SqlOneSession):
         totals = {
             f"sessions.{state}": count
             for state, count in self._all(
-                "SELECT state, count(*) FROM sessions WHERE user = ? GROUP BY state", (user,)
+                user, "SELECT state, count(*) FROM sessions WHERE user = ? GROUP BY state", (user,)
             )
         }
         for name, source in (
@@ -532,6 +546,7 @@ class SqlSessionReads(SqlOneSession):
             ("ratings", "rating_events WHERE"),
         ):
             ((totals[name],),) = self._all(
+                user,
                 f"SELECT count(*) FROM {source} session IN"  # noqa: S608 - our names
                 " (SELECT session FROM sessions WHERE user = ?)",
                 (user,),
@@ -540,6 +555,7 @@ class SqlSessionReads(SqlOneSession):
 
     def harnesses(self, user: str) -> list[tuple[str, int, datetime]]:
         rows = self._all(
+            user,
             """SELECT harness, count(*), max(started_at) FROM sessions
                 WHERE user = ? AND harness IS NOT NULL GROUP BY harness ORDER BY harness""",
             (user,),

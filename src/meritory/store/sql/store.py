@@ -52,8 +52,8 @@ class SqlStore(
         super().__init__()
         self.damaged = set()
 
-    def _reading(self) -> AbstractContextManager[SqlConnection]:
-        return self._engine.read()
+    def _reading(self, user: str | None) -> AbstractContextManager[SqlConnection]:
+        return self._engine.read_across() if user is None else self._engine.read(user)
 
     def damaged_count(self) -> int:
         return len(self.damaged)
@@ -64,11 +64,11 @@ class SqlStore(
             return [user for (user,) in rows]
 
     def counters(self, user: str) -> dict[str, int]:
-        return dict(self._all("SELECT name, value FROM counters WHERE user = ?", (user,)))
+        return dict(self._all(user, "SELECT name, value FROM counters WHERE user = ?", (user,)))
 
     def import_progress(self, user: str, digest: str) -> int:
         row = self._one(
-            "SELECT line_count FROM imports WHERE user = ? AND digest = ?", (user, digest)
+            user, "SELECT line_count FROM imports WHERE user = ? AND digest = ?", (user, digest)
         )
         return int(row[0]) if row else 0
 
@@ -116,7 +116,7 @@ class SqlTransaction(
         self.damaged = set() if damaged is None else damaged
         self._nearest_in_store = find_nearest
 
-    def _reading(self) -> AbstractContextManager[SqlConnection]:
+    def _reading(self, user: str | None) -> AbstractContextManager[SqlConnection]:
         return nullcontext(self.connection)
 
     def _find_nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:

@@ -292,8 +292,8 @@ class SqliteEngine:
         return connection
 
     @contextlib.contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
-        """A reader connection, for the length of the block."""
+    def read(self, user: str | None = None) -> Iterator[sqlite3.Connection]:
+        """Return a reader connection for the length of the block; all users share the file."""
         self._ownership.demand_process()
         if self._closed:
             raise StorageError("the store is closed")
@@ -308,7 +308,6 @@ class SqliteEngine:
             finally:
                 self._give_back(connection)
 
-    # In a file of one's own there is no wall between users.
     read_across = read
 
     def _give_back(self, connection: sqlite3.Connection) -> None:

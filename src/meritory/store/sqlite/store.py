@@ -69,7 +69,7 @@ class SqliteStore(SqlStore):
 
     # -- writing --------------------------------------------------------------------------
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
+    def write(self, user: str | None, work: Callable[[Transaction], T]) -> T:
         return self._engine.write(
             lambda connection: work(SqlTransaction(connection, self._find_nearest, self.damaged))
         )
@@ -113,7 +113,7 @@ class SqliteStore(SqlStore):
         self, embedder: str, limit: int, after: MemoryRecord | None = None
     ) -> list[MemoryRecord]:
         last = {"user": after.user, "id": after.id} if after else {"user": None, "id": None}
-        with self._reading() as connection:
+        with self._engine.read() as connection:
             return MemoryRows(connection, self.damaged).page(
                 f"m.row IN ({_LACKING} ORDER BY t.row LIMIT :limit OFFSET :offset) ORDER BY m.row",
                 {"embedder": embedder, **last},
