@@ -29,7 +29,7 @@ from meritory.ports.judge_prompt import (
 )
 from meritory.ports.llm import LlmReply, Prompt, check_shape, open_llm, read_answer
 from meritory.text.judge.digest import Digest, TurnDigest
-from meritory.text.judge.prompt_injection import without_pleas
+from meritory.text.judge.prompt_injection import mask_injections
 from ports.model_server import ModelServer, fair_reply, gullible_reply, read_case, running
 from ports.poison import EVASIVE, PLEAS, Plea
 
@@ -536,7 +536,7 @@ def test_other_words_gain_a_memory_that_nobody_stated_little(plea: Plea) -> None
 
 def test_honest_memories_about_ratings_keep_their_topic() -> None:
     text = "The reranker's confidence threshold is 0.9 on the Oslo cluster."
-    left = without_pleas(text)
+    left = mask_injections(text)
     assert {"reranker's", "threshold", "oslo", "cluster"} <= set(left.lower().strip(".").split())
 
 
@@ -551,7 +551,7 @@ def test_honest_memories_about_ratings_keep_their_topic() -> None:
     ],
 )
 def test_ordinary_memories_are_left_exactly_as_they_are(text: str) -> None:
-    assert without_pleas(text) == text
+    assert mask_injections(text) == text
 
 
 def test_the_schema_is_one_that_every_server_takes() -> None:

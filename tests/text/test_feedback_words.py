@@ -18,12 +18,12 @@ from meritory.text.feedback import (
     domain,
     fingerprint,
     is_actionable,
+    is_complete,
     is_same,
     lesson_text,
     polarity,
     questions,
     read_topics,
-    tells_all,
     with_advice,
 )
 
@@ -158,9 +158,9 @@ def test_what_names_the_thing_is_actionable() -> None:
 
 
 def test_four_words_that_mean_something_tell_all() -> None:
-    assert not tells_all("It was not good at all and really bad")
-    assert not tells_all("deleted the migrations")
-    assert tells_all("deleted the migrations before any backup existed")
+    assert not is_complete("It was not good at all and really bad")
+    assert not is_complete("deleted the migrations")
+    assert is_complete("deleted the migrations before any backup existed")
     assert content_words("this was really wrong") == ()
 
 

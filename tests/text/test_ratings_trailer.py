@@ -189,7 +189,7 @@ def test_ratings_from_an_object(
 
 @pytest.mark.parametrize("mapping", [None, 1, "m1=1", [["m1", 1]], ({"m1": 1},)])
 def test_ratings_from_anything_else(mapping: object) -> None:
-    assert parse_ratings(mapping) == Ratings(refused=(("", "no object from names to scores"),))
+    assert parse_ratings(mapping) == Ratings(refused=(("", "not an object from names to scores"),))
 
 
 def test_too_many_ratings_are_cut() -> None:

@@ -28,13 +28,13 @@ from meritory.text.render import (
     cost,
     feedback_request,
     overhead_tokens,
-    read_back,
     render_prompt,
     render_start,
     status_line,
     token_estimate,
 )
 from meritory.text.tokens import WordPiece
+from render_kit import read_back
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE, NONCE = codes(b"secret of the store", "session", 1)

@@ -25,7 +25,7 @@ from meritory.cli.output import (
 from meritory.domain.codec import record_to_dict
 from meritory.domain.errors import InputError
 from meritory.domain.feedback import Contested, FeedbackEvent
-from meritory.text.feedback import SIGNALS, name, polarity
+from meritory.text.feedback import SIGNALS, polarity, polarity_name
 
 if TYPE_CHECKING:
     from meritory.engine.feedback.capture import Captured
@@ -40,7 +40,7 @@ SHORT_STATUS = {"clarification_required": "unclear"}
 _EVENTS: RecordView[FeedbackEvent] = RecordView(
     Field("", "id", lambda event: event.id, style="cyan"),
     Field("", "age", lambda event: event.at, age, style="dim"),
-    Field("", "signal", lambda event: name(event.polarity)),
+    Field("", "signal", lambda event: polarity_name(event.polarity)),
     Field("", "status", lambda event: SHORT_STATUS.get(event.status, event.status)),
     Field("", "domain", lambda event: event.domain),
     Field("", "reports", lambda event: event.occurrence or None),
@@ -87,7 +87,7 @@ class Thumbs(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)
         side = None if found else polarity(cmd_name)
-        return found if side is None else super().get_command(ctx, name(side))
+        return found if side is None else super().get_command(ctx, polarity_name(side))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -311,7 +311,7 @@ def show(event_id: str) -> Answer:
     pairs = [
         ("id", event.id),
         ("at", clock_text(event.at)),
-        ("signal", f"{name(event.polarity)} ({event.signal})"),
+        ("signal", f"{polarity_name(event.polarity)} ({event.signal})"),
         ("status", f"{event.status} ({event.reason})"),
         ("project", event.project or ""),
         ("session", event.session_key or ""),

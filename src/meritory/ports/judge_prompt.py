@@ -18,7 +18,7 @@ from meritory.domain.errors import BadReply
 from meritory.domain.session import JudgedMemory, Turn
 from meritory.domain.world import World
 from meritory.ports.llm import Prompt
-from meritory.text.judge.prompt_injection import without_pleas
+from meritory.text.judge.prompt_injection import mask_injections
 from meritory.text.ratings_trailer import strip_injected, strip_trailers
 from meritory.text.secrets import redact
 from meritory.text.terms import query_terms
@@ -150,7 +150,7 @@ def build_case(
     entries = [JudgedItem(CONTROLS[world.random_bits(16) % len(CONTROLS)], None)]
     doubled = set()
     for place, exhibit in enumerate(exhibits):
-        text = without_pleas(redact(exhibit.text)[:EXHIBIT_LIMIT_CHARS])
+        text = mask_injections(redact(exhibit.text)[:EXHIBIT_LIMIT_CHARS])
         entries.append(JudgedItem(text, place))
         if exhibit.provenance != "user_stated":
             doubled.add(place)
@@ -234,7 +234,7 @@ def _evidence(turn: Turn) -> str:
     """What a turn says, without what we put into it ourselves, without secrets and pleas."""
     # Only the end is shown; more than that is cleaned, so that a mark or a key is not cut in two.
     recent = turn.text[-4 * TRANSCRIPT_LIMIT_CHARS :]
-    return without_pleas(redact(strip_trailers(strip_injected(recent)))).strip()
+    return mask_injections(redact(strip_trailers(strip_injected(recent)))).strip()
 
 
 def _quoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The entities a text names for certain: paths, identifiers, tags, names and issue numbers."""
+"""The entities that a text names: paths, identifiers, tags, names and issue numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _NOT_THINGS: Final = words("true false null none nil undefined yes no ok")
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """One entity a text names, with its kind and normalised name."""
+    """One entity in a text, with its kind and normalised name."""
 
     kind: Kind
     name: str
@@ -64,35 +64,48 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What `--about` names: an entity and, if given, one aspect of it."""
+    """The value of `--about`: an entity and, if given, one aspect of it."""
 
     entity: Mention
     aspect: str | None
 
 
 def mentions(text: str) -> tuple[Mention, ...]:
-    """Return the distinct entities the text names for certain, in order of first mention."""
+    """Return the distinct entities of a text in order of first mention."""
     found: list[tuple[int, Mention]] = []
-    rest = _blank(_URL, text)
-    rest = _blank(_EMAIL, rest)
+    rest = _blank(_EMAIL, _blank(_URL, text))
     for match in _BACKTICKED.finditer(rest):
         mention = _from_backticks(match.group(1))
         if mention:
             found.append((match.start(), mention))
     rest = _blank(_BACKTICKED, rest)
-    found += _plain_mentions(rest)
+    for match in _TAG.finditer(rest):
+        tag = match.group(1)
+        if tag.isdigit() and len(tag) <= 5:
+            found.append((match.start(), Mention("issue", f"#{tag}")))
+        elif not tag[0].isdigit() and not (len(tag) in {3, 4, 6, 8} and _HEX_COLOUR.fullmatch(tag)):
+            found.append((match.start(), Mention("tag", tag.rstrip("-_").casefold())))
+    for match in _NAME.finditer(rest):
+        if match.group(1).lower() not in _NOT_PEOPLE:
+            found.append((match.start(), Mention("name", match.group(1).rstrip("-_").casefold())))
+    for match in _PATH.finditer(rest):
+        raw = match.group().rstrip(".")
+        # Most words are plain: a path needs a separator or a dot.
+        path = _as_path(raw) if any(mark in raw for mark in "/\\.") else None
+        if path:
+            found.append((match.start(), Mention("path", path)))
     found.sort(key=lambda pair: pair[0])
     return tuple(dict.fromkeys(mention for _, mention in found))[:MAX_MENTIONS]
 
 
 def entity_key(kind: str, name: str) -> str:
-    """Return the key under which an entity is stored; paths and identifiers keep their case."""
+    """Return the stored key of an entity; paths and identifiers keep their case."""
     plain = name.strip()
     return f"{kind}:{plain if kind in {'path', 'identifier'} else plain.casefold()}"
 
 
 def parse_about(text: str) -> About:
-    """Read "entity/aspect"; a file path is one entity, and may be followed by an aspect."""
+    """Read "entity/aspect"; a file path is one entity, and an aspect may follow it."""
     cleaned = text.strip()
     if not cleaned or len(cleaned) > MAX_NAME_CHARS or not cleaned.isprintable():
         raise InputError(
@@ -102,30 +115,10 @@ def parse_about(text: str) -> About:
     entity, aspect = _split_about(cleaned)
     if not entity or aspect == "":
         raise InputError(
-            f"about names no entity or no aspect: {cleaned}",
+            f"about needs an entity, and an aspect after the slash: {cleaned!r}",
             hint='write "entity" or "entity/aspect"',
         )
     return About(_as_entity(entity), aspect)
-
-
-def _plain_mentions(text: str) -> list[tuple[int, Mention]]:
-    found: list[tuple[int, Mention]] = []
-    for match in _TAG.finditer(text):
-        tag = match.group(1)
-        if tag.isdigit() and len(tag) <= 5:
-            found.append((match.start(), Mention("issue", f"#{tag}")))
-        elif not tag[0].isdigit() and not _is_colour(tag):
-            found.append((match.start(), Mention("tag", tag.rstrip("-_").casefold())))
-    for match in _NAME.finditer(text):
-        if match.group(1).lower() not in _NOT_PEOPLE:
-            found.append((match.start(), Mention("name", match.group(1).rstrip("-_").casefold())))
-    for match in _PATH.finditer(text):
-        raw = match.group().rstrip(".")
-        # Most words are plain: without a separator or a dot there is no path to look for.
-        path = _as_path(raw) if any(mark in raw for mark in "/\\.") else None
-        if path:
-            found.append((match.start(), Mention("path", path)))
-    return found
 
 
 def _from_backticks(inner: str) -> Mention | None:
@@ -136,7 +129,7 @@ def _from_backticks(inner: str) -> Mention | None:
     if path:
         return Mention("path", path)
     name = _CALL_SUFFIX.sub("", name).strip(".,;:")
-    # A flag, a number or a lone operator names no entity.
+    # A flag, a number or a lone operator is not an entity.
     if not re.search(r"[^\W\d_]", name) or name.lower() in _NOT_THINGS or name.startswith("-"):
         return None
     return Mention("identifier", name)
@@ -171,10 +164,6 @@ def _has_file_ending(part: str) -> bool:
         return False
     # Node.js and its relatives are products, not files.
     return not (ending == "js" and stem[:1].isupper()) and (stem != "" or ending in {"env"})
-
-
-def _is_colour(tag: str) -> bool:
-    return len(tag) in {3, 4, 6, 8} and _HEX_COLOUR.fullmatch(tag) is not None
 
 
 def _split_about(text: str) -> tuple[str, str | None]:

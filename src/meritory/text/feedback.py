@@ -1,4 +1,4 @@
-"""Thumbs up and thumbs down in every spelling that people and agents use."""
+"""Feedback as text: its signal, topics, completeness, lesson and cause."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -15,7 +15,7 @@ from meritory.text.words import STOP_WORDS, words
 
 UP: Final = 1
 DOWN: Final = -1
-# What a refusal lists; each also counts in capitals, and with - or _ for the space.
+# Listed in errors; each also counts in capitals, and with - or _ for the space.
 SIGNALS: Final = (
     *("up", "down", "positive", "negative", "good", "bad", "thumbs up", "thumbs down"),
     *("+1", "-1", "👍", "👎"),
@@ -24,7 +24,7 @@ _SPELLINGS: Final = {
     **dict.fromkeys(words("up positive good thumbsup thumbup thumbs👍 +1 👍"), UP),
     **dict.fromkeys(words("down negative bad thumbsdown thumbdown thumbs👎 -1 👎"), DOWN),
 }
-# Skin tones and the mark that asks for a picture instead of a sign.
+# Skin tones, and the variation selectors for text and emoji.
 _SHADES: Final = re.compile("[\U0001f3fb-\U0001f3ff\ufe0e\ufe0f]")
 _REPEATED: Final = re.compile("([👍👎])\\1+")
 _SHORTCODE: Final = re.compile(r":(.+):")
@@ -32,7 +32,7 @@ _JOINTS: Final = re.compile(r"[\s_-]+")
 
 
 def polarity(signal: object) -> int | None:
-    """1 for up, -1 for down, None for what is neither."""
+    """Return 1 for up, -1 for down, None for neither."""
     if not isinstance(signal, str):
         return None
     plain = unicodedata.normalize("NFKC", _SHADES.sub("", signal)).casefold().strip(" \t\n.!\"'")
@@ -41,13 +41,13 @@ def polarity(signal: object) -> int | None:
     return _SPELLINGS.get(word, _SPELLINGS.get(_JOINTS.sub("", word)))
 
 
-def name(of: int | None) -> str:
-    """A polarity as a word."""
-    return {UP: "up", DOWN: "down"}.get(of or 0, "unknown")
+def polarity_name(value: int | None) -> str:
+    """Return a polarity as a word."""
+    return {UP: "up", DOWN: "down"}.get(value or 0, "unknown")
 
 
 GENERAL: Final = "general"
-# Part of a word never counts: "recent process" is neither about cents nor about professionals.
+# Only whole words count: "recent process" is neither about cents nor about professionals.
 _CUES: Final = {
     "testing": words("test tests testing pytest unittest jest coverage fixture assertion mock ci"),
     "security": words(
@@ -79,33 +79,33 @@ _CHUNK: Final = re.compile(r"[\w-]+")
 
 
 def word_list(text: str) -> list[str]:
-    """Every whole word of a text in lower case; identifiers also fall into their parts."""
-    found: list[str] = []
+    """Return every whole word of a text in lower case; identifiers also as their parts."""
+    listed: list[str] = []
     for chunk in _CHUNK.findall(unicodedata.normalize("NFKC", text)):
         whole = chunk.strip("-_").lower()
         parts = [part.lower() for part in split_identifier(chunk)]
-        found += [whole, *parts] if parts and parts != [whole] else [whole]
-    return [word for word in found if word]
+        listed += [whole, *parts] if parts and parts != [whole] else [whole]
+    return [word for word in listed if word]
 
 
 def read_topics(texts: Iterable[str]) -> Counter[str]:
-    """How often the words of each topic stand in the texts, in the order of the table."""
-    found = Counter(
+    """Return how often the words of each topic occur in the texts, in the order of the table."""
+    counts = Counter(
         topic
         for text in texts
         for word in word_list(text)
         if (topic := _TOPIC_OF.get(stem(word))) is not None
     )
-    return Counter({topic: found[topic] for topic in TOPICS if topic in found})
+    return Counter({topic: counts[topic] for topic in TOPICS if topic in counts})
 
 
-def domain(tags: Iterable[str], found: Mapping[str, int]) -> str:
-    """The one topic that feedback is counted under: a tag somebody gave, else the commonest."""
+def domain(tags: Iterable[str], counts: Mapping[str, int]) -> str:
+    """Return the topic that feedback is counted under: a given tag, else the most frequent."""
     given = next((tag for tag in tags if tag in _CUES), None)
-    return given or max(found, key=lambda topic: found[topic], default=GENERAL)
+    return given or max(counts, key=lambda topic: counts[topic], default=GENERAL)
 
 
-# Words that only say how it was, not what: a text made of them is as bare as the signal itself.
+# Words that only rate: a text made of them says no more than the signal itself.
 _VERDICTS: Final = words(
     """
     ace amazing annoying approved awesome awful bad better best blah brilliant broken bug buggy
@@ -119,13 +119,13 @@ _VERDICTS: Final = words(
 )
 FIELD_WORDS: Final = 2
 CONTEXT_WORDS: Final = 3
-# From here on a text says by itself what went wrong, or what worked.
-TELLING_WORDS: Final = 4
+# A text with this many content words says by itself what went wrong, or what worked.
+COMPLETE_WORDS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Something to ask the user, with the field that the answer goes into."""
+    """A question to the user, with the field for the answer."""
 
     field: str
     question: str
@@ -150,7 +150,7 @@ _WORKED: Final = Question(
 
 
 def content_words(text: str) -> tuple[str, ...]:
-    """The distinct words that say something beyond good or bad."""
+    """Return the distinct words that say more than good or bad."""
     return tuple(
         term
         for term in query_terms(text)
@@ -158,13 +158,13 @@ def content_words(text: str) -> tuple[str, ...]:
     )
 
 
-def tells_all(text: str) -> bool:
-    """Whether a text can stand for what went wrong, or what worked."""
-    return len(content_words(text)) >= TELLING_WORDS
+def is_complete(text: str) -> bool:
+    """Return whether a text says enough about what went wrong, or what worked."""
+    return len(content_words(text)) >= COMPLETE_WORDS
 
 
 def is_actionable(polarity: int, texts: Mapping[str, str]) -> bool:
-    """Whether somebody could act on it: one field, or the context, says something specific."""
+    """Return whether one can act on it: one field, or the context, is specific."""
     named = ("what_worked",) if polarity == UP else ("what_went_wrong", "what_to_change")
     return any(len(content_words(texts.get(name, ""))) >= FIELD_WORDS for name in named) or (
         len(content_words(texts.get("context", ""))) >= CONTEXT_WORDS
@@ -172,14 +172,16 @@ def is_actionable(polarity: int, texts: Mapping[str, str]) -> bool:
 
 
 def questions(polarity: int, texts: Mapping[str, str]) -> tuple[Question, ...]:
-    """What is missing, as questions; the first is the one to ask."""
+    """Return questions for the missing parts, the first one to ask first."""
     wanted = (_WORKED,) if polarity == UP else (_WENT_WRONG, _TO_CHANGE)
     return tuple(
-        one for one in wanted if len(content_words(texts.get(one.field, ""))) < FIELD_WORDS
+        question
+        for question in wanted
+        if len(content_words(texts.get(question.field, ""))) < FIELD_WORDS
     )
 
 
-# Said of a mistake that happened before; "do push" and "do not push" stay apart.
+# Words about repetition are ignored, negations are not: "do push" is not "do not push".
 _REPEATS: Final = words(
     """
     again already always another before constantly ever every just keep keeps kept once repeatedly
@@ -188,7 +190,7 @@ _REPEATS: Final = words(
 )
 _NEGATIONS: Final = words("no not never without cannot can't don't didn't doesn't won't n't")
 _UNSAID: Final = (STOP_WORDS | _REPEATS) - _NEGATIONS
-# Two reports share so many words, and such a share of all their words.
+# Two reports are the same when they share this many words, and this share of all their words.
 SHARED_WORDS_MIN: Final = 3
 SHARED_SHARE: Final = 0.6
 _VALUE: Final = re.compile(r"[\d/\\_=]|\w[.:]\w|^--?\w")
@@ -196,32 +198,32 @@ _SHORT: Final = re.compile(r"n['’]t\b")
 
 
 def fingerprint(polarity: int, text: str) -> str:
-    """A short hash of what a report says, the same for the same claim in other words' order."""
+    """Return a hash of a report that does not depend on the order and endings of its words."""
     said, values = _read(text)
-    told = "\x1f".join((str(polarity), *sorted(said), "", *sorted(values)))
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    joined = "\x1f".join((str(polarity), *sorted(said), "", *sorted(values)))
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def is_same(one: str, other: str) -> bool:
-    """Whether two texts tell of one thing: most words shared, no value or negation apart."""
-    (said, values), (told, others) = _read(one), _read(other)
-    if values != others or said & _NEGATIONS != told & _NEGATIONS:
+def is_same(text: str, other: str) -> bool:
+    """Return whether two texts report the same: most words shared, equal values and negations."""
+    (words, values), (other_words, other_values) = _read(text), _read(other)
+    if values != other_values or words & _NEGATIONS != other_words & _NEGATIONS:
         return False
-    both = len(said & told)
-    return both >= SHARED_WORDS_MIN and both >= SHARED_SHARE * len(said | told)
+    shared = len(words & other_words)
+    return shared >= SHARED_WORDS_MIN and shared >= SHARED_SHARE * len(words | other_words)
 
 
 def _read(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The stems of what is said, and the values in it."""
+    """Return the stems and the values of a text."""
     spread = _SHORT.sub(" not", text.casefold())
     said = frozenset(stem(word) for word in word_list(spread) if word not in _UNSAID)
-    # Numbers, paths and versions hold together in what stands between spaces.
+    # Numbers, paths and versions are whole only between spaces.
     chunks = (chunk.strip(".,;:!?()\"'`") for chunk in spread.split())
     return said, frozenset(chunk for chunk in chunks if _VALUE.search(chunk))
 
 
 MISTAKE, SUCCESS = "Mistake to avoid", "What worked"
-# Not "instead": in a claim that word says that another one no longer holds.
+# Not "instead": in a claim that word says that another claim no longer holds.
 ADVICE: Final = "Next time"
 _LABELS: Final = re.compile(rf" (?:{ADVICE}|Why|When): ")
 _MAIN_CHARS: Final = 2_000
@@ -229,13 +231,13 @@ _MORE_CHARS: Final = 600
 
 
 def main_text(polarity: int, texts: Mapping[str, str]) -> str:
-    """What the report is about: what went wrong, or what worked, else its context."""
+    """Return the main field of a report: what went wrong, or what worked, else its context."""
     name = "what_worked" if polarity == UP else "what_went_wrong"
     return texts.get(name) or texts.get("context") or texts.get("what_to_change", "")
 
 
 def lesson_text(polarity: int, texts: Mapping[str, str]) -> str:
-    """The lesson that feedback becomes."""
+    """Return the lesson of a report."""
     main = main_text(polarity, texts)
     parts = [_part(SUCCESS if polarity == UP else MISTAKE, main, _MAIN_CHARS)]
     for label, name in ((ADVICE, "what_to_change"), ("Why", "reasoning"), ("When", "context")):
@@ -245,8 +247,8 @@ def lesson_text(polarity: int, texts: Mapping[str, str]) -> str:
     return " ".join(parts)
 
 
-def told_in(polarity: int, lesson: str) -> str:
-    """What a lesson is about, without its labels; nothing when it is a lesson of another kind."""
+def lesson_subject(polarity: int, lesson: str) -> str:
+    """Return the main text of a lesson without its labels; empty for another kind of lesson."""
     label = f"{SUCCESS if polarity == UP else MISTAKE}: "
     if not lesson.startswith(label):
         return ""
@@ -254,7 +256,7 @@ def told_in(polarity: int, lesson: str) -> str:
 
 
 def with_advice(lesson: str, texts: Mapping[str, str]) -> str | None:
-    """The lesson with advice that it lacked; None when there is nothing to add."""
+    """Return the lesson with the advice of a report added; None when there is nothing to add."""
     advice = texts.get("what_to_change", "")
     if not advice or f"{ADVICE}: " in lesson or advice.casefold() in lesson.casefold():
         return None
@@ -274,7 +276,7 @@ Category = Literal[
     "tool_output_misread",
     "intent_plan_misalignment",
 ]
-# In the order in which they win: what broke from outside explains more than what was thought.
+# In order of precedence: an outside failure explains more than a wrong plan.
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 _QUOTE_CHARS: Final = 160
 _AROUND_CHARS: Final = 40
@@ -282,7 +284,7 @@ _AROUND_CHARS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisEvidence:
-    """What speaks for a category: where it stands, and the words."""
+    """A quote that supports a category, and where it was found."""
 
     source: str
     quote: str
@@ -290,7 +292,7 @@ class DiagnosisEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The category with everything that speaks for it."""
+    """A category with its evidence."""
 
     category: Category
     evidence: tuple[DiagnosisEvidence, ...]
@@ -374,7 +376,7 @@ _PATTERNS: Final[Mapping[Category, re.Pattern[str]]] = {
         r"over-?engineer\w+",
     ),
 }
-# What a failed criterion points to when no words say more.
+# The category of a failed criterion when no words say more.
 _CRITERIA: Final[Mapping[str, Category]] = {
     "safety": "guardrail_triggered",
     "verification_evidence": "tool_output_misread",
@@ -387,31 +389,21 @@ _CRITERIA: Final[Mapping[str, Category]] = {
 def diagnose(
     texts: Mapping[str, str], failing: Sequence[str] = (), guardrails: Sequence[str] = ()
 ) -> Diagnosis | None:
-    """The category that the most telling evidence names; None when nothing does."""
-    found: dict[Category, list[DiagnosisEvidence]] = {}
-    for category, evidence in _all_evidence(texts, failing, guardrails):
-        found.setdefault(category, []).append(evidence)
-    for category in CATEGORIES:
-        if category in found:
-            return Diagnosis(category, tuple(found[category]))
-    return None
-
-
-def _all_evidence(
-    texts: Mapping[str, str], failing: Sequence[str], guardrails: Sequence[str]
-) -> Iterator[tuple[Category, DiagnosisEvidence]]:
+    """Return the first category in order of precedence that has evidence, None if there is none."""
+    evidence: dict[Category, list[DiagnosisEvidence]] = {}
     for name in guardrails:
-        yield "guardrail_triggered", DiagnosisEvidence(f"guardrail:{name}", f"{name} is false")
+        quote = DiagnosisEvidence(f"guardrail:{name}", f"{name} is false")
+        evidence.setdefault("guardrail_triggered", []).append(quote)
     for name, text in texts.items():
         for category, pattern in _PATTERNS.items():
-            match = pattern.search(text)
-            if match is not None:
-                yield category, DiagnosisEvidence(name, _quoted(text, match))
+            if match := pattern.search(text):
+                start = max(0, match.start() - _AROUND_CHARS)
+                around = " ".join(text[start : match.end() + _AROUND_CHARS].split())
+                quote = DiagnosisEvidence(name, around[:_QUOTE_CHARS])
+                evidence.setdefault(category, []).append(quote)
     for criterion in failing:
-        told = DiagnosisEvidence(f"rubric:{criterion}", f"{criterion} is below its minimum")
-        yield _CRITERIA[criterion], told
-
-
-def _quoted(text: str, match: re.Match[str]) -> str:
-    start = max(0, match.start() - _AROUND_CHARS)
-    return " ".join(text[start : match.end() + _AROUND_CHARS].split())[:_QUOTE_CHARS]
+        quote = DiagnosisEvidence(f"rubric:{criterion}", f"{criterion} is below its minimum")
+        evidence.setdefault(_CRITERIA[criterion], []).append(quote)
+    return next(
+        (Diagnosis(name, tuple(evidence[name])) for name in CATEGORIES if name in evidence), None
+    )

@@ -1,7 +1,7 @@
-"""The canonical form of a text, what may be stored at all, and how it is shown in a terminal.
+"""The canonical form of a text, the check before it is stored, and its form for a terminal.
 
 Case: a plain word is folded ("Rex" and "rex" are one), because people type capitals at random.
-Anything whose capitals carry meaning is left alone: tokens with an inner capital, a digit, an
+Capitals that carry meaning stay: tokens with an inner capital, a digit, an
 underscore, a slash or a dot, words written all in capitals, and everything between backticks.
 """
 
@@ -39,11 +39,13 @@ _SHOWN_AS_IS = "\n\t"
 
 
 def canonical(text: str) -> str:
-    """Return the form under which two writings of the same text are equal; idempotent."""
+    """Return the form in which two spellings of the same text are equal; idempotent."""
     current = text
-    # Folding can expose another fold (a trimmed mark, a recomposed letter), so go to a fixed point.
+    # One fold can expose another (a trimmed mark, a recomposed letter), so repeat to a fixed point.
     for _ in range(8):
-        following = _canonical_once(current)
+        folded = _TOKEN.sub(lambda match: _fold_case(match.group()), unified(current))
+        collapsed = _SPACES.sub(" ", _compatible(folded)).strip()
+        following = _TRAILING.sub("", collapsed)
         if following == current:
             break
         current = following
@@ -51,7 +53,7 @@ def canonical(text: str) -> str:
 
 
 def unified(text: str) -> str:
-    """Return the text with one writing for equal characters, quotes and dashes, case kept."""
+    """Return the text with one form for equal characters, quotes and dashes; case stays."""
     return _compatible(text).translate(_UNIFIED)
 
 
@@ -66,14 +68,14 @@ def strip_byte_order_mark(text: str) -> str:
 
 
 def checked_content(content: object) -> str:
-    """Return the text of a memory as it is stored; raise InputError if it cannot be."""
+    """Return the text of a memory as it is stored; raise InputError if it is not storable."""
     text = strip_byte_order_mark(content) if isinstance(content, str) else content
     check_text(text)
     return str(text)
 
 
 def check_text(text: object, *, what: str = "a memory", max_chars: int = MAX_CHARS) -> None:
-    """Raise InputError unless the value is text that can be stored exactly as it is."""
+    """Raise InputError unless the value is text that can be stored unchanged."""
     if not isinstance(text, str):
         raise InputError(f"{what} must be text, not {type(text).__name__}")
     if len(text) > max_chars:
@@ -82,18 +84,18 @@ def check_text(text: object, *, what: str = "a memory", max_chars: int = MAX_CHA
             hint="split it into single claims",
         )
     if "\x00" in text:
-        raise InputError(f"{what} may not hold a NUL character", hint="remove U+0000")
+        raise InputError(f"{what} must not contain a NUL character", hint="remove U+0000")
     if _SURROGATE.search(text):
         raise InputError(
-            f"{what} must be valid Unicode; it holds a lone surrogate",
+            f"{what} must be valid Unicode; it contains a lone surrogate",
             hint="decode the source as UTF-8",
         )
-    if not any(_is_visible(char) for char in text):
+    if all(unicodedata.category(char) in {"Cc", "Cf", "Zs", "Zl", "Zp"} for char in text):
         raise InputError(f"{what} must have 1 to {max_chars:,} characters, this one is empty")
 
 
 def shown(text: str, *, one_line: bool = False) -> str:
-    """Return the text with every invisible or terminal-steering character written as an escape."""
+    """Return the text with invisible characters and terminal controls written as escapes."""
     kept = "" if one_line else _SHOWN_AS_IS
     if text.isprintable() and text.isascii():
         return text
@@ -101,15 +103,11 @@ def shown(text: str, *, one_line: bool = False) -> str:
     for index, char in enumerate(text):
         if char in kept or not _needs_escape(char) or _joins_emoji(text, index):
             pieces.append(char)
-        else:
-            pieces.append(_escape(char))
+            continue
+        point = ord(char)
+        wide = f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
+        pieces.append(f"\\x{point:02x}" if point <= 0xFF else wide)
     return "".join(pieces)
-
-
-def _canonical_once(text: str) -> str:
-    folded = _TOKEN.sub(lambda match: _fold_case(match.group()), unified(text))
-    collapsed = _SPACES.sub(" ", _compatible(folded)).strip()
-    return _TRAILING.sub("", collapsed)
 
 
 def _compatible(text: str) -> str:
@@ -130,15 +128,12 @@ def _fold_case(token: str) -> str:
         return token
     if _CODE_MARK.search(token.rstrip(_CLOSERS)):
         return token
-    return _PLAIN_WORD.sub(lambda match: _fold_word(match.group()), token)
 
+    def fold(match: re.Match[str]) -> str:
+        word = match.group()
+        return word.lower() if word[1:] == word[1:].lower() else word
 
-def _fold_word(word: str) -> str:
-    return word.lower() if word[1:] == word[1:].lower() else word
-
-
-def _is_visible(char: str) -> bool:
-    return unicodedata.category(char) not in {"Cc", "Cf", "Zs", "Zl", "Zp"}
+    return _PLAIN_WORD.sub(fold, token)
 
 
 def _needs_escape(char: str) -> bool:
@@ -154,10 +149,3 @@ def _joins_emoji(text: str, index: int) -> bool:
         return False
     before = unicodedata.category(text[index - 1])
     return before in {"So", "Sk", "Mn"} and unicodedata.category(text[index + 1]) == "So"
-
-
-def _escape(char: str) -> str:
-    point = ord(char)
-    if point <= 0xFF:
-        return f"\\x{point:02x}"
-    return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"

@@ -1,4 +1,4 @@
-"""The terms by which a memory can be recognised again in what was typed, said and done."""
+"""Weighted terms, by which a memory is recognised in a transcript, and scores of titles."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from meritory.text.normalize import unified
 from meritory.text.terms import query_terms, stem
 from meritory.text.words import NUMBER_WORDS, STOP_WORDS, words
 
-# What finding a term again is worth: a value can hardly be there by chance, a common word can.
+# The weight of a match: a value hardly matches by chance, a common word does.
 VALUE_WEIGHT: Final = 2.0
 NAME_WEIGHT: Final = 1.5
 WORD_WEIGHT: Final = 1.0
 COMMON_WEIGHT: Final = 0.2
-# A piece of a path or an identifier, whose whole is a value of its own.
+# A part of a path or an identifier; the whole is a value of its own.
 PIECE_WEIGHT: Final = 0.5
 
-# Shorter numbers are everywhere.
+# Shorter numbers match everywhere.
 MIN_VALUE_CHARS: Final = 3
 MAX_TERMS: Final = 2_000
 _VALUE_MARK = re.compile(r"[\d_./\\:@#+]")
 _LINE_NUMBER = re.compile(r"(?<=\w\.\w)(\w*)(?::\d+){1,2}$")
 _PIECE = re.compile(r"[^\W\d_]+")
-# A capital behind a small letter and a space: a name, not the start of a sentence.
+# A capital after a lower-case letter and a space: a name, not the start of a sentence.
 _NAME = re.compile(r"(?<=[a-z,;] )[A-ZÀ-ÖØ-Þ][^\W\d_]+")
 _QUOTED = re.compile(r"`([^`\n]{1,80})`|\"([^\"\n]{1,80})\"")
 
-# Words that say little about which memory is meant: everyday English, and what any work on
-# programs is full of. A memory made of them can be found again anywhere.
+# Words that hardly identify a memory: everyday English, and the common words of programming.
 _COMMON_WORDS: Final = words(
     """
     ability able accept access act actually add added agent agree allow almost alone along already
@@ -86,30 +85,40 @@ _COMMON_WORDS: Final = words(
 
 
 def terms_of(text: str) -> dict[str, float]:
-    """Return the distinct terms of a text, each with the weight of finding it again."""
+    """Return the distinct terms of a text, each with the weight of a match."""
     clean = unified(text)
     typed = [(term, *_read(term)) for term in query_terms(clean, MAX_TERMS) if _is_term(term)]
     # Dictionaries keep the order of the text, so that sums over terms are the same in every run.
     values = {_LINE_NUMBER.sub(r"\1", term): None for term, _, is_value in typed if is_value}
-    found = {v: WORD_WEIGHT if len(v) < MIN_VALUE_CHARS else VALUE_WEIGHT for v in values}
-    found |= {value.rpartition("/")[2]: VALUE_WEIGHT for value in values if "/" in value}
-    weigh = _Weigher(clean, values)
+    weights = {v: WORD_WEIGHT if len(v) < MIN_VALUE_CHARS else VALUE_WEIGHT for v in values}
+    weights |= {value.rpartition("/")[2]: VALUE_WEIGHT for value in values if "/" in value}
+    quotes = (quoted[0] or quoted[1] for quoted in _QUOTED.findall(clean))
+    in_quotes = {term for quote in quotes for term in query_terms(quote)}
+    names = {name.lower() for name in _NAME.findall(clean)}
+    pieces = {piece for value in values for piece in _PIECE.findall(value)}
     for term, key, is_value in typed:
         if term in NUMBER_WORDS:
-            found.setdefault(NUMBER_WORDS[term], WORD_WEIGHT)
+            weights.setdefault(NUMBER_WORDS[term], WORD_WEIGHT)
         elif not is_value:
-            found[key] = max(found.get(key, 0.0), weigh(term, key))
-    return found
+            weight = NAME_WEIGHT if term in names else WORD_WEIGHT
+            if key in COMMON:
+                weight = COMMON_WEIGHT
+            elif term in pieces:
+                weight = PIECE_WEIGHT
+            elif term in in_quotes:
+                weight = VALUE_WEIGHT
+            weights[key] = max(weights.get(key, 0.0), weight)
+    return weights
 
 
 @lru_cache(maxsize=4_096)
 def _read(term: str) -> tuple[str, bool]:
-    """A term's stem, and whether it is a value: the same few thousand words come all the time."""
+    """Return a term's stem, and whether it is a value; cached, because terms repeat."""
     return stem(term), _VALUE_MARK.search(term) is not None
 
 
 def seen_in(text: str) -> frozenset[str]:
-    """Return every term that a text shows, a path under each of its endings."""
+    """Return every term of a text, a path under each of its endings."""
     found = set(terms_of(text))
     for path in [term for term in found if "/" in term]:
         steps = path.split("/")
@@ -121,7 +130,7 @@ COMMON: Final = frozenset(map(stem, _COMMON_WORDS))
 
 
 def holders(texts: Iterable[Mapping[str, float]]) -> dict[str, int]:
-    """Return in how many of the texts each term stands."""
+    """Return how many of the texts contain each term."""
     counted: dict[str, int] = {}
     for terms in texts:
         for term in terms:
@@ -130,39 +139,20 @@ def holders(texts: Iterable[Mapping[str, float]]) -> dict[str, int]:
 
 
 def wording(text: str, keys: Collection[str], limit: int) -> tuple[str, ...]:
-    """Return the words of a text that stand for the given terms, as they were typed."""
-    found = (word for word in query_terms(unified(text), MAX_TERMS) if stem(word) in keys)
-    return tuple(islice(found, limit))
+    """Return the words of a text that have the given terms as stems, as they were typed."""
+    typed = (word for word in query_terms(unified(text), MAX_TERMS) if stem(word) in keys)
+    return tuple(islice(typed, limit))
 
 
 def _is_term(term: str) -> bool:
-    # A hyphened word is given in parts as well, the whole would count twice; a letter is no word.
+    # The parts of a hyphenated word are terms too, so the whole would count twice.
     is_letter = len(term) == 1 and term.isascii() and term.isalpha()
     return term not in STOP_WORDS and "-" not in term and "'" not in term and not is_letter
 
 
-class _Weigher:
-    """What the plain words of one text are worth."""
-
-    def __init__(self, text: str, values: Iterable[str]) -> None:
-        quoted = (found[0] or found[1] for found in _QUOTED.findall(text))
-        self._quoted = {term for quote in quoted for term in query_terms(quote)}
-        self._names = {name.lower() for name in _NAME.findall(text)}
-        self._pieces = {piece for value in values for piece in _PIECE.findall(value)}
-
-    def __call__(self, term: str, key: str) -> float:
-        if key in COMMON:
-            return COMMON_WEIGHT
-        if term in self._pieces:
-            return PIECE_WEIGHT
-        if term in self._quoted:
-            return VALUE_WEIGHT
-        return NAME_WEIGHT if term in self._names else WORD_WEIGHT
-
-
-# The beginning of a memory that its title is read from.
+# The title is read from this many characters of a memory.
 OPENING_CHARS: Final = 200
-# BM25's usual saturation, and less weight on length than usual: titles are short.
+# The usual saturation of BM25, with less weight on length: titles are short.
 _SATURATION: Final = 1.2
 _LENGTH_SHARE: Final = 0.5
 # The words of an identifier: humps of camelCase, runs of capitals, digits.
@@ -171,7 +161,7 @@ _KEPT_TITLES: Final = 20_000
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Return the stems of a text's words, identifiers and paths split into theirs."""
+    """Return the stems of a text's words, with identifiers and paths split into parts."""
     stems = (stem(word.lower()) for word in _WORD.findall(text))
     return tuple(word for word in stems if len(word) > 1 and word not in STOP_WORDS)
 
@@ -195,13 +185,13 @@ def title_scores(context: str, titles: Sequence[tuple[str, ...]]) -> NDArray[np.
         word: math.log1p((len(titles) - held + 0.5) / (held + 0.5))
         for word, held in holders.items()
     }
-    return np.array([_score(title, rarity, mean_length) for title in titles], np.float64)
 
+    def score(title: tuple[str, ...]) -> float:
+        length = 1.0 - _LENGTH_SHARE + _LENGTH_SHARE * len(title) / mean_length
+        return sum(
+            rarity[word] * count * (_SATURATION + 1.0) / (count + _SATURATION * length)
+            for word, count in Counter(title).items()
+            if word in rarity
+        )
 
-def _score(title: tuple[str, ...], rarity: dict[str, float], mean_length: float) -> float:
-    length = 1.0 - _LENGTH_SHARE + _LENGTH_SHARE * len(title) / mean_length
-    return sum(
-        rarity[word] * count * (_SATURATION + 1.0) / (count + _SATURATION * length)
-        for word, count in Counter(title).items()
-        if word in rarity
-    )
+    return np.array([score(title) for title in titles], np.float64)

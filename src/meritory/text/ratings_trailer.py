@@ -1,10 +1,10 @@
-"""Ratings out of an agent's reply, and a reply without them.
+"""Reads the ratings trailer of an agent's reply, and strips trailers from text.
 
-Two forms are read: ours, `<!--mf CODE m1=0.8 m3=-0.2-->` (in braces where angle brackets do not
-get through, `{mf CODE m1=0.8}`), and `<memory-feedback>{"id": 0.8}</memory-feedback>`. The last
-complete one wins. One that names no code counts only as the end of the reply: elsewhere it is a
-reply *about* ratings. Whether a code is live and a name was shown is for the caller to say; so is
-that the text is the assistant's own.
+There are two forms: `<!--mf CODE m1=0.8 m3=-0.2-->` (`{mf CODE m1=0.8}` where angle brackets do not
+get through), and `<memory-feedback>{"id": 0.8}</memory-feedback>`. The last complete trailer wins.
+One without a code counts only at the end of the reply: elsewhere the reply is *about* ratings. The
+caller checks that the code is valid, that the names were shown, and that the assistant wrote the
+text.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from meritory.text.render import INNER_LINE, MARKER, OWN_REMARK
 TRAILER_LIMIT_CHARS: Final = 2_048
 RATINGS_LIMIT_COUNT: Final = 256
 NAME_LIMIT_CHARS: Final = 64
-# A trailer ends a reply; no need to look further back than this.
+# A trailer ends a reply; only this much of the end is searched.
 TAIL_LIMIT_CHARS: Final = 65_536
 
-# Some harnesses write angle brackets as entities on the way in, and agents copy what they see.
+# Some harnesses escape angle brackets as entities, and agents copy those.
 _LESS, _MORE = "(?:<|&lt;)", "(?:>|&gt;)"
 _OPENING = re.compile(
     rf"(?P<comment>{_LESS}!--[ \t]{{0,4}}mf(?=[\s:{{-]))"
     rf"|(?P<tag>{_LESS}memory[-_]feedback[ \t]{{0,4}}{_MORE})"
-    # Braces are common: only with a code they are ours.
+    # Braces are common: only with a code are they a trailer.
     r"|(?P<brace>\{mf(?=[ \t][0-9a-z]{10}[ \t]))",
     re.IGNORECASE,
 )
-# No tag, no second comment and no new paragraph stand inside a trailer.
+# A trailer does not contain a tag, a second comment or a new paragraph.
 _COMMENT_REST = re.compile(
     rf"(?P<body>(?:[^<\n]|\n(?!\s{{0,8}}\n)){{0,{TRAILER_LIMIT_CHARS}}}?)--{_MORE}"
 )
@@ -49,7 +49,7 @@ _FENCE_AFTER = re.compile(r"[ \t]{0,8}\n?[ \t]{0,8}`{1,3}")
 _FENCE_CHARS: Final = 36
 _PAIR = re.compile(r"(?P<name>[^\s=:]{1,200})[ \t]{0,4}[=:][ \t]{0,4}(?P<value>[^\s=:]{1,200})")
 _CODE = re.compile(r"[\s:]{0,8}(?P<code>[0-9a-z]{6,32})(?=\s|$)(?!\s{0,4}[=:])", re.IGNORECASE)
-# What is there of a trailer without its end: other text follows it, or the reply was cut off.
+# A trailer without its end: other text follows it, or the reply was cut off.
 _HALF_PAIR = r"(?:[ \t,]{1,4}[^\s=,]{1,64}=[^\s=,]{0,24})"
 _HALF = re.compile(rf"[ \t:]{{0,4}}[0-9a-z]{{6,32}}{_HALF_PAIR}{{1,64}}", re.IGNORECASE)
 _CUT = re.compile(
@@ -65,7 +65,7 @@ _LOOSE = str.maketrans({**dict.fromkeys("{}\"',;`", " "), "\u2212": "-"})
 
 @dataclass(frozen=True, slots=True)
 class Ratings:
-    """Names with their scores, -1..1, and what was refused of them, each with its reason."""
+    """Names with their scores, -1..1, and the rejected ones, each with its reason."""
 
     scores: tuple[tuple[str, float], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
@@ -73,7 +73,7 @@ class Ratings:
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """The ratings of one reply, under the code of an injection when they name one."""
+    """The ratings of one reply, with the code of an injection if it has one."""
 
     code: str | None
     ratings: Ratings
@@ -94,9 +94,9 @@ def read_trailer(text: str) -> Trailer | None:
 
 
 def parse_ratings(mapping: object) -> Ratings:
-    """Return the ratings of a JSON object from names to scores, refusing singly what is wrong."""
+    """Return the ratings of a JSON object from names to scores; invalid pairs are rejected."""
     if not isinstance(mapping, dict):
-        return Ratings(refused=(("", "no object from names to scores"),))
+        return Ratings(refused=(("", "not an object from names to scores"),))
     return _rated(mapping.items())
 
 
@@ -104,7 +104,7 @@ def strip_trailers(text: str) -> str:
     """Return the text without any trailer, complete or cut off."""
     whole = _without(text, _trailer_spans(text))
     end = len(whole)
-    # What is left when a reply is cut off in the middle of a mark.
+    # The rest of a mark, when a reply is cut off in the middle of it.
     while cut := _CUT_OPENING.search(whole, max(0, end - _FENCE_CHARS), end):
         end = len(whole[max(0, cut.start() - _FENCE_CHARS) : cut.start()].rstrip())
         end += max(0, cut.start() - _FENCE_CHARS)
@@ -112,23 +112,23 @@ def strip_trailers(text: str) -> str:
 
 
 def strip_injected(text: str) -> str:
-    """Return the text without anything that a fence put into it."""
+    """Return the text without injected blocks and remarks."""
     fenced = _without(text, _fenced_spans(text))
     return _without(fenced, ((found.start(), found.end()) for found in OWN_REMARK.finditer(fenced)))
 
 
 def strip_own(text: str) -> str:
-    """Return the text without blocks and trailers: what may be stored, judged or learned from."""
+    """Return the text without blocks and trailers, for storing, judging and learning."""
     return strip_trailers(strip_injected(text))
 
 
 def _openings(text: str) -> list[tuple[re.Match[str], int]]:
-    """Where trailers may begin, each with how far it may go: to the next, or to the size cap."""
+    """Return where trailers may begin, each with its limit: the next one, or the size limit."""
     found = list(_OPENING.finditer(text))
     following = (*(opening.start() for opening in found[1:]), len(text))
     return [
-        (opening, min(following[place], opening.end() + TRAILER_LIMIT_CHARS))
-        for place, opening in enumerate(found)
+        (opening, min(end, opening.end() + TRAILER_LIMIT_CHARS))
+        for opening, end in zip(found, following, strict=False)
     ]
 
 
@@ -147,10 +147,10 @@ def _read_tag(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer, i
     start = opening.end()
     body = text[start:limit]
     brace = body.find("{")
-    # Only a code fence, or the word that goes with it, may stand before the object.
+    # Only a code fence, with its language, may precede the object.
     if brace < 0 or body[:brace].strip("` \t\r\n").lower() not in ("", "json"):
         return None
-    # Pairs, not dicts: a name given twice must be seen.
+    # Pairs instead of dicts, to detect a name given twice.
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs)
     try:
         value, end = decoder.raw_decode(body, brace)
@@ -168,31 +168,26 @@ class _Pairs(list[tuple[str, object]]):
 
 
 def _pairs(body: str) -> Ratings:
-    found: list[tuple[object, object]] = []
-    refused: list[tuple[str, str]] = []
+    pairs: list[tuple[object, object]] = []
+    leftovers: list[str] = []
     end = 0
     for match in _PAIR.finditer(body):
-        refused += _leftovers(body[end : match.start()])
-        found.append((match["name"], _number(match["value"])))
+        leftovers += body[end : match.start()].split()
+        value = match["value"]
+        is_number = _NUMBER.fullmatch(value) or _NOT_FINITE.fullmatch(value)
+        pairs.append((match["name"], float(value) if is_number else value))
         end = match.end()
-    refused += _leftovers(body[end:])
-    ratings = _rated(found)
-    return Ratings(ratings.scores, (*ratings.refused, *refused))
-
-
-def _leftovers(text: str) -> list[tuple[str, str]]:
-    return [(word[:NAME_LIMIT_CHARS], "malformed") for word in text.split()]
-
-
-def _number(value: str) -> object:
-    return float(value) if _NUMBER.fullmatch(value) or _NOT_FINITE.fullmatch(value) else value
+    leftovers += body[end:].split()
+    ratings = _rated(pairs)
+    malformed = ((word[:NAME_LIMIT_CHARS], "malformed") for word in leftovers)
+    return Ratings(ratings.scores, (*ratings.refused, *malformed))
 
 
 def _rated(pairs: Iterable[tuple[object, object]]) -> Ratings:
     scores: dict[str, float] = {}
     refused: list[tuple[str, str]] = []
-    for place, (name, value) in enumerate(pairs):
-        if place >= RATINGS_LIMIT_COUNT:
+    for index, (name, value) in enumerate(pairs):
+        if index >= RATINGS_LIMIT_COUNT:
             refused.append(("", f"more than {RATINGS_LIMIT_COUNT} ratings"))
             break
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -210,7 +205,7 @@ def _rated(pairs: Iterable[tuple[object, object]]) -> Ratings:
 
 
 def _score(value: object) -> float | str:
-    """Return the value as a score, or the reason why it is none."""
+    """Return the value as a score, or the reason why it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "not a number"
     if isinstance(value, float) and not math.isfinite(value):
@@ -228,7 +223,7 @@ def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
     if not pieces:
         return text
     pieces.append(text[end:])
-    # A line break between the pieces: what stood around a mark must not make up another one.
+    # A line break between the pieces, so that the text around a mark cannot form another one.
     whole = "\n".join(piece.strip("\r\n") for piece in pieces if piece.strip())
     return whole.rstrip()
 
@@ -251,7 +246,7 @@ def _trailer_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _trailer_end(text: str, opening: re.Match[str], limit: int) -> int:
-    """Where a trailer stops: at its closing mark, or as far as what follows can be part of it."""
+    """Return the end of a trailer: its closing mark, or the end of what can be part of it."""
     start = opening.end()
     is_last = limit == len(text)
     if not opening["tag"]:
@@ -282,15 +277,14 @@ def _fenced_spans(text: str) -> Iterator[tuple[int, int]]:
         if mark.start() < end:
             continue
         if mark["close"]:
-            # The beginning was cut off: what is left of it stands before.
+            # The start of the block was cut off; its remaining lines come before the mark.
             start, end = _lines_before(text, end, mark.start()), mark.end()
             yield start, end
             continue
         ends = closings.get(mark["nonce"], [])
-        place = bisect_left(ends, mark.end())
-        start = mark.start()
-        end = ends[place] if place < len(ends) else _lines_after(text, mark.end())
-        yield start, end
+        index = bisect_left(ends, mark.end())
+        end = ends[index] if index < len(ends) else _lines_after(text, mark.end())
+        yield mark.start(), end
 
 
 def _lines_before(text: str, floor: int, start: int) -> int:

@@ -1,7 +1,7 @@
 """Finds keys, tokens and passwords in a text, so that none is stored by accident.
 
-Two families: tokens whose shape gives them away (a vendor's prefix), and values that only the
-words around them betray ("password = ..."), which must also look like a secret to count.
+There are two families: tokens with a known shape (a vendor's prefix), and values next to a word
+such as "password = ...", which must also look like a secret.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _END = r"(?![A-Za-z0-9])"
 
 @dataclass(frozen=True, slots=True)
 class SecretMatch:
-    """Where a secret stands in a text, and of what kind it is."""
+    """The position of a secret in a text, and its kind."""
 
     kind: str
     start: int
@@ -89,8 +89,8 @@ _SHAPES: Final = (
         _shape(r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{10,1000}"),
     ),
 )
-# Every secret of a shape has one of these marks. Most texts have none of them, and looking for a
-# mark is many times as fast as looking for its shape.
+# Every secret of a shape has one of these marks. Most texts have none of them, and searching for a
+# mark is many times faster than matching its shape.
 _MARKS: Final[dict[str, tuple[str, ...]]] = {
     "aws_access_key": ("AKIA", "ASIA", "ABIA", "ACCA"),
     "google_api_key": ("AIza",),
@@ -124,7 +124,7 @@ _MARKS: Final[dict[str, tuple[str, ...]]] = {
     "age_key": ("AGE-SECRET-KEY-1",),
     "jwt": ("eyJ",),
 }
-# The same for values that the words around them betray, in lower case.
+# The same for values next to a word, in lower case.
 _HEADER_MARKS: Final = ("bearer", "basic")
 _NAME_MARKS: Final = ("pass", "pwd", "secret", "token", "credential", "key")
 _NEARBY_MARKS: Final = (
@@ -165,7 +165,7 @@ _PLACEHOLDER = re.compile(
     r"|^(?:my|the|some|test|fake|null|none|true|false|undefined|string|value)(?:[_-]|$)",
     re.IGNORECASE,
 )
-# A vendor's shape is proof enough; only an evident dummy clears it.
+# The shape is enough evidence; only an obvious dummy is excluded.
 _DUMMY = re.compile(
     r"(.)\1{7}|x{6}|example|placeholder|your[_-]|0123456789|abcdefghij", re.IGNORECASE
 )
@@ -181,7 +181,7 @@ _COMMON_PASSWORDS: Final = words("password postgres pass pwd user admin root gue
 
 def find_secrets(text: str) -> tuple[SecretMatch, ...]:
     """Return the secrets in the text, in order and without overlaps."""
-    # Patterns without regard to case also take letters such as the long s for their like.
+    # Case-insensitive patterns also match letters such as the long s.
     folded = text.casefold()
     found = [*_blocks(text), *_shaped(text), *_in_urls(text)]
     if _has_any(folded, _HEADER_MARKS):
@@ -219,7 +219,7 @@ def _blocks(text: str) -> Iterator[SecretMatch]:
 
 
 def _shaped(text: str) -> Iterator[SecretMatch]:
-    # Every shape is one unbroken run of at least so many characters; most texts have none.
+    # Every shape is one unbroken run of characters; most texts have none that is long enough.
     if not _UNBROKEN.search(text):
         return
     for kind, pattern in _SHAPES:
@@ -291,7 +291,7 @@ def _is_secret_value(value: str, name: str, *, said: bool) -> bool:
 
 
 def _odd_password(value: str, name: str) -> bool:
-    # No digit at all: only a password with a symbol inside looks chosen rather than written.
+    # Without a digit, only a password with a symbol inside is recognisable.
     if "pass" not in name and "pwd" not in name:
         return False
     return len(value) >= 8 and bool(re.search(r"[A-Za-z][!@#$%^&*+=?]+[A-Za-z]", value))

@@ -1,4 +1,4 @@
-"""Full-text queries from anything typed, and the extra words worth indexing."""
+"""Full-text terms of any text, the extra words to index, and the stemmer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_TERMS = 64
 MAX_TERM_CHARS = 80
 MAX_INDEX_WORDS = 512
 
-# A typed chunk: word characters held together by the marks that identifiers, paths and words use.
+# A typed chunk: word characters joined by the marks of identifiers, paths and words.
 _CHUNK = re.compile(r"\w+(?:[-_./\\:'’@#+]{1,2}\w+)*")
 _WORD = re.compile(r"[^\W_]+")
 _WORDS = re.compile(r"\w+")
@@ -32,25 +32,25 @@ _UNQUOTABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def query_terms(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
-    """Return the distinct content words of anything typed, in order, at most `limit` of them."""
-    found = _distinct((term for term in _typed_terms(text) if not _is_stop(term)), limit)
-    # "who are you" is made of stop words alone, and still deserves an answer.
-    return found or _distinct(_typed_terms(text), limit)
+    """Return the distinct content words of a text, in order, at most `limit` of them."""
+    terms = _distinct((term for term in _typed_terms(text) if not _is_stop(term)), limit)
+    # "who are you" has only stop words, and still deserves an answer.
+    return terms or _distinct(_typed_terms(text), limit)
 
 
 def query_pairs(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
-    """Return every two content words that were typed side by side, each pair as one phrase."""
+    """Return every two adjacent content words, each pair as one phrase."""
     words = [match.group().lower() for match in _WORDS.finditer(text)]
-    beside = (
+    adjacent = (
         f"{left} {right}"
         for left, right in pairwise(words)
         if min(len(left), len(right)) > 1 and not (_is_stop(left) or _is_stop(right))
     )
-    return _distinct(beside, limit)
+    return _distinct(adjacent, limit)
 
 
 def fts_query(terms: Iterable[str]) -> str:
-    """Return an FTS5 expression that finds any of the terms and can never be a syntax error."""
+    """Return an FTS5 expression that matches any of the terms and is never a syntax error."""
     quoted: list[str] = []
     for term in terms:
         clean = _UNQUOTABLE.sub(" ", term).replace('"', '""')
@@ -70,11 +70,13 @@ def choose_terms(
     document_frequency: Mapping[str, int], row_count: int, budget_rows: int
 ) -> tuple[str, ...]:
     """Return the rarest known terms whose postings together stay within the budget."""
-    known = [(min(rows, row_count), term) for term, rows in document_frequency.items() if rows > 0]
-    known.sort(key=lambda pair: pair[0])
+    by_rows = [
+        (min(rows, row_count), term) for term, rows in document_frequency.items() if rows > 0
+    ]
+    by_rows.sort(key=lambda pair: pair[0])
     chosen: list[str] = []
     spent_rows = 0
-    for rows, term in known:
+    for rows, term in by_rows:
         spent_rows += rows
         if chosen and spent_rows > budget_rows:
             break
@@ -127,23 +129,19 @@ def _typed_terms(text: str) -> Iterator[str]:
             continue
         if len(whole) <= MAX_TERM_CHARS and _WORD.search(whole):
             yield whole
-        yield from _parts(chunk, whole)
-
-
-def _parts(chunk: str, whole: str) -> Iterator[str]:
-    for word in _WORD.findall(chunk):
-        humps = _HUMP.findall(word)
-        for part in (word, *humps) if len(humps) > 1 else (word,):
-            lowered = part.lower()
-            if 1 < len(lowered) <= MAX_TERM_CHARS and lowered != whole:
-                yield lowered
-        yield from _pairs(word)
+        for word in _WORD.findall(chunk):
+            humps = _HUMP.findall(word)
+            for part in (word, *humps) if len(humps) > 1 else (word,):
+                lowered = part.lower()
+                if 1 < len(lowered) <= MAX_TERM_CHARS and lowered != whole:
+                    yield lowered
+            yield from _pairs(word)
 
 
 def _hidden_parts(text: str) -> Iterator[str]:
     for match in _WORD.finditer(text):
         word = match.group()
-        # Nearly every word is plain: one hump, nothing hidden in it.
+        # Nearly every word is plain: one hump, no parts.
         if word.isascii() and word.isalpha() and word[1:].islower():
             continue
         humps = _HUMP.findall(word)

@@ -1,6 +1,9 @@
-"""Calls of Meritory's own tools in transcripts, and the results that answer them.
+"""Reads transcripts of harnesses and programs into turns, without Meritory's own text.
 
-A result of one of these tools repeats stored memories. It is no evidence that the agent used them.
+The author of a text decides what may be learned from it, so nothing is attributed to the user by
+default: text without a clear author is "system", and the output of a tool is "result" even in a
+message with the user's role. Results of Meritory's own tools are left out: they repeat stored
+memories, and are not evidence that the agent used them.
 """
 
 from __future__ import annotations
@@ -26,12 +29,12 @@ from meritory.text.secrets import redact
 from meritory.text.words import words
 
 PROGRAM: Final = "meritory"
-# The tools of the MCP server, without the prefix that a client puts before them.
+# The tools of the MCP server, without the prefix of a client.
 OWN_TOOLS: Final = words(
     "memory_search memory_store memory_get memory_forget memory_feedback memory_explain"
     " capture_feedback describe_entity prevention_rules"
 )
-# Calls that are remembered.
+# The most open calls that are tracked.
 OPEN_CALLS_LIMIT: Final = 4_096
 _NAME: Final = re.compile(rf"(?P<prefix>.*?)(?P<tool>{'|'.join(sorted(OWN_TOOLS))})", re.DOTALL)
 _RUNNERS: Final = words("uv pipx poetry hatch")
@@ -44,7 +47,7 @@ def is_own_call(name: str, given: object) -> bool:
     if is_own_tool(name):
         return True
     if isinstance(given, Mapping) and PROGRAM in str(given.get("server", "")).lower():
-        # Some clients call every tool and resource of a server through one tool of their own.
+        # Some clients call every tool and resource of a server through a tool of the client.
         return True
     if tool_family(name) != "shell":
         return False
@@ -53,9 +56,9 @@ def is_own_call(name: str, given: object) -> bool:
 
 
 def is_own_tool(name: str) -> bool:
-    """Return whether a tool is of Meritory's MCP server, under whatever name a client gives it."""
-    found = _NAME.fullmatch(name.lower())
-    return found is not None and (not found["prefix"] or PROGRAM in found["prefix"])
+    """Return whether a tool is of Meritory's MCP server, under any client's name for it."""
+    match = _NAME.fullmatch(name.lower())
+    return match is not None and (not match["prefix"] or PROGRAM in match["prefix"])
 
 
 def _runs_own_program(command: ShellCommand) -> bool:
@@ -71,14 +74,14 @@ class CallLinks:
     """Links the results in a transcript to their calls: by id, else in the order of the calls."""
 
     def __init__(self) -> None:
-        # Open calls by id, by number where they have none; the value says whether it is an own one.
+        # Open calls by id, else by number; the value says whether it is an own call.
         self._open: dict[str | int, bool] = {}
-        # Ids of own calls whose result came: some clients write a result again.
+        # Ids of own calls with a result: some clients repeat a result.
         self._answered: dict[str, None] = {}
         self._count = 0
 
     def note_call(self, call: Mapping[object, object], name: str, given: object) -> None:
-        """Remember a call until its result comes."""
+        """Track a call until its result arrives."""
         namespace = call.get("namespace")
         whole = f"{namespace}{name}" if isinstance(namespace, str) else name
         self._count += 1
@@ -86,14 +89,14 @@ class CallLinks:
         _bound(self._open)
 
     def is_own_result(self, result: Mapping[object, object]) -> bool:
-        """Return whether a result answers a call of an own tool; its call is over then."""
+        """Return whether a result answers a call of an own tool, and close that call."""
         name = result.get("name")
         is_named = isinstance(name, str) and is_own_tool(name)
-        found = _id_of(result, _RESULT_ID_KEYS)
-        if found:
-            is_own = self._open.pop(found, False) or found in self._answered or is_named
+        call_id = _id_of(result, _RESULT_ID_KEYS)
+        if call_id:
+            is_own = self._open.pop(call_id, False) or call_id in self._answered or is_named
             if is_own:
-                self._answered[found] = None
+                self._answered[call_id] = None
                 _bound(self._answered)
             return is_own
         unnamed = (key for key in self._open if isinstance(key, int))
@@ -101,23 +104,23 @@ class CallLinks:
         return (oldest is not None and self._open.pop(oldest)) or is_named
 
     def end_turn(self) -> None:
-        """Forget calls without an id: a result after the next prompt is not theirs."""
+        """Forget calls without an id; results after the next prompt belong to other calls."""
         self._open = {key: own for key, own in self._open.items() if isinstance(key, str)}
 
 
-def _bound(known: dict[Any, Any]) -> None:
-    """Drop the oldest entry of one too many."""
-    if len(known) > OPEN_CALLS_LIMIT:
-        del known[next(iter(known))]
+def _bound(entries: dict[Any, Any]) -> None:
+    """Drop the oldest entry over the limit."""
+    if len(entries) > OPEN_CALLS_LIMIT:
+        del entries[next(iter(entries))]
 
 
 def _id_of(entry: Mapping[object, object], keys: tuple[str, ...]) -> str:
-    found = (entry.get(key) for key in keys)
-    return next((value for value in found if isinstance(value, str) and value), "")
+    values = (entry.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, str) and value), "")
 
 
 TRANSCRIPT_LIMIT_CHARS: Final = 12_000
-# Less than this of a turn's end says nothing.
+# A shorter end of a turn is dropped.
 SHORTEST_TAIL_CHARS: Final = 40
 NESTING_LIMIT: Final = 6
 
@@ -156,14 +159,14 @@ _UNSTORABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
 
 
 def read_transcript(value: object) -> tuple[Turn, ...]:
-    """Return the turns of a transcript without what Meritory itself put into it."""
+    """Return the turns of a transcript without the text that Meritory injected."""
     return stripped(read_turns(value))
 
 
 def read_turns(value: object) -> tuple[Turn, ...]:
     """Return the turns of a transcript: a list of turns, an object that holds one, or a text.
 
-    They are as they were told, ratings and all: nothing to be stored or judged yet.
+    The turns still contain ratings and injected text; strip them before storing or judging.
     """
     if isinstance(value, Mapping):
         value = next((value[key] for key in _LIST_KEYS if key in value), [value])
@@ -172,12 +175,12 @@ def read_turns(value: object) -> tuple[Turn, ...]:
     if not isinstance(value, list | tuple):
         raise _no_transcript(f"a {type(value).__name__}")
     if value and not any(_is_turn(item) for item in value):
-        raise _no_transcript("what was given holds no turn")
+        raise _no_transcript("the list has no turn")
     return tuple(iter_turns(value))
 
 
 def iter_turns(items: Iterable[object]) -> Iterator[Turn]:
-    """Yield the turns of messages as they come, without the results of Meritory's own tools."""
+    """Yield the turns of messages in order, without the results of Meritory's own tools."""
     links = CallLinks()
     for item in items:
         for turn in _turns(item, links):
@@ -187,7 +190,7 @@ def iter_turns(items: Iterable[object]) -> Iterator[Turn]:
 
 
 def stripped(turns: Iterable[Turn]) -> tuple[Turn, ...]:
-    """Return the turns without injected text and ratings; what is empty then is left out."""
+    """Return the turns without injected text and ratings; empty turns are left out."""
     bare = (
         Turn(turn.role, strip_own(_storable(turn.text)), tuple(map(_storable, turn.paths)))
         for turn in turns
@@ -217,7 +220,7 @@ def shorten(turns: Sequence[Turn], limit_chars: int = TRANSCRIPT_LIMIT_CHARS) ->
 
 
 def as_text(turns: Iterable[Turn]) -> str:
-    """Return the turns as one text; only a turn begins at the left edge, so none can be forged."""
+    """Return the turns as one text; other lines are indented, so that no turn can be forged."""
     return "\n".join(_written(turn) for turn in turns)
 
 
@@ -227,7 +230,7 @@ def _storable(text: str) -> str:
 
 def _no_transcript(what: str) -> InputError:
     hint = 'give a list of {"role": ..., "text": ...}'
-    return InputError(f"this is no transcript: {what}", hint=hint)
+    return InputError(f"not a transcript: {what}", hint=hint)
 
 
 def _is_turn(item: object) -> bool:
@@ -270,7 +273,7 @@ def _message(item: Mapping[object, object], links: CallLinks) -> Iterator[Turn]:
 
 def _role(item: Mapping[object, object]) -> Role:
     name = item.get("role") or item.get("type")
-    # The chat format of OpenAI calls "tool" what a tool gave back.
+    # In the chat format of OpenAI, "tool" is the output of a tool.
     if name == "tool" and "tool_call_id" in item:
         return "result"
     return _SYNONYMS.get(name.strip().lower(), "system") if isinstance(name, str) else "system"
@@ -286,7 +289,7 @@ def _kind(part: Mapping[object, object]) -> str:
 
 
 def _part(part: object, role: Role, links: CallLinks) -> Iterator[Turn]:
-    """Turn one part of a message's content into turns; parts without text say nothing."""
+    """Yield the turns of one part of a message's content."""
     if isinstance(part, str):
         yield Turn(role, part)
         return
@@ -299,7 +302,7 @@ def _part(part: object, role: Role, links: CallLinks) -> Iterator[Turn]:
         if not links.is_own_result(part):
             yield Turn("result", _plain(part.get("content") or part.get("output")))
     else:
-        # Thinking is neither said nor done.
+        # Thinking is neither speech nor an action.
         yield Turn(role if kind in _SPOKEN else "system", _plain(part))
 
 
@@ -330,18 +333,18 @@ def _files_read(name: str, given: object) -> tuple[str, ...]:
 
 
 def _written_by(name: str, given: object) -> str:
-    """Return the text that a call writes into files; empty for a call that writes none."""
+    """Return the text that a call writes into files; empty if it writes none."""
     if is_writing_tool(name):
         return "\n".join(_writings(given))
     if tool_family(name) == "shell":
-        # Codex applies patches through its shell, too.
+        # Codex also applies patches through its shell.
         texts = _texts(given)
         return "\n".join(texts) if any(PATCH_START in text for text in texts) else ""
     return ""
 
 
 def _plain(value: object, depth: int = 0) -> str:
-    """Return the text of a part, of a list of parts or of a text."""
+    """Return the text of a part, of a list of parts or of a string."""
     if isinstance(value, str):
         return value
     if depth >= NESTING_LIMIT:
@@ -354,7 +357,7 @@ def _plain(value: object, depth: int = 0) -> str:
 
 
 def _writings(value: object, depth: int = 0) -> Iterator[str]:
-    """Yield what a call writes into files, from a lone patch to a list of edits."""
+    """Yield the texts that a call writes into files, from a single patch to a list of edits."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping) and depth < NESTING_LIMIT:
@@ -367,7 +370,7 @@ def _writings(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _texts(given: object) -> list[str]:
-    """Return the texts in a shell's arguments."""
+    """Return the strings in a shell's arguments."""
     values = given.values() if isinstance(given, Mapping) else [given]
     lists = (value if isinstance(value, list | tuple) else [value] for value in values)
     return [text for texts in lists for text in texts if isinstance(text, str)]
@@ -395,7 +398,7 @@ def _written(turn: Turn) -> str:
 
 
 def _tail(turn: Turn, room: int) -> list[Turn]:
-    """Return the end of a turn's text that fits, as far as it is worth keeping."""
+    """Return the end of a turn's text that fits, or nothing if it is too short."""
     room -= len(_written(Turn(turn.role, "…")))
     start = len(turn.text)
     for line in reversed(turn.text.splitlines(keepends=True)):

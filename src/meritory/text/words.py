@@ -1,4 +1,4 @@
-"""Word lists: what says nothing in a query, and what may differ between two equal claims."""
+"""Word lists: stop words of queries, and words that may differ between two equal claims."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ STOP_WORDS: Final = words(
     """
 )
 
-# The lists below serve the comparison of two claims (see claims.py). A word that is in none of
-# them carries meaning: it must be the same, in the same place, on both sides.
+# The lists below are for the comparison of two claims (claims/compare.py). A word in none of them
+# carries meaning: it must be the same, at the same position, on both sides.
 
 ARTICLES: Final = words("a an the")
 
@@ -87,7 +87,7 @@ PHRASES: Final = (
     (("of", "course"), ()),
 )
 
-# Interchangeable words: every word of a line stands for the first.
+# Interchangeable words: every word of a line means the first.
 _SAME_LINES: Final = """
     like likes love loves enjoy enjoys prefer prefers
     use uses utilise utilises utilize utilizes
@@ -174,7 +174,7 @@ NEGATIONS: Final = words(
     "not no never none nobody nothing nowhere neither nor cannot without hardly barely"
 )
 
-# Change words: the new text says by itself that something is no longer as it was.
+# Words with which a text says that something changed.
 CHANGE_NOW: Final = words("now nowadays currently presently actually henceforth")
 CHANGE_VERBS: Final = words(
     """
@@ -186,7 +186,7 @@ REPLACE_VERBS: Final = words("rename renamed renames replace replaced replaces s
 
 ADDITIVE: Final = words("also too additionally another both besides plus")
 
-# What narrows, opposes or conditions a claim; an addition that holds one of these is no addition.
+# Words that narrow, oppose or condition a claim; text with one of these does not only add to it.
 LIMITS: Final = words(
     """
     although but cancelled canceled correction deprecated except excluding false however if
@@ -223,7 +223,7 @@ LIGHT_WORDS: Final = (
     )
 )
 
-# Verbs that hold for many things at once: "now has a dog" says nothing about the cat.
+# Verbs with many objects at once: "now has a dog" says nothing about the cat.
 MANY_VALUED: Final = words(
     """
     add added adds attend attends avoid avoids bought buy buys collect collects contain contains
@@ -235,8 +235,7 @@ MANY_VALUED: Final = words(
     """
 )
 
-# What a second clause behind "and" starts with (in the form SAME_AS gives); without one of these,
-# "rock and roll" is another thing.
+# First words of a second clause after "and", in the form of SAME_AS; "rock and roll" has none.
 CLAUSE_VERBS: Final = words(
     """
     can could did do gets goes had have he i is it like made makes must need reside she should they

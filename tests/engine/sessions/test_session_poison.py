@@ -18,7 +18,8 @@ from session_kit import HERON, LOGIN, NOTES, RULE, Desk, contents, filler, talk,
 from meritory import Memory, MeritoryError, NotFound
 from meritory.api.memory import Session
 from meritory.domain.memory import Scope
-from meritory.text.render import MARKER, cleaned, read_back
+from meritory.text.render import MARKER, cleaned
+from render_kit import read_back
 
 COMMON = re.findall(
     r"\w+",

@@ -31,7 +31,8 @@ from session_kit import (
 from meritory import InputError
 from meritory.domain.errors import Conflict
 from meritory.rank.packing import REQUIRED_SHARE
-from meritory.text.render import BLOCK_LIMIT_CHARS, MARKER, read_back, token_estimate
+from meritory.text.render import BLOCK_LIMIT_CHARS, MARKER, token_estimate
+from render_kit import read_back
 
 OFF_TOPIC = "qqqq zzzz"
 

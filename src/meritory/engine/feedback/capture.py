@@ -37,9 +37,9 @@ from meritory.text.feedback import (
     Question,
     fingerprint,
     is_same,
+    lesson_subject,
     lesson_text,
     main_text,
-    told_in,
     with_advice,
 )
 
@@ -178,7 +178,7 @@ def _timeline_event(
         request_id=event.id,
         details={
             "id": event.id,
-            "signal": feedback.name(event.polarity),
+            "signal": feedback.polarity_name(event.polarity),
             "status": event.status,
             "reason": event.reason,
             "domain": event.domain,
@@ -296,7 +296,7 @@ def _find_or_store_lesson(
         (neighbours,) = transaction.nearest(probe)
         main = main_text(event.polarity, event.texts)
         for neighbour in neighbours:
-            if is_same(told_in(event.polarity, neighbour.memory.content), main):
+            if is_same(lesson_subject(event.polarity, neighbour.memory.content), main):
                 return neighbour.memory
     (result,) = decide_batch(services, transaction, prepared)
     if result.memory is None:

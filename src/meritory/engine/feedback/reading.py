@@ -73,7 +73,7 @@ def read(report: FeedbackReport, scope: Scope, event_id: str, now: datetime) -> 
     texts: dict[str, Any] = {name: reader.text(name) for name in TEXTS}
     is_own = reader.was_own and not any(texts.values())
     main = _MAIN_FIELDS.get(polarity)
-    if main and not texts[main] and feedback.tells_all(texts["context"]):
+    if main and not texts[main] and feedback.is_complete(texts["context"]):
         texts[main] = texts["context"]
     tags, topics = reader.tags(), feedback.read_topics(set(texts.values()))
     rubric, verdict = reader.rubric()

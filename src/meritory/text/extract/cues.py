@@ -1,4 +1,4 @@
-"""What an extractor found in a transcript, and what it decided against."""
+"""The results of an extractor, and the cues by which the rules find claims."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from meritory.domain.memory import Kind, Origin, Provenance
 
-# How sure one can be of a claim, by how it came to be known.
+# The confidence in a claim, by the way it was stated.
 STATED: Final = 0.95
 STATED_PLAINLY: Final = 0.9
 CONFIRMED: Final = 0.7
@@ -18,23 +18,23 @@ CANDIDATE_LIMIT: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class FoundClaim:
-    """One claim worth keeping, with the words that it rests on and the turn that holds them."""
+    """One claim worth keeping, with its quote and the turn of the quote."""
 
     content: str
     kind: Kind
     provenance: Provenance
     origin: Origin
     confidence: float
-    # The place of the turn in the transcript, counted from 0.
+    # The index of the turn in the transcript.
     turn: int
     quote: str
-    # The stored memory that it takes the place of.
+    # The stored memory that it replaces.
     supersedes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A candidate that is not stored; below the floor, or refused by a check."""
+    """A candidate that is not stored: not useful later, or rejected by a check."""
 
     found: FoundClaim
     reason: str
@@ -43,7 +43,7 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """All that an extractor has to say about one transcript, best candidates first."""
+    """The result of an extractor for one transcript, best candidates first."""
 
     candidates: tuple[FoundClaim, ...] = ()
     refused: tuple[Declined, ...] = ()
@@ -54,18 +54,18 @@ Way = Literal["remember", "rule", "correction", "decision", "preference"]
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """One way of saying it, and what that makes of the claim."""
+    """One phrasing, with the kind and confidence of a claim in it."""
 
     way: Way
     kind: Kind
     confidence: float
-    # One of these must be there, in small letters; looked for first, for that is quick.
+    # The sentence must contain one of these, in lower case; this check is fast.
     needs: tuple[str, ...]
     pattern: re.Pattern[str]
 
     @property
     def corrects(self) -> bool:
-        """Whether it takes something that the agent said or did before."""
+        """Whether it corrects an earlier action of the agent."""
         return self.way == "correction"
 
 
@@ -106,11 +106,11 @@ _ASKED: Final = (
     r"|let's |try to )?(?:please )?"
 )
 _START: Final = rf"^{_PLEASE}{_ASKED}"
-# Where a statement may begin inside of a sentence.
+# Where a statement may begin inside a sentence.
 _WITHIN: Final = r"(?:^|[,;:(.]\s*|\b(?:and|but|so|because|since|that|as|though|which|{more})\s+)"
 _INSIDE: Final = _WITHIN.replace("|{more}", "")
 _GRANTED: Final = _WITHIN.replace("{more}", "considering|given(?: that)?")
-# What follows "always" or "never" in an order is a verb as the dictionary has it.
+# In an order, an infinitive follows "always" or "never".
 _VERB: Final = (
     r"(?!(?:been|had|has|have|was|were|is|are|am|did|a|an|the|my|i|it|so|in|at|on|by|up|here|there"
     r"|too|enough|ever|mind|good|great|nice|fun|happy|glad|saw|seen|heard|thought|knew|known"
@@ -134,7 +134,7 @@ _ORDER_VERB: Final = (
     r"|summari[sz]e|talk|tell|test|track|translate|treat|try|type|update|use|validate|verify|wait"
     r"|warn|work|wrap|write)"
 )
-# Not "remember when ...", which calls up the past.
+# Not "remember when ...", which is about the past.
 _PAST: Final = (
     r"(?! (?:when|how|if|what|why|who|where|me\b|him|her|us\b|them|those (?:days|times)"
     r"|the (?:time|day|good|old)"
@@ -266,7 +266,7 @@ CUES: Final = (
         r"(?:is|are)\b.*)$",
     ),
 )
-# A sentence that only says no, and what then counts as the correction.
+# A sentence that only says no, and the cue for the correction after it.
 DENIAL: Final = re.compile(
     rf"\W*(?:no+|{_WRONG}|you(?:'re| are) (?:still )?missing the point)(?: man)?\W*", re.IGNORECASE
 )

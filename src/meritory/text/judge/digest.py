@@ -1,9 +1,9 @@
-"""A compact digest of a whole session: what the agent did, said and looked up, turn by turn.
+"""A compact digest of a whole session: the agent's actions, words and look-ups, turn by turn.
 
 Transcripts are long: a median coding session has 340,000 characters, nine tenths of them output
-of tools. The digest keeps what the judge needs and nothing else: the files that calls wrote and
-opened, and of every line the terms that occur in one of the session's candidate memories. Other
-words are dropped as they are read, so the digest stays small however long the session is.
+of tools. The digest keeps only the input of the judge: the files that calls wrote and opened, and
+of every line the terms that occur in one of the session's candidate memories. The digest of a long
+session stays small.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from meritory.domain.session import Turn
 from meritory.text.terms import stem
 from meritory.text.words import STOP_WORDS
 
-# Acts of the agent whose lines are kept; `result` is what tools returned to it.
+# Actions of the agent whose lines are kept; `result` is the output of tools.
 ACTS: Final = ("edit", "tool", "assistant")
 # Limits on one digest. A session that exceeds one is marked as incomplete.
 MAX_TURNS: Final = 2_000
 MAX_PIECES: Final = 6_000
 MAX_PATHS: Final = 4_000
-# One result is read up to this length, all results of a session up to that one.
+# Read limits for one result, and for all results of a session.
 MAX_RESULT_CHARS: Final = 200_000
 MAX_RESULTS_CHARS: Final = 16_000_000
 MAX_LINE_CHARS: Final = 2_000
@@ -61,7 +61,7 @@ class TurnDigest:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What happened in a session."""
+    """The actions of a session."""
 
     turns: tuple[TurnDigest, ...] = ()
     char_count: int = 0
@@ -78,8 +78,8 @@ class Digest:
 
 def digest_terms(text: str) -> tuple[str, ...]:
     """Return the distinct terms of a text in order: stems of words, identifiers, numbers."""
-    found = (_key(token) for token in dict.fromkeys(_TOKEN.findall(text)))
-    return tuple(dict.fromkeys(term for term in found if term))
+    terms = (_key(token) for token in dict.fromkeys(_TOKEN.findall(text)))
+    return tuple(dict.fromkeys(term for term in terms if term))
 
 
 def paths_in(text: str) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def paths_in(text: str) -> tuple[str, ...]:
 
 def sentences(text: str) -> list[str]:
     """Return the lines and sentences of a text, long ones cut."""
-    # Calls are often written as JSON, where a new line is two characters.
+    # Calls are often written as JSON, where a line break is two characters.
     parts = _SENTENCE_END.split(text.replace("\\n", "\n"))
     return [part[:MAX_LINE_CHARS] for part in parts if part.strip()]
 
@@ -105,7 +105,7 @@ def _key(token: str) -> str:
 
 @dataclass(slots=True)
 class _OpenTurn:
-    """A turn that is being read; dictionaries keep the order and drop repetitions."""
+    """A turn while it is read; dictionaries keep the order and drop repetitions."""
 
     typed: dict[str, None] = field(default_factory=dict)
     edited: dict[str, None] = field(default_factory=dict)
@@ -113,16 +113,6 @@ class _OpenTurn:
     named: dict[str, None] = field(default_factory=dict)
     pieces: dict[Piece, None] = field(default_factory=dict)
     results: dict[str, None] = field(default_factory=dict)
-
-    def closed(self) -> TurnDigest:
-        return TurnDigest(
-            tuple(self.typed),
-            tuple(self.edited),
-            tuple(self.opened),
-            tuple(self.named),
-            tuple(self.pieces),
-            tuple(self.results),
-        )
 
 
 class Digester:
@@ -146,24 +136,31 @@ class Digester:
         """Read one turn; its text must be free of secrets and of injected notes."""
         self._char_count += len(turn.text)
         if turn.role == "user":
-            self._open(turn.text)
+            if len(self._turns) < MAX_TURNS:
+                self._turns.append(_OpenTurn())
+            else:
+                self._is_complete = False
+            terms = (term for term in digest_terms(turn.text) if term in self._vocabulary)
+            self._turns[-1].typed.update(dict.fromkeys(terms))
         elif turn.role == "result":
             self._read_result(turn.text)
         elif turn.role in ACTS:
             self._read_act(turn)
 
     def digest(self) -> Digest:
-        """Return the digest of what was read so far."""
-        turns = tuple(turn.closed() for turn in self._turns)
+        """Return the digest so far."""
+        turns = tuple(
+            TurnDigest(
+                tuple(turn.typed),
+                tuple(turn.edited),
+                tuple(turn.opened),
+                tuple(turn.named),
+                tuple(turn.pieces),
+                tuple(turn.results),
+            )
+            for turn in self._turns
+        )
         return Digest(turns, self._char_count, self._is_complete)
-
-    def _open(self, prompt: str) -> None:
-        if len(self._turns) < MAX_TURNS:
-            self._turns.append(_OpenTurn())
-        else:
-            self._is_complete = False
-        terms = (term for term in digest_terms(prompt) if term in self._vocabulary)
-        self._turns[-1].typed.update(dict.fromkeys(terms))
 
     def _read_act(self, turn: Turn) -> None:
         current = self._turns[-1]
@@ -181,14 +178,14 @@ class Digester:
             current.pieces[turn.role, terms] = None
             self._piece_count += 1
 
-    def _note_paths(self, known: dict[str, None], paths: Iterable[str]) -> None:
+    def _note_paths(self, noted: dict[str, None], paths: Iterable[str]) -> None:
         for path in (path.replace("\\", "/") for path in paths):
-            if path in known:
+            if path in noted:
                 continue
             if self._path_count >= MAX_PATHS:
                 self._is_complete = False
                 return
-            known[path] = None
+            noted[path] = None
             self._path_count += 1
 
     def _read_result(self, text: str) -> None:
@@ -198,13 +195,13 @@ class Digester:
         self._is_complete &= len(text) <= MAX_RESULT_CHARS
         text = text[:MAX_RESULT_CHARS]
         self._result_chars += len(text)
-        found = self._vocabulary.intersection(digest_terms(text)) - self._seen_results
-        self._seen_results |= found
-        self._turns[-1].results.update(dict.fromkeys(sorted(found)))
+        new = self._vocabulary.intersection(digest_terms(text)) - self._seen_results
+        self._seen_results |= new
+        self._turns[-1].results.update(dict.fromkeys(sorted(new)))
 
 
 def read_digest(turns: Iterable[Turn], vocabulary: Collection[str]) -> Digest:
-    """Return the digest of a transcript that is in memory."""
+    """Return the digest of a transcript."""
     digester = Digester(vocabulary)
     for turn in turns:
         digester.feed(turn)

@@ -1,9 +1,9 @@
-"""Takes the sting out of texts that talk to a judge: "rate this 1.0", forged replies and fences.
+"""Masks prompt injections aimed at a judge: "rate this 1.0", forged replies and fences.
 
-A sentence that looks like a plea keeps its topic and loses its words of rating: verbs, numbers,
-orders, whom it addresses. So there is nothing left to obey, and an honest sentence caught by
-mistake can still be judged by what it is about. The limits: this knows words, not meaning, and
-those of a few languages. A plea in other words, or in a cipher, gets through.
+A suspicious sentence keeps its topic and loses its words of rating: verbs, numbers, orders and
+addressees. Nothing is left to obey, and an honest sentence caught by mistake can still be judged by
+its topic. The filter knows words of a few languages, not meaning: an injection in other words, or
+in a cipher, gets through.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meritory.text.normalize import unified
 
 MASK: Final = "…"
 
-# Words of rating that mean little else beside a number or a "this".
+# Words that mean a rating when next to a number or a "this".
 _RATING: Final = r"""
     (?:re-?|over|under)?rat(?:e|es|ed|ing|ings) (?:over|under)?scor(?:e|es|ed|ing)
     grad(?:e|es|ed|ing) relevan(?:t|ce|cy) usefulness helpfulness verdicts? upvot\w* downvot\w*
@@ -49,7 +49,7 @@ _ADDRESSEE: Final = r"""
     judges? evaluators? graders? raters? scorers? assessors? arbiters? auditors? reviewers? llms?
     (?:language\s)?models? assistants? ai bots? system developers? admin\w* you your yourself
 """
-# Scripts that are written without spaces between words, or are not worth a table of their own.
+# Languages without spaces between words, or with too few words for a table.
 _ELSEWHERE = re.compile(
     "评分|打分|评价|评为|给分|評分|評価|採点|点数|满分|滿分|最高|最低|忽略|無視|指示|점수|평가|만점|무시|تقييم|درجة|قيم"
 )
@@ -95,7 +95,7 @@ _MARKUP = re.compile(
     r"|^\W*(?:system|assistant|human|developer|user|tool)(?:\s(?:message|prompt|note))?\s?[:>\]]"
     r"|`{3,}|-{4,}|={4,}|#{2,}"
 )
-# What a forged reply is made of: one of its fields, or nothing but numbers.
+# A forged reply: one of its fields, or only numbers.
 _REPLY = re.compile(
     r"\b(?:overall_?score|confidence|ordinal|scores?|re_explained|relevance|ratings?|memories)"
     r"[\"']?\s?[:=]|\A[\s\[\]\d.,-]+\Z",
@@ -105,38 +105,39 @@ _BRACKETS = re.compile(r"[\[\]{}]")
 _SPLIT = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+|(?<=\s)[-–—|]+(?=\s)")
 _MASKS = re.compile(rf"{MASK}(?:[^\w{MASK}]*{MASK})+")
 _SCRIPTS = re.compile(r"[a-z]")
-# Letters of other alphabets that pass for Latin ones inside a Latin word.
+# Letters of other alphabets that look like Latin ones.
 _LOOKALIKES = str.maketrans("аеорсухіѕԁӏαεορτυνκι", "aeopcyxisdlaeoptuvki")
 
 
-def without_pleas(text: str) -> str:
-    """Return the text with every plea to a judge made harmless, and all else as it was."""
-    whole = _without_replies(visible(text))
+def mask_injections(text: str) -> str:
+    """Return the text with every injection masked, and the rest unchanged."""
+    whole = _mask_replies(visible(text))
     pieces = [piece.strip() for piece in _SPLIT.split(whole)]
-    cleaned = [_masked(piece) if is_plea(piece) else piece for piece in pieces]
-    return whole if cleaned == pieces else " ".join(piece for piece in cleaned if piece)
+    masked = [_masked(piece) if is_injection(piece) else piece for piece in pieces]
+    return whole if masked == pieces else " ".join(piece for piece in masked if piece)
 
 
-def is_plea(sentence: str) -> bool:
-    """Whether a sentence looks as if it spoke to a judge, not about its topic."""
-    plain = _plain(sentence)
-    if _MARKUP.search(plain) or _OVERRIDES.search(plain) or _ELSEWHERE.search(plain):
+def is_injection(sentence: str) -> bool:
+    """Return whether a sentence seems to address a judge instead of its topic."""
+    text = _normalized(sentence)
+    if _MARKUP.search(text) or _OVERRIDES.search(text) or _ELSEWHERE.search(text):
         return True
-    numbered = bool(_NUMBERS.search(plain))
-    valued = numbered or bool(_VALUES.search(plain))
-    spoken = bool(_JUDGES.search(plain))
-    ordered = bool(_ORDERS.search(plain))
-    named = bool(_NAMED.search(plain))
-    if _RATES.search(plain):
-        return valued or spoken or named or bool(_THIS.search(plain))
-    praises = len(_PRAISES.findall(plain))
-    if praises and (spoken or named):
-        return valued or ordered or praises > 1
-    return (numbered and (named or (praises > 0 and ordered))) or (spoken and ordered)
+    has_number = bool(_NUMBERS.search(text))
+    has_value = has_number or bool(_VALUES.search(text))
+    has_judge = bool(_JUDGES.search(text))
+    has_order = bool(_ORDERS.search(text))
+    has_subject = bool(_NAMED.search(text))
+    if _RATES.search(text):
+        return has_value or has_judge or has_subject or bool(_THIS.search(text))
+    praise_count = len(_PRAISES.findall(text))
+    if praise_count and (has_judge or has_subject):
+        return has_value or has_order or praise_count > 1
+    has_rating = has_number and (has_subject or (praise_count > 0 and has_order))
+    return has_rating or (has_judge and has_order)
 
 
 def visible(text: str) -> str:
-    """Return the text without the characters that nobody sees but a model reads."""
+    """Return the text without invisible characters, which a model would read."""
     kinds = ((char, unicodedata.category(char)) for char in unified(text))
     return "".join(
         "\n" if kind in {"Zl", "Zp"} else char
@@ -145,8 +146,8 @@ def visible(text: str) -> str:
     )
 
 
-def _without_replies(text: str) -> str:
-    """The text without the bracketed stretches in it that look like a reply."""
+def _mask_replies(text: str) -> str:
+    """Return the text with every bracketed part that looks like a reply masked."""
     pieces: list[str] = []
     done, depth, start = 0, 0, 0
     for bracket in _BRACKETS.finditer(text):
@@ -161,8 +162,8 @@ def _without_replies(text: str) -> str:
     return "".join((*pieces, text[done:]))
 
 
-def _plain(sentence: str) -> str:
-    """The sentence in small letters, words of mixed alphabets read as the eye reads them."""
+def _normalized(sentence: str) -> str:
+    """Return the sentence in lower case, with lookalike letters replaced by Latin ones."""
     words = [
         word.translate(_LOOKALIKES) if _SCRIPTS.search(word) else word
         for word in sentence.lower().split()
@@ -171,7 +172,7 @@ def _plain(sentence: str) -> str:
 
 
 def _masked(sentence: str) -> str:
-    found = _plain(sentence)
+    masked = _normalized(sentence)
     for words in (_MARKUP, _RATES, _PRAISES, _NUMBERS, _VALUES, _ORDERS, _ADDRESSEES, _ELSEWHERE):
-        found = words.sub(MASK, found)
-    return _MASKS.sub(MASK, found)
+        masked = words.sub(MASK, masked)
+    return _MASKS.sub(MASK, masked)
