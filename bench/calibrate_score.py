@@ -23,8 +23,7 @@ from meritory.engine.memories.recall import pool_scores, relevant
 from meritory.engine.services import Services
 from meritory.engine.sessions.prompt import HIT_LIMIT, near_prompt
 from meritory.rank import composite as rank_composite
-from meritory.rank import composite_feeds
-from meritory.rank.metrics import any_at, mrr, ndcg_at
+from meritory.rank.metrics import mrr, ndcg_at, recall_at
 from meritory.rank.usage_history import Usage
 from meritory.settings import load_settings
 from meritory.store.contract.memories import Search, SearchPool
@@ -111,8 +110,9 @@ def measure(drafts: Drafts, collection: Collection, wanted: Sequence[Sweep]) -> 
 def figures(ranking: Sequence[str], relevant: frozenset[str]) -> list[float]:
     """The measures of one ranking, none of them for a question without an answer."""
     top = list(dict.fromkeys(ranking))[:DEPTH]
+    share = recall_at(top, relevant, 3)
     found = (
-        any_at(top, relevant, 3),
+        None if share is None else float(share > 0.0),
         mrr(top, relevant),
         ndcg_at(top, dict.fromkeys(relevant, 1.0), DEPTH),
         None,
@@ -196,10 +196,10 @@ def _started(found: Found, half_life_days: float) -> Places:
     pool = found.pool
     there = np.flatnonzero(found.age_days >= 0.0)
     weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
-    match = composite_feeds.context_match(pool.raw_cosine, pool.text) * weight
+    match = rank_composite.context_match(pool.raw_cosine, pool.text) * weight
     none = np.zeros(len(there))
-    parts = composite_feeds.history_parts(
-        composite_feeds.Feed(
+    parts = rank_composite.history_parts(
+        rank_composite.Feed(
             match=match[there],
             title=(found.title * weight)[there],
             age_days=found.age_days[there] * HALF_LIFE_DAYS / half_life_days,
@@ -208,7 +208,7 @@ def _started(found: Found, half_life_days: float) -> Places:
             access_count=none,
         )
     )
-    composite = rank_composite.composite(*parts.shrunk(composite_feeds.FULL_TRUST))
+    composite = rank_composite.composite(*parts.shrunk(rank_composite.FULL_TRUST))
     return there[np.argsort(-composite, kind="stable")][:DEPTH]
 
 

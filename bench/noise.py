@@ -26,7 +26,7 @@ from bench.noise_made import Noise, planted
 from bench.product import is_derived
 from meritory import Memory
 from meritory.rank.bootstrap import compare
-from meritory.rank.probes import DEPTH, ProbeHit, values
+from meritory.rank.metrics import DEPTH, ProbeHit, values
 from meritory.settings import load_settings
 
 SHARE = 0.3

@@ -20,10 +20,10 @@ from meritory.domain.session import Candidate
 from meritory.engine.pipeline import RANK, run_stages
 from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.ranking import Ranking
-from meritory.rank import composite, diversity, fusion
-from meritory.rank.candidates import REQUIRED
-from meritory.rank.composite_feeds import seed_composite
+from meritory.rank import diversity, fusion
+from meritory.rank.composite import seed_composite
 from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.hybrid import REQUIRED
 from meritory.text.overlap import OPENING_CHARS
 
 BASELINE, SERVED, PREDICTOR = "baseline", "served", "predictor"
@@ -122,7 +122,7 @@ def alternatives(served: Sequence[Candidate]) -> dict[str, list[str]]:
         MIX: _mix,
     }
     return {
-        name: [ids[at] for at in composite.descending(rule(column), ids)]
+        name: [ids[at] for at in fusion.fuse(rule(column), None, ids, 1.0).order]
         for name, rule in rules.items()
     }
 

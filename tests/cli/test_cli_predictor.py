@@ -12,7 +12,7 @@ from cli_types import Process, Run
 from learning_kit import Clock, change, lived, noted, shelved
 from meritory.api.memory import Memory
 from meritory.domain.world import SeededWorld
-from meritory.rank.composite_feeds import Trust
+from meritory.rank.composite import Trust
 from meritory.rank.history_proof import HistoryProof
 from meritory.settings import load_settings
 

@@ -13,7 +13,7 @@ from contract.shelf import Shelf
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.feedback import Belief, FeedbackEvent, FeedbackQuery, Issue, Testimony
 from meritory.domain.memory import Scope
-from meritory.rank.risk import RiskTally
+from meritory.rank.feedback import RiskTally
 from meritory.store.contract.store import Store
 
 LESSON = memory_id(7)

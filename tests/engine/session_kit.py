@@ -11,7 +11,7 @@ from meritory.api.memory import Memory, Session
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
 from meritory.engine.predictor.state import known_state
-from meritory.rank.composite_feeds import FULL_TRUST
+from meritory.rank.composite import FULL_TRUST
 from meritory.rank.history_proof import HistoryProof
 from meritory.store.contract.store import Store, Transaction
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meritory.domain.policy import CANDIDATE_POOL_SIZE
-from meritory.rank.candidates import pool
+from meritory.rank.hybrid import pool
 
 ROWS = st.lists(st.integers(0, 40), max_size=30)
 SOURCES = st.dictionaries(st.sampled_from(["effective", "cosine", "text", "history"]), ROWS)
@@ -76,7 +76,7 @@ def test_nothing_found_is_an_empty_pool() -> None:
 
 
 def test_wrong_use_is_refused() -> None:
-    with pytest.raises(ValueError, match="-1 candidates"):
+    with pytest.raises(ValueError, match="at least 0, not -1"):
         pool({}, size=-1)
     with pytest.raises(ValueError, match="required"):
         pool({"required": [1]})

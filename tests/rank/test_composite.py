@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from meritory.domain.errors import InputError
 from meritory.domain.policy import RELEVANCE_FLOOR, SourceWeights
 from meritory.rank import composite
+from meritory.rank.fusion import fuse
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RAW = SourceWeights(
@@ -105,7 +106,7 @@ def test_unknown_memory_age_neutral() -> None:
 
 def test_scores_sorted_descending() -> None:
     values = [0.2, 0.9, 0.5]
-    assert composite.descending(values, ["a", "b", "c"]).tolist() == [1, 2, 0]
+    assert fuse(values, None, ["a", "b", "c"], 1.0).order.tolist() == [1, 2, 0]
 
 
 # --- the import fails on wrong weights -------------------------------------------------------
@@ -417,7 +418,7 @@ def test_composite_does_not_depend_on_the_neighbours(
 
 def test_what_is_not_finite_comes_last_and_ties_go_by_id() -> None:
     values = [np.inf, 0.5, np.nan, 0.5, -3.0, -np.inf]
-    order = composite.descending(values, ["e", "d", "c", "b", "a", "f"])
+    order = fuse(values, None, ["e", "d", "c", "b", "a", "f"], 1.0).order
     assert order.tolist() == [3, 1, 4, 2, 0, 5]
 
 
@@ -439,7 +440,7 @@ def test_the_order_is_the_same_whatever_order_the_rows_came_in(
 
     def ranked(rows: list[tuple[float, object]]) -> list[str]:
         ids = [str(name) for _, name in rows]
-        return [ids[i] for i in composite.descending([score for score, _ in rows], ids)]
+        return [ids[i] for i in fuse([score for score, _ in rows], None, ids, 1.0).order]
 
     expected = sorted(
         pairs,
@@ -453,5 +454,5 @@ def test_the_order_is_the_same_whatever_order_the_rows_came_in(
 
 
 def test_scores_and_ids_must_have_the_same_length() -> None:
-    with pytest.raises(ValueError, match="2 scores for 1 ids"):
-        composite.descending([0.1, 0.2], ["a"])
+    with pytest.raises(ValueError, match="2 scores for 1 tiebreaks"):
+        fuse([0.1, 0.2], None, ["a"], 1.0)

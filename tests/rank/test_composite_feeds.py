@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from meritory.domain.memory import DEFAULT_CONFIDENCE, DEFAULT_USEFULNESS
 from meritory.rank import composite as rank_composite
-from meritory.rank.composite_feeds import (
+from meritory.rank.composite import (
     FULL_TRUST,
     NO_TRUST,
     TITLE_SHARE,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.rank.composite_feeds import HistoryParts, Trust
+from meritory.rank.composite import HistoryParts, Trust
 from meritory.rank.features import (
     FEATURE_VERSION,
     FEATURES,

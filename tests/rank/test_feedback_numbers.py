@@ -16,12 +16,14 @@ from meritory.rank.feedback import (
     WEIGHTS,
     FeedbackText,
     QualityFacts,
+    RiskTally,
     approval,
+    interval,
     pairs,
     quality,
+    risks,
     trend,
 )
-from meritory.rank.risk import RiskTally, interval, risks
 from meritory.rank.rubric import CRITERIA, RubricVerdict, evaluate, read_guardrails, read_scores
 
 

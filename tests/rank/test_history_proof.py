@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from meritory.rank import composite, history_proof
-from meritory.rank.composite_feeds import FULL_TRUST, NO_TRUST, Trust
+from meritory.rank.composite import FULL_TRUST, NO_TRUST, Trust
 from meritory.rank.features import FEATURES
 from meritory.rank.history_proof import (
     FULL_ERRORS,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from meritory.domain import rule
 from meritory.rank import ladder
-from meritory.rank.attribution import WINDOW_S, Seen, attribute
+from meritory.rank.feedback import WINDOW_S, Seen, attribute
 from meritory.rank.ladder import RuleStatus
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meritory.rank.metrics import (
-    any_at,
     bootstrap_interval,
     dcg,
     mrr,
@@ -97,23 +96,18 @@ def test_lifting_a_better_item_never_lowers_ndcg(order: list[int], at: int) -> N
 def test_order_inside_the_cut_does_not_change_recall(order: list[int], relevant: set[int]) -> None:
     shuffled = sorted(order[:5]) + order[5:]
     assert recall_at(order, relevant, 5) == recall_at(shuffled, relevant, 5)
-    assert any_at(order, relevant, 5) == any_at(shuffled, relevant, 5)
 
 
 @given(RANKINGS, st.sets(st.integers(0, 30), min_size=1), st.integers(1, 20))
-def test_recall_grows_with_k_and_any_is_its_ceiling(
-    ranking: list[int], relevant: set[int], k: int
-) -> None:
+def test_recall_grows_with_k(ranking: list[int], relevant: set[int], k: int) -> None:
     share, more = recall_at(ranking, relevant, k), recall_at(ranking, relevant, k + 1)
     assert share is not None
     assert more is not None
     assert 0.0 <= share <= more <= 1.0
-    assert any_at(ranking, relevant, k) == float(share > 0)
 
 
 def test_nothing_relevant_has_no_recall_and_no_rank() -> None:
     assert recall_at(["a"], set(), 5) is None
-    assert any_at(["a"], set(), 5) is None
     assert mrr(["a"], set()) is None
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.rank.probes import ProbeHit, by_tag, figures, front, latency_ms, values
+from meritory.rank.metrics import ProbeHit, by_tag, figures, front, latency_ms, values
 
 HITS = [
     ProbeHit(1, True, 4.0, ("a",)),

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from meritory.engine.sessions.context import StartRequest
     from meritory.engine.sessions.packing import Served
     from meritory.engine.sessions.ratings import RatingsTaken
-    from meritory.rank.feedback import Pair
-    from meritory.rank.risk import Risk
+    from meritory.rank.feedback import Pair, Risk
     from meritory.store.contract.store import Transaction
 
 LISTING_LIMIT_MAX = 10_000

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from meritory.engine.services import Services
     from meritory.engine.sessions.packing import Served, ShownMemory
     from meritory.engine.sessions.ratings import RatingsTaken
-    from meritory.rank.feedback import Pair
-    from meritory.rank.risk import Risk
+    from meritory.rank.feedback import Pair, Risk
     from meritory.settings import Settings
 
 Progress = Callable[[int, int], None]

@@ -39,8 +39,7 @@ from meritory.engine.feedback.summary import Summary
 from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.ratings import RatingsTaken
-from meritory.rank.feedback import Pair
-from meritory.rank.risk import Risk
+from meritory.rank.feedback import Pair, Risk
 from meritory.settings import Settings, home_folder, load_settings
 from meritory.text.transcript import read_turns, shorten
 

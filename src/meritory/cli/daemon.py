@@ -14,15 +14,7 @@ import click
 
 from meritory.cli.command import command, current_flags, note
 from meritory.cli.context import current_home, current_settings, read_text
-from meritory.cli.output import (
-    Answer,
-    Fields,
-    Lines,
-    bar,
-    clock_text,
-    json_text,
-    line_answer,
-)
+from meritory.cli.output import Answer, Fields, Lines, bar, clock_text, json_text, line_answer
 from meritory.domain.errors import InputError, MeritoryError
 
 if TYPE_CHECKING:

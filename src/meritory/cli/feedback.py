@@ -30,8 +30,7 @@ from meritory.text.feedback import SIGNALS, polarity, polarity_name
 if TYPE_CHECKING:
     from meritory.engine.feedback.capture import Captured
     from meritory.engine.feedback.summary import DomainTotals
-    from meritory.rank.feedback import Approval
-    from meritory.rank.risk import Risk
+    from meritory.rank.feedback import Approval, Risk
 
 WRONG_USE, FAILED = 2, 1
 LIST_LIMIT, LIST_LIMIT_MAX = 20, 1_000

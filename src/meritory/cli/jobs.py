@@ -6,15 +6,7 @@ import click
 
 from meritory.cli.command import command, group, limit_option, note
 from meritory.cli.context import opened, resumable
-from meritory.cli.output import (
-    Answer,
-    Field,
-    RecordView,
-    age,
-    counts,
-    line_answer,
-    text_or_empty,
-)
+from meritory.cli.output import Answer, Field, RecordView, age, counts, line_answer, text_or_empty
 from meritory.domain.errors import NotFound
 from meritory.domain.job import JOB_STATES, Job, JobState
 

@@ -15,13 +15,7 @@ from meritory.cli.command import command
 from meritory.cli.context import current_settings
 from meritory.cli.output import Answer, Field, Lines, RecordView, bar, number
 from meritory.domain.errors import InputError
-from meritory.lab.laboratory import (
-    ACTOR,
-    compare_blocks,
-    margin_option,
-    opened_copy,
-    read_lines,
-)
+from meritory.lab.laboratory import ACTOR, compare_blocks, margin_option, opened_copy, read_lines
 
 if TYPE_CHECKING:
     from meritory.lab.extraction import Arm, Transcript

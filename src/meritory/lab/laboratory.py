@@ -218,7 +218,7 @@ class Laboratory:
             measure_rebuilt,
             rebuild,
         )
-        from meritory.rank.probes import ProbeHit
+        from meritory.rank.metrics import ProbeHit
 
         plan = MeasurePlan(settings.policy, self._with_session)
         if not self.rebuilds:

@@ -27,7 +27,7 @@ from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.transfer.backup import ModelFiles, keep_models
 from meritory.lab.probes import Anchor, Anchors, Probe
-from meritory.rank.probes import DEPTH, ProbeHit
+from meritory.rank.metrics import DEPTH, ProbeHit
 from meritory.store.contract.store import Store
 from meritory.store.sqlite.backup import snapshot
 

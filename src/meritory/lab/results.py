@@ -12,8 +12,9 @@ from meritory.domain.errors import InputError
 from meritory.engine.quality.saved_runs import FORMAT
 from meritory.lab.measure import ProbeOutcome
 from meritory.lab.probes import set_hash
-from meritory.rank import bootstrap, probes
-from meritory.rank.probes import front
+from meritory.rank import bootstrap
+from meritory.rank import metrics as probes
+from meritory.rank.metrics import front
 
 # -- two runs -------------------------------------------------------------------------------
 
@@ -126,7 +127,10 @@ def _hits(run: Mapping[str, Any]) -> dict[str, probes.ProbeHit]:
 
 
 def _judged(
-    metric: str, before: Sequence[probes.ProbeHit], after: Sequence[probes.ProbeHit], margin: float
+    metric: str,
+    before: Sequence[probes.ProbeHit],
+    after: Sequence[probes.ProbeHit],
+    margin: float,
 ) -> dict[str, Any]:
     left, right = probes.values(before, metric), probes.values(after, metric)
     return plain_pair(left, right, margin)

@@ -1,8 +1,8 @@
 """Belief in a memory's own claim, from weighted evidence that fades; its mean is the usefulness.
 
-Evidence is kept as three masses: for the claim, against it, and undecided. A value of 1 speaks for
-the claim with its whole weight, -1 against it, 0 says that the memory was there and decided
-nothing, which pulls the mean to the middle without making the claim contested.
+Evidence is kept as three masses: for the claim, against it, and undecided. A value of 1
+counts for the claim with its whole weight, -1 against it. 0 means that the memory was present and
+decided nothing; it moves the mean to the middle without making the claim contested.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from meritory.domain.feedback import Belief, Witness
 
-# What one event counts, ...
+# The weight of one event.
 EVENT_WEIGHTS: dict[Witness, float] = {"person": 1.0, "agent": 0.5, "judge": 0.2}
 
 
-# ... and the most that all events of one witness count in one session.
+# The largest weight of all events of one witness in one session.
 SESSION_CAPS: dict[Witness, float] = {"person": 2.0, "agent": 1.0, "judge": 0.2}
 
 
@@ -27,9 +27,9 @@ EVIDENCE_HALF_LIFE_DAYS = 90.0
 
 @dataclass(frozen=True, slots=True)
 class BeliefEvent:
-    """One witness's word on a memory's claim, -1 against it to 1 for it.
+    """One witness's evidence on a memory's claim, -1 against it to 1 for it.
 
-    A mistake that happens again speaks for the lesson that warns of it.
+    A repeated mistake is evidence for the lesson that warns of it.
     """
 
     day: float
@@ -40,7 +40,7 @@ class BeliefEvent:
 
 
 def faded(belief: Belief, day: float) -> Belief:
-    """Return the belief as it weighs on a later day; an earlier day changes nothing."""
+    """Return the belief decayed to a later day; an earlier day changes nothing."""
     if not day > belief.as_of_day:
         return belief
     left = _left(day - belief.as_of_day)
@@ -52,8 +52,8 @@ def update(
 ) -> Belief:
     """Return the belief with new events added, as of the latest of all days.
 
-    `counted` are the events of the same sessions that the belief already holds: the cap of a
-    session then covers both, and any way to deal the events out gives the same belief.
+    `counted` are the events of the same sessions that the belief already includes. The cap of a
+    session covers both, so that the split of events over updates does not matter.
     """
     new = _usable(events)
     old = _usable(counted)
@@ -61,7 +61,7 @@ def update(
     now = faded(belief, day)
     before = _masses(old, day)
     after = _masses([*old, *new], day)
-    # Rounding must not leave a mass below nothing.
+    # Rounding must not leave a negative mass.
     support, doubt, undecided = (
         max(0.0, held + more - less)
         for held, more, less in zip(
@@ -72,7 +72,7 @@ def update(
 
 
 def believe(events: Sequence[BeliefEvent]) -> Belief:
-    """Return the belief that all events give together, in whatever order they are listed."""
+    """Return the belief of all events; their order does not matter."""
     return update(Belief(), events)
 
 
@@ -89,7 +89,7 @@ def _masses(events: Iterable[BeliefEvent], day: float) -> tuple[float, float, fl
     for (_, witness), group in groups.items():
         weight = _together(witness, len(group)) / len(group)
         parts += [_split(event, weight * _left(day - event.day)) for event in group]
-    # Summed exactly, so that the order of the events leaves no trace.
+    # Exact sums, so that the order of the events does not matter.
     return (
         math.fsum(part[0] for part in parts),
         math.fsum(part[1] for part in parts),
@@ -98,7 +98,7 @@ def _masses(events: Iterable[BeliefEvent], day: float) -> tuple[float, float, fl
 
 
 def _together(witness: Witness, count: int) -> float:
-    """What so many events of one witness in one session weigh: each adds, ever less, to the cap."""
+    """Return the total weight of a witness's events in one session, which nears the cap."""
     cap = SESSION_CAPS[witness]
     return float(cap * (1.0 - (1.0 - EVENT_WEIGHTS[witness] / cap) ** count))
 

@@ -1,4 +1,4 @@
-"""The non-regression gate: whether a change lost something on the same questions, or not."""
+"""The non-regression gate: compares two runs on the same questions by a paired bootstrap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAIL: Final[Verdict] = "fail"
 UNDECIDED: Final[Verdict] = "not enough data"
 
 MARGIN: Final = 0.02
-# On fewer even a difference of all of them would be an anecdote.
+# Fewer pairs are not enough evidence.
 MIN_PAIRS: Final = 20
 RESAMPLES: Final = 2_000
 LEVEL: Final = 0.95
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """The mean difference after - before with its interval, and what follows from it."""
+    """The mean difference after - before with its interval, and the verdict."""
 
     mean: float
     low: float
@@ -42,7 +42,7 @@ class Paired:
 
 
 def compare(before: ArrayLike, after: ArrayLike, margin: float = MARGIN) -> Paired:
-    """Say whether `after` is as good as `before` on the same questions, question by question.
+    """Compare `after` with `before` on the same questions, pair by pair.
 
     pass: the whole interval of the mean difference lies at or above -margin. fail: all of it lies
     below -margin. Otherwise, and on fewer than MIN_PAIRS pairs, there is not enough data. Pairs
@@ -65,7 +65,7 @@ def compare(before: ArrayLike, after: ArrayLike, margin: float = MARGIN) -> Pair
 
 
 def overall(verdicts: list[Verdict]) -> Verdict:
-    """One verdict of several: any failure fails, and all must pass."""
+    """Return one verdict of several: any failure fails, and all must pass."""
     if FAIL in verdicts:
         return FAIL
     return PASS if verdicts and set(verdicts) == {PASS} else UNDECIDED
@@ -98,7 +98,7 @@ def _verdict(count: int, low: float, high: float, margin: float) -> Verdict:
 
 
 def _draws(start: int, rows: int, size: int) -> NDArray[np.int64]:
-    """Places to take, as if at random: a counter, well mixed (splitmix64), so nothing is drawn."""
+    """Return pseudo-random indices from a mixed counter (splitmix64), the same in every run."""
     first, last = start * size, (start + rows) * size
     mixed = (np.arange(first, last, dtype=np.uint64) + np.uint64(1)) * _WEYL
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_ONE

@@ -1,13 +1,18 @@
-"""Scores of memories: effective, relevance, recency, frequency and the composite of five parts.
+"""Scores of memories: the composite of five weighted parts, and its two feeds.
 
-Every function takes arrays (or numbers) and returns float64 arrays that are finite and lie in
-0..1. An input that is not finite becomes the neutral value named beside the constants, or sinks.
+The history feed takes the parts from what helped in past sessions. History must prove itself first
+(history_proof.py): each part is shrunk towards a constant, the same for all candidates, until the
+record shows that it helps this user. Without proof the order is that of relevance alone. The seed
+feed takes the stored usefulness and the creation time.
+
+Every function takes arrays (or numbers) and returns finite float64 arrays in 0..1. An input that is
+not finite becomes a neutral value, or 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
@@ -16,8 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from meritory.domain.memory import DEFAULT_CONFIDENCE, DEFAULT_IMPORTANCE, DEFAULT_USEFULNESS
 from meritory.domain.policy import SourceWeights
+from meritory.rank.usage_history import Usage
 
-FloatArray = NDArray[np.float64]
+Floats = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
 # The five weights change only by a new decision record with a re-run of the eval (decision 0003).
@@ -29,7 +35,7 @@ WEIGHT_FREQUENCY = 0.05
 
 # ln 2 / 14 = 0.0495: half of the recency is gone after two weeks.
 RECENCY_DECAY_PER_DAY = 0.05
-# A memory that was injected 50 times is as established as it can get.
+# More injections than this do not count.
 FREQUENCY_CAP = 50
 EFFECTIVE_DECAY = 0.95
 NEUTRAL_RECENCY = 0.5
@@ -40,7 +46,7 @@ PROVENANCE_LADDER = ("user_stated", "episode_summary", "assistant_derived")
 _STEPS = {name: step for step, name in enumerate(PROVENANCE_LADDER)}
 _LAST_STEP = len(PROVENANCE_LADDER) - 1
 _SECONDS_PER_DAY = 86_400.0
-# An importance of nothing at all still has an age.
+# The logarithm of an importance of 0 needs a lower limit.
 _FAINT = 1e-9
 
 _WEIGHTS = (
@@ -51,7 +57,7 @@ _WEIGHTS = (
     WEIGHT_FREQUENCY,
 )
 if not math.isclose(math.fsum(_WEIGHTS), 1.0, rel_tol=0.0, abs_tol=1e-9):
-    # Raised and not asserted: `python -O` must not switch it off.
+    # Not an assertion, which `python -O` would skip.
     raise ImportError(f"the five composite weights sum to {math.fsum(_WEIGHTS)}, not to 1")
 
 
@@ -59,23 +65,23 @@ if not math.isclose(math.fsum(_WEIGHTS), 1.0, rel_tol=0.0, abs_tol=1e-9):
 class Composition:
     """The composite and its five parts, one array each, in the order of the memories."""
 
-    composite: FloatArray
-    relevance: FloatArray
-    recency: FloatArray
-    usefulness: FloatArray
-    confidence: FloatArray
-    frequency: FloatArray
+    composite: Floats
+    relevance: Floats
+    recency: Floats
+    usefulness: Floats
+    confidence: Floats
+    frequency: Floats
 
     def row(self, index: int) -> dict[str, float]:
-        """The numbers of one memory by name, rounded for people to read."""
+        """Return the numbers of one memory by name, rounded."""
         return {
             item.name: round(float(getattr(self, item.name)[index]), SCORE_DECIMALS)
             for item in fields(self)
         }
 
 
-def age_days(now: datetime, moments: Sequence[datetime | None]) -> FloatArray:
-    """Days from each moment to now, negative in the future and NaN where the moment is unknown."""
+def age_days(now: datetime, moments: Sequence[datetime | None]) -> Floats:
+    """Return the days from each moment to now, negative in the future, NaN if unknown."""
     present = _utc(now)
     return np.array(
         [
@@ -89,12 +95,12 @@ def age_days(now: datetime, moments: Sequence[datetime | None]) -> FloatArray:
 
 
 def provenance_codes(provenances: Sequence[str]) -> IndexArray:
-    """The step of each provenance on the ladder; an unknown one stands on the lowest."""
+    """Return the step of each provenance on the ladder; an unknown one is on the lowest."""
     return np.array([_STEPS.get(name, _LAST_STEP) for name in provenances], dtype=np.intp)
 
 
-def effective(importance: ArrayLike, age_days: ArrayLike, pinned: ArrayLike) -> FloatArray:
-    """Importance faded by age, 1 when pinned; an unknown age counts as half faded."""
+def effective(importance: ArrayLike, age_days: ArrayLike, pinned: ArrayLike) -> Floats:
+    """Return importance decayed by age, 1 when pinned; an unknown age counts as half."""
     known, age = _known_age(age_days)
     faded = np.where(known, EFFECTIVE_DECAY**age, NEUTRAL_RECENCY)
     return _array(
@@ -102,27 +108,28 @@ def effective(importance: ArrayLike, age_days: ArrayLike, pinned: ArrayLike) -> 
     )
 
 
-def standing(importance: float | None, created_day: float | None) -> float:
-    """A number that orders unpinned memories as `effective` does, at any moment.
+def static_effective(importance: float | None, created_day: float | None) -> float:
+    """Return a number that orders unpinned memories as `effective` does, at any time.
 
-    importance * decay ** (now - day) is ordered as log importance - day * log decay: no clock.
+    importance * decay ** (now - day) has the order of log importance - day * log decay, without a
+    clock.
     """
     worth = DEFAULT_IMPORTANCE if importance is None else max(float(importance), _FAINT)
     return math.log(worth) - (created_day or 0.0) * math.log(EFFECTIVE_DECAY)
 
 
-def standings(importance: ArrayLike, created_day: ArrayLike) -> FloatArray:
-    """`standing` of many, all of which are known."""
+def static_effectives(importance: ArrayLike, created_day: ArrayLike) -> Floats:
+    """Return `static_effective` of many memories whose importance and day are known."""
     worth = np.maximum(np.asarray(importance, np.float64), _FAINT)
     return _array(np.log(worth) - np.asarray(created_day, np.float64) * math.log(EFFECTIVE_DECAY))
 
 
 def source_weight(
     codes: ArrayLike, confidence: ArrayLike, demotion: ArrayLike, weights: SourceWeights
-) -> FloatArray:
-    """The factor in 0..1 by which provenance, demotions and doubt lower a cosine."""
+) -> Floats:
+    """Return the factor in 0..1 by which provenance, demotions and doubt lower a cosine."""
     ladder = [getattr(weights, name) for name in PROVENANCE_LADDER]
-    # The minimum over all steps passed: a demotion never raises a memory, whatever the weights.
+    # The minimum over all steps passed: a demotion never raises a score.
     reached = np.array(
         [
             [min(ladder[step : step + levels + 1]) for levels in range(len(ladder))]
@@ -134,19 +141,19 @@ def source_weight(
     return _array(provenance * (1.0 - weights.confidence_slope * doubt))
 
 
-def relevance(cosine: ArrayLike, weight: ArrayLike) -> FloatArray:
-    """The cosine, never below 0, times the source weight; what is not finite sinks to 0."""
+def relevance(cosine: ArrayLike, weight: ArrayLike) -> Floats:
+    """Return the cosine, at least 0, times the source weight; 0 if it is not finite."""
     return _array(_unit(cosine, 0.0) * _unit(weight, 0.0))
 
 
-def recency(age_days: ArrayLike) -> FloatArray:
-    """How fresh a memory is: halves in 14 days, 1 for a future date, 0.5 for an unknown one."""
+def recency(age_days: ArrayLike) -> Floats:
+    """Return 1 for a fresh memory, halved every 14 days; 0.5 for an unknown date."""
     known, age = _known_age(age_days)
     return _array(np.where(known, np.exp(-RECENCY_DECAY_PER_DAY * age), NEUTRAL_RECENCY))
 
 
-def frequency(access_count: ArrayLike) -> FloatArray:
-    """How often a memory was injected, as a share of the cap."""
+def frequency(access_count: ArrayLike) -> Floats:
+    """Return the number of injections as a share of the cap."""
     return _unit(_array(access_count) / FREQUENCY_CAP, 0.0)
 
 
@@ -156,8 +163,8 @@ def composite(
     usefulness: ArrayLike,
     confidence: ArrayLike,
     frequency: ArrayLike,
-) -> FloatArray:
-    """The weighted sum of the five parts."""
+) -> Floats:
+    """Return the weighted sum of the five parts."""
     return explain(relevance, recency, usefulness, confidence, frequency).composite
 
 
@@ -168,7 +175,7 @@ def explain(
     confidence: ArrayLike,
     frequency: ArrayLike,
 ) -> Composition:
-    """The composite together with the five parts that really went into it."""
+    """Return the composite with the five parts as they were used."""
     parts = np.broadcast_arrays(
         _unit(relevance, 0.0),
         _unit(recency, NEUTRAL_RECENCY),
@@ -187,24 +194,15 @@ def explain(
     return Composition(np.minimum(total, 1.0), *parts)
 
 
-def descending(scores: ArrayLike, ids: Sequence[str]) -> IndexArray:
-    """The positions from best to worst: what is not finite comes last, equal scores go by id."""
-    values = _array(scores)
-    if values.shape != (len(ids),):
-        raise ValueError(f"{values.size} scores for {len(ids)} ids")
-    keys = np.where(np.isfinite(values), -values, np.inf)
-    return np.lexsort((np.asarray(ids, dtype=np.str_), keys))
-
-
 def _utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
-def _array(values: ArrayLike) -> FloatArray:
+def _array(values: ArrayLike) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
-def _unit(values: ArrayLike, neutral: float) -> FloatArray:
+def _unit(values: ArrayLike, neutral: float) -> Floats:
     array = _array(values)
     return np.clip(np.where(np.isfinite(array), array, neutral), 0.0, 1.0)
 
@@ -214,7 +212,128 @@ def _step(values: ArrayLike, neutral: int) -> IndexArray:
     return np.clip(np.where(np.isfinite(array), array, neutral), 0, _LAST_STEP).astype(np.intp)
 
 
-def _known_age(age_days: ArrayLike) -> tuple[NDArray[np.bool_], FloatArray]:
+def _known_age(age_days: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
     age = _array(age_days)
     known = np.isfinite(age)
     return known, np.where(known, np.maximum(age, 0.0), 0.0)
+
+
+# The context of a session is long and has many words, so vectors count more.
+COSINE_SHARE = 0.7
+# The share of the nearest sessions in usefulness; the rest is how often and how recently it helped.
+ASSOCIATION_SHARE = 0.7
+# The weight of the title, relative to the match of the whole text.
+TITLE_SHARE = 0.3
+_TINY = 1e-9
+
+
+def context_match(raw_cosine: ArrayLike, text: ArrayLike) -> Floats:
+    """Return how well each candidate matches the context of a session, 0..1, by both searches.
+
+    The cosine is not centred: centring spreads the scores so far that usage no longer counts.
+    """
+    cosine = np.clip(_finite(raw_cosine), 0.0, 1.0)
+    return COSINE_SHARE * cosine + (1.0 - COSINE_SHARE) * relative(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How much history counts, 0..1: the time since a memory helped, and how much it helped."""
+
+    recency: float = 0.0
+    usefulness: float = 0.0
+
+
+NO_TRUST = Trust()
+FULL_TRUST = Trust(1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The inputs of the history feed, an entry per candidate."""
+
+    # How well it matches the context, with the source's weight, and how well its title does.
+    match: ArrayLike
+    title: ArrayLike
+    age_days: ArrayLike
+    usage: Usage
+    confidence: ArrayLike
+    access_count: ArrayLike
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryParts:
+    """The parts of the composite before shrinking, an entry per candidate."""
+
+    relevance: Floats
+    recency: Floats
+    usefulness: Floats
+    confidence: Floats
+    frequency: Floats
+
+    def shrunk(self, trust: Trust) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Return the five parts shrunk by trust, in the order of `explain`."""
+        return (
+            self.relevance,
+            _shrunk(self.recency, NEUTRAL_RECENCY, trust.recency),
+            _shrunk(self.usefulness, DEFAULT_USEFULNESS, trust.usefulness),
+            _shrunk(self.confidence, DEFAULT_CONFIDENCE, trust.usefulness),
+            _shrunk(self.frequency, 0.0, trust.usefulness),
+        )
+
+
+def history_parts(feed: Feed) -> HistoryParts:
+    """Return the parts of the composite.
+
+    Recency counts from the last time a memory helped, or from its creation.
+    """
+    usage = feed.usage
+    age_days = np.asarray(feed.age_days, dtype=np.float64)
+    since_days = np.where(usage.count > 0.0, usage.days_since, age_days)
+    helped = ASSOCIATION_SHARE * relative(usage.association)
+    helped += (1.0 - ASSOCIATION_SHARE) * relative(usage.frecency)
+    return HistoryParts(
+        relevance=relative(relative(feed.match) + TITLE_SHARE * relative(feed.title)),
+        recency=recency(since_days),
+        usefulness=relative(helped),
+        confidence=np.asarray(feed.confidence, dtype=np.float64),
+        frequency=frequency(feed.access_count),
+    )
+
+
+def _shrunk(values: Floats, neutral: float, trust: float) -> Floats:
+    clipped = np.clip(np.nan_to_num(values, nan=neutral), 0.0, 1.0)
+    return np.asarray(neutral + trust * (clipped - neutral))
+
+
+def relative(values: ArrayLike) -> Floats:
+    """Return values divided by the largest; all 0 without a positive one."""
+    array = np.maximum(_finite(values), 0.0)
+    best = array.max(initial=0.0)
+    return array / best if best > _TINY else np.zeros_like(array)
+
+
+def _finite(values: ArrayLike) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    return np.where(np.isfinite(array), array, 0.0)
+
+
+def seed_composite(features: Mapping[str, Floats], sources: SourceWeights) -> Floats:
+    """Return the composite of the raw cosine, the creation time and the stored usefulness.
+
+    `features` are recorded features by name. Demotions are not recorded: they are rare, and move a
+    memory by one step.
+    """
+    weight = source_weight(
+        features["provenance"].astype(np.intp),
+        features["confidence"],
+        np.zeros(len(features["cosine"]), np.intp),
+        sources,
+    )
+    return explain(
+        relevance(features["cosine"], weight),
+        recency(np.expm1(features["log_age_days"])),
+        features["stored_usefulness"],
+        features["confidence"],
+        features["frequency"],
+    ).composite

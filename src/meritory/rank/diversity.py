@@ -1,4 +1,4 @@
-"""Topic diversity: a memory that repeats what is already selected counts for less."""
+"""Topic diversity: lowers the scores of memories that repeat selected ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-FloatArray = NDArray[np.float64]
+Floats = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
 SIMILAR_COSINE = 0.85
@@ -20,13 +20,13 @@ FLOOR = 0.1
 class Spread:
     """The lowered scores, how many selected memories each repeats, and the new order."""
 
-    scores: FloatArray
+    scores: Floats
     overlaps: IndexArray
     order: IndexArray
 
 
-def factor(overlaps: ArrayLike) -> FloatArray:
-    """Return what is left of a score beside this many similar memories."""
+def factor(overlaps: ArrayLike) -> Floats:
+    """Return the factor on a score with this many similar selected memories."""
     return np.asarray((1.0 - FLOOR) * DECAY ** np.asarray(overlaps, dtype=np.float64) + FLOOR)
 
 
@@ -38,11 +38,11 @@ def diversify(
 ) -> Spread:
     """Lower each score once, by the number of similar memories that are selected before it.
 
-    Selection goes by the lowered scores: what has sunk no longer stands in the way of others.
-    Required memories are selected from the start and never lowered. Equal scores keep the order
-    given. Vectors are unit rows; a zero row is similar to nothing. A score that is not finite or
-    below 0 counts as 0. `together` tells, when it is of interest, which of them have helped side
-    by side: what did is not the same thing said twice, however alike it looks.
+    Selection follows the lowered scores, so that a lowered memory no longer lowers others.
+    Required memories are selected from the start and never lowered. Equal scores keep the given
+    order. Vectors are unit rows; a zero row is not similar to any. A score that is not finite or
+    below 0 counts as 0. `together` returns which pairs have helped together: those are not
+    repetitions, however similar; it is called only if needed.
     """
     given = np.asarray(scores, dtype=np.float64)
     base = np.where(np.isfinite(given) & (given > 0.0), given, 0.0)
@@ -75,21 +75,21 @@ def named_apart(openings: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def _similar(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
-    # A broken vector gives NaN, which is similar to nothing.
+    # A broken vector gives NaN, which is not similar to any.
     with np.errstate(invalid="ignore", over="ignore"):
         similar = np.asarray(vectors @ vectors.T > SIMILAR_COSINE)
     np.fill_diagonal(similar, False)
     return similar
 
 
-def _overlaps(base: FloatArray, similar: NDArray[np.bool_], fixed: NDArray[np.bool_]) -> IndexArray:
+def _overlaps(base: Floats, similar: NDArray[np.bool_], fixed: NDArray[np.bool_]) -> IndexArray:
     overlaps: IndexArray = similar[fixed].sum(axis=0)
     # Only memories with a neighbour can be lowered or lower another.
     crowd = np.flatnonzero(similar.any(axis=1) & ~fixed)
     beside = similar[np.ix_(crowd, crowd)].astype(np.intp)
     left = factor(np.arange(base.size))
     count = overlaps[crowd]
-    # A selected memory takes no further part, and its count stands.
+    # A selected memory keeps its count.
     open_score = base[crowd]
     for _ in range(crowd.size):
         chosen = int((open_score * left[count]).argmax())

@@ -1,4 +1,4 @@
-"""The last choices of a session's start: what fits into the budget, and what is tried out."""
+"""Exploration: gives one slot to a candidate that the rankings disagree on, at random."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from meritory.domain.policy import EXPLORATION_RATE
-from meritory.rank.packing import FloatArray, Load, Packing, Room, loaded_costs
+from meritory.rank.packing import Floats, Load, Packing, Room, loaded_costs
 
 
 @dataclass(frozen=True, slots=True)
 class Rankings:
-    """Both rankings, ranks from 1, and who may be tried out, one entry per candidate."""
+    """Both rankings, ranks from 1, and the eligible candidates, one entry per candidate."""
 
     baseline_ranks: ArrayLike
     predictor_ranks: ArrayLike
@@ -23,13 +23,13 @@ class Rankings:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """The packing after chance has spoken, and how probable each candidate's outcome was."""
+    """The packing after exploration, and the probability of each candidate's outcome."""
 
     packing: Packing
     explored: int | None
     replaced: int | None
-    # 1 where chance had no say.
-    propensities: FloatArray
+    # 1 without a random choice.
+    propensities: Floats
 
 
 def explore(
@@ -37,8 +37,8 @@ def explore(
 ) -> Exploration:
     """Give the lowest slot to the candidate the rankings disagree on most, when draw < rate.
 
-    `draw` is uniform in 0..1 and handed in; a rate of 0 never explores (cold start). A required
-    memory keeps its slot, and the newcomer must fit into the room that becomes free.
+    `draw` is uniform in 0..1; a rate of 0 never explores (cold start). A required memory keeps its
+    slot, and the new memory must fit into the freed budget.
     """
     if not 0.0 <= rate <= 1.0:
         raise ValueError(f"the exploration rate must be between 0 and 1, not {rate}")
@@ -77,7 +77,7 @@ def _most_disputed(rankings: Rankings, free: NDArray[np.bool_]) -> int | None:
             f"{eligible.size} eligible flags"
         )
     gap = np.abs(baseline - predictor)
-    # A rank beyond the count says that a ranker is silent, not that it disagrees.
+    # A rank beyond the count means that a ranker gave none, not that it disagrees.
     spoken = np.maximum(baseline, predictor) <= free.size
     disputed = np.flatnonzero(free & eligible & spoken & (gap > 0))
     if disputed.size == 0:

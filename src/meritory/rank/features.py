@@ -1,6 +1,6 @@
-"""THE feature function: what a learned ranking sees of each candidate, to serve and to train.
+"""The features of each candidate for a learned ranking, for serving and training alike.
 
-Names, order and meaning are fixed by a version that is stored beside every row of numbers.
+A version fixes names, order and meaning; it is stored with every row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.rank.composite_feeds import HistoryParts, Trust, relative
+from meritory.rank.composite import HistoryParts, Trust, relative
 from meritory.rank.usage_history import Usage
 
 Floats = NDArray[np.float64]
@@ -66,11 +66,11 @@ FEATURES: tuple[str, ...] = (
     "recency_trust",
     "usefulness_trust",
 )
-# How often we showed a memory says what we did, not what helped: nothing may be learned from it.
+# Training on exposure counts would relearn the old ranking.
 EXPOSURE = frozenset({"log_access_count", "frequency"})
-# What stands for "never" where log(1 + days) is expected: some eight years.
+# The value of log(1 + days) for "never", some eight years.
 NEVER_LOG_DAYS = 8.0
-# Nothing that is counted here is larger, and a learned weight times it stays finite.
+# No feature is larger, so that its product with a learned weight stays finite.
 LARGEST = 1e6
 _HOURS_PER_DAY = 24.0
 _DAYS_PER_WEEK = 7.0
@@ -79,7 +79,7 @@ _MONTHS_PER_YEAR = 12.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occasion:
-    """What all candidates of a session share."""
+    """The facts that all candidates of a session share."""
 
     # On the user's own clock, if it is known.
     at: datetime
@@ -89,7 +89,7 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureInputs:
-    """What is known of the candidates: arrays with one entry each, or one number for all."""
+    """The facts of the candidates: arrays with one entry each, or one number for all."""
 
     occasion: Occasion
     # The composite as served, and its parts before history was shrunk.
@@ -101,7 +101,7 @@ class FeatureInputs:
     age_days: ArrayLike
     importance: ArrayLike
     access_count: ArrayLike
-    # Plain, and without what all memories share; not finite where there is no vector.
+    # Plain, and centred by the mean of the store; not finite without a vector.
     cosine: ArrayLike
     centred_cosine: ArrayLike
     # The full-text score, 0 for no hit.
@@ -124,7 +124,7 @@ class FeatureInputs:
 
 
 def features(inputs: FeatureInputs) -> Floats:
-    """One row per candidate, one column per name in `FEATURES`; every number is finite."""
+    """Return one row per candidate, one column per name in `FEATURES`; all finite."""
     columns = {
         **_of_occasion(inputs.occasion),
         **_of_memory(inputs),
@@ -133,8 +133,8 @@ def features(inputs: FeatureInputs) -> Floats:
         **_of_usage(inputs.usage),
     }
     table = np.empty((len(inputs.parts.relevance), len(FEATURES)))
-    for place, name in enumerate(FEATURES):
-        table[:, place] = columns[name]
+    for index, name in enumerate(FEATURES):
+        table[:, index] = columns[name]
     np.nan_to_num(table, copy=False, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
     return np.clip(table, -LARGEST, LARGEST)
 
@@ -182,7 +182,7 @@ def _of_match(inputs: FeatureInputs) -> dict[str, ArrayLike]:
 
 
 def _of_composite(inputs: FeatureInputs) -> dict[str, ArrayLike]:
-    # The parts as they are before shrinking: how far they are trusted changes, they do not.
+    # The parts before shrinking: trust changes over time, the parts do not.
     parts = inputs.parts
     return {
         "effective": inputs.effective,
@@ -216,7 +216,7 @@ def _of_usage(usage: Usage) -> dict[str, ArrayLike]:
 
 
 def _log(values: ArrayLike) -> Floats:
-    """log(1 + value), 0 for what is negative or unknown."""
+    """Return log(1 + value), 0 for a negative or unknown value."""
     array = np.asarray(values, dtype=np.float64)
     return np.asarray(np.log1p(np.where(np.isfinite(array), np.maximum(array, 0.0), 0.0)))
 

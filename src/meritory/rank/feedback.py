@@ -1,12 +1,83 @@
-"""How much a report gives to work with, by plain rules: shown to people, never a gate."""
+"""Statistics of feedback: risk, quality, trend, preference pairs and attribution to actions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from meritory.rank.risk import interval
+Facet = Literal["tag", "tool", "domain"]
+Level = Literal["higher", "lower", "unclear"]
+# The two-sided 95% point of the normal distribution.
+Z_95: Final = 1.959963984540054
+# With fewer reports the interval is too wide to say anything.
+REPORTS_MIN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RiskTally:
+    """The number of positive and negative reports about a tag, tool or domain."""
+
+    facet: Facet
+    name: str
+    positive: int
+    negative: int
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """The failure rate of a tag, tool or domain, compared with the overall rate."""
+
+    facet: Facet
+    name: str
+    total: int
+    negative: int
+    rate: float
+    low: float
+    high: float
+    base_rate: float
+    level: Level
+
+
+def interval(negative: int, total: int, z: float = Z_95) -> tuple[float, float]:
+    """Return the Wilson interval of a rate; 0..1 without a report."""
+    if total <= 0:
+        return 0.0, 1.0
+    rate = negative / total
+    width = z * math.sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
+    centre, scale = rate + z * z / (2 * total), 1 + z * z / total
+    low = 0.0 if negative == 0 else max(0.0, (centre - width) / scale)
+    high = 1.0 if negative == total else min(1.0, (centre + width) / scale)
+    return low, high
+
+
+def risks(tallies: Iterable[RiskTally], positive: int, negative: int) -> list[Risk]:
+    """Return the risk of every facet with enough reports, the clearly higher ones first."""
+    base = negative / (positive + negative) if positive + negative else 0.0
+    found: list[Risk] = []
+    for tally in tallies:
+        total = tally.positive + tally.negative
+        if total < REPORTS_MIN:
+            continue
+        low, high = interval(tally.negative, total)
+        level: Level = "higher" if low > base else "lower" if high < base else "unclear"
+        found.append(
+            Risk(
+                tally.facet,
+                tally.name,
+                total,
+                tally.negative,
+                rate=round(tally.negative / total, 6),
+                low=round(low, 6),
+                high=round(high, 6),
+                base_rate=round(base, 6),
+                level=level,
+            )
+        )
+    order = {"higher": 0, "unclear": 1, "lower": 2}
+    return sorted(found, key=lambda risk: (order[risk.level], -risk.low, -risk.total, risk.name))
+
 
 WEIGHTS: Final = {
     "is_actionable": 0.30,
@@ -20,7 +91,7 @@ WEIGHTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class QualityFacts:
-    """What is known about a report."""
+    """What a report contains."""
 
     is_actionable: bool
     has_context: bool
@@ -32,7 +103,7 @@ class QualityFacts:
 
 
 def quality(facts: QualityFacts) -> float:
-    """The sum of the weights of all that holds, 0 to 1."""
+    """Return the completeness of a report, 0 to 1; shown to users, never a gate."""
     return round(sum((w for name, w in WEIGHTS.items() if getattr(facts, name)), 0.0), 6)
 
 
@@ -40,13 +111,13 @@ Trend = Literal["improving", "degrading", "steady", "unknown"]
 TREND_MARGIN: Final = 0.05
 LATEST_COUNT: Final = 20
 WEEK_DAYS, MONTH_DAYS = 7, 30
-# With fewer reports in the week a trend would be a single mood.
+# With fewer reports in the week a trend would be noise.
 TREND_REPORTS_MIN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The share of positives among reports, with its interval; None without any."""
+    """The share of positive reports with its interval; the rate is None without reports."""
 
     positive: int
     negative: int
@@ -56,7 +127,7 @@ class Approval:
 
 
 def approval(positive: int, negative: int) -> Approval:
-    """The share of positives."""
+    """Return the share of positive reports."""
     total = positive + negative
     low, high = interval(positive, total)
     rate = round(positive / total, 6) if total else None
@@ -64,8 +135,12 @@ def approval(positive: int, negative: int) -> Approval:
 
 
 def trend(week: Approval, month: Approval) -> Trend:
-    """Whether the last week is better or worse than the last month."""
-    if week.rate is None or month.rate is None or _count(week) < TREND_REPORTS_MIN:
+    """Return whether the last week is better or worse than the last month."""
+    if (
+        week.rate is None
+        or month.rate is None
+        or (week.positive + week.negative < TREND_REPORTS_MIN)
+    ):
         return "unknown"
     gap = week.rate - month.rate
     if abs(gap) <= TREND_MARGIN:
@@ -73,18 +148,14 @@ def trend(week: Approval, month: Approval) -> Trend:
     return "improving" if gap > 0 else "degrading"
 
 
-def _count(one: Approval) -> int:
-    return one.positive + one.negative
-
-
-# Below this two reports have too little in common to be answers to one question.
+# With less overlap two reports are not about the same prompt.
 OVERLAP_MIN: Final = 0.2
 _TAG_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackText:
-    """One report as far as pairing needs it."""
+    """The parts of a report that pairing needs."""
 
     id: str
     prompt: str
@@ -97,19 +168,19 @@ class FeedbackText:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One prompt with the answer to prefer and the one to avoid."""
+    """One prompt with a preferred and a rejected answer."""
 
     prompt: str
     chosen: str
     rejected: str
     negative_id: str
-    # None when the negative itself says what would have been right.
+    # None when the negative report itself has the correction.
     positive_id: str | None
     overlap: float
 
 
 def pairs(negatives: Sequence[FeedbackText], positives: Sequence[FeedbackText]) -> list[Pair]:
-    """Each negative with its own correction, else with the unused positive nearest to it."""
+    """Return each negative with its own correction, else with the nearest unused positive."""
     own = [
         Pair(one.prompt, one.better, one.text, one.id, None, 1.0) for one in negatives if one.better
     ]
@@ -146,9 +217,9 @@ def pairs(negatives: Sequence[FeedbackText], positives: Sequence[FeedbackText]) 
 
 
 def overlap(one: FeedbackText, other: FeedbackText) -> float:
-    """How much two reports have in common, by words and by tags, 0 to 1.
+    """Return the overlap of two reports by words and tags, 0 to 1.
 
-    Reports that share tags alone say nothing about each other.
+    Reports that share only tags have no overlap.
     """
     shared_words = _jaccard(one.words, other.words)
     if not shared_words:
@@ -159,3 +230,64 @@ def overlap(one: FeedbackText, other: FeedbackText) -> float:
 def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     both = len(one & other)
     return both / (len(one) + len(other) - both) if both else 0.0
+
+
+WINDOW_S: Final = 20 * 60.0
+FADE_S: Final = 6 * 60.0
+TEXT_SHARE, TIME_SHARE, RISK_SHARE = 0.45, 0.30, 0.20
+# For a report that names the tool, the file or the command itself.
+NAMED_SHARE: Final = 0.25
+# More words in common than this do not count.
+WORDS_ENOUGH: Final = 3
+NEGATIVE_FLOOR, POSITIVE_FLOOR = 0.33, 0.38
+LIMIT_COUNT: Final = 3
+RISK_MAX: Final = 10
+# With fewer words in common, a report is near an action in time, but not about it.
+EVIDENCE_WORDS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A recent action with the facts for attribution."""
+
+    action: int
+    age_s: float
+    risk: int
+    words: frozenset[str]
+    # Whether the report names it explicitly.
+    is_named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An action that a report is likely about."""
+
+    action: int
+    score: float
+    shared: frozenset[str]
+    is_named: bool
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether the report is about the action, so that something can be learned from it."""
+        return self.is_named or len(self.shared) >= EVIDENCE_WORDS
+
+
+def attribute(words: frozenset[str], polarity: int, seen: Sequence[Seen]) -> list[Match]:
+    """Return the actions that a report is likely about, best first; the latest of equal ones."""
+    floor = NEGATIVE_FLOOR if polarity < 0 else POSITIVE_FLOOR
+    matches = []
+    for action in seen:
+        if not 0 <= action.age_s <= WINDOW_S:
+            continue
+        shared = words & action.words
+        score = (
+            TEXT_SHARE * min(len(shared), WORDS_ENOUGH) / WORDS_ENOUGH
+            + TIME_SHARE * math.exp(-action.age_s / FADE_S)
+            + RISK_SHARE * action.risk / RISK_MAX
+            + NAMED_SHARE * action.is_named
+        )
+        if min(1.0, score) >= floor:
+            matches.append(Match(action.action, min(1.0, score), shared, action.is_named))
+    matches.sort(key=lambda match: (-match.score, -match.action))
+    return matches[:LIMIT_COUNT]

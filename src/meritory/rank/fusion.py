@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from meritory.domain.policy import RRF_K
 
-FloatArray = NDArray[np.float64]
+Floats = NDArray[np.float64]
 RankArray = NDArray[np.intp]
 
 
@@ -18,7 +18,7 @@ RankArray = NDArray[np.intp]
 class Fusion:
     """Fused scores, both rankings, and the positions from best to worst."""
 
-    scores: FloatArray
+    scores: Floats
     baseline_ranks: RankArray
     predictor_ranks: RankArray
     order: RankArray
@@ -32,14 +32,14 @@ def ranks(scores: ArrayLike, tiebreak: ArrayLike) -> RankArray:
         raise ValueError(f"{values.size} scores for {ties.size} tiebreaks")
     finite = np.isfinite(values)
     order = np.lexsort((ties, np.where(finite, -values, np.inf)))
-    found = np.empty(values.size, dtype=np.intp)
-    found[order] = np.arange(1, values.size + 1)
-    return np.where(finite, found, values.size + 1)
+    ranked = np.empty(values.size, dtype=np.intp)
+    ranked[order] = np.arange(1, values.size + 1)
+    return np.where(finite, ranked, values.size + 1)
 
 
 def rrf(
     baseline_ranks: ArrayLike, predictor_ranks: ArrayLike, alpha: float, k: int = RRF_K
-) -> FloatArray:
+) -> Floats:
     """Return alpha / (k + baseline rank) + (1 - alpha) / (k + predictor rank)."""
     if not 0.0 <= alpha <= 1.0 or k < 0:
         raise ValueError(f"alpha must be between 0 and 1 and k at least 0, not {alpha} and {k}")
@@ -62,7 +62,7 @@ def fuse(
     """
     baseline_ranks = ranks(baseline, np.asarray(ids, dtype=np.str_))
     count = baseline_ranks.size
-    # Every memory has a place of its own here, also where several have no baseline score.
+    # Every memory has a rank of its own here, even without a baseline score.
     places = ranks(-baseline_ranks, np.asarray(ids, dtype=np.str_))
     predicted = np.full(count, np.nan) if predictor is None else predictor
     predictor_ranks = ranks(predicted, places)

@@ -1,4 +1,4 @@
-"""Whether labels mean anything, and how far history has proved that it helps. Pure.
+"""Whether labels are valid, and how far history has proved that it helps. Pure.
 
 Two questions are asked of the sessions on record, in this order:
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.rank import composite
-from meritory.rank.composite_feeds import NO_TRUST, Trust
+from meritory.rank.composite import NO_TRUST, Trust
 from meritory.rank.features import FEATURES
 
 Floats = NDArray[np.float64]
@@ -40,13 +40,13 @@ VALID_ERRORS = 1.5
 PART_ERRORS = 0.7
 FULL_ERRORS = 1.5
 NDCG_SHARE = 0.5
-# Labels of shown memories alone say less, and what was shown shaped them: twice the proof.
+# Labels of shown memories alone say less, and showing shaped them: twice the proof.
 PARTIAL_FACTOR = 2.0
 LEVELS = (0.0, 0.5, 1.0)
 DEPTH = 10
 # A label from which a memory helped.
 USEFUL_LABEL = 0.4
-# As if half a session had a margin of this size: a few equal margins are no certainty.
+# As if half a session had a margin of this size: a few equal margins are not certain.
 _PRIOR_VARIANCE = 0.25
 _RELEVANCE = FEATURES.index("relevance")
 _RECENCY = FEATURES.index("recency")
@@ -71,7 +71,7 @@ class JudgedRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HistoryProof:
-    """What the record says about the labels and about history."""
+    """The evidence about the labels and about history."""
 
     trust: Trust = NO_TRUST
     session_count: int = 0
@@ -116,14 +116,14 @@ def prove_history(sessions: Sequence[JudgedRecord]) -> HistoryProof:
         chosen = comparable(session.labels, session.was_injected)
         gains = np.maximum(session.labels[chosen], 0.0)
         table = session.features[chosen]
-        # Alone, or all alike, they tell no order from another.
+        # A single label, or equal labels, cannot compare two orders.
         if len(gains) < 2 or np.ptp(gains) <= 0.0:
             continue
         partial.append(bool(session.was_injected[chosen].all()))
         relevance = _quality(_composite(table, NO_TRUST), gains)
         validity.append(relevance[1] + float(np.log(np.arange(1, len(gains) + 1)).mean()))
         tried = [_quality(_composite(table, trust), gains) for trust in grid]
-        margins.append([(one[0] - relevance[0], one[1] - relevance[1]) for one in tried])
+        margins.append([(ndcg - relevance[0], rank - relevance[1]) for ndcg, rank in tried])
     if not margins:
         return HistoryProof()
     table = np.array(margins)
@@ -137,10 +137,10 @@ def prove_history(sessions: Sequence[JudgedRecord]) -> HistoryProof:
 
 
 def _trusted(proof: HistoryProof, grid: Sequence[Trust], margins: Floats) -> HistoryProof:
-    """Return the proof with the surest of the levels that history has proved."""
+    """Return the proof with the most certain of the proved levels of trust."""
     best = NO_TRUST, 0.0, -np.inf
-    for place, trust in enumerate(grid):
-        ndcg, log_rank = margins[:, place, 0], margins[:, place, 1]
+    for index, trust in enumerate(grid):
+        ndcg, log_rank = margins[:, index, 0], margins[:, index, 1]
         is_full = max(trust.recency, trust.usefulness) == max(LEVELS)
         needed = proof.strictness * (FULL_ERRORS if is_full else PART_ERRORS)
         if errors_above_zero(log_rank) < needed or errors_above_zero(ndcg) < NDCG_SHARE * needed:
@@ -161,7 +161,7 @@ def errors_above_zero(margins: Floats) -> float:
 
 
 def _composite(table: Floats, trust: Trust) -> Floats:
-    """Return the composite of recorded candidates, but for what is the same for all of them."""
+    """Return the composite of recorded candidates, without the parts that all share."""
     return np.asarray(
         composite.WEIGHT_RELEVANCE * table[:, _RELEVANCE]
         + trust.recency * composite.WEIGHT_RECENCY * table[:, _RECENCY]
@@ -170,9 +170,9 @@ def _composite(table: Floats, trust: Trust) -> Floats:
 
 
 def _quality(order: Floats, gains: Floats) -> tuple[float, float]:
-    """Return NDCG@10 and the mean log rank of what helped, both the higher the better.
+    """Return NDCG@10 and the negative mean log rank of helpful memories.
 
-    Candidates with equal scores share the mean of their places: no other order decides among them.
+    Candidates with equal scores share the mean of their ranks.
     """
     places = np.arange(1.0, len(order) + 1.0)
     discount = np.where(places <= DEPTH, 1.0 / np.log2(places + 1.0), 0.0)

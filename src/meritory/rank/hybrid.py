@@ -1,14 +1,15 @@
-"""Hybrid recall: joins text and vector scores and lets memories of one session help each other."""
+"""Hybrid search: the candidate pool, joined text and vector scores, and scores of neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, zip_longest
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.domain.policy import VECTOR_WEIGHT
+from meritory.domain.policy import CANDIDATE_POOL_SIZE, VECTOR_WEIGHT
 
 Scores = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -17,11 +18,11 @@ Flags = NDArray[np.bool_]
 # One match of a word is worth idf * 2.2 / (1.3 + 0.9 * length / mean) in BM25, k1 1.2 and b 0.75.
 BM25_FLAT = 1.3
 BM25_SLOPE = 0.9
-# How many of the best text hits are asked whether the vector leg agrees.
+# The number of best text hits on which the vector search must agree.
 AGREEMENT_HITS = 5
-# A mean over few vectors says little about the store: it is shrunk as if this many were zero.
+# A mean over few vectors is unreliable: it is shrunk as if this many more were zero.
 MEAN_PRIOR_COUNT = 10.0
-# Among few sessions one is always the best: their words are believed as if this many said nothing.
+# Among few sessions one is always the best: its words count as if this many more had no match.
 SESSION_PRIOR_COUNT = 10.0
 _TINY = 1e-9
 # Cosines are computed in 32 bits: differences below this are rounding, not meaning.
@@ -33,26 +34,26 @@ class HybridWeights:
     """The constants of hybrid recall, tuned once for all data (ADR 0006)."""
 
     cosine: float = VECTOR_WEIGHT
-    # The vector leg has its full weight from this agreement with the text leg on ...
+    # The vector search has its full weight from this agreement with the text search.
     full_agreement: float = 0.4
-    # ... and never less than this share of it.
+    # The least share of that weight.
     least_share: float = 0.25
     # Shorter texts are not rewarded for being short.
     length_floor_chars: float = 200.0
-    # What a memory gets of the better of its neighbours, one and two turns away, ...
+    # The shares of the better neighbour, one and two turns away.
     near: float = 0.1
     far: float = 0.1
-    # ... and of its session, ...
+    # The share of the session.
     session: float = 0.4
-    # ... which is this much what its words say together, and otherwise its best memory.
+    # The share of the session's words in its score; the rest is its best memory.
     session_words: float = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """What both searches say about the same memories, one entry per memory."""
+    """The scores of both searches, one entry per memory."""
 
-    # BM25 with a positive sign, 0 where the memory is no hit.
+    # BM25 with a positive sign, 0 without a hit.
     text: ArrayLike
     # Centred cosine; not finite where there is no vector.
     cosine: ArrayLike
@@ -69,15 +70,15 @@ class ScopeStats:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where each memory's neighbours are in the same arrays, -1 for none."""
+    """The indices of each memory's neighbours in the same arrays, -1 for none."""
 
     previous_row: Rows
     next_row: Rows
     # A small number per session, -1 for a memory without one.
     session: Rows
-    # Whether it lends to the turns beside it; None: all do.
+    # Whether its score counts for its neighbours; None: all do.
     lends: Flags | None = None
-    # How well its session's words match together, in 0..1; None: not known.
+    # How well its session's words match together, in 0..1; None: unknown.
     session_words: ArrayLike | None = None
     # How many sessions were searched for those words.
     session_count: int = 0
@@ -111,7 +112,7 @@ def hybrid_scores(legs: Legs, stats: ScopeStats, weights: HybridWeights | None =
     """Return one score in 0..1 per memory: a weighted sum of both legs, each over its best.
 
     The vector leg's weight follows its agreement with the text leg, so that an embedder that does
-    not understand the user's texts loses its say. What is not finite counts as no hit.
+    not understand the user's texts loses influence. A score that is not finite is not a hit.
     """
     used = weights or HybridWeights()
     text = _text_leg(legs, stats.mean_length_chars, used.length_floor_chars)
@@ -149,10 +150,10 @@ def match_sessions(hits: Sequence[Rows], length_chars: ArrayLike) -> Scores:
 def with_neighbours(
     scores: ArrayLike, links: Links, weights: HybridWeights | None = None
 ) -> Scores:
-    """Return scores in 0..1 to which the neighbours and the session have lent a share of theirs.
+    """Return scores in 0..1 with a share of the neighbours' and the session's scores.
 
-    A memory without a session counts as a session of its own. A score that is not finite, or
-    negative, lends nothing, borrows nothing and ends at 0.
+    A memory without a session is a session of its own. A negative score, or one that is not
+    finite, becomes 0 and does not count for others.
     """
     used = weights or HybridWeights()
     given = np.asarray(scores, dtype=np.float64)
@@ -192,17 +193,17 @@ def _cosine_leg(cosine: ArrayLike, mean: float) -> Scores:
     level = mean if np.isfinite(mean) else 0.0
     above = np.where(finite, values - level, 0.0)
     if above.max(initial=0.0) <= _ROUNDING:
-        # All alike, as in a store of one memory: the plain cosine is all there is to say.
+        # All are equal, as in a store of one memory: use the plain cosine.
         return np.clip(np.where(finite, values, 0.0), 0.0, 1.0)
     return _over_best(np.maximum(above, 0.0))
 
 
 def _agreement(text: Scores, cosine: Scores) -> float:
-    """Return how near the vector scores of the best text hits come to the best vector scores."""
+    """Return how close the vector scores of the best text hits are to the best vector scores."""
     count = min(AGREEMENT_HITS, text.size)
     best_text = np.argpartition(-text, count - 1)[:count]
     ideal = -np.partition(-cosine, count - 1)[:count].sum()
-    # Without any vector there is nothing to trust or to distrust.
+    # Without vectors there is nothing to compare.
     return float(cosine[best_text].sum() / ideal) if ideal > _TINY else 1.0
 
 
@@ -216,7 +217,7 @@ def _lookup(values: Scores, rows: Rows) -> Scores:
 
 
 def _session_share(own: Scores, links: Links, words_share: float) -> Scores:
-    """Return what the session says: its best memory, and all its words taken together."""
+    """Return the score of each session: its best memory, and all its words together."""
     best = _session_best(own, links.session)
     if links.session_words is None:
         return best
@@ -242,3 +243,42 @@ def _finite(values: ArrayLike) -> Scores:
 def _over_best(values: Scores) -> Scores:
     best = values.max(initial=0.0)
     return values / best if best > _TINY else np.zeros_like(values)
+
+
+REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class PooledCandidates:
+    """The rows of the candidates, ascending, and the searches that found each."""
+
+    rows: tuple[int, ...]
+    origins: tuple[frozenset[str], ...]
+
+
+def pool(
+    sources: Mapping[str, Sequence[int]],
+    required: Iterable[int] = (),
+    size: int = CANDIDATE_POOL_SIZE,
+) -> PooledCandidates:
+    """Unite the sources, each best first, into at most `size` rows plus the required ones.
+
+    Larger sources are cut at the same depth, so that none crowds out another. In the last round
+    the sources named first go first.
+    """
+    if size < 0:
+        raise ValueError(f"the size of a pool must be at least 0, not {size}")
+    if REQUIRED in sources:
+        raise ValueError(f"the source name {REQUIRED!r} is reserved")
+    always = {int(row) for row in required}
+    turns = chain.from_iterable(zip_longest(*map(dict.fromkeys, sources.values())))
+    # An exhausted source gives None.
+    found = (row for row in dict.fromkeys(turns) if row is not None and row not in always)
+    kept = sorted(map(int, always.union(islice(found, size))))
+    names_of: dict[int, tuple[str, ...]] = dict.fromkeys(kept, ())
+    for name, rows in (*sources.items(), (REQUIRED, always)):
+        for row in names_of.keys() & rows:
+            names_of[row] += (name,)
+    # Few combinations of sources occur, so each set is built once.
+    sets = {names: frozenset(names) for names in set(names_of.values())}
+    return PooledCandidates(tuple(kept), tuple(sets[names] for names in names_of.values()))

@@ -1,17 +1,17 @@
-"""How much influence the predictor has earned: comparisons in, alpha out. Pure.
+"""The influence of the predictor: comparisons in, alpha out. Pure.
 
 Alpha is the baseline's weight in the fusion; 1 leaves the predictor without influence. Both orders
 of every judged session are on record as they were served, so every weight of the fusion can be
-replayed on it. Trust is shared out among these weights: the baseline alone has most of it in the
-beginning, and each session moves some of it to the weights that would have ranked better, as in
-Hedge (Freund and Schapire, 1997). The alpha served is the mean by trust, so one lucky session
-changes little. Hedge's bound on the loss does not hold here: only the latest sessions count, and
-only after checks. What is lost by an equal or a worse order is measured in the tests.
+replayed on it. Trust is distributed over these weights: the baseline starts with most of it, and
+each session moves some of it to the weights that would have ranked better, as in Hedge (Freund and
+Schapire, 1997). The served alpha is the mean by trust, so one lucky session changes little. Hedge's
+bound on the loss does not hold here: only the latest sessions count, and only after checks. The
+tests measure the loss of an equal or a worse order.
 
-Labels that mean nothing would move trust all the same. So nothing counts until the labels are
-valid: until what helped is more relevant than chance by an order that no label ever touched (see
-proof.py). A weight must also be ahead in the mean log rank of what helped, which sees beyond the
-tenth place.
+Meaningless labels would move trust too. So nothing counts until the labels are valid: until helpful
+memories are more relevant than chance, by an order that does not depend on labels (see
+history_proof.py). A weight must also be ahead in the mean log rank of helpful memories, which looks
+beyond rank 10.
 """
 
 from __future__ import annotations
@@ -28,78 +28,31 @@ from meritory.domain.predictor import TIE
 from meritory.rank.fusion import ranks, rrf
 from meritory.rank.history_proof import HistoryProof
 
-# -- one session ----------------------------------------------------------------------------
-
-
-# -- many sessions --------------------------------------------------------------------------
-
-
-# -- the state ------------------------------------------------------------------------------
-
-
 Floats = NDArray[np.float64]
-
-
 Rows = NDArray[np.intp]
-
-
 Rule = Literal["replay", "seed"]
-
-
 # The weights that are tried.
 ALPHAS = (0.9, 0.75, 0.6, 0.4, 0.2, 0.05)
-
-
 DEPTH = 10
-
-
 # A difference this small is a tie.
 TIE_MARGIN = 1e-6
-
-
 START_RATE = 0.5
-
-
 EMA_WEIGHT = 0.1
-
-
-# How many of the latest comparisons the record is, and how many it takes.
+# The number of latest comparisons that count, and the least number.
 RECORD_SESSIONS = 60
-
-
 MIN_RECORD = 5
-
-
 # How fast trust moves, per NDCG@10 gained in all.
 TRUST_RATE = 10.0
-
-
 # No session counts for more than this.
 LARGEST_MARGIN = 0.3
-
-
-# The baseline's share of trust in the beginning, and the share from which on it is served alone.
+# The baseline's initial share of trust, and the share above which it is served alone.
 BASELINE_TRUST = 0.8
-
-
 BASELINE_ALONE = 0.5
-
-
 MIN_JUDGED = 10
-
-
 MIN_NON_TIES = 5
-
-
 DRIFT_RATE = 0.3
-
-
 _FEW = 2
-
-
 _TINY = 1e-12
-
-
 _DIGITS = 3
 
 
@@ -111,19 +64,19 @@ class Margins:
     log_rank: Floats
 
     def latest(self, count: int) -> Margins:
-        """Of the last sessions."""
+        """Return the margins of the last sessions."""
         return Margins(self.ndcg[-count:], self.log_rank[-count:])
 
 
 def no_margins() -> Margins:
-    """Nothing was compared yet."""
+    """Return margins of no session."""
     nothing = np.empty((0, len(ALPHAS)))
     return Margins(nothing, nothing)
 
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """What is known about one alpha."""
+    """The record of one alpha."""
 
     alpha: float
     session_count: int
@@ -131,36 +84,36 @@ class Weighing:
     ndcg_margin: float
     ndcg_errors: float
     log_rank_margin: float
-    # Its share of all trust; what is left is the baseline's.
+    # Its share of all trust; the rest is the baseline's.
     trust: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class InfluenceState:
-    """What the predictor has earned so far."""
+    """The influence of the predictor so far."""
 
     success_rate: float = START_RATE
-    # What the record earned last.
+    # The alpha of the last record.
     earned_alpha: float = 1.0
-    # Sessions that count; since the last drift those in which the orders differed, and those won.
+    # Judged sessions; since the last drift, those with different orders, and those won.
     judged: int = 0
     non_ties: int = 0
     wins: int = 0
-    # How many sessions were judged when cold start ended; None before that.
+    # The number of judged sessions when cold start ended; None before that.
     active_since: int | None = None
     low_streak: int = 0
     drift_resets: int = 0
-    # No second reset before so many sessions were judged.
+    # The number of judged sessions before another reset.
     calm_until: int = 0
 
     @property
     def is_cold(self) -> bool:
-        """Whether the predictor has not been heard yet, or lost that again by drift."""
+        """Whether the predictor has no influence yet, or lost it by drift."""
         return self.active_since is None
 
     @property
     def alpha(self) -> float:
-        """The weight that is served: 1 in cold start, then what was earned."""
+        """The served weight of the baseline: 1 in cold start, then the earned one."""
         if self.active_since is None:
             return 1.0
         return self.earned_alpha
@@ -172,7 +125,7 @@ class ComparisonOutcome:
 
     predictor_ndcg: float
     baseline_ndcg: float
-    # By alpha what its fusion would have gained.
+    # The gain of the fusion by alpha.
     ndcg: tuple[float, ...]
     log_rank: tuple[float, ...]
 
@@ -192,7 +145,7 @@ class ComparisonOutcome:
 def compare(
     baseline_ranks: ArrayLike, predictor_ranks: ArrayLike, labels: ArrayLike, k: int = RRF_K
 ) -> ComparisonOutcome | None:
-    """Holds both orders of the labelled candidates against their labels; None without a gain."""
+    """Compare both orders of the labelled candidates with their labels; None without a gain."""
     gains = np.maximum(np.nan_to_num(np.asarray(labels, np.float64), nan=0.0), 0.0)
     if not gains.any():
         return None
@@ -213,7 +166,7 @@ def compare(
 
 
 def _quality(places: Rows, gains: Floats) -> tuple[float, float]:
-    """NDCG@10 of an order, and the mean log rank of what helped, the higher the better."""
+    """Return NDCG@10 of an order, and the negative mean log rank of helpful memories."""
     seen = np.where(places <= DEPTH, gains / np.log2(places + 1.0), 0.0).sum()
     best = np.sort(gains)[::-1][:DEPTH]
     ideal = float((best / np.log2(np.arange(len(best)) + 2.0)).sum())
@@ -221,29 +174,26 @@ def _quality(places: Rows, gains: Floats) -> tuple[float, float]:
 
 
 def weigh(record: Margins, labels: HistoryProof) -> tuple[Weighing, ...]:
-    """Return what the record says about every alpha; none has trust unless labels are valid."""
-    told = record.latest(RECORD_SESSIONS)
-    count = len(told.ndcg)
-    mean, errors = _errors(told.ndcg)
-    log_rank = told.log_rank.mean(axis=0) if count else np.zeros(len(ALPHAS))
-    is_told = labels.is_valid and count >= MIN_RECORD
-    trust = _trust(told, log_rank, labels.strictness) if is_told else np.zeros(len(ALPHAS))
+    """Return the record of every alpha; trust is 0 unless the labels are valid."""
+    latest = record.latest(RECORD_SESSIONS)
+    count = len(latest.ndcg)
+    mean, errors = _errors(latest.ndcg)
+    log_rank = latest.log_rank.mean(axis=0) if count else np.zeros(len(ALPHAS))
+    trust = np.zeros(len(ALPHAS))
+    if labels.is_valid and count >= MIN_RECORD:
+        gained = np.clip(latest.ndcg, -LARGEST_MARGIN, LARGEST_MARGIN).sum(axis=0)
+        first = (1.0 - BASELINE_TRUST) / len(ALPHAS)
+        raised = first * np.exp(TRUST_RATE / labels.strictness * gained)
+        weights = np.where(log_rank > 0.0, raised, 0.0)
+        trust = np.asarray(weights / (weights.sum() + BASELINE_TRUST))
     columns = (column.tolist() for column in (mean, errors, log_rank, trust))
     return tuple(
         Weighing(alpha, count, *numbers) for alpha, *numbers in zip(ALPHAS, *columns, strict=True)
     )
 
 
-def _trust(told: Margins, log_rank: Floats, strictness: float) -> Floats:
-    """Return every alpha's share of trust."""
-    gained = np.clip(told.ndcg, -LARGEST_MARGIN, LARGEST_MARGIN).sum(axis=0)
-    first = (1.0 - BASELINE_TRUST) / len(ALPHAS)
-    weights = np.where(log_rank > 0.0, first * np.exp(TRUST_RATE / strictness * gained), 0.0)
-    return np.asarray(weights / (weights.sum() + BASELINE_TRUST))
-
-
 def _errors(margins: Floats) -> tuple[Floats, Floats]:
-    """The mean of each column, and how many standard errors it lies from 0."""
+    """Return the mean of each column, and its distance from 0 in standard errors."""
     count = len(margins)
     if count < _FEW:
         return np.zeros(len(ALPHAS)), np.zeros(len(ALPHAS))
@@ -261,25 +211,26 @@ def earned(weighings: Sequence[Weighing]) -> float:
 
 
 def judged(
-    standing: InfluenceState, won: float | None, drift_window: int
+    state: InfluenceState, won: float | None, drift_window: int
 ) -> tuple[InfluenceState, bool]:
-    """After one more comparison, won being None for one that is left out; says whether it drifted.
+    """Return the state after one more comparison, and whether it drifted.
 
-    A drift takes all influence away: the rate starts anew, and so does cold start.
+    `won` is None for a comparison that does not count. A drift removes all influence: the success
+    rate and cold start begin again.
     """
     if won is None:
-        return standing, False
-    rate = (1.0 - EMA_WEIGHT) * standing.success_rate + EMA_WEIGHT * won
+        return state, False
+    rate = (1.0 - EMA_WEIGHT) * state.success_rate + EMA_WEIGHT * won
     is_tie = won == TIE
     after = replace(
-        standing,
+        state,
         success_rate=rate,
-        judged=standing.judged + 1,
-        non_ties=standing.non_ties + (not is_tie),
-        wins=standing.wins + (won > TIE),
-        low_streak=standing.low_streak + 1 if rate < DRIFT_RATE else 0,
+        judged=state.judged + 1,
+        non_ties=state.non_ties + (not is_tie),
+        wins=state.wins + (won > TIE),
+        low_streak=state.low_streak + 1 if rate < DRIFT_RATE else 0,
     )
-    if after.low_streak < drift_window or after.judged < standing.calm_until:
+    if after.low_streak < drift_window or after.judged < state.calm_until:
         return after, False
     return (
         replace(
@@ -287,11 +238,11 @@ def judged(
             success_rate=START_RATE,
             earned_alpha=1.0,
             active_since=None,
-            # What it won before says nothing for it now.
+            # Earlier wins no longer count.
             non_ties=0,
             wins=0,
             low_streak=0,
-            drift_resets=standing.drift_resets + 1,
+            drift_resets=state.drift_resets + 1,
             calm_until=after.judged + drift_window,
         ),
         True,
@@ -299,30 +250,30 @@ def judged(
 
 
 def weighed(
-    standing: InfluenceState,
+    state: InfluenceState,
     weighings: Sequence[Weighing],
     rule: Rule,
     min_judged: int = MIN_JUDGED,
 ) -> InfluenceState:
-    """With what the evidence lets the predictor have; cold start ends when something is earned."""
-    alpha = 1.0 - standing.success_rate if rule == "seed" else earned(weighings)
-    if standing.is_cold and not has_shown_itself(standing, min_judged):
-        return replace(standing, earned_alpha=1.0)
-    since = standing.active_since
+    """Return the state with the alpha that the evidence gives; it may end cold start."""
+    alpha = 1.0 - state.success_rate if rule == "seed" else earned(weighings)
+    if state.is_cold and not has_enough_sessions(state, min_judged):
+        return replace(state, earned_alpha=1.0)
+    since = state.active_since
     if since is None and alpha < 1.0:
-        since = standing.judged
-    return replace(standing, earned_alpha=alpha, active_since=since)
+        since = state.judged
+    return replace(state, earned_alpha=alpha, active_since=since)
 
 
-def has_shown_itself(standing: InfluenceState, min_judged: int = MIN_JUDGED) -> bool:
-    """Whether there were sessions enough, and enough of them in which the orders differed."""
-    return standing.judged >= min_judged and standing.non_ties >= MIN_NON_TIES
+def has_enough_sessions(state: InfluenceState, min_judged: int = MIN_JUDGED) -> bool:
+    """Return whether there are enough judged sessions, and enough with different orders."""
+    return state.judged >= min_judged and state.non_ties >= MIN_NON_TIES
 
 
-def missing(standing: InfluenceState, min_judged: int = MIN_JUDGED) -> Mapping[str, int]:
-    """What cold start still waits for, as counts; empty when only the evidence is missing."""
+def missing(state: InfluenceState, min_judged: int = MIN_JUDGED) -> Mapping[str, int]:
+    """Return the counts that cold start still needs; empty when only the evidence is missing."""
     found = {
-        "judged_sessions": min_judged - standing.judged,
-        "non_ties": MIN_NON_TIES - standing.non_ties,
+        "judged_sessions": min_judged - state.judged,
+        "non_ties": MIN_NON_TIES - state.non_ties,
     }
     return {name: count for name, count in found.items() if count > 0}

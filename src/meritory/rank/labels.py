@@ -29,29 +29,29 @@ Rule = Literal[
     "unjudged",
 ]
 
-# A person took it away within a day of its injection, at another time; shown though outdated.
+# A user deleted it within a day of its injection, or at another time; it was shown though outdated.
 FATE_LABELS: dict[Fate, float] = {"deleted_soon": -0.5, "deleted": -0.3, "superseded": -0.3}
 ONE_HIT = 0.3
 MANY_HITS = 0.6
 MANY_HITS_COUNT = 2
-# The agent did not notice what two prompts of the user point at.
+# The agent overlooked a memory that two prompts of the user match.
 UNNOTICED = 0.3
-# How often a rating is right; with a judge's chance beside it both are joined by this.
+# How often a rating is right; joins it with a judge's probability.
 RATING_RELIABILITY = 0.85
-# A stored text can ask to be rated well: more than this takes a second witness.
+# A stored text can ask for a good rating: more than this needs a second witness.
 UNCONFIRMED_CAP = 0.3
 MISSED = 0.7
 HIT_BONUS = 0.1
 NO_HIT_MALUS = 0.1
-# Continuity below this halves what it lends to each memory ...
+# Continuity below this counts half for each memory.
 LOW_SCORING = 0.5
 LOW_SCORING_FACTOR = 0.5
-# ... and below this a memory that nobody asked for loses the malus.
+# Below this, a memory without a hit gets the malus.
 POOR_SCORING = 0.3
 
 USEFUL_LABEL = 0.4
 MIN_CONFIDENCE = 0.4
-# Spread is the largest score less the smallest: within it, a judge told no memory from another.
+# The least difference of the largest and smallest score with which a judge separates memories.
 MIN_SCORE_SPREAD = 0.1
 
 SOFT_NEGATIVE_COSINE = 0.6
@@ -69,7 +69,7 @@ _LEAST_CHANCE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known about one memory in one session; None means that nobody said."""
+    """The evidence about one memory in one session; None is unknown."""
 
     was_injected: bool
     provenance: Provenance = "user_stated"
@@ -78,9 +78,9 @@ class Evidence:
     # The mean of the agent's ratings, -1..1.
     agent_score: float | None = None
     hit_count: int = 0
-    # What the judge says about this memory, -1..1, ...
+    # The judge's score of this memory, -1..1.
     judge_score: float | None = None
-    # ... and about the session as a whole, 0..1.
+    # The judge's score of the session, 0..1.
     continuity: float | None = None
     # The judge names it as something the user had to explain again.
     is_missing: bool = False
@@ -119,7 +119,7 @@ class LabelWeights:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The label, the rule that made it, and what each witness said on the label's own scale."""
+    """The label, the rule that made it, and the value of each witness on the label's scale."""
 
     value: float | None
     rule: Rule
@@ -138,7 +138,7 @@ def label(evidence: Evidence, weights: LabelWeights) -> Label:
     2. `deleted_soon`, `deleted`, `superseded`: its fate, whatever else was said, because a person
        outranks agent and judge. Superseded counts only when it was shown.
     3. `rated`: it was shown and the agent rated it: rating, hits and continuity by weight. A rating
-       of 0 up to 0.3 counts 0.3 beside two hits, so that a better rating never means a worse label.
+       of 0 up to 0.3 counts 0.3 with two hits, so that a better rating never means a worse label.
        One above 0.3 needs a second witness unless the user stated the memory: a hit, or a judge
        who gives it 0.3 as well.
     4. shown and not rated: `judged`, else `continuity` (halved in a low-scoring session), each
@@ -159,16 +159,16 @@ def label(evidence: Evidence, weights: LabelWeights) -> Label:
 
 
 def is_useful(value: float | None, confidence: float | None) -> bool:
-    """Say whether a memory of this label helped, in a session judged with this confidence."""
+    """Return whether a memory with this label helped, in a session judged with this confidence."""
     if value is None or confidence is None:
         return False
     return value >= USEFUL_LABEL - _ROUNDING and confidence >= MIN_CONFIDENCE
 
 
 def exclusion(confidence: float | None, scores: Sequence[float | None]) -> str | None:
-    """Say why a session neither trains nor moves the success rate, None when it does both."""
+    """Return why a session does not count for training and the success rate, None if it does."""
     if confidence is None or not math.isfinite(confidence):
-        return "nobody judged the session"
+        return "the session was not judged"
     if confidence < MIN_CONFIDENCE:
         return f"the judge's confidence of {confidence:.2f} is below {MIN_CONFIDENCE}"
     known = [score for score in scores if score is not None and math.isfinite(score)]
@@ -181,7 +181,7 @@ def exclusion(confidence: float | None, scores: Sequence[float | None]) -> str |
 
 
 def soft_negatives(cosines: Floats) -> Floats:
-    """Return what unjudged memories are trained as: near to the context they may be misses."""
+    """Return the training labels of unjudged memories; ones near the context may be misses."""
     return np.where(cosines > SOFT_NEGATIVE_COSINE, SOFT_NEGATIVE_NEAR, SOFT_NEGATIVE_FAR)
 
 
@@ -193,7 +193,7 @@ def _fated(seen: Evidence) -> Label | None:
     fate = seen.fate
     if fate is None or (fate == "superseded" and not seen.was_injected):
         return None
-    # What was never shown cannot have been deleted because it was shown.
+    # A memory that was not shown was not deleted because it was shown.
     if fate == "deleted_soon" and not seen.was_injected:
         fate = "deleted"
     return Label(FATE_LABELS[fate], fate)
@@ -206,7 +206,7 @@ def _rated(seen: Evidence, weights: LabelWeights) -> Label | None:
     text = max(agent, _hit_label(seen.hit_count) or agent)
     trust = 1.0 if seen.continuity is None else 0.5 + 0.5 * seen.continuity
     continuity = agent * trust
-    # Written as moves away from the rating: without other evidence the label is exactly it.
+    # Written as changes of the rating: without other evidence the label is exactly the rating.
     moved = weights.fts * (text - agent) + weights.continuity * (continuity - agent)
     value = _clipped(agent + moved / weights.total)
     return Label(value, "rated", agent, text, continuity, seen.judge_score)
@@ -215,7 +215,7 @@ def _rated(seen: Evidence, weights: LabelWeights) -> Label | None:
 def joined(rating: float, chance: float) -> float:
     """Return the chance that a memory helped, from a rating of 0..1 and the judge's chance.
 
-    A rating of 1 or 0 is right as often as `RATING_RELIABILITY` says, one of a half says nothing.
+    A rating of 1 or 0 is right with probability `RATING_RELIABILITY`, one of a half says nothing.
     """
     believed = min(max(chance, _LEAST_CHANCE), 1.0 - _LEAST_CHANCE)
     odds = believed / (1.0 - believed)
@@ -260,16 +260,16 @@ def _shown(seen: Evidence) -> Label:
 
 def _not_shown(seen: Evidence) -> Label:
     text = _hit_label(seen.hit_count)
-    # The first of equal ones gives its name.
-    voices: tuple[tuple[Rule, float | None], ...] = (
+    # The first of equal values names the rule.
+    values: tuple[tuple[Rule, float | None], ...] = (
         ("missing", MISSED if seen.is_missing else None),
         ("hits", text),
         ("judged", seen.judge_score),
     )
-    heard = [(rule, value) for rule, value in voices if value is not None]
-    if not heard:
+    known = [(rule, value) for rule, value in values if value is not None]
+    if not known:
         return Label(None, "unjudged")
-    rule, value = max(heard, key=lambda voice: voice[1])
+    rule, value = max(known, key=lambda entry: entry[1])
     return Label(value, rule, text=text, judge=seen.judge_score)
 
 
@@ -282,14 +282,14 @@ def _hit_label(hit_count: int) -> float | None:
 def _cleaned(evidence: Evidence) -> Evidence:
     return replace(
         evidence,
-        agent_score=_heard(evidence.agent_score, -1.0),
-        judge_score=_heard(evidence.judge_score, -1.0),
-        continuity=_heard(evidence.continuity, 0.0),
-        known=_heard(evidence.known, -1.0),
+        agent_score=_bounded(evidence.agent_score, -1.0),
+        judge_score=_bounded(evidence.judge_score, -1.0),
+        continuity=_bounded(evidence.continuity, 0.0),
+        known=_bounded(evidence.known, -1.0),
     )
 
 
-def _heard(value: float | None, low: float) -> float | None:
+def _bounded(value: float | None, low: float) -> float | None:
     if value is None or not math.isfinite(value):
         return None
     return max(low, _clipped(value))

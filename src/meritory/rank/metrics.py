@@ -1,12 +1,15 @@
-"""Ranking quality: NDCG, recall, reciprocal rank and bootstrap intervals."""
+"""Ranking quality: NDCG, recall, reciprocal rank, bootstrap intervals, and metrics of probes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from meritory.rank.bootstrap import interval
 
 DEFAULT_RESAMPLES = 2000
 # A block of resamples is drawn at once; this bounds its memory to about 32 MB.
@@ -15,7 +18,7 @@ _BLOCK_CELLS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with the interval its bootstrap resamples fall into."""
+    """A mean with its bootstrap interval."""
 
     mean: float
     low: float
@@ -24,7 +27,7 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Say whether zero lies outside the interval; an empty sample never excludes it."""
+        """Return whether zero is outside the interval; an empty sample never excludes it."""
         return self.low > 0.0 or self.high < 0.0
 
 
@@ -35,16 +38,16 @@ def dcg(labels: ArrayLike) -> float:
 
 
 def ndcg_at(ranking: Sequence[Hashable], labels: Mapping[Hashable, float], k: int) -> float | None:
-    """Return the NDCG of the first k places, or None when no label is positive.
+    """Return the NDCG of the first k ranks, or None when no label is positive.
 
-    Gain is max(0, label), a label that is not finite counts as 0, an item without a label too;
-    an item ranked twice counts at its first place only.
+    The gain is max(0, label). A missing label, or one that is not finite, counts as 0. An item
+    ranked twice counts at its first rank only.
     """
     _check_k(k)
-    known = list(labels)
-    values = _gains([labels[item] for item in known])
-    # Only relations matter here, and a sum of huge labels would overflow.
-    gains = dict(zip(known, values / (values.max(initial=0.0) or 1.0), strict=True))
+    items = list(labels)
+    values = _gains([labels[item] for item in items])
+    # Only ratios matter, and a sum of huge labels would overflow.
+    gains = dict(zip(items, values / (values.max(initial=0.0) or 1.0), strict=True))
     ideal = dcg(sorted(gains.values(), reverse=True)[:k])
     if ideal <= 0.0:
         return None
@@ -59,12 +62,6 @@ def recall_at(ranking: Sequence[Hashable], relevant: Collection[Hashable], k: in
     if not wanted:
         return None
     return len(wanted.intersection(list(dict.fromkeys(ranking))[:k])) / len(wanted)
-
-
-def any_at(ranking: Sequence[Hashable], relevant: Collection[Hashable], k: int) -> float | None:
-    """Return 1 when a relevant item is in the first k places, else 0, None when there are none."""
-    share = recall_at(ranking, relevant, k)
-    return None if share is None else float(share > 0.0)
 
 
 def mrr(ranking: Sequence[Hashable], relevant: Collection[Hashable]) -> float | None:
@@ -134,3 +131,82 @@ def _gains(labels: ArrayLike) -> NDArray[np.float64]:
 
 def _discounts(count: int) -> NDArray[np.float64]:
     return np.asarray(1.0 / np.log2(np.arange(count, dtype=np.float64) + 2.0))
+
+
+DEPTH: Final = 10
+METRICS: Final = ("p@1", "p@3", "p@5", "mrr", "in_prompt")
+_DEPTHS: Final = {"p@1": 1, "p@3": 3, "p@5": 5}
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeHit:
+    """The result of one probe: the rank of its target, and whether the target was shown.
+
+    `rank` is None when the target is not among the first DEPTH; `in_prompt` is None when unchecked.
+    """
+
+    rank: int | None
+    in_prompt: bool | None = None
+    took_ms: float = 0.0
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A mean with its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def values(hits: Sequence[ProbeHit], metric: str) -> Floats:
+    """Return the value of a metric for each probe; NaN if it was not checked."""
+    if metric == "mrr":
+        return np.array([0.0 if hit.rank is None else 1.0 / hit.rank for hit in hits], np.float64)
+    if metric == "in_prompt":
+        seen = [np.nan if hit.in_prompt is None else float(hit.in_prompt) for hit in hits]
+        return np.array(seen, np.float64)
+    depth = _DEPTHS[metric]
+    found = [hit.rank is not None and hit.rank <= depth for hit in hits]
+    return np.array(found, np.float64)
+
+
+def figures(hits: Sequence[ProbeHit]) -> dict[str, Figure]:
+    """Return every measured metric with its bootstrap interval."""
+    found: dict[str, Figure] = {}
+    for metric in METRICS:
+        each = values(hits, metric)
+        each = each[np.isfinite(each)]
+        if each.size:
+            found[metric] = Figure(float(each.mean()), *interval(each))
+    return found
+
+
+def latency_ms(hits: Sequence[ProbeHit]) -> dict[str, float]:
+    """Return the median and the 95th percentile of the answer times."""
+    if not hits:
+        return {}
+    p50, p95 = np.quantile([hit.took_ms for hit in hits], [0.5, 0.95])
+    return {"p50": float(p50), "p95": float(p95)}
+
+
+def by_tag(hits: Sequence[ProbeHit]) -> dict[str, list[ProbeHit]]:
+    """Return the hits of each tag, sorted by tag."""
+    found: dict[str, list[ProbeHit]] = {}
+    for hit in hits:
+        for tag in hit.tags:
+            found.setdefault(tag, []).append(hit)
+    return dict(sorted(found.items()))
+
+
+def front(rows: Sequence[Mapping[str, float]], metrics: Iterable[str]) -> list[int]:
+    """Return the indices of the rows on the Pareto front: no other row dominates them."""
+    names = [name for name in metrics if all(name in row for row in rows)]
+    table = np.array([[row[name] for name in names] for row in rows], np.float64)
+    if not table.size:
+        return []
+    dominated = (((table >= row).all(axis=1) & (table > row).any(axis=1)).any() for row in table)
+    return [index for index, is_dominated in enumerate(dominated) if not is_dominated]

@@ -1,4 +1,4 @@
-"""The last choices of a session's start: what fits into the budget, and what is tried out."""
+"""Packing: selects the memories of an injection that fit into the budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from meritory.domain.policy import START_TOKENS
 
-FloatArray = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 # 0.29 of 100 is less than 29 in binary.
 _ROUNDING = 1e-9
@@ -39,7 +39,7 @@ REQUIRED_SHARE = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an injection may cost; what the block itself costs is taken off beforehand."""
+    """The budget of an injection, without the cost of the block itself."""
 
     tokens: int = START_TOKENS
     chars: int = BUDGET_CHARS
@@ -59,10 +59,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Positions of the memories to inject, required ones first, and what is left of the limits."""
+    """Positions of the memories to inject, required ones first, and the rest of the budget."""
 
     chosen: tuple[int, ...]
-    # Required memories for which there was no room: to be named and warned about.
+    # Required memories that did not fit; they are named in the block.
     overflow: tuple[int, ...]
     tokens_left: int
     chars_left: int
@@ -71,7 +71,7 @@ class Packing:
 def pack(order: Iterable[int], load: Load, limits: Limits) -> Packing:
     """Fill the budget in the given order, required first, skipping what does not fit.
 
-    `order` holds the positions worth saying, best first; of nothing, nothing is packed.
+    `order` has the positions of the candidates, best first.
     """
     costs, required = loaded_costs(load)
     ranked = list(dict.fromkeys(int(position) for position in order))
@@ -85,7 +85,7 @@ def pack(order: Iterable[int], load: Load, limits: Limits) -> Packing:
     whole = Room(limits.tokens, limits.chars)
     for position in first:
         whole.take(*costs[position])
-    # Lazily, so that nothing takes room after the last one wanted.
+    # Lazy, so that nothing is taken after the last wanted one.
     fitting = (position for position in may if whole.take(*costs[position]))
     rest = tuple(islice(fitting, limits.count))
     overflow = tuple(position for position in must if position not in first)
@@ -93,18 +93,18 @@ def pack(order: Iterable[int], load: Load, limits: Limits) -> Packing:
 
 
 class Room:
-    """What is left of a budget."""
+    """The rest of a budget."""
 
     def __init__(self, tokens: int, chars: int) -> None:
         self.tokens = max(0, tokens)
         self.chars = max(0, chars)
 
     def has(self, tokens: int, chars: int) -> bool:
-        """Say whether something of this cost still fits."""
+        """Return whether this cost still fits."""
         return tokens <= self.tokens and chars <= self.chars
 
     def take(self, tokens: int, chars: int) -> bool:
-        """Use up the cost if it fits, and say so."""
+        """Spend the cost if it fits, and return whether it did."""
         if not self.has(tokens, chars):
             return False
         self.tokens -= tokens

@@ -20,7 +20,7 @@ _EVIDENCE_LIMIT_CHARS: Final = 500
 
 
 class Criterion(NamedTuple):
-    """What one criterion weighs, the score it needs, and whether high scores need evidence."""
+    """The weight of a criterion, its least score, and whether high scores need evidence."""
 
     weight: float
     minimum: float
@@ -38,7 +38,7 @@ CRITERIA: Final[Mapping[str, Criterion]] = {
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One judge's word on one criterion."""
+    """One judge's score for one criterion."""
 
     criterion: str
     score: float
@@ -48,9 +48,9 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class RubricVerdict:
-    """What a rubric says; `reasons` are why a positive may not become a lesson."""
+    """The result of a rubric; `reasons` say why a positive report may not become a lesson."""
 
-    # Criteria that nobody scored count nothing.
+    # Criteria without a score do not count.
     weighted_score: float
     means: Mapping[str, float]
     failing: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class RubricVerdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Everything that stands against it, in words."""
+        """The reasons against it, in words."""
         return (
             *(f"{name} is below its minimum" for name in self.failing),
             *(f"guardrail {name} is false" for name in self.failed_guardrails),
@@ -70,12 +70,12 @@ class RubricVerdict:
 
     @property
     def is_eligible(self) -> bool:
-        """Whether nothing stands against it."""
+        """Whether there is no reason against it."""
         return not self.reasons
 
 
 def read_scores(given: object) -> tuple[Score, ...]:
-    """Scores out of a list of them, or of criteria with their numbers; or what is wrong."""
+    """Return the scores of a list, or of an object from criteria to numbers."""
     if given is None:
         return ()
     if isinstance(given, Mapping):
@@ -99,7 +99,7 @@ def _score(item: object) -> Score:
     criterion, value = item.get("criterion"), item.get("score")
     if not isinstance(criterion, str) or criterion not in CRITERIA:
         raise InputError(
-            f"there is no criterion {str(criterion)[:40]!r}", hint=f"known: {', '.join(CRITERIA)}"
+            f"unknown criterion {str(criterion)[:40]!r}", hint=f"known: {', '.join(CRITERIA)}"
         )
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"the score of {criterion} must be a number from 1 to 5")
@@ -118,7 +118,7 @@ def _score(item: object) -> Score:
 
 
 def read_guardrails(given: object) -> dict[str, bool | None]:
-    """Guardrails with whether they held; None is for what nobody knows."""
+    """Return the guardrails with whether they held; None is unknown."""
     if given is None:
         return {}
     if not isinstance(given, Mapping) or len(given) > GUARDRAILS_LIMIT_COUNT:
@@ -137,7 +137,7 @@ def read_guardrails(given: object) -> dict[str, bool | None]:
 def evaluate(
     scores: Sequence[Score], guardrails: Mapping[str, bool | None]
 ) -> RubricVerdict | None:
-    """The verdict of all judges together; None when there is nothing to judge by."""
+    """Return the verdict of all judges together; None without scores and guardrails."""
     if not scores and not guardrails:
         return None
     by_criterion: defaultdict[str, list[Score]] = defaultdict(list)
@@ -154,7 +154,7 @@ def evaluate(
         ),
         means=means,
         failing=tuple(name for name, mean in means.items() if mean < CRITERIA[name].minimum),
-        # Only what is known to have failed has failed.
+        # An unknown guardrail has not failed.
         failed_guardrails=tuple(name for name, held in guardrails.items() if held is False),
         disagreements=tuple(name for name in means if _spread(by_criterion[name]) >= DISAGREEMENT),
         missing_evidence=tuple(

@@ -1,4 +1,4 @@
-"""What helped when: usage and association of memories, out of finished sessions."""
+"""Usage history: when and with which other memories each memory helped in past sessions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# What a use is still worth a day later.
+# The weight of a use after one day.
 USE_DECAY = 0.95
-# How many past sessions, those with the nearest contexts, are asked what helped in them.
+# The number of past sessions with the nearest contexts that count.
 NEAREST_SESSIONS = 30
-# How much more the nearer ones of them count.
+# How much more the nearer of them count.
 NEARNESS_POWER = 4
-# The same for words in common, which are sharper: a few shared rare words say a lot.
+# The same for words in common, where a few rare words say a lot.
 WORD_POWER = 2
-# Of how many of the latest sessions the words are looked at: it bounds the cost.
+# The number of latest sessions whose words are compared; bounds the cost.
 WORD_SESSIONS = 1_000
 RECENT_SESSIONS = 10
-# Of how many of the latest sessions it is asked what helped side by side.
+# The number of latest sessions in which co-use counts.
 TOGETHER_SESSIONS = 200
-# How many of a memory's latest contexts stand for all of them: it bounds the cost.
+# The number of a memory's latest contexts that count; bounds the cost.
 LATEST_CONTEXTS = 4
 _NONE = -1
 _TINY = 1e-9
@@ -55,7 +55,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When, about what and where a session begins."""
+    """The time, context and project of a new session."""
 
     now_days: float
     # A unit vector, zeros or empty without one.
@@ -67,13 +67,13 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """The past as one session sees it; by session, oldest first."""
+    """The past relative to one session; by session, oldest first."""
 
     past: Past
     age_days: Floats
-    # Each session's part in what the nearest ones say together; all 0 when none is near.
+    # The weight of each session among the nearest ones; all 0 when none is near.
     nearness: Floats
-    # How much of its words each shares with this one, 0..1, rare words counting more.
+    # The word overlap of each session with this one, 0..1; rare words count more.
     overlap: Floats
     context: NDArray[np.float32]
     is_here: Flags
@@ -83,7 +83,7 @@ class Hindsight:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How each memory was of use, overall and in this project; all 0 for one that never was."""
+    """The usage of each memory, overall and in this project; all 0 if it never helped."""
 
     days_since: Floats
     count: Floats
@@ -94,15 +94,15 @@ class Usage:
     # 1 when it helped in the previous session of this project.
     in_previous: Floats
     share_of_recent: Floats
-    # The part of the nearest sessions in which it helped.
+    # The share of the nearest sessions in which it helped.
     association: Floats
-    # How near the context is to those in which it helped lately.
+    # The cosine of the context to those in which it helped recently.
     context_cosine: Floats
-    # How much of what helped in the previous session helped beside it before.
+    # The share of the previous session's helpful memories that helped together with it before.
     co_use: Floats
-    # The part of the sessions with the most words in common in which it helped.
+    # The share of the sessions with the most words in common in which it helped.
     word_association: Floats
-    # The most that any context in which it helped has in common with this one.
+    # The largest overlap of a context in which it helped with this one.
     word_overlap: Floats
 
 
@@ -115,12 +115,12 @@ class _Uses:
     gain: Floats
 
     def only(self, chosen: Rows | slice) -> _Uses:
-        """Some of the uses."""
+        """Return a selection of the uses."""
         return _Uses(self.place[chosen], self.session[chosen], self.gain[chosen])
 
 
 def look_back(past: Past, moment: Moment) -> Hindsight:
-    """The past as seen from one moment: how long ago, how near and where each session was."""
+    """Return the age, nearness and project of each past session, relative to one moment."""
     age = np.nan_to_num(moment.now_days - past.times_days, nan=0.0, posinf=0.0, neginf=0.0)
     everywhere = moment.project == _NONE
     is_here = np.full(len(age), True) if everywhere else past.projects == moment.project
@@ -136,7 +136,7 @@ def look_back(past: Past, moment: Moment) -> Hindsight:
 
 
 def usage(hindsight: Hindsight, rows: Rows) -> Usage:
-    """When, how often and in what company each of these (different) memories was of use."""
+    """Return the usage of each of these distinct memories."""
     uses, count = _uses_of(hindsight.past, rows), len(rows)
     here = uses.only(np.flatnonzero(hindsight.is_here[uses.session]))
     previous, recent = _recent(hindsight, uses, count)
@@ -157,7 +157,7 @@ def usage(hindsight: Hindsight, rows: Rows) -> Usage:
 
 
 def helped_together(hindsight: Hindsight, rows: Rows) -> Flags:
-    """Which of these memories have helped in one and the same session of late, pair by pair."""
+    """Return which pairs of these memories helped in the same recent session."""
     count, latest = len(rows), max(0, len(hindsight.age_days) - TOGETHER_SESSIONS)
     uses = _uses_of(hindsight.past, rows)
     recent = uses.only(slice(np.searchsorted(uses.session, latest), None))
@@ -167,9 +167,9 @@ def helped_together(hindsight: Hindsight, rows: Rows) -> Flags:
 
 
 def top_rows(hindsight: Hindsight, limit: int) -> Rows:
-    """The memories most worth a look, best first.
+    """Return the most promising memories, best first.
 
-    They come in turn from those that helped often of late, last, and in the nearest sessions.
+    They come in turn from those that helped often, last, and in the nearest sessions.
     """
     rows = np.flatnonzero(np.bincount(hindsight.past.use_memory))
     uses, count = _uses_of(hindsight.past, rows), len(rows)
@@ -185,20 +185,20 @@ def top_rows(hindsight: Hindsight, limit: int) -> Rows:
 
 
 def _nearness(contexts: NDArray[np.float32], context: NDArray[np.float32]) -> Floats:
-    """The weights of the nearest sessions, in sum 1 unless nothing is near."""
+    """Return the weights of the nearest sessions; their sum is 1 unless nothing is near."""
     weights = np.zeros(len(contexts))
     if not len(contexts) or contexts.shape[1] != context.size or not np.any(context):
         return weights
     total = np.ones(len(contexts), np.float32) @ contexts
     if not np.isfinite(total).all():
-        # A damaged context must not take the others' say.
+        # A damaged context must not affect the others.
         sound = np.flatnonzero(np.isfinite(contexts).all(axis=1))
         weights[sound] = _nearness(contexts[sound], context)
         return weights
     mean = store_mean(total, len(contexts))
     raw, mean_dots = (contexts @ np.stack([context, mean.astype(np.float32)], axis=1)).T
     cosine = centred_cosine(raw, mean_dots, context, mean)
-    # A row of zeros is no context; nothing real is at a right angle to both.
+    # A row of zeros is not a context.
     cosine[(raw == 0.0) & (mean_dots == 0.0)] = 0.0
     best = _top(cosine, NEAREST_SESSIONS)
     weights[best] = np.clip(cosine[best], 0.0, 1.0) ** NEARNESS_POWER
@@ -206,7 +206,7 @@ def _nearness(contexts: NDArray[np.float32], context: NDArray[np.float32]) -> Fl
 
 
 def _overlap(past: Past, words: NDArray[np.uint16]) -> Floats:
-    """The cosine of each context's words and these, every word weighted by how rare it is."""
+    """Return the cosine of each context's words and these, weighted by rarity."""
     count = len(past.times_days)
     earliest = int(np.searchsorted(past.word_session, count - WORD_SESSIONS))
     session, word = past.word_session[earliest:], past.word[earliest:]
@@ -238,7 +238,7 @@ def _word_overlap(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
 
 
 def _uses_of(past: Past, rows: Rows) -> _Uses:
-    """The uses of these memories, each with its memory's place among the rows."""
+    """Return the uses of these memories, each with the index of its memory in the rows."""
     largest = max(past.use_memory.max(initial=0), rows.max(initial=0))
     # One table of places is much faster than a search for each use.
     places = np.full(largest + 1, _NONE, np.int64)
@@ -251,7 +251,7 @@ def _uses_of(past: Past, rows: Rows) -> _Uses:
 
 
 def _days_since(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
-    """Days since the latest of these uses of each memory, 0 where there is none."""
+    """Return the days since the latest of these uses of each memory, 0 without one."""
     days = np.zeros(count)
     # Uses come oldest first, and the last one written stays.
     days[uses.place] = hindsight.age_days[uses.session]
@@ -259,7 +259,7 @@ def _days_since(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
 
 
 def _recent(hindsight: Hindsight, uses: _Uses, count: int) -> tuple[Floats, Floats]:
-    """Whether each memory helped in the previous session, and in which share of the latest."""
+    """Return whether each memory helped in the previous session, and its share of the latest."""
     sessions = hindsight.recent
     if not len(sessions):
         return np.zeros(count), np.zeros(count)
@@ -270,7 +270,7 @@ def _recent(hindsight: Hindsight, uses: _Uses, count: int) -> tuple[Floats, Floa
 
 
 def _frecency(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
-    """How often and how lately each memory helped: log(1 + its uses, each faded by its age)."""
+    """Return log(1 + the uses of each memory, decayed by age)."""
     faded = USE_DECAY**hindsight.age_days
     return np.log1p(_sums(uses.place, uses.gain * faded[uses.session], count))
 
@@ -280,7 +280,7 @@ def _association(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
 
 
 def _context_cosine(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
-    """The cosine of the context to the sum of those in which each memory helped lately."""
+    """Return the cosine of the context to the sum of those in which each memory helped recently."""
     contexts, context = hindsight.past.contexts, hindsight.context
     if contexts.shape[1] != context.size:
         return np.zeros(count)
@@ -296,7 +296,7 @@ def _context_cosine(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
 
 
 def _latest_uses(place: Rows, count: int) -> Iterator[Rows]:
-    """The latest use of each memory, then the one before, as far back as is looked."""
+    """Yield the latest use of each memory, then the one before, up to a limit."""
     # Small numbers are sorted in one pass.
     kind = np.uint16 if count <= np.iinfo(np.uint16).max else np.int64
     order = np.argsort(place.astype(kind), kind="stable")
@@ -307,7 +307,7 @@ def _latest_uses(place: Rows, count: int) -> Iterator[Rows]:
 
 
 def _co_use(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
-    """The mean share, over the sessions in which it helped, of what helped in the previous one."""
+    """Return the mean share of the previous session's helpful memories in its own sessions."""
     past, previous = hindsight.past, hindsight.recent[-1:]
     if not len(previous):
         return np.zeros(count)
@@ -328,11 +328,11 @@ def _sums(place: Rows, values: Floats, count: int) -> Floats:
 
 
 def _top(values: Floats, limit: int) -> NDArray[np.intp]:
-    """Places of the largest values, largest first, equal ones in order."""
+    """Return the indices of the largest values, largest first, equal ones in order."""
     best = np.arange(len(values))
     if not limit:
         return best[:0]
     if len(values) > limit:
-        # Everything as large as the last one wanted, so that equal values are cut in order.
+        # All values as large as the last wanted one, so that equal values are cut in order.
         best = np.flatnonzero(values >= -np.partition(-values, limit - 1)[limit - 1])
     return best[np.argsort(-values[best], kind="stable")][:limit]

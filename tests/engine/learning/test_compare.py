@@ -52,7 +52,7 @@ from meritory.engine.predictor.train_job import order
 from meritory.engine.sessions.ratings import LEARN_JOB
 from meritory.ports.scorer import ScoreRequest
 from meritory.rank import influence
-from meritory.rank.composite_feeds import NO_TRUST, Trust
+from meritory.rank.composite import NO_TRUST, Trust
 from meritory.rank.features import FEATURE_VERSION
 from meritory.rank.history_proof import HistoryProof
 from meritory.rank.influence import MIN_RECORD, InfluenceState
@@ -641,7 +641,7 @@ def test_without_valid_labels_cold_start_does_not_end(items: Desk) -> None:
         desk.equip(scorer=Preferring(wanted))
         assert held(desk, f"s{n}", [wanted]).predictor_won == 1.0
     kept = state(desk)
-    assert influence.has_shown_itself(kept.standing)
+    assert influence.has_enough_sessions(kept.standing)
     assert kept.history.session_count == 12
     assert not kept.history.is_valid
     assert (kept.alpha, kept.standing.is_cold, kept.trust) == (1.0, True, NO_TRUST)

@@ -15,7 +15,7 @@ from session_kit import Desk, kept
 
 from meritory.domain.world import SeededWorld
 from meritory.engine.predictor.state import known_state
-from meritory.rank.composite_feeds import NO_TRUST
+from meritory.rank.composite import NO_TRUST
 from meritory.rank.history_proof import HistoryProof
 
 TOPICS, NOTES_EACH, MARKS_EACH = 4, 10, 4

@@ -26,7 +26,7 @@ from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.ranking import Ranking
 from meritory.model.checkpoint import Checkpoint, CheckpointFlags, write
 from meritory.model.ranker import baseline_weights
-from meritory.rank.composite_feeds import NO_TRUST
+from meritory.rank.composite import NO_TRUST
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.influence import MIN_JUDGED
 

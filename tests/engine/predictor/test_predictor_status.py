@@ -20,7 +20,7 @@ from meritory.engine.predictor.state import liveness
 from meritory.engine.predictor.status import drift
 from meritory.ports.scorer import RandomScorer
 from meritory.rank import influence
-from meritory.rank.composite_feeds import Trust
+from meritory.rank.composite import Trust
 from meritory.rank.history_proof import VALID_ERRORS, HistoryProof
 from places import Places
 

@@ -16,11 +16,12 @@ from meritory.rank.feedback import (
     MONTH_DAYS,
     WEEK_DAYS,
     Approval,
+    Risk,
     Trend,
     approval,
+    risks,
     trend,
 )
-from meritory.rank.risk import Risk, risks
 from meritory.text import feedback
 from meritory.text.feedback import content_words, main_text
 

@@ -23,7 +23,7 @@ from meritory.model.checkpoint import restored
 from meritory.model.fit import FOLDS, crossed
 from meritory.ports.scorer import BASE_VERSION
 from meritory.rank import fusion, influence
-from meritory.rank.composite_feeds import seed_composite
+from meritory.rank.composite import seed_composite
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.metrics import Interval, bootstrap_interval, paired_bootstrap
 

@@ -14,7 +14,7 @@ from meritory.domain.session import Event
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.ports.scorer import BASE_VERSION, Scorer
-from meritory.rank.composite_feeds import Trust
+from meritory.rank.composite import Trust
 from meritory.rank.history_proof import HistoryProof
 from meritory.rank.influence import InfluenceState
 from meritory.store.contract.store import Transaction

@@ -19,10 +19,10 @@ from meritory.engine.sessions.start import FIRST_INJECTION
 from meritory.model.base import RankingQuery
 from meritory.model.checkpoint import restored
 from meritory.model.ranker import Ranker, standardised
-from meritory.rank import composite, composite_feeds
-from meritory.rank.candidates import REQUIRED
+from meritory.rank import composite
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.fusion import rrf
+from meritory.rank.hybrid import REQUIRED
 from meritory.rank.packing import REQUIRED_SHARE
 
 # What is worth saying whatever a session is about.
@@ -233,8 +233,8 @@ def _baseline(served: Candidate) -> dict[str, Any]:
     }
     known = _features(served)
     if known:
-        trust = composite_feeds.Trust(known["recency_trust"], known["usefulness_trust"])
-        parts = composite_feeds.HistoryParts(*(np.array([known[name]]) for name in _WEIGHTS))
+        trust = composite.Trust(known["recency_trust"], known["usefulness_trust"])
+        parts = composite.HistoryParts(*(np.array([known[name]]) for name in _WEIGHTS))
         told["history"] = {"recency": trust.recency, "usefulness": trust.usefulness}
         told["title"] = known["title"]
         told["parts"] = [

@@ -15,9 +15,9 @@ from meritory.engine.memories.gate import Gate, gate_in_use, judge
 from meritory.engine.memories.retrieval_counts import RETRIEVED
 from meritory.engine.memories.write import NEIGHBOUR_LIMIT
 from meritory.engine.services import Services
-from meritory.rank.candidates import REQUIRED
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.rank.risk import interval
+from meritory.rank.feedback import interval
+from meritory.rank.hybrid import REQUIRED
 from meritory.store.contract.memories import Near, NeighbourProbe
 
 _PAGE = 200

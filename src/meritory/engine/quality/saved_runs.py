@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meritory.domain.errors import InputError, NotFound
-from meritory.rank.probes import METRICS
+from meritory.rank.metrics import METRICS
 
 FORMAT = 1
 FOLDER = "evals"

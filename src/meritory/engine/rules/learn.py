@@ -30,7 +30,7 @@ from meritory.engine.rules import constraints
 from meritory.engine.rules.status import RuleChange, put, replay, step_down, step_up, with_replay
 from meritory.engine.services import Services
 from meritory.rank import ladder
-from meritory.rank.attribution import WINDOW_S, Match, Seen, attribute
+from meritory.rank.feedback import WINDOW_S, Match, Seen, attribute
 from meritory.rank.ladder import ACTIVE, LIFE
 from meritory.store.contract.store import Store, Transaction
 from meritory.text.commands import triggers

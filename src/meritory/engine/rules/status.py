@@ -14,7 +14,7 @@ from meritory.domain.feedback import FeedbackEvent
 from meritory.domain.rule import ActionQuery, Rule, RuleEvent, RuleEventKind, State, Trigger
 from meritory.domain.session import Event
 from meritory.rank import ladder
-from meritory.rank.attribution import WINDOW_S
+from meritory.rank.feedback import WINDOW_S
 from meritory.rank.ladder import RuleStatus
 from meritory.store.contract.rules import RuleReads
 from meritory.store.contract.store import Transaction

@@ -33,7 +33,7 @@ from meritory.engine.sessions.ranking import Ranking
 from meritory.engine.sessions.start import ranking_details
 from meritory.rank import composite
 from meritory.rank import packing as rank_packing
-from meritory.rank.candidates import REQUIRED
+from meritory.rank.hybrid import REQUIRED
 from meritory.store.contract.memories import Search, SearchPool
 from meritory.store.contract.store import Transaction
 from meritory.text import render
@@ -235,7 +235,7 @@ def select_recalled(run: PromptRun) -> None:
 
 
 def near_prompt(
-    pool: SearchPool, weight: composite.FloatArray, final: composite.FloatArray, floor: float
+    pool: SearchPool, weight: composite.Floats, final: composite.Floats, floor: float
 ) -> NDArray[np.intp]:
     """Return, best first, what is above the relevance floor or shares two rare words."""
     relevance = composite.relevance(pool.raw_cosine, weight)

@@ -20,10 +20,10 @@ from meritory.engine.predictor.state import PredictorState, served_kind, state_o
 from meritory.engine.services import Services
 from meritory.engine.sessions.context import Context, StartRequest
 from meritory.ports.scorer import ScoreRequest
-from meritory.rank import candidates as rank_candidates
 from meritory.rank import composite as rank_composite
-from meritory.rank import composite_feeds, diversity, features, usage_history
+from meritory.rank import diversity, features, usage_history
 from meritory.rank import fusion as rank_fusion
+from meritory.rank import hybrid as rank_candidates
 from meritory.store.contract.memories import Gathered, Gathering, Search, Trait
 from meritory.text.overlap import title_scores, title_words
 from meritory.text.terms import MAX_TERMS, query_pairs
@@ -192,7 +192,7 @@ def _describe(
         usage=usage_history.usage(hindsight, rows[live]),
         required=np.array([rank_candidates.REQUIRED in names for names in origins], np.bool_),
         age_days=epoch_days(context.now) - since_days,
-        match=composite_feeds.context_match(gathered.cosine[at], gathered.text[at]),
+        match=rank_composite.context_match(gathered.cosine[at], gathered.text[at]),
         title=title_scores(context.text, [title_words(trait.opening) for trait in traits]),
     )
 
@@ -207,7 +207,7 @@ def score_baseline(run: Ranking) -> None:
     gathered, at, traits = pool.gathered, pool.at, pool.traits
     is_seed = policy.predictor.composite == "seed"
     # The seed formula uses its parts unweighted.
-    trust = composite_feeds.FULL_TRUST if is_seed else run.state.trust
+    trust = rank_composite.FULL_TRUST if is_seed else run.state.trust
     parts = _composite_parts(pool, policy.ranking, is_seed=is_seed)
     importance = [trait.importance for trait in traits]
     is_pinned = [trait.pinned for trait in traits]
@@ -240,7 +240,7 @@ def score_baseline(run: Ranking) -> None:
 
 def _composite_parts(
     pool: CandidatePool, sources: SourceWeights, *, is_seed: bool
-) -> composite_feeds.HistoryParts:
+) -> rank_composite.HistoryParts:
     """Return the five parts of the composite, from usage history or by the seed formula."""
     gathered, at = pool.gathered, pool.at
     confidence = gathered.confidence[at].astype(np.float64)
@@ -249,15 +249,15 @@ def _composite_parts(
     )
     access_count = np.array([trait.access_count for trait in pool.traits], np.float64)
     if is_seed:
-        return composite_feeds.HistoryParts(
+        return rank_composite.HistoryParts(
             rank_composite.relevance(gathered.cosine[at], weight),
             rank_composite.recency(pool.age_days),
             np.array([trait.usefulness for trait in pool.traits], np.float64),
             confidence,
             rank_composite.frequency(access_count),
         )
-    return composite_feeds.history_parts(
-        composite_feeds.Feed(
+    return rank_composite.history_parts(
+        rank_composite.Feed(
             pool.match * weight,
             pool.title * weight,
             pool.age_days,

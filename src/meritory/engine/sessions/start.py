@@ -25,7 +25,7 @@ from meritory.engine.sessions.packing import (
     short_name,
 )
 from meritory.engine.sessions.ranking import Ranking
-from meritory.rank.candidates import REQUIRED
+from meritory.rank.hybrid import REQUIRED
 from meritory.store.contract.store import Transaction
 from meritory.text import render
 from meritory.text.tokens import token_estimate

@@ -16,7 +16,7 @@ from meritory.domain.feedback import (
     Testimony,
 )
 from meritory.domain.memory import Scope
-from meritory.rank.risk import RiskTally
+from meritory.rank.feedback import RiskTally
 
 
 class FeedbackReads(Protocol):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.rank.composite import PROVENANCE_LADDER, standings
+from meritory.rank.composite import PROVENANCE_LADDER, static_effectives
 from meritory.store.postgres.vectors import Mean, StoredEmbedder, take_mean
 from meritory.store.search.candidates import Traits
 from meritory.store.search.index import IndexBatch, MemoryIndex, View
@@ -161,7 +161,7 @@ def _take_over(index: MemoryIndex, packed: Any) -> None:
     order = order[np.argsort(found["row"][order], kind="stable")]
     ordered = {name: column[order] for name, column in found.items()}
     created_day = _julian_days(ordered.pop("created_at"))
-    standing = standings(ordered.pop("importance"), created_day)
+    standing = static_effectives(ordered.pop("importance"), created_day)
     keys = [session_keys[at] for at in order.tolist()]
     index.add_columns(IndexBatch(session_key=keys, standing=standing, **ordered))
 

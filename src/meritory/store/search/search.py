@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from meritory.domain.errors import Corrupt
-from meritory.rank.composite import PROVENANCE_LADDER, standing
+from meritory.rank.composite import PROVENANCE_LADDER, static_effective
 from meritory.rank.hybrid import match_sessions
 from meritory.store.contract.memories import BoolArray, FloatArray, IntArray, Search, SearchPool
 from meritory.store.search.index import IndexEntry, MemoryIndex, View, top
@@ -326,7 +326,7 @@ def entry_of(row: Sequence[Any]) -> IndexEntry:
     known = dict(zip(_ENTRY_COLUMNS, row[:9], strict=True))
     return IndexEntry(
         **known,
-        standing=standing(importance, created_day),
+        standing=static_effective(importance, created_day),
         is_trusted=bool(is_trusted),
         until_day=math.inf if until_day is None else until_day,
     )

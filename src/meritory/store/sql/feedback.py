@@ -22,7 +22,7 @@ from meritory.domain.feedback import (
     Testimony,
 )
 from meritory.domain.memory import Scope
-from meritory.rank.risk import RiskTally
+from meritory.rank.feedback import RiskTally
 from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
 from meritory.store.sql.mapper import FLAG, RecordTable, moment
 from meritory.store.sql.memories import LIVE, MemoryRows
