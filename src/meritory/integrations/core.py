@@ -1,4 +1,4 @@
-"""What all adapters share: inject before the model is asked, take ratings after, end."""
+"""What all adapters share: inject memories before a prompt, take ratings after it, end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PAGE_LIMIT = 1_000
 
 
 def missing(extra: str, error: ImportError) -> MissingExtra:
-    """The error that says which extra is to be installed."""
+    """Return the error that names the extra to install."""
     return MissingExtra(
         f"{error.name or extra} is not installed", hint=f"pip install 'meritory[{extra}]'"
     )
 
 
 def all_tagged(memory: Memory, tag: str) -> Iterator[MemoryRecord]:
-    """Every memory of a scope with a tag, newest first."""
+    """Yield every memory of a scope with a tag, newest first."""
     after = None
     while True:
         page = memory.page(_PAGE_LIMIT, tag=tag, after=after)
@@ -34,10 +34,9 @@ def all_tagged(memory: Memory, tag: str) -> Iterator[MemoryRecord]:
 
 
 class Conversation:
-    """One conversation with an agent: what it is shown, and how useful that was.
+    """One conversation with an agent: the memories it is shown, and their ratings.
 
-    An agent is served all the same when its memory fails: nothing is injected then, and
-    `last_error` says why.
+    If memory fails, the agent continues without it, and `last_error` holds the error.
     """
 
     def __init__(
@@ -53,46 +52,46 @@ class Conversation:
 
     @property
     def session(self) -> Session | None:
-        """The session behind it, once it has begun."""
+        """Return the session, None before the first prompt."""
         return self._session
 
     def inject(self, prompt: str) -> str:
-        """The text to put before a prompt; empty when nothing is worth saying."""
-        with self._lock:
-            return self._tried(lambda: self._injected(prompt), "")
-
-    def _injected(self, prompt: str) -> str:
-        if self._session is not None:
-            return self._session.prompt(prompt).inject
-        begun = self._memory.session(
-            self.key, project=self._project, context=prompt, harness=self._harness
-        )
-        self._session = begun
-        return begun.inject
-
-    def replied(self, text: str) -> str:
-        """Takes the ratings of a reply, and returns it without them."""
+        """Return the text to put before a prompt; empty if no memory fits."""
         with self._lock:
             session = self._session
             if session is not None:
-                self._tried(lambda: session.reply(text), None)
+                return self._try(lambda: session.prompt(prompt).inject, "")
+            self._session = self._try(
+                lambda: self._memory.session(
+                    self.key, project=self._project, context=prompt, harness=self._harness
+                ),
+                None,
+            )
+            return "" if self._session is None else self._session.inject
+
+    def replied(self, text: str) -> str:
+        """Take the ratings of a reply, and return it without them."""
+        with self._lock:
+            session = self._session
+            if session is not None:
+                self._try(lambda: session.reply(text), None)
         return strip_trailers(text)
 
     def compact(self) -> None:
-        """The agent has forgotten what it was shown: it may be shown again."""
+        """Allow memories to be shown again, because the agent's context was compacted."""
         with self._lock:
             session = self._session
             if session is not None:
-                self._tried(session.compact, None)
+                self._try(session.compact, None)
 
     def end(self, transcript: object = None) -> None:
-        """The conversation is over; again is fine, and a later prompt begins anew."""
+        """End the conversation; a later prompt starts a new session."""
         with self._lock:
             session, self._session = self._session, None
             if session is not None:
-                self._tried(lambda: session.end(transcript), None)
+                self._try(lambda: session.end(transcript), None)
 
-    def _tried(self, call: Callable[[], T], otherwise: T) -> T:
+    def _try(self, call: Callable[[], T], otherwise: T) -> T:
         try:
             return call()
         except MeritoryError as error:

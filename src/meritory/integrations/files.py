@@ -1,7 +1,7 @@
-"""Files of an agent as memories: the six commands of a memory tool, on paths under /memories.
+"""An agent's files as memories: the six commands of a memory tool, on paths under /memories.
 
-A file is kept as one memory, a long one as several in a row. There is no disk behind the paths,
-so that none can lead out of it.
+A file is stored as one memory, a long one as several. The paths are not on a disk, so none can
+lead out of the folder.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ TAG = "memory-file"
 HARNESS = "memory-tool"
 PART_LIMIT_CHARS = 8_000
 FILE_LIMIT_CHARS = 400_000
-# What stands for a file in which nothing can be seen.
+# Stored for a file without visible text.
 _BLANK_TAG, _BLANK_TEXT = "blank", "(an empty file)"
 _LEVELS_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """A file with the memories it lives in."""
+    """A file with its memories."""
 
     path: str
     parts: tuple[MemoryRecord, ...]
 
     @property
     def text(self) -> str:
-        """What is in it."""
+        """Return the text of the file."""
         return "".join("" if _BLANK_TAG in one.tags else one.content for one in self.parts)
 
 
 class MemoryFiles:
-    """The files of one scope, and what an agent may do with them."""
+    """The files of one scope, and the commands of an agent."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -56,26 +56,26 @@ class MemoryFiles:
             "rename": self.rename,
         }
 
-    def run(self, told: Mapping[str, Any]) -> str:
-        """Does what a model's tool call says; what went wrong is told in words."""
+    def run(self, call: Mapping[str, Any]) -> str:
+        """Run a model's tool call; return an error as text."""
         try:
-            if not isinstance(told, Mapping):
-                raise InputError("a command is an object")
-            fields = {name: value for name, value in told.items() if value is not None}
+            if not isinstance(call, Mapping):
+                raise InputError("a command must be an object")
+            fields = {name: value for name, value in call.items() if value is not None}
             name = fields.pop("command", None)
             if not isinstance(name, str) or name not in self._commands:
-                raise InputError(f"there is no command {str(name)[:40]!r}")
+                raise InputError(f"unknown command {str(name)[:40]!r}")
             try:
                 return self._commands[name](**fields)
             except TypeError as error:
-                raise InputError(f"{name} was given the wrong fields") from error
+                raise InputError(f"wrong fields for {name}") from error
         except MeritoryError as error:
             return f"Error: {error}"
 
-    # -- looking --------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------
 
     def view(self, path: str, view_range: object = None) -> str:
-        """The lines of a file, or what is in a folder."""
+        """Return the lines of a file, or the contents of a folder."""
         place = checked_path(path)
         files = self._files()
         if place in files:
@@ -89,35 +89,35 @@ class MemoryFiles:
     # -- changing -------------------------------------------------------------------------
 
     def create(self, path: str, file_text: str) -> str:
-        """Makes a new file."""
+        """Create a file."""
         place = checked_path(path, is_file=True)
         with self._lock:
-            self._demand_free(place)
+            self._require_free(place)
             self._write(MemoryFile(place, ()), _checked_text("file_text", file_text))
         return f"Created {place}"
 
     def str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
-        """Replaces a text that is there exactly once."""
+        """Replace a text that occurs exactly once."""
         old, new = _checked_text("old_str", old_str), _checked_text("new_str", new_str)
         with self._lock:
             file = self._file(path)
             count = file.text.count(old) if old else 0
             if count != 1:
                 raise Conflict(
-                    f"nothing was replaced: old_str is {count} times in {file.path}",
-                    hint="give a text that is there exactly once",
+                    f"nothing was replaced: old_str occurs {count} times in {file.path}",
+                    hint="give a text that occurs exactly once",
                 )
             self._write(file, file.text.replace(old, new))
         return f"Edited {file.path}"
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
-        """Puts a text after a line; 0 is the beginning."""
+        """Insert a text after a line; 0 is the beginning."""
         text = _checked_text("insert_text", insert_text)
         with self._lock:
             file = self._file(path)
             lines = file.text.splitlines(keepends=True)
             if type(insert_line) is not int or not 0 <= insert_line <= len(lines):
-                raise InputError(f"insert_line must be a whole number from 0 to {len(lines)}")
+                raise InputError(f"insert_line must be an integer from 0 to {len(lines)}")
             if insert_line and not lines[insert_line - 1].endswith("\n"):
                 lines[insert_line - 1] += "\n"
             if text and not text.endswith("\n") and insert_line < len(lines):
@@ -126,7 +126,7 @@ class MemoryFiles:
         return f"Edited {file.path}"
 
     def delete(self, path: str) -> str:
-        """Deletes a file, or a folder with all that is in it."""
+        """Delete a file, or a folder with its contents."""
         place = checked_path(path)
         if place == ROOT:
             raise InputError(f"{ROOT} itself cannot be deleted")
@@ -136,13 +136,13 @@ class MemoryFiles:
         return f"Deleted {place}"
 
     def rename(self, old_path: str, new_path: str) -> str:
-        """Gives a file or a folder another path."""
+        """Rename a file or a folder."""
         old, new = checked_path(old_path), checked_path(new_path, is_file=True)
         if old == ROOT or new.startswith(f"{old}/"):
             raise InputError(f"{old} cannot be moved there")
         with self._lock:
             moved = self._under(old)
-            self._demand_free(new)
+            self._require_free(new)
             for file in moved:
                 place = checked_path(new + file.path[len(old) :], is_file=True)
                 self._write(MemoryFile(place, ()), file.text)
@@ -176,7 +176,7 @@ class MemoryFiles:
             raise NotFound(f"the path {place} does not exist")
         return found
 
-    def _demand_free(self, place: str) -> None:
+    def _require_free(self, place: str) -> None:
         for path in self._files():
             if path == place or _is_in(path, place):
                 raise Conflict(f"{place} exists already")
@@ -184,7 +184,7 @@ class MemoryFiles:
                 raise Conflict(f"{path} is a file, not a folder")
 
     def _write(self, file: MemoryFile, text: str) -> None:
-        """Brings the memories of a file in line with its text."""
+        """Update the memories of a file to its text."""
         pieces = _pieces(text)
         for number, piece in enumerate(pieces):
             tags = [TAG, _path_tag(file.path), *([_BLANK_TAG] if piece == _BLANK_TEXT else [])]
@@ -209,9 +209,9 @@ class MemoryFiles:
 
 
 def checked_path(path: object, *, is_file: bool = False) -> str:
-    """A path under /memories in its only spelling; what could mean another is refused."""
+    """Return a path under /memories; raise an error for a second spelling of one."""
     if not isinstance(path, str) or len(path) > NAME_LIMIT_CHARS:
-        raise InputError(f"a path is text of at most {NAME_LIMIT_CHARS} characters")
+        raise InputError(f"a path must be text of at most {NAME_LIMIT_CHARS} characters")
     place = path[:-1] if path.endswith("/") and not is_file else path
     labels = place.split("/")
     is_plain = (
@@ -237,7 +237,7 @@ def _checked_text(name: str, text: object) -> str:
 
 
 def _pieces(text: str) -> list[str]:
-    """A text in pieces that fit into a memory, cut at ends of lines where there are any."""
+    """Cut a text into pieces that fit into a memory, at line ends where possible."""
     if len(text) > FILE_LIMIT_CHARS:
         raise InputError(f"a file has at most {FILE_LIMIT_CHARS:,} characters")
     if not text.strip():

@@ -1,4 +1,4 @@
-"""Which items a search means: by namespace, and by what their values hold."""
+"""LangGraph: a `BaseStore` whose items are memories."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 def is_within(namespace: Sequence[str], path: Sequence[str]) -> bool:
-    """Whether a namespace begins as a path says; a star stands for any label."""
+    """Return whether a namespace starts with a path; a star matches any label."""
     pairs = zip(namespace, path, strict=False)
     return len(namespace) >= len(path) and all(want in (ANY, has) for has, want in pairs)
 
 
 def does_match(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Whether a value holds all that is wanted."""
+    """Return whether a value matches a filter."""
     return all(_holds(value.get(name), what) for name, what in (wanted or {}).items())
 
 
@@ -56,13 +56,13 @@ def _compares(value: Any, name: str, limit: Any) -> bool:
         return bool(value != limit)
     if name not in _COMPARISONS:
         raise InputError(
-            f"a filter knows no {str(name)[:40]!r}",
-            hint=f"known: $eq, $ne, {', '.join(_COMPARISONS)}",
+            f"unknown operator {str(name)[:40]!r} in a filter",
+            hint=f"use $eq, $ne, {', '.join(_COMPARISONS)}",
         )
     try:
         return _COMPARISONS[name](float(value), float(limit))
     except (TypeError, ValueError):
-        # What is no number is neither more nor less than one.
+        # Only numbers can be compared.
         return False
 
 
@@ -85,13 +85,13 @@ except ImportError as error:
 TAG = "langgraph"
 _ITEM, _FIELD, _TTL, _UNINDEXED = "item:", "field:", "ttl:", "unindexed"
 _TAG_LIMIT_CHARS = 64
-# Of what is found in all memories, this many times more is looked at than is wanted here.
+# How many times more memories are recalled than are wanted: others' are among them.
 _AHEAD = 5
 _FOUND_LIMIT = 1_000
 
 
 class MeritoryStore(BaseStore):
-    """Items under namespaces, kept as memories in the scope of the `Memory` it is given."""
+    """Items under namespaces, stored as memories in the scope of a `Memory`."""
 
     supports_ttl = True
 
@@ -101,110 +101,111 @@ class MeritoryStore(BaseStore):
         self._lock = threading.Lock()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Does one thing after another."""
-        return [self._did(op) for op in ops]
+        """Run operations in order."""
+        results: list[Result] = []
+        for op in ops:
+            if isinstance(op, GetOp):
+                stored = next(self._under(op.namespace, op.key), None)
+                if stored is not None:
+                    self._refresh(stored, wanted=op.refresh_ttl)
+                results.append(None if stored is None else stored.item())
+            elif isinstance(op, PutOp):
+                self._put(op)
+                results.append(None)
+            elif isinstance(op, SearchOp):
+                results.append(self._search(op))
+            elif isinstance(op, ListNamespacesOp):
+                results.append(self._namespaces(op))
+            else:
+                raise InputError(f"MeritoryStore does not support {type(op).__name__}")
+        return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Does one thing after another, without blocking."""
+        """Run operations in order, without blocking."""
         return await asyncio.to_thread(self.batch, list(ops))
-
-    def _did(self, op: Op) -> Result:
-        if isinstance(op, GetOp):
-            return self._get(op)
-        if isinstance(op, PutOp):
-            self._put(op)
-            return None
-        if isinstance(op, SearchOp):
-            return self._search(op)
-        if isinstance(op, ListNamespacesOp):
-            return self._namespaces(op)
-        raise InputError(f"MeritoryStore does not know {type(op).__name__}")
-
-    def _get(self, op: GetOp) -> Item | None:
-        kept = next(self._under(op.namespace, op.key), None)
-        if kept is None:
-            return None
-        self._refresh(kept, wanted=op.refresh_ttl)
-        return kept.item()
 
     def _put(self, op: PutOp) -> None:
         if not op.namespace or any("." in label or not label for label in op.namespace):
-            raise InputError("a namespace has labels, and no label has a period")
+            raise InputError("a namespace needs labels without periods")
         with self._lock:
-            known = list(self._under(op.namespace, op.key))
+            stored = list(self._under(op.namespace, op.key))
             if op.value is None:
-                for kept in known:
-                    self._memory.forget(kept.record.id)
+                for item in stored:
+                    self._memory.forget(item.record.id)
                 return
-            content, tags = _written(op, op.value)
+            content, tags = _content_and_tags(op, op.value)
             until = _until(op.ttl)
-            if known:
+            if stored:
                 self._memory.update(
-                    known[0].record.id, content=content, tags=tags, valid_until=until
+                    stored[0].record.id, content=content, tags=tags, valid_until=until
                 )
                 return
-            place = Source(TAG, ".".join(op.namespace), op.key)
+            source = Source(TAG, ".".join(op.namespace), op.key)
             self._memory.remember(
-                content, tags=tags, source=place, valid_until=until, on_similar="keep"
+                content, tags=tags, source=source, valid_until=until, on_similar="keep"
             )
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        found = self._ranked(op) if op.query else ((one, None) for one in self._all())
-        fitting = [
-            (one, score)
-            for one, score in found
-            if is_within(one.namespace, op.namespace_prefix) and does_match(one.value, op.filter)
+        scored: list[tuple[StoredItem, float | None]] = []
+        if op.query:
+            limit = min(_FOUND_LIMIT, max(1, (op.offset + op.limit) * _AHEAD))
+            for hit in self._memory.recall(str(op.query), limit):
+                stored = StoredItem.of(hit.memory)
+                if stored is not None and _UNINDEXED not in hit.memory.tags:
+                    scored.append((stored, hit.score))
+        else:
+            scored = [(stored, None) for stored in self._all()]
+        matching = [
+            (stored, score)
+            for stored, score in scored
+            if is_within(stored.namespace, op.namespace_prefix)
+            and does_match(stored.value, op.filter)
         ]
-        page = fitting[op.offset : op.offset + op.limit]
-        for one, _ in page:
-            self._refresh(one, wanted=op.refresh_ttl)
-        return [one.found(score) for one, score in page]
-
-    def _ranked(self, op: SearchOp) -> Iterator[tuple[StoredItem, float | None]]:
-        wanted = min(_FOUND_LIMIT, max(1, (op.offset + op.limit) * _AHEAD))
-        for hit in self._memory.recall(str(op.query), wanted):
-            kept = StoredItem.of(hit.memory)
-            if kept is not None and _UNINDEXED not in hit.memory.tags:
-                yield kept, hit.score
+        page = matching[op.offset : op.offset + op.limit]
+        for stored, _ in page:
+            self._refresh(stored, wanted=op.refresh_ttl)
+        return [stored.search_item(score) for stored, score in page]
 
     def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-        found = {one.namespace for one in self._all()}
+        names = {stored.namespace for stored in self._all()}
         for condition in op.match_conditions or ():
-            found = {one for one in found if _fits(one, condition)}
+            step = 1 if condition.match_type == "prefix" else -1
+            path = tuple(condition.path)[::step]
+            names = {name for name in names if is_within(name[::step], path)}
         if op.max_depth is not None:
-            found = {one[: op.max_depth] for one in found}
-        return sorted(found)[op.offset : op.offset + op.limit]
+            names = {name[: op.max_depth] for name in names}
+        return sorted(names)[op.offset : op.offset + op.limit]
 
     def _under(self, namespace: tuple[str, ...], key: str) -> Iterator[StoredItem]:
-        """What is kept under a key: one, unless two were put at the same moment."""
-        for kept in self._listed(_item_tag(namespace, key)):
-            if (kept.namespace, kept.key) == (tuple(namespace), key):
-                yield kept
+        """Yield the items under a key: one, unless two were put at the same moment."""
+        for stored in self._listed(_item_tag(namespace, key)):
+            if (stored.namespace, stored.key) == (tuple(namespace), key):
+                yield stored
 
     def _all(self) -> Iterator[StoredItem]:
         seen = set()
-        for kept in self._listed(TAG):
-            if (kept.namespace, kept.key) not in seen:
-                seen.add((kept.namespace, kept.key))
-                yield kept
+        for stored in self._listed(TAG):
+            if (stored.namespace, stored.key) not in seen:
+                seen.add((stored.namespace, stored.key))
+                yield stored
 
     def _listed(self, tag: str) -> Iterator[StoredItem]:
         now = datetime.now(UTC)
         for record in all_tagged(self._memory, tag):
-            kept = StoredItem.of(record)
-            is_over = record.valid_until is not None and record.valid_until <= now
-            if kept is not None and not is_over:
-                yield kept
+            stored = StoredItem.of(record)
+            is_expired = record.valid_until is not None and record.valid_until <= now
+            if stored is not None and not is_expired:
+                yield stored
 
-    def _refresh(self, kept: StoredItem, *, wanted: bool) -> None:
-        """Whoever is read lives on for as long as it was given."""
-        if wanted and kept.ttl is not None:
-            self._memory.update(kept.record.id, valid_until=_until(kept.ttl))
+    def _refresh(self, stored: StoredItem, *, wanted: bool) -> None:
+        """Restart the lifetime of an item that was read."""
+        if wanted and stored.ttl is not None:
+            self._memory.update(stored.record.id, valid_until=_until(stored.ttl))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """A memory as the item that it holds."""
+    """An item and the memory that holds it."""
 
     record: MemoryRecord
     namespace: tuple[str, ...]
@@ -214,20 +215,20 @@ class StoredItem:
 
     @classmethod
     def of(cls, record: MemoryRecord) -> StoredItem | None:
-        """The item in a memory; None for memories of others."""
-        place = record.source
-        if TAG not in record.tags or place is None or place.session_key is None:
+        """Return the item in a memory; None for any other memory."""
+        source = record.source
+        if TAG not in record.tags or source is None or source.session_key is None:
             return None
-        told = {tag.partition(":")[0]: tag.partition(":")[2] for tag in record.tags}
-        if "field" in told:
-            value: Any = {told["field"]: record.content}
+        given = {tag.partition(":")[0]: tag.partition(":")[2] for tag in record.tags}
+        if "field" in given:
+            value: Any = {given["field"]: record.content}
         else:
             value = json.loads(record.content)
-        ttl = float(told["ttl"]) if "ttl" in told else None
-        return cls(record, tuple(place.session_key.split(".")), str(place.turn), value, ttl)
+        ttl = float(given["ttl"]) if "ttl" in given else None
+        return cls(record, tuple(source.session_key.split(".")), str(source.turn), value, ttl)
 
     def item(self) -> Item:
-        """The item as LangGraph has it."""
+        """Return LangGraph's item."""
         return Item(
             value=self.value,
             key=self.key,
@@ -236,16 +237,16 @@ class StoredItem:
             updated_at=self.record.updated_at,
         )
 
-    def found(self, score: float | None) -> SearchItem:
-        """The item as something that was found."""
-        made = self.item()
+    def search_item(self, score: float | None) -> SearchItem:
+        """Return LangGraph's item of a search result."""
+        item = self.item()
         return SearchItem(
-            made.namespace, made.key, made.value, made.created_at, made.updated_at, score
+            item.namespace, item.key, item.value, item.created_at, item.updated_at, score
         )
 
 
-def _written(op: PutOp, value: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The text and the tags of a value."""
+def _content_and_tags(op: PutOp, value: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the text and the tags of a value."""
     tags = [TAG, _item_tag(op.namespace, op.key)]
     if op.ttl is not None:
         tags.append(f"{_TTL}{float(op.ttl)!r}")
@@ -254,11 +255,20 @@ def _written(op: PutOp, value: Mapping[str, Any]) -> tuple[str, list[str]]:
     field = _only_text(value)
     if field is not None:
         return str(value[field]), [*tags, f"{_FIELD}{field}"]
-    return _json(value), tags
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if not text.isprintable():
+            text = json.dumps(value, separators=(",", ":"))
+        is_same = json.loads(text) == value
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a value must be JSON: {error}") from error
+    if not is_same:
+        raise InputError("a value must be JSON that reads back the same: no tuples, only text keys")
+    return text, tags
 
 
 def _only_text(value: Mapping[str, Any]) -> str | None:
-    """The field of a value that is nothing but one text, which can be stored as it is."""
+    """Return the field of a value that is only one text, which can be stored unchanged."""
     if len(value) != 1:
         return None
     field, text = next(iter(value.items()))
@@ -266,25 +276,13 @@ def _only_text(value: Mapping[str, Any]) -> str | None:
     if not is_name or len(_FIELD + field) > _TAG_LIMIT_CHARS or type(text) is not str:
         return None
     if text.startswith(BYTE_ORDER_MARK):
-        # A memory loses this mark, and a value must come back unchanged.
+        # A memory loses this mark, but a value must stay the same.
         return None
     try:
         check_text(text)
     except InputError:
         return None
     return field
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        if not text.isprintable():
-            text = json.dumps(value, separators=(",", ":"))
-        if json.loads(text) == value:
-            return text
-    except (TypeError, ValueError) as error:
-        raise InputError(f"a value must be JSON: {error}") from error
-    raise InputError("a value must be JSON that comes back the same: no tuples, no other keys")
 
 
 def _item_tag(namespace: tuple[str, ...], key: str) -> str:
@@ -294,10 +292,3 @@ def _item_tag(namespace: tuple[str, ...], key: str) -> str:
 
 def _until(ttl: float | None) -> datetime | None:
     return None if ttl is None else datetime.now(UTC) + timedelta(minutes=float(ttl))
-
-
-def _fits(namespace: tuple[str, ...], condition: Any) -> bool:
-    path = tuple(condition.path)
-    if condition.match_type == "prefix":
-        return is_within(namespace, path)
-    return is_within(namespace[::-1], path[::-1])

@@ -1,4 +1,4 @@
-"""Memory as plain function tools, for every model API that knows the OpenAI form of them."""
+"""Memory as function tools, for every model API that accepts OpenAI's form of them."""
 
 from __future__ import annotations
 
@@ -11,40 +11,42 @@ from meritory.domain.errors import InputError, MeritoryError, NotFound
 from meritory.domain.memory import KINDS, MemoryRecord
 
 Form = Literal["chat", "responses"]
-_ID = {"type": "string", "description": "The id of a memory, as memory_search gives it"}
+_ID = {"type": "string", "description": "The id of a memory, from memory_search"}
 
 
-def _search(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
-    found = memory.recall(told["query"], told.get("limit") or 10)
-    return {"results": [{**_told(hit.memory), "score": round(hit.score, 4)} for hit in found]}
+def _search(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
+    found = memory.recall(arguments["query"], arguments.get("limit") or 10)
+    return {"results": [{**_to_json(hit.memory), "score": round(hit.score, 4)} for hit in found]}
 
 
-def _store(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
-    fields = {name: told[name] for name in ("kind", "tags") if told.get(name)}
-    # What an agent says is its own word, not the user's.
-    result = memory.remember_many([{"content": told["content"], "origin": "agent", **fields}])[0]
+def _store(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
+    fields = {name: arguments[name] for name in ("kind", "tags") if arguments.get(name)}
+    # An agent speaks for itself, not for the user.
+    result = memory.remember_many([{"content": arguments["content"], "origin": "agent", **fields}])[
+        0
+    ]
     if result.memory is None:
         raise result.error or InputError(result.reason)
     return {"id": result.memory.id, "outcome": result.outcome}
 
 
-def _get(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
-    return _told(memory.get(told["id"]))
+def _get(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
+    return _to_json(memory.get(arguments["id"]))
 
 
-def _forget(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
-    memory.forget(told["id"], why=told.get("why") or "")
-    return {"forgotten": told["id"]}
+def _forget(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
+    memory.forget(arguments["id"], why=arguments.get("why") or "")
+    return {"forgotten": arguments["id"]}
 
 
-def _feedback(memory: Memory, session: Session | None, told: Mapping[str, Any]) -> object:
+def _feedback(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
     if session is None:
         raise InputError("ratings need a session", hint="pass session= to call_tool")
-    taken = session.rate(told["ratings"])
+    taken = session.rate(arguments["ratings"])
     return {"accepted": len(taken.taken), "ignored": [name for name, _ in taken.refused]}
 
 
-def _told(record: MemoryRecord) -> dict[str, Any]:
+def _to_json(record: MemoryRecord) -> dict[str, Any]:
     return {
         "id": record.id,
         "content": record.content,
@@ -56,7 +58,7 @@ def _told(record: MemoryRecord) -> dict[str, Any]:
 
 
 Handler = Callable[[Memory, Session | None, Mapping[str, Any]], object]
-# Name, what the model is told, its parameters, which of them it must give, and what is done.
+# By name: description, parameters, required parameters, handler.
 TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...], Handler]] = {
     "memory_search": (
         "Search long-term memory for what was learned in earlier sessions.",
@@ -100,10 +102,10 @@ TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...], Handler]] = {
 
 
 def openai_tools(form: Form = "chat") -> list[dict[str, Any]]:
-    """The tools as a model API takes them: chat completions, or responses."""
-    made = []
+    """Return the tools in the form of chat completions or of responses."""
+    tools = []
     for name, (description, properties, required, _) in TOOLS.items():
-        told = {
+        tool = {
             "name": name,
             "description": description,
             "parameters": {
@@ -113,9 +115,9 @@ def openai_tools(form: Form = "chat") -> list[dict[str, Any]]:
                 "additionalProperties": False,
             },
         }
-        nested = {"type": "function", "function": told}
-        made.append(nested if form == "chat" else {"type": "function", **told})
-    return made
+        nested = {"type": "function", "function": tool}
+        tools.append(nested if form == "chat" else {"type": "function", **tool})
+    return tools
 
 
 def call_tool(
@@ -125,39 +127,36 @@ def call_tool(
     *,
     session: Session | None = None,
 ) -> str:
-    """Does what a model asked for; the answer is JSON, also when it went wrong."""
+    """Run a tool call; return the result or the error as JSON."""
     try:
         if name not in TOOLS:
-            raise NotFound(f"there is no tool {str(name)[:40]!r}")
+            raise NotFound(f"unknown tool {str(name)[:40]!r}")
         _, properties, required, handler = TOOLS[name]
-        told = _arguments(arguments, properties, required)
-        return json.dumps(handler(memory, session, told), ensure_ascii=False)
+        checked = _check_arguments(arguments, properties, required)
+        return json.dumps(handler(memory, session, checked), ensure_ascii=False)
     except MeritoryError as error:
         return json.dumps({"error": error.code, "message": str(error)}, ensure_ascii=False)
 
 
-def _arguments(
+def _check_arguments(
     given: object, properties: Mapping[str, Any], required: tuple[str, ...]
 ) -> Mapping[str, Any]:
-    """The arguments of a call, of which models make up more than one would think."""
+    """Return the arguments of a call; raise an error if a model made them up."""
     try:
-        told = json.loads(given) if isinstance(given, str) else given
+        arguments = json.loads(given) if isinstance(given, str) else given
     except ValueError as error:
         raise InputError(f"the arguments are not JSON: {error}") from error
-    if not isinstance(told, Mapping):
+    if not isinstance(arguments, Mapping):
         raise InputError("the arguments must be an object")
     for name in required:
-        if name not in told:
+        if name not in arguments:
             raise InputError(f"{name} is missing")
-    for name, value in told.items():
-        if name not in properties:
-            raise InputError(f"there is no argument {str(name)[:40]!r}")
-        _demand_type(name, value, properties[name]["type"])
-    return told
-
-
-def _demand_type(name: str, value: object, kind: str) -> None:
     kinds: dict[str, type] = {"string": str, "integer": int, "array": list, "object": dict}
-    is_right = isinstance(value, kinds[kind]) and not isinstance(value, bool)
-    if value is not None and not is_right:
-        raise InputError(f"{name} must be of type {kind}")
+    for name, value in arguments.items():
+        if name not in properties:
+            raise InputError(f"unknown argument {str(name)[:40]!r}")
+        kind = properties[name]["type"]
+        is_right = isinstance(value, kinds[kind]) and not isinstance(value, bool)
+        if value is not None and not is_right:
+            raise InputError(f"{name} must be of type {kind}")
+    return arguments
