@@ -36,7 +36,7 @@ def test_growing_over_many_blocks_keeps_every_vector(monkeypatch: pytest.MonkeyP
         index.add([entry(row + 1, vectors[row].tolist()) for row in rows])
     raw, _ = index.view([1]).cosines(vectors[33])
     assert raw == pytest.approx(vectors @ vectors[33], abs=1e-6)
-    assert index.beside(np.array([10]), 1).tolist() == [11]
+    assert index.turns_after(np.array([10]), 1).tolist() == [11]
 
 
 def test_an_index_full_of_dead_slots_is_built_anew(

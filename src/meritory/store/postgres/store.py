@@ -39,7 +39,7 @@ from meritory.store.postgres.training_reader import ModelTable, stored_vectors
 from meritory.store.postgres.vectors import Measured, embedder_of, nearest_rows
 from meritory.store.postgres.views import TraitShelf, Views
 from meritory.store.postgres.write import TOPICS, Tools
-from meritory.store.search import candidates, search
+from meritory.store.search import search
 from meritory.store.search.index import Nearest
 from meritory.store.search.search import Ground
 from meritory.store.sql.connection import SqlConnection, as_json
@@ -105,7 +105,7 @@ class PostgresStore(SqlStore):
     def gather(self, gathering: Gathering) -> Gathered:
         with self._engine.read(gathering.search.scope.user) as connection:
             ground = self._ground(connection, gathering.search, by_rest=False)
-            return candidates.gather(ground, gathering)
+            return search.gather(ground, gathering)
 
     def _ground(self, connection: SqlConnection, asked: Search, *, by_rest: bool) -> Ground:
         user = asked.scope.user

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from meritory.rank.composite import PROVENANCE_LADDER, static_effectives
 from meritory.store.postgres.vectors import Mean, StoredEmbedder, take_mean
-from meritory.store.search.candidates import Traits
+from meritory.store.search.cache import Traits
 from meritory.store.search.index import IndexBatch, MemoryIndex, View
 from meritory.store.search.search import EPOCH_JULIAN_DAY
 from meritory.store.sql.connection import SqlConnection

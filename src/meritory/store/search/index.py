@@ -1,4 +1,4 @@
-"""One search's look at the index in memory: which slots are open to it, and what they hold."""
+"""The in-memory index of a user's memories, and the view of it that one search has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NONE = -1
 
 
 class View:
-    """One search's look at the index: the slots that were open when it began."""
+    """The slots of an index that were open to a search when it began."""
 
     def __init__(self, index: MemoryIndex, count: int, open_: BoolArray) -> None:
         self._index = index
@@ -30,7 +30,7 @@ class View:
         self._is_open = np.append(open_, False)
 
     def cosines(self, query: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Raw cosines, and those left without what all memories share; NaN where there is none."""
+        """Return raw and centred cosines, NaN where there is no vector."""
         raw = np.full(self.count, np.nan, np.float32)
         if query.size != self._index.dimension:
             return raw, raw
@@ -42,76 +42,76 @@ class View:
         return raw, centred.astype(np.float32)
 
     def injectable(self, day: float) -> View:
-        """The same look without what is untrusted or no longer holds on a Julian day."""
+        """Return this view without memories that are untrusted or invalid on a Julian day."""
         columns, count = self._columns, self.count
         may = columns.trusted[:count] & (columns.until_day[:count] > day)
         return View(self._index, count, self.open & may)
 
     def best_standing(self, limit: int) -> IntArray:
-        """The open slots whose importance has faded least."""
+        """Return the open slots whose importance has faded least."""
         return top(np.where(self.open, self._columns.standing[: self.count], np.nan), limit)
 
     def vectors(self, slots: IntArray) -> FloatArray:
-        """The vectors of slots, zero where there is none."""
+        """Return the vectors of slots, zero where there is none."""
         return self._index.vectors(slots)
 
     def rows(self, slots: IntArray) -> IntArray:
-        """The row numbers of slots."""
+        """Return the row numbers of slots."""
         return self._columns.row[slots]
 
     def sessions(self, slots: IntArray) -> IntArray:
-        """A small number per session, -1 for a memory without one."""
+        """Return a small number per session, -1 for a memory without one."""
         return self._columns.session[slots]
 
     def lengths_chars(self, slots: IntArray) -> IntArray:
-        """How long each text is."""
+        """Return the length of each text."""
         return self._columns.length_chars[slots]
 
     def provenances(self, slots: IntArray) -> IntArray:
-        """Each memory's step on the provenance ladder."""
+        """Return each memory's step on the provenance ladder."""
         return self._columns.provenance[slots]
 
     def confidences(self, slots: IntArray) -> FloatArray:
-        """How clearly each source asserted its memory."""
+        """Return the confidence of each memory."""
         return self._columns.confidence[slots]
 
     def demotions(self, slots: IntArray) -> IntArray:
-        """How often each memory was demoted."""
+        """Return how often each memory was demoted."""
         return self._columns.demotion[slots]
 
     def mean_length_chars(self) -> float:
-        """The mean length of the open texts."""
+        """Return the mean length of the open texts."""
         count = int(self.open.sum())
         return float(self._columns.length_chars[: self.count] @ self.open) / count if count else 0.0
 
     def open_slots_of(self, rows: IntArray) -> IntArray:
-        """Where rows live, -1 for those not open to this search."""
+        """Return the slots of rows, -1 for those not open to this search."""
         return self._only_open(self._index.slots_of(rows))
 
-    def beside(self, slots: IntArray, step: int) -> IntArray:
-        """The open slots `step` turns on in the same session, -1 where there is none."""
-        return self._only_open(self._index.beside(slots, step))
+    def turns_after(self, slots: IntArray, step: int) -> IntArray:
+        """Return the open slots `step` turns later in the same session, -1 where none is."""
+        return self._only_open(self._index.turns_after(slots, step))
 
     def _only_open(self, slots: IntArray) -> IntArray:
-        # The last place, which -1 names as well, stands for all that are not in this look.
+        # The last element, which is also that of -1, stands for all slots outside this view.
         return np.where(self._is_open[np.minimum(slots, self.count)], slots, _NONE)
 
 
 def top(scores: NDArray[np.floating[Any]], limit: int) -> IntArray:
-    """Positions of the largest finite scores, largest first, ties by position."""
+    """Return the positions of the largest finite scores, largest first, ties by position."""
     keys = np.where(np.isfinite(scores), -scores, np.inf)
     best = np.argpartition(keys, limit)[:limit] if len(keys) > limit else np.arange(len(keys))
     best = best[np.isfinite(keys[best])]
     return np.asarray(best[np.lexsort((best, keys[best]))], np.int64)
 
 
-# Vectors come in blocks, so that growing never copies those that are there: at 100,000 x 256 a
-# doubling would hold 200 MB for a moment.
+# Vectors are in blocks, so that growing copies nothing: at 100,000 x 256 a doubling would need
+# 200 MB for a moment.
 BLOCK_ROWS = 8_192
-# The store's mean vector is taken anew when the store has grown by this share since.
+# The mean vector is computed again when the store has grown by this share.
 _MEAN_GROWTH = 0.1
 _UNIT_TOLERANCE = 0.01
-# The columns that are taken over as they come.
+# The columns that are copied unchanged.
 _TAKEN = (
     *("row", "scope", "length_chars", "provenance", "demotion", "confidence"),
     *("standing", "until_day", "trusted"),
@@ -120,7 +120,7 @@ _TAKEN = (
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One memory as the index needs it; an empty vector means there is none."""
+    """The columns of one memory; an empty vector means there is none."""
 
     row: int
     scope: int
@@ -131,16 +131,16 @@ class IndexEntry:
     confidence: float
     demotion: int
     vector: bytes
-    # Importance and age in one number whose order never changes, and whether it may be injected.
+    # Importance and age in one number whose order never changes.
     standing: float = 0.0
     is_trusted: bool = True
-    # The Julian day on which it ceases to hold.
+    # The Julian day on which its validity ends.
     until_day: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class IndexBatch:
-    """Many memories as the index needs them, a column for each thing, without their vectors."""
+    """The columns of many memories, without their vectors."""
 
     row: IntArray
     scope: IntArray
@@ -157,7 +157,7 @@ class IndexBatch:
 
     @classmethod
     def of(cls, entries: Sequence[IndexEntry]) -> IndexBatch:
-        """The columns of single entries."""
+        """Return the columns of single entries."""
         return cls(
             row=np.array([entry.row for entry in entries], np.int64),
             scope=np.array([entry.scope for entry in entries], np.int64),
@@ -182,13 +182,13 @@ class Nearest:
 
     @classmethod
     def none(cls) -> Nearest:
-        """Nothing is near."""
+        """Return an empty result."""
         return cls(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 @dataclass(slots=True)
 class _Columns:
-    """Parallel arrays with one place per slot, grown by half when full."""
+    """Parallel arrays with one element per slot, grown by half when full."""
 
     row: IntArray
     scope: IntArray
@@ -207,25 +207,15 @@ class _Columns:
 
     @classmethod
     def with_room(cls, room: int) -> _Columns:
-        return cls(
-            row=np.zeros(room, np.int64),
-            scope=np.zeros(room, np.int64),
-            turn_key=np.zeros(room, np.int64),
-            session=np.zeros(room, np.int64),
-            length_chars=np.zeros(room, np.int64),
-            provenance=np.zeros(room, np.int64),
-            demotion=np.zeros(room, np.int64),
-            confidence=np.zeros(room, np.float32),
-            mean_dot=np.zeros(room, np.float32),
-            standing=np.zeros(room, np.float64),
-            until_day=np.zeros(room, np.float64),
-            alive=np.zeros(room, np.bool_),
-            embedded=np.zeros(room, np.bool_),
-            trusted=np.zeros(room, np.bool_),
-        )
+        dtypes: dict[str, type[np.generic]] = {
+            **dict.fromkeys(("confidence", "mean_dot"), np.float32),
+            **dict.fromkeys(("standing", "until_day"), np.float64),
+            **dict.fromkeys(("alive", "embedded", "trusted"), np.bool_),
+        }
+        return cls(**{name: np.zeros(room, dtypes.get(name, np.int64)) for name in cls.__slots__})
 
     def grown(self, room: int, count: int) -> _Columns:
-        """A larger copy; readers of the old one are not disturbed."""
+        """Return a larger copy; readers of the old one are not disturbed."""
         larger = _Columns.with_room(room)
         for name in self.__slots__:
             getattr(larger, name)[:count] = getattr(self, name)[:count]
@@ -233,7 +223,7 @@ class _Columns:
 
 
 class MemoryIndex:
-    """Append-only slots; a changed memory dies in its slot and moves to a new one."""
+    """Append-only slots; a changed memory leaves a dead slot and moves to a new one."""
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
@@ -253,16 +243,16 @@ class MemoryIndex:
 
     @property
     def is_wasteful(self) -> bool:
-        """Whether so many slots are dead that building it anew is worth the time."""
+        """Return whether so many slots are dead that the index should be rebuilt."""
         return self._dead_count > max(BLOCK_ROWS, self._count // 2)
 
     def __len__(self) -> int:
         return self._count
 
-    # -- catching up ----------------------------------------------------------------------
+    # -- changes --------------------------------------------------------------------------
 
     def remove(self, rows: Sequence[int]) -> None:
-        """Forgets rows, known or not."""
+        """Remove rows; ignore unknown ones."""
         wanted = np.asarray(rows, np.int64)
         known = wanted[wanted < len(self._slot_of_row)]
         slots = self._slot_of_row[known]
@@ -272,12 +262,12 @@ class MemoryIndex:
         self._dead_count += len(slots)
 
     def keep_only(self, rows: IntArray) -> None:
-        """Forgets every row but these: one that was erased leaves no change to be told by."""
+        """Remove all other rows: a purged row leaves no change that could be read."""
         known = np.flatnonzero(self._slot_of_row != _NONE)
         self.remove(np.setdiff1d(known, rows).tolist())
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
-        """Takes memories in; where a row was there before, its old slot dies."""
+        """Add memories; the old slot of a row that exists dies."""
         if not entries:
             return
         first = self._count
@@ -287,13 +277,13 @@ class MemoryIndex:
         self._note_mean(first)
 
     def add_columns(self, batch: IndexBatch) -> None:
-        """Takes memories in whose vectors are kept elsewhere."""
+        """Add memories whose vectors are stored elsewhere."""
         if len(batch.row):
             self._take(batch)
             self._count += len(batch.row)
 
     def _take(self, batch: IndexBatch) -> IntArray:
-        """Writes the columns behind the last slot; those slots count only once `_count` says so."""
+        """Write the columns behind the last slot; they count once `_count` includes them."""
         rows = batch.row
         self.remove(rows.tolist())
         self._reserve(len(rows), int(rows.max()))
@@ -344,7 +334,7 @@ class MemoryIndex:
             done += taken
 
     def _note_mean(self, first: int) -> None:
-        """Keeps every row's product with the mean, so that centring needs no second pass."""
+        """Store every row's product with the mean, so that centring needs no second pass."""
         if self._count > self._mean_count * (1.0 + _MEAN_GROWTH):
             total = np.zeros(self.dimension, np.float64)
             for block, stop in self._filled(self._count):
@@ -373,7 +363,7 @@ class MemoryIndex:
     # -- searching ------------------------------------------------------------------------
 
     def view(self, scopes: Iterable[int]) -> View:
-        """What is open to a search right now."""
+        """Return the view of what is open to a search now."""
         with self.lock:
             return View(self, self._count, self._open(scopes, self._count))
 
@@ -385,7 +375,7 @@ class MemoryIndex:
         return inside
 
     def vectors(self, slots: IntArray) -> FloatArray:
-        """The vectors of slots, zero where there is none."""
+        """Return the vectors of slots, zero where there is none."""
         found = np.zeros((len(slots), self.dimension), np.float32)
         for number, block in enumerate(self._blocks):
             inside = slots // BLOCK_ROWS == number
@@ -394,14 +384,14 @@ class MemoryIndex:
         return found
 
     def slots_of(self, rows: IntArray) -> IntArray:
-        """Where rows live, -1 for those unknown here."""
+        """Return the slots of rows, -1 for unknown ones."""
         slots = np.full(len(rows), _NONE, np.int64)
         known = rows < len(self._slot_of_row)
         slots[known] = self._slot_of_row[rows[known]]
         return slots
 
-    def beside(self, slots: IntArray, step: int) -> IntArray:
-        """The slots `step` turns on in the same session, -1 where there is none."""
+    def turns_after(self, slots: IntArray, step: int) -> IntArray:
+        """Return the slots `step` turns later in the same session, -1 where there is none."""
         with self.lock:
             self._sort_turns()
             if not len(self._sorted_keys):
@@ -414,7 +404,7 @@ class MemoryIndex:
             return np.where(found, self._sorted_slots[at], _NONE)
 
     def _sort_turns(self) -> None:
-        """Keeps (session, turn) sorted; a stable sort of mostly sorted keys is cheap."""
+        """Sort (session, turn); a stable sort of mostly sorted keys is cheap."""
         if self._sorted_count == self._count:
             return
         slots = np.flatnonzero(
@@ -428,7 +418,7 @@ class MemoryIndex:
     def nearest_many(
         self, vectors: FloatArray, scope: int, limit: int, floor: float
     ) -> list[Nearest]:
-        """For each vector the rows of one scope at or above a cosine: one product per block."""
+        """Return the rows of one scope at or above a cosine, per vector."""
         with self.lock:
             count, columns = self._count, self._columns
             open_ = self._open((scope,), count) & columns.embedded[:count]
@@ -454,7 +444,7 @@ class MemoryIndex:
 
 
 def are_unit(vectors: FloatArray) -> BoolArray:
-    """Which rows have length one, as every stored vector has."""
+    """Return which rows have length one, as every stored vector has."""
     with np.errstate(all="ignore"):
         squared = np.einsum("ij,ij->i", vectors, vectors)
         return np.asarray(np.abs(squared - 1.0) < _UNIT_TOLERANCE, np.bool_)

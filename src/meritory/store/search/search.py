@@ -1,4 +1,7 @@
-"""Both legs of a search in SQLite: full text through FTS5, vectors through the index in memory."""
+"""Search: the full-text leg and the vector leg, joined, for every store.
+
+A store provides its full-text index as `Words` and its vectors as `Vectors`.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,24 @@ import numpy as np
 from meritory.domain.errors import Corrupt
 from meritory.rank.composite import PROVENANCE_LADDER, static_effective
 from meritory.rank.hybrid import match_sessions
-from meritory.store.contract.memories import BoolArray, FloatArray, IntArray, Search, SearchPool
+from meritory.store.contract.memories import (
+    BoolArray,
+    FloatArray,
+    Gathered,
+    Gathering,
+    IntArray,
+    Search,
+    SearchPool,
+)
 from meritory.store.search.index import IndexEntry, MemoryIndex, View, top
-from meritory.store.sql.connection import SqlConnection
+from meritory.store.sql.connection import SqlConnection, as_json
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 from meritory.text.terms import choose_terms
 
-# What stands in identifiers' parts and tags counts half of what stands in the text itself.
+# A hit in the parts of identifiers or in tags counts half of one in the text.
 WORDS_COLUMN_WEIGHT = 0.5
-# A word is rare when at most this share of the memories in scope, or these few, have it; two of
-# them in common are no accident (any match could be had by stuffing a text with common words).
+# A word is rare if at most this share of the memories in scope, or this many, have it. Two shared
+# rare words are not an accident, while a text stuffed with common words matches anything.
 RARE_SHARE = 0.02
 RARE_ROWS = 3
 RARE_WORDS_MIN = 2
@@ -37,36 +48,36 @@ class Words(Protocol):
     """The full-text index of a store."""
 
     def frequencies(self, stems: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-        """In how many memories each term occurs; one of several words as often as its rarest."""
+        """Return how many memories have each term; a phrase counts as its rarest word."""
 
     def hits(
         self, terms: Sequence[str], scopes: Sequence[int], limit: int
     ) -> tuple[IntArray, FloatArray]:
-        """Rows of the best hits for any of the terms in these scopes with their BM25 scores."""
+        """Return the best rows for any of the terms in these scopes, with their BM25 scores."""
 
     def rows(self, term: str) -> IntArray:
-        """The rows that have a term, ascending; asked for once in a search."""
+        """Return the rows that have a term, ascending; called once in a search."""
 
 
 class Vectors(Protocol):
-    """The vectors of what is open to a search."""
+    """The vectors of the memories that are open to a search."""
 
     def cosines(self, query: FloatArray, limit: int) -> tuple[FloatArray, FloatArray]:
-        """By slot raw and centred cosines, of at least the best `limit`; NaN where unknown."""
+        """Return raw and centred cosines by slot, at least the best `limit`; NaN if unknown."""
 
     def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
-        """Fills in what is missing of these slots."""
+        """Fill in the missing cosines of these slots."""
 
     def mean_cosine(self, centred: FloatArray) -> float:
-        """The mean centred cosine of all that is open."""
+        """Return the mean centred cosine of all open slots."""
 
     def vectors(self, slots: IntArray) -> FloatArray:
-        """The vectors of slots, zero where there is none."""
+        """Return the vectors of slots, zero where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What is searched: the look at the index, and the two ways to find something in it."""
+    """The inputs of a search: the view of the index, and the data of both legs."""
 
     connection: SqlConnection
     stemmer: Stemmer
@@ -77,14 +88,14 @@ class Ground:
 
 
 def rarest(stems: Mapping[str, tuple[str, ...]], found: Mapping[str, int]) -> dict[str, int]:
-    """By term the count of the rarest of its stems."""
+    """Return the count of the rarest stem of each term."""
     return {
         term: min(found.get(stem, 0) for stem in tokens) for term, tokens in stems.items() if tokens
     }
 
 
 def open_hits(ground: Ground, search: Search, terms: Sequence[str]) -> tuple[IntArray, FloatArray]:
-    """The slots and scores of the best open hits; what is not open takes nobody's place."""
+    """Return slots and scores of the best open hits; a hit that is not open takes no place."""
     limit = search.text_limit
     while True:
         rows, found = ground.words.hits(terms, ground.scopes, limit)
@@ -96,7 +107,7 @@ def open_hits(ground: Ground, search: Search, terms: Sequence[str]) -> tuple[Int
 
 
 def open_view(index: MemoryIndex, search: Search, scopes: Sequence[int]) -> View:
-    """What a search may find."""
+    """Return the view of all memories that a search may find."""
     view = index.view(scopes)
     if search.injectable_at is None:
         return view
@@ -105,7 +116,7 @@ def open_view(index: MemoryIndex, search: Search, scopes: Sequence[int]) -> View
 
 @dataclass(frozen=True, slots=True)
 class SessionScores:
-    """What the sessions open to a search say as a whole."""
+    """How well whole sessions match a search."""
 
     # By session.
     words: FloatArray
@@ -114,17 +125,17 @@ class SessionScores:
     count: int
 
     def words_of(self, sessions: IntArray) -> FloatArray:
-        """How well the words of these sessions match together, 0 for no session."""
+        """Return how well the words of these sessions match as one text, 0 without a session."""
         found = np.zeros(len(sessions), np.float32)
         found[sessions >= 0] = self.words[sessions[sessions >= 0]]
         return found
 
 
 def session_leg(words: Words, view: View, terms: Sequence[str]) -> SessionScores:
-    """How well every session matches as one text, made of what its strongest source said.
+    """Return how well every session matches as one text, made of its strongest source.
 
-    Words spread over a session add up here, without a second index. What an assistant says at
-    length beside the user is left out: it has words of everything.
+    Words spread over a session add up here, without a second index. Long replies of an assistant
+    next to texts of the user are left out: they contain words of everything.
     """
     slots = np.flatnonzero(view.open)
     slots = slots[view.sessions(slots) >= 0]
@@ -150,14 +161,14 @@ def session_leg(words: Words, view: View, terms: Sequence[str]) -> SessionScores
 
 
 def _ladder_steps(view: View, slots: IntArray) -> IntArray:
-    """Each memory's step on the provenance ladder, demotions included."""
+    """Return each memory's step on the provenance ladder, with demotions."""
     steps = view.provenances(slots) + np.maximum(view.demotions(slots), 0)
     return np.minimum(steps, len(PROVENANCE_LADDER) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLegs:
-    """What both searches found, before it is joined; slots of hits stand best first."""
+    """The hits of both legs before they are joined; `hits` are slots, best first."""
 
     terms: tuple[str, ...]
     hits: IntArray
@@ -168,9 +179,9 @@ class SearchLegs:
 
 
 def both_legs(ground: Ground, search: Search) -> SearchLegs:
-    """Runs both searches over what is open."""
+    """Run both legs over the open slots."""
     view, words = ground.view, ground.words
-    # Words and phrases together: each question to the tokenizer costs as much as its answer.
+    # Words and phrases together: a call of the tokenizer costs as much as its work.
     stems = ground.stemmer.tokens_of((*search.terms, *search.phrases))
     frequencies = words.frequencies({term: stems[term] for term in search.terms})
     terms = choose_terms(frequencies, view.count, search.posting_budget)
@@ -192,9 +203,9 @@ def both_legs(ground: Ground, search: Search) -> SearchLegs:
 def rare_terms(
     words: Words, view: View, frequencies: dict[str, int], terms: Sequence[str]
 ) -> list[str]:
-    """The words that are in so few of the open memories that sharing them says something.
+    """Return the words that few of the open memories have.
 
-    What is common in the store may be rare here; that is looked up for terms of the search only.
+    A word that is common in the store may be rare here; only terms of the search are looked up.
     """
     limit = max(RARE_ROWS, RARE_SHARE * int(np.count_nonzero(view.open)))
 
@@ -209,7 +220,7 @@ def rare_terms(
 
 
 def rare_hits(words: Words, rows: IntArray, terms: Sequence[str]) -> tuple[int, ...]:
-    """Those of the rows that have at least two of the terms."""
+    """Return the rows that have at least two of the terms."""
     if len(terms) < RARE_WORDS_MIN or not len(rows):
         return ()
     found = np.zeros(len(rows), np.int64)
@@ -223,7 +234,7 @@ def rare_hits(words: Words, rows: IntArray, terms: Sequence[str]) -> tuple[int, 
 
 
 def run(ground: Ground, search: Search) -> SearchPool:
-    """Both legs, joined, with the turns up to two steps beside every hit."""
+    """Return the hits of both legs, and the turns up to two steps away from each."""
     view = ground.view
     legs = both_legs(ground, search)
     found = united(view, legs.hits, top(legs.cosines, search.vector_limit))
@@ -231,7 +242,7 @@ def run(ground: Ground, search: Search) -> SearchPool:
 
 
 def joined(ground: Ground, legs: SearchLegs, slots: IntArray) -> SearchPool:
-    """What is known about slots, which are sorted and hold all text hits."""
+    """Return the pool of slots, which are sorted and contain all text hits."""
     view, cosines = ground.view, legs.cosines
     text = np.zeros(len(slots), np.float32)
     text[np.searchsorted(slots, legs.hits)] = legs.text_scores
@@ -247,8 +258,8 @@ def joined(ground: Ground, legs: SearchLegs, slots: IntArray) -> SearchPool:
         confidence=view.confidences(slots),
         demotion=view.demotions(slots),
         session=view.sessions(slots),
-        previous=_positions(slots, view.beside(slots, -1)),
-        following=_positions(slots, view.beside(slots, +1)),
+        previous=_positions(slots, view.turns_after(slots, -1)),
+        following=_positions(slots, view.turns_after(slots, +1)),
         leads=sessions.leads[slots],
         session_words=sessions.words_of(view.sessions(slots)),
         session_count=sessions.count,
@@ -259,8 +270,8 @@ def joined(ground: Ground, legs: SearchLegs, slots: IntArray) -> SearchPool:
 
 
 def united(view: View, *parts: IntArray) -> IntArray:
-    """All the slots named, ascending and each once; -1 names none."""
-    # Marking them is several times faster than sorting them. The last mark is that of -1.
+    """Return all slots in `parts`, ascending and each once; -1 stands for none."""
+    # Marking is several times faster than sorting. The last mark is for -1.
     is_named = np.zeros(view.count + 1, np.bool_)
     for part in parts:
         is_named[part] = True
@@ -268,20 +279,65 @@ def united(view: View, *parts: IntArray) -> IntArray:
 
 
 def with_neighbours(view: View, slots: IntArray) -> IntArray:
-    """The slots and the turns up to two steps beside them, sorted."""
-    return united(view, slots, *(view.beside(slots, step) for step in (-2, -1, 1, 2)))
+    """Return the slots and the turns up to two steps away, sorted."""
+    return united(view, slots, *(view.turns_after(slots, step) for step in (-2, -1, 1, 2)))
 
 
 def _positions(slots: IntArray, wanted: IntArray) -> IntArray:
-    """Where wanted slots stand in the sorted slots, -1 for those that do not."""
+    """Return the positions of `wanted` in the sorted slots, -1 for missing ones."""
     if not len(slots):
         return wanted
     at = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
     return np.where((wanted >= 0) & (slots[at] == wanted), at, -1)
 
 
+def gather(ground: Ground, gathering: Gathering) -> Gathered:
+    """Return the best memories of every search, each with the scores of both legs."""
+    search, view = gathering.search, ground.view
+    legs = both_legs(ground, search)
+    row_of_id: dict[str, int] = {}
+    if gathering.ids:
+        known = ground.connection.execute(
+            """SELECT id, row FROM memories
+                WHERE user = ? AND id IN (SELECT value FROM json_each(?))""",
+            (search.scope.user, as_json(gathering.ids)),
+        ).fetchall()
+        # An id comes from outside: only rows that the scope may see count.
+        open_slots = view.open_slots_of(np.array([row for _, row in known], np.int64))
+        row_of_id = {
+            memory_id: row
+            for (memory_id, row), slot in zip(known, open_slots.tolist(), strict=True)
+            if slot >= 0
+        }
+    wanted = np.concatenate([gathering.rows, np.array(list(row_of_id.values()), np.int64)])
+    extra = view.open_slots_of(wanted)
+    # Not centred: the contexts contain the mean of all memories as well (ADR 0010).
+    near = top(legs.raw, search.vector_limit)
+    effective = view.best_standing(gathering.effective_limit)
+    slots = united(view, legs.hits, near, effective, extra)
+    # By row, so that the same store gives the same order in every process.
+    slots = slots[np.argsort(view.rows(slots))]
+    ground.vectors.complete(legs.raw, legs.cosines, slots)
+    text = np.zeros(view.count, np.float32)
+    text[legs.hits] = legs.text_scores
+    return Gathered(
+        rows=view.rows(slots),
+        text=text[slots],
+        cosine=legs.raw[slots],
+        centred=legs.cosines[slots],
+        provenance=view.provenances(slots),
+        confidence=view.confidences(slots),
+        demotion=view.demotions(slots),
+        vectors=ground.vectors.vectors(slots),
+        by_effective=view.rows(effective),
+        by_cosine=view.rows(near),
+        by_text=view.rows(legs.hits),
+        row_of_id=row_of_id,
+    )
+
+
 def numbers(connection: SqlConnection) -> dict[str, int]:
-    """The numbers by which copies in memory know that the store has changed."""
+    """Return the numbers by which caches detect that the store has changed."""
     noted = dict(
         connection.execute("SELECT key, CAST(value AS INTEGER) FROM meta WHERE key <> 'serving'")
     )
@@ -293,7 +349,7 @@ def numbers(connection: SqlConnection) -> dict[str, int]:
 def synchronise(
     connection: SqlConnection, index: MemoryIndex, user: str, embedder: int | None
 ) -> None:
-    """Takes over what was committed since the index last looked, by us or another process."""
+    """Add to the index the changes that any process has committed since the last call."""
     noted = numbers(connection)
     if noted["change"] == index.change:
         return
@@ -321,7 +377,7 @@ def synchronise(
 
 
 def entry_of(row: Sequence[Any]) -> IndexEntry:
-    """One memory out of the columns that `synchronise` reads."""
+    """Return the index entry of a row that `synchronise` reads."""
     importance, created_day, is_trusted, until_day = row[9:13]
     known = dict(zip(_ENTRY_COLUMNS, row[:9], strict=True))
     return IndexEntry(
@@ -333,7 +389,7 @@ def entry_of(row: Sequence[Any]) -> IndexEntry:
 
 
 def take_in(index: MemoryIndex, entries: Sequence[IndexEntry]) -> None:
-    """Adds entries; a damaged row that holds nonsense must not take the others from a search."""
+    """Add entries; a damaged row must not hide the others from a search."""
     nonsense = (TypeError, ValueError, OverflowError)
     try:
         index.add(entries)

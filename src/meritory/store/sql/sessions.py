@@ -33,7 +33,7 @@ from meritory.domain.session import (
     Turn,
 )
 from meritory.rank.usage_history import Past
-from meritory.store.search.usage_history import UsageHistory
+from meritory.store.search.cache import UsageHistory
 from meritory.store.sql.connection import SqlConnection, SqlReader
 from meritory.store.sql.mapper import ColumnCodec, RecordTable, moment
 from meritory.store.sql.predictor import stored_vectors

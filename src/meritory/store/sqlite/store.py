@@ -25,7 +25,8 @@ from meritory.store.contract.memories import (
     Trait,
 )
 from meritory.store.contract.store import Transaction
-from meritory.store.search import candidates, search
+from meritory.store.search import search
+from meritory.store.search.cache import Traits
 from meritory.store.search.index import MemoryIndex, Nearest
 from meritory.store.search.search import Ground
 from meritory.store.sql.connection import SqlConnection
@@ -64,7 +65,7 @@ class SqliteStore(SqlStore):
         self._stemmer = Stemmer()
         self._indexes: dict[tuple[str, str | None], MemoryIndex] = {}
         self._index_lock = threading.Lock()
-        self._traits: dict[str, candidates.Traits] = {}
+        self._traits: dict[str, Traits] = {}
         self._traits_lock = threading.Lock()
 
     # -- writing --------------------------------------------------------------------------
@@ -93,7 +94,7 @@ class SqliteStore(SqlStore):
         with self._engine.read() as connection:
             asked = gathering.search
             index = self._index(connection, asked.scope.user, asked.embedder)
-            return candidates.gather(self._ground(connection, index, asked), gathering)
+            return search.gather(self._ground(connection, index, asked), gathering)
 
     def _ground(self, connection: SqlConnection, index: MemoryIndex, asked: Search) -> Ground:
         scopes = visible_scopes(connection, asked.scope)
@@ -103,7 +104,7 @@ class SqliteStore(SqlStore):
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
         with self._engine.read() as connection, self._traits_lock:
-            known = self._traits.setdefault(scope.user, candidates.Traits(scope.user))
+            known = self._traits.setdefault(scope.user, Traits(scope.user))
             scopes = visible_scopes(connection, scope)
             return known.of(connection, rows, scopes, now)
 

@@ -1,6 +1,6 @@
-"""Which memories helped in which sessions, held in memory beside the database.
+"""In-memory caches of rows that every ranking needs: the usage history and the traits of memories.
 
-The database stays the truth; this is a copy that catches up when sessions were labelled since.
+The database stays the truth. Each cache reads the rows that changed since its last use.
 """
 
 from __future__ import annotations
@@ -8,14 +8,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meritory.domain.codec import moment_text
 from meritory.rank.usage_history import WORD_SESSIONS, Past
+from meritory.store.contract.memories import IntArray, Trait
+from meritory.store.search.search import EPOCH_JULIAN_DAY, numbers
 from meritory.store.sql.connection import SqlConnection, as_json
 from meritory.store.sql.mapper import moment
+from meritory.text.overlap import OPENING_CHARS
 from meritory.text.terms import query_terms
 from meritory.text.tokens import MAX_WORDS, imprint
 
@@ -35,7 +40,7 @@ Kind = TypeVar("Kind", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """One finished session."""
+    """One labelled session."""
 
     at_days: float
     project: int
@@ -44,22 +49,22 @@ class _Lesson:
     rows: NDArray[np.int64]
     gains: NDArray[np.float64]
     words: NDArray[np.uint16]
-    # Counts what was learned, of whichever session.
+    # The number of its labelling, over all sessions.
     learned: int = 0
 
     @classmethod
     def nothing(cls, at_days: float) -> _Lesson:
-        """A session of which nothing is left but its moment."""
+        """Return a session of which only the moment is left."""
         none = np.empty(0, np.int64)
         return cls(at_days, _NONE, None, b"", none, none.astype(np.float64), imprint(()))
 
     def vector_of(self, embedder: str | None) -> bytes:
-        """The context's vector, if it is one of this embedder."""
+        """Return the vector of the context if it is of this embedder."""
         return self.vector if embedder is not None and embedder == self.embedder else b""
 
 
 class _Column(Generic[Kind]):
-    """An array that changes at its end only; what was handed out before is never disturbed."""
+    """An array that changes at its end only; views handed out before stay valid."""
 
     def __init__(self, empty: NDArray[Kind]) -> None:
         self._array = empty
@@ -67,11 +72,11 @@ class _Column(Generic[Kind]):
 
     @property
     def values(self) -> NDArray[Kind]:
-        """What there is by now."""
+        """Return the current values."""
         return self._array[: self._count]
 
     def put(self, at: int, values: Any) -> None:
-        """Puts values in place of everything from a place on."""
+        """Replace everything from position `at` on."""
         needed = at + len(values)
         if at < self._count or needed > len(self._array):
             room = np.empty((needed + needed // 2, *self._array.shape[1:]), self._array.dtype)
@@ -82,7 +87,7 @@ class _Column(Generic[Kind]):
 
 
 class _Arrays:
-    """Finished sessions side by side, with contexts of one embedder."""
+    """Labelled sessions as parallel arrays, with contexts of one embedder."""
 
     def __init__(self, embedder: str | None, width: int) -> None:
         self.embedder, self.width = embedder, width
@@ -96,28 +101,32 @@ class _Arrays:
         self._word = _Column(np.empty(0, np.uint16))
 
     def put(self, at: int, lessons: Sequence[_Lesson]) -> None:
-        """Puts sessions in place of all from a place on."""
-        places = np.arange(at, at + len(lessons))
+        """Replace all sessions from position `at` on."""
+        positions = np.arange(at, at + len(lessons))
         used_at = int(np.searchsorted(self._use_session.values, at))
         self._times.put(at, [lesson.at_days for lesson in lessons])
         self._contexts.put(at, self._vectors(lessons))
         self._projects.put(at, [lesson.project for lesson in lessons])
-        self._use_session.put(used_at, np.repeat(places, [len(one.rows) for one in lessons]))
-        self._use_memory.put(used_at, np.concatenate([one.rows for one in lessons]))
-        self._use_gain.put(used_at, np.concatenate([one.gains for one in lessons]))
+        self._use_session.put(
+            used_at, np.repeat(positions, [len(lesson.rows) for lesson in lessons])
+        )
+        self._use_memory.put(used_at, np.concatenate([lesson.rows for lesson in lessons]))
+        self._use_gain.put(used_at, np.concatenate([lesson.gains for lesson in lessons]))
         said_at = int(np.searchsorted(self._word_session.values, at))
-        self._word_session.put(said_at, np.repeat(places, [len(one.words) for one in lessons]))
-        self._word.put(said_at, np.concatenate([one.words for one in lessons]))
+        self._word_session.put(
+            said_at, np.repeat(positions, [len(lesson.words) for lesson in lessons])
+        )
+        self._word.put(said_at, np.concatenate([lesson.words for lesson in lessons]))
 
     def _vectors(self, lessons: Sequence[_Lesson]) -> NDArray[np.float32]:
-        """A row per session; one of another embedder says nothing here."""
+        # A session of another embedder gets a zero vector.
         usable = [lesson.vector_of(self.embedder) for lesson in lessons]
         missing = bytes(4 * self.width)
         blob = b"".join(one if len(one) == len(missing) else missing for one in usable)
         return np.frombuffer(blob, np.float32).reshape(len(lessons), self.width)
 
     def past(self) -> Past:
-        """All of it."""
+        """Return the history for ranking."""
         return Past(
             times_days=self._times.values,
             contexts=self._contexts.values,
@@ -131,30 +140,30 @@ class _Arrays:
 
 
 class UsageHistory:
-    """The finished sessions of one user; not for several threads at once."""
+    """The labelled sessions of one user; not safe for several threads at once."""
 
     def __init__(self, user: str) -> None:
         self._user = user
         self._learned = 0
-        # Of the latest sessions: one that ends late is put in before them. Older ones are read
-        # again in the rare case that they are needed.
+        # The latest sessions, before which a late one is inserted. Older ones are read again in
+        # the rare case that they are needed.
         self._lessons: dict[int, _Lesson] = {}
-        # By time, with the session's number, which tells apart what began at the same moment.
+        # By time and, for the same moment, by the number of the session.
         self._order: list[tuple[float, int]] = []
         self._projects: dict[str, int] = {}
         self._arrays = _Arrays(None, 0)
 
     def project_number(self, project: str | None) -> int:
-        """The small number of a project, -1 for none."""
+        """Return the small number of a project, -1 for none."""
         if project is None:
             return _NONE
         return self._projects.setdefault(project, len(self._projects))
 
     def caught_up(self, connection: SqlConnection, embedder: str | None) -> Past:
-        """All that is known by now, with contexts of one embedder."""
+        """Return the current history, with contexts of one embedder."""
         fresh = self._read_on(connection)
         self._lessons.update(fresh)
-        # What began before is as it was: only the sessions since then are put in anew.
+        # Sessions that began before the first change stay; the later ones are inserted again.
         changed = min((self._placed(session) for session in fresh), default=len(self._order))
         width = max((len(one.vector_of(embedder)) // 4 for one in fresh.values()), default=0)
         if embedder != self._arrays.embedder or width > self._arrays.width:
@@ -170,26 +179,26 @@ class UsageHistory:
         return self._arrays.past()
 
     def _placed(self, session: int) -> int:
-        """The place of a session in the order, into which a new one is put."""
+        """Return the position of a session in the order, after inserting a new one."""
         key = (self._lessons[session].at_days, session)
-        place = bisect_left(self._order, key)
-        if self._order[place : place + 1] != [key]:
-            self._order.insert(place, key)
-        return place
+        position = bisect_left(self._order, key)
+        if self._order[position : position + 1] != [key]:
+            self._order.insert(position, key)
+        return position
 
-    def _from(self, connection: SqlConnection, place: int) -> list[_Lesson]:
-        """The sessions from a place on, those read that are not at hand."""
-        wanted = [session for _, session in self._order[place:]]
+    def _from(self, connection: SqlConnection, position: int) -> list[_Lesson]:
+        """Return the sessions from a position on; read those that are not cached."""
+        wanted = [session for _, session in self._order[position:]]
         missing = [session for session in wanted if session not in self._lessons]
         again = {} if not missing else self._read(connection, _THESE, (as_json(missing),))
-        known = {**again, **self._lessons}
-        # What was purged meanwhile stays in the order, and says nothing.
-        return [known.get(session, _Lesson.nothing(at)) for at, session in self._order[place:]]
+        lessons = {**again, **self._lessons}
+        # A session that was purged since stays in the order without content.
+        return [lessons.get(session, _Lesson.nothing(at)) for at, session in self._order[position:]]
 
     def _read_on(self, connection: SqlConnection) -> dict[int, _Lesson]:
         """What was learned since the last time."""
         fresh = self._read(connection, _LEARNED_SINCE, (self._user, self._learned))
-        # Not by what is read again: others may have learned in between.
+        # Not from sessions that are read again: other processes may have labelled in between.
         self._learned = max((one.learned for one in fresh.values()), default=self._learned)
         return fresh
 
@@ -216,8 +225,74 @@ class UsageHistory:
                 vector,
                 np.array([row for row, _ in helped], np.int64),
                 np.array([gain for _, gain in helped], np.float64),
-                # Older words are not looked at, so they are not read either.
+                # Ranking does not use older words.
                 imprint(query_terms(context, MAX_WORDS) if left < WORD_SESSIONS else ()),
                 learned,
             )
         return found
+
+
+# The fields of a trait that only a change of the memory changes. The plus keeps SQLite from
+# scanning all memories of the user.
+_LASTING = """SELECT m.row, m.valid_until, m.id, m.kind, s.project, m.importance, m.pinned,
+        julianday(coalesce(m.valid_from, m.created_at)) - :epoch, julianday(m.created_at) - :epoch,
+        substr(m.content, 1, :opening)
+    FROM memories m JOIN scopes s ON s.scope = m.scope
+    WHERE m.row IN (SELECT value FROM json_each(:rows)) AND +m.user = :user
+        AND m.trust = 'trusted' AND m.deleted_at IS NULL AND m.superseded_by IS NULL"""
+_COUNTED = """SELECT row, access_count, usefulness FROM memory_stats
+    WHERE row IN (SELECT value FROM json_each(?)) AND scope IN (SELECT value FROM json_each(?))"""
+# More than any session reads, and still only a few megabytes.
+TRAITS_LIMIT = 20_000
+
+
+class Traits:
+    """The traits of one user's memories.
+
+    The lasting fields are cached until the memory changes; the counters are always read. Not safe
+    for several threads at once.
+    """
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+        self._change = 0
+        # By row: the end of its validity, and the first fields of its trait.
+        self._lasting: dict[int, tuple[str | None, tuple[Any, ...]]] = {}
+
+    def of(
+        self, connection: SqlConnection, rows: IntArray, scopes: Sequence[int], now: datetime
+    ) -> dict[int, Trait]:
+        """Return the traits of the live, trusted and valid memories of these rows."""
+        wanted, now_text = rows.tolist(), moment_text(now)
+        self._forget_changed(connection)
+        missing = [row for row in wanted if row not in self._lasting]
+        if missing:
+            values = {"user": self._user, "rows": as_json(missing), "epoch": EPOCH_JULIAN_DAY}
+            for row, until, *lasting in connection.execute(
+                _LASTING, {**values, "opening": OPENING_CHARS}
+            ):
+                self._lasting[row] = (until, tuple(lasting))
+        traits = {}
+        for row, access_count, usefulness in connection.execute(
+            _COUNTED, (as_json(wanted), as_json(scopes))
+        ):
+            until, fields = self._lasting.get(row, ("", ()))
+            if until is None or until > now_text:
+                traits[row] = Trait._make((*fields, access_count, usefulness))
+        return traits
+
+    def _forget_changed(self, connection: SqlConnection) -> None:
+        """Drop the memories that changed since; rows read later may be newer, never older."""
+        change = self._last_change(connection)
+        if len(self._lasting) > TRAITS_LIMIT:
+            self._lasting.clear()
+        if self._lasting and change != self._change:
+            changed = connection.execute(
+                "SELECT row FROM memories WHERE user = ? AND change > ?", (self._user, self._change)
+            )
+            for (row,) in changed:
+                self._lasting.pop(row, None)
+        self._change = change
+
+    def _last_change(self, connection: SqlConnection) -> int:
+        return numbers(connection)["change"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from contract.builders import EMBEDDER, NOW, OTHER_EMBEDDER, insert, memory_id, record, unit
 from contract.sessions import USER, begin
 from meritory.rank.usage_history import Past
-from meritory.store.search.usage_history import LESSONS_KEPT, UsageHistory
+from meritory.store.search.cache import LESSONS_KEPT, UsageHistory
 from meritory.store.sqlite.store import SqliteStore
 
 SESSIONS, STEPS, MEMORIES = 12, 60, 9
@@ -40,7 +40,7 @@ def teach(store: SqliteStore, draw: random.Random, key: str) -> None:
 def test_the_past_that_grew_is_the_past_read_at_once(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    monkeypatch.setattr("meritory.store.search.usage_history.LESSONS_KEPT", kept)
+    monkeypatch.setattr("meritory.store.search.cache.LESSONS_KEPT", kept)
     draw = random.Random(11)
     insert(store, *(record(number) for number in range(1, MEMORIES + 1)))
     for number in range(SESSIONS):
@@ -81,7 +81,7 @@ def test_the_past_that_grew_is_the_past_read_at_once(
 def test_what_is_learned_between_two_looks_is_not_missed(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meritory.store.search.usage_history.LESSONS_KEPT", 1)
+    monkeypatch.setattr("meritory.store.search.cache.LESSONS_KEPT", 1)
     draw = random.Random(3)
     insert(store, *(record(number) for number in range(1, MEMORIES + 1)))
     for number in range(4):
