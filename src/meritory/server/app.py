@@ -172,22 +172,19 @@ class App:
             self._rate.require()
             self.workers.require()
         except (TooMany, Overloaded) as error:
-            request_id = self._server.world.new_id()
-            self._record_refusal(error, request_id)
+            world, observer = self._server.world, self._server.observer
+            request_id, now_ms = world.new_id(), world.monotonic_ms()
+            observer.count(f"http.{error.status}")
+            if error.status >= 500:
+                observer.failed("http", error, request_id)
+            self._refused_count += 1
+            if now_ms >= self._next_log_ms:
+                # At most one line a second: more would bury the rest of the log.
+                self._next_log_ms = now_ms + REFUSAL_LOG_EVERY_MS
+                count, self._refused_count = self._refused_count, 0
+                self._log.info("http", "request.refused", code=error.code, count=count)
             return raw_reply(error, request_id, is_kept)
         return None
-
-    def _record_refusal(self, error: MeritoryError, request_id: str) -> None:
-        """Count every refusal, but log at most one line a second."""
-        self._server.observer.count(f"http.{error.status}")
-        if error.status >= 500:
-            self._server.observer.failed("http", error, request_id)
-        self._refused_count += 1
-        now_ms = self._server.world.monotonic_ms()
-        if now_ms >= self._next_log_ms:
-            self._next_log_ms = now_ms + REFUSAL_LOG_EVERY_MS
-            self._log.info("http", "request.refused", code=error.code, count=self._refused_count)
-            self._refused_count = 0
 
     async def _answer(self, route: Route, request: Request) -> Response:
         """Run the handler of a route and build its reply."""

@@ -59,14 +59,11 @@ class Grant:
             is_plain = route.access in ("read", "write")
             if not is_plain and (route.method, route.path) not in OFFERED:
                 raise Forbidden("the dashboard does not offer this", hint="use the command line")
-        elif self.caller == "token":
-            self._require_role(route)
-        elif self.caller == "anyone" and route.access not in ("health", "login"):
-            raise Forbidden("this route needs a token")
-
-    def _require_role(self, route: Route) -> None:
-        if route.access in ("health", "login"):
             return
+        if self.caller == "owner" or route.access in ("health", "login"):
+            return
+        if self.caller == "anyone":
+            raise Forbidden("this route needs a token")
         if route.reach == "daemon":
             raise Forbidden(
                 "only the daemon's owner may use this route",
@@ -252,30 +249,26 @@ class Guard:
 
     def check(self, visit: Visit) -> Grant | TokenClaim:
         """Return the caller, or a token's claim to look up; the order of checks leaks nothing."""
-        if visit.door == "tcp":
-            self._check_host(visit)
-        self._check_origin(visit)
-        _refuse_token_in_url(visit.query_string)
-        if visit.door == "socket":
-            return OWNER
-        if visit.is_public:
-            return ANYONE
-        return self._check_caller(visit)
-
-    def _check_host(self, visit: Visit) -> None:
-        """Refuse other names in Host: a foreign web page can reach a local port by its own name."""
-        named = visit.all(b"host")
-        if len(named) != 1 or named[0] not in self._hosts:
+        hosts = visit.all(b"host")
+        if visit.door == "tcp" and (len(hosts) != 1 or hosts[0] not in self._hosts):
+            # A foreign web page can reach a port of this machine under a name of its own.
             raise Forbidden(
                 "the Host header does not name this daemon",
                 hint="use the url of `meritory status`; other names need --allow-host",
             )
-
-    def _check_origin(self, visit: Visit) -> None:
-        origins, sites = visit.all(b"origin"), visit.all(b"sec-fetch-site")
-        foreign = any(origin not in self._origins for origin in origins)
-        if foreign or any(site not in _OWN_FETCHES for site in sites):
+        is_foreign = any(origin not in self._origins for origin in visit.all(b"origin"))
+        if is_foreign or any(site not in _OWN_FETCHES for site in visit.all(b"sec-fetch-site")):
             raise Forbidden("requests from other web pages are refused")
+        query = parse_qsl(visit.query_string.decode("latin-1"), True)
+        if _TOKEN_WORDS & {name.lower() for name, _ in query}:
+            # Logs and browser histories keep URLs.
+            raise BadRequest(
+                "a token must not be in the URL",
+                hint="send it as `Authorization: Bearer TOKEN`",
+            )
+        if visit.door == "socket":
+            return OWNER
+        return ANYONE if visit.is_public else self._check_caller(visit)
 
     def _check_caller(self, visit: Visit) -> Grant | TokenClaim:
         given = visit.all(b"authorization")
@@ -320,15 +313,3 @@ class Guard:
 
 def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
-
-
-def _refuse_token_in_url(query_string: bytes) -> None:
-    """Refuse a token in the URL: logs and browser histories keep URLs."""
-    if not query_string:
-        return
-    words = {name.lower() for name, _ in parse_qsl(query_string.decode("latin-1"), True)}
-    if words & _TOKEN_WORDS:
-        raise BadRequest(
-            "a token must not be in the URL",
-            hint="send it as `Authorization: Bearer TOKEN`",
-        )

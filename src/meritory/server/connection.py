@@ -150,7 +150,13 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is complete."""
         if self._is_skipping:
-            self._skipped()
+            # A refused request is complete: read the next one, or close.
+            self._is_skipping = False
+            self._head_arrived()
+            if self._is_kept:
+                self.on_response_complete()
+            else:
+                self.transport.close()
         elif not self._is_refused:
             super().on_message_complete()
 
@@ -185,15 +191,6 @@ class HttpConnection(HttpToolsProtocol):
                 length = int(value)
         return length <= SKIPPED_BODY_LIMIT_BYTES and self.parser.get_method() != b"HEAD"
 
-    def _skipped(self) -> None:
-        """A refused request is complete: read the next one, or close."""
-        self._is_skipping = False
-        self._head_arrived()
-        if self._is_kept:
-            self.on_response_complete()
-        else:
-            self.transport.close()
-
     def _open_connections(self) -> Iterator[HttpConnection]:
         """Return the open connections, including this one."""
         return (each for each in self.connections if isinstance(each, HttpConnection))
@@ -224,21 +221,13 @@ class HttpConnection(HttpToolsProtocol):
         self._is_refused = True
         self._head_arrived()
         self.transport.write(raw_reply(error, None, is_kept=False))
-        self._leave()
-
-    def _leave(self) -> None:
-        """Close the connection; if few do so, after the client had time to read the reply.
-
-        Closing on unread bytes makes the kernel drop the reply. But a connection that still
-        answers an earlier request must not be half closed.
-        """
         is_answering = self.cycle is not None and not self.cycle.response_complete
-        if (
-            is_answering
-            or sum(each._is_refused for each in self._open_connections()) > LINGER_LIMIT
-        ):
+        refused_count = sum(each._is_refused for each in self._open_connections())
+        if is_answering or refused_count > LINGER_LIMIT:
+            # A connection that still answers an earlier request must not be half closed.
             self.transport.close()
             return
+        # Closing on unread bytes makes the kernel drop the reply: let the client read it first.
         self.transport.write_eof()
         self._head_timer = self.loop.call_later(LINGER_S, self._give_up)
 

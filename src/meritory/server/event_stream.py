@@ -122,27 +122,24 @@ class LiveEvents:
 
     async def _watch_store(self) -> None:
         following = self._follow(self.nudge)
+        look_every_s = LOOK_EVERY_S if following is None else SURE_EVERY_S
         try:
-            await self._publish_changes(LOOK_EVERY_S if following is None else SURE_EVERY_S)
+            before = await self._read_numbers({})
+            self._seen.set()
+            while self._readers:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(look_every_s):
+                        await self._nudged.wait()
+                    await asyncio.sleep(CALM_S)
+                self._nudged.clear()
+                numbers = await self._read_numbers(before)
+                changed = [topic for topic in numbers if numbers[topic] != before.get(topic)]
+                for reader in self._readers if changed else ():
+                    reader.add(changed)
+                before = numbers
         finally:
             if following is not None:
                 following.close()
-
-    async def _publish_changes(self, look_every_s: float) -> None:
-        before = await self._read_numbers({})
-        self._seen.set()
-        while self._readers:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(look_every_s):
-                    await self._nudged.wait()
-                await asyncio.sleep(CALM_S)
-            self._nudged.clear()
-            numbers = await self._read_numbers(before)
-            changed = [topic for topic in numbers if numbers[topic] != before.get(topic)]
-            if changed:
-                for reader in self._readers:
-                    reader.add(changed)
-            before = numbers
 
     async def _read_numbers(self, before: Mapping[str, int]) -> Mapping[str, int]:
         """Return the numbers by topic, read off the event loop; the old ones if the store fails."""

@@ -380,18 +380,35 @@ def list_resources(memory: AnyMemory, cursor: object) -> Json:
     kind, after = _read_cursor(cursor)
     if kind == _MEMORIES:
         records = memory.page(PAGE_COUNT, after=after)
-        listed = [_memory_listed(record) for record in records]
+        listed = []
+        for record in records:
+            words = [record.kind, *(["unverified"] if record.trust == "untrusted" else [])]
+            about = f"{', '.join(words)}, {moment_text(record.created_at)[:10]}"
+            listed.append(_resource(MEMORY_URI + record.id, record.content, about))
         more = _cursor(_MEMORIES, records[-1].id) if len(records) == PAGE_COUNT else None
         return {"resources": listed, "nextCursor": more or _cursor(_SESSIONS, "")}
     scope = memory.scope
     sessions = memory.services.store.sessions(
         scope.user, PAGE_COUNT, project=scope.project, before=after or None
     )
-    seen = (each for each in sessions if can_see_session(memory, each.agent, each.project))
-    page: Json = {"resources": [_session_listed(session) for session in seen]}
+    page: Json = {
+        "resources": [
+            _resource(
+                SESSION_URI + quote(session.key, safe=""),
+                session.context or session.key,
+                f"session, {session.state}, {moment_text(session.started_at)[:10]}",
+            )
+            for session in sessions
+            if can_see_session(memory, session.agent, session.project)
+        ]
+    }
     if len(sessions) == PAGE_COUNT:
         page["nextCursor"] = _cursor(_SESSIONS, sessions[-1].key)
     return page
+
+
+def _resource(uri: str, text: str, about: str) -> Json:
+    return {"uri": uri, "name": title(text), "description": about, "mimeType": _PLAIN}
 
 
 def read_resource(memory: AnyMemory, uri: object) -> Json:
@@ -400,7 +417,10 @@ def read_resource(memory: AnyMemory, uri: object) -> Json:
         raise McpFault(INVALID_PARAMS, f"uri must be text of 1 to {URI_LIMIT_CHARS} characters")
     try:
         if uri.startswith(MEMORY_URI):
-            text = _memory_text(memory, unquote(uri.removeprefix(MEMORY_URI), errors="strict"))
+            record = memory.get(unquote(uri.removeprefix(MEMORY_URI), errors="strict"))
+            if record.deleted_at is not None:
+                raise NotFound("the memory was forgotten")
+            text = block([entry(memory_json(record))])
         elif uri.startswith(SESSION_URI):
             text = _session_text(memory, unquote(uri.removeprefix(SESSION_URI), errors="strict"))
         else:
@@ -408,32 +428,6 @@ def read_resource(memory: AnyMemory, uri: object) -> Json:
     except (NotFound, InputError, UnicodeError) as error:
         raise McpFault(NO_RESOURCE, "Resource not found", {"uri": uri}) from error
     return {"contents": [{"uri": uri, "mimeType": _PLAIN, "text": text}]}
-
-
-def _memory_listed(record: MemoryRecord) -> Json:
-    words = [record.kind, *(["unverified"] if record.trust == "untrusted" else [])]
-    return {
-        "uri": MEMORY_URI + record.id,
-        "name": title(record.content),
-        "description": f"{', '.join(words)}, {moment_text(record.created_at)[:10]}",
-        "mimeType": _PLAIN,
-    }
-
-
-def _session_listed(session: SessionRecord) -> Json:
-    return {
-        "uri": SESSION_URI + quote(session.key, safe=""),
-        "name": title(session.context or session.key),
-        "description": f"session, {session.state}, {moment_text(session.started_at)[:10]}",
-        "mimeType": _PLAIN,
-    }
-
-
-def _memory_text(memory: AnyMemory, memory_id: str) -> str:
-    record = memory.get(memory_id)
-    if record.deleted_at is not None:
-        raise NotFound("the memory was forgotten")
-    return block([entry(memory_json(record))])
 
 
 def _session_text(memory: AnyMemory, key: str) -> str:

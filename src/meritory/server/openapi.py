@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -67,7 +67,7 @@ def document(table: Sequence[Route]) -> dict[str, Any]:
 def _reply_types(route: Route) -> tuple[Any, ...]:
     """Return the types that a route may reply with."""
     kind = get_type_hints(route.handler)["return"] if route.reply is None else route.reply
-    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _custom_schema(kind: type) -> dict[str, Any]:
@@ -134,22 +134,16 @@ def _name(schema: dict[str, Any]) -> str:
 
 
 def _in_query(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "in": "query",
-            "required": name in schema["required"],
-            "schema": _without_null(described),
-        }
-        for name, described in schema["properties"].items()
-    ]
-
-
-def _without_null(described: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a query parameter, which is left out rather than null."""
-    kinds = [kind for kind in described.get("anyOf", []) if kind != {"type": "null"}]
-    if len(kinds) == 1:
-        return dict(kinds[0])
-    return {
-        name: value for name, value in described.items() if name != "default" or value is not None
-    }
+    """Return the parameters of a query string; one is left out rather than null."""
+    parameters = []
+    for name, described in schema["properties"].items():
+        kinds = [kind for kind in described.get("anyOf", []) if kind != {"type": "null"}]
+        if len(kinds) == 1:
+            described = kinds[0]
+        elif described.get("default", ...) is None:
+            described = {key: value for key, value in described.items() if key != "default"}
+        is_required = name in schema["required"]
+        parameters.append(
+            {"name": name, "in": "query", "required": is_required, "schema": described}
+        )
+    return parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -29,6 +29,7 @@ Access = Literal["health", "read", "write", "hooks", "admin", "login"]
 # itself or all users; only the daemon's owner may use it, whatever the token.
 Reach = Literal["scope", "user", "daemon"]
 
+T = TypeVar("T")
 PAGE_LIMIT = 100
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
 Moment = Annotated[str, Meta(description="ISO 8601; without an offset it is UTC")]
@@ -65,6 +66,12 @@ class ReplyShape(msgspec.Struct):
         """Copy the fields that the record has too; `changed` names the values of the others."""
         names = (name for name in cls.__struct_fields__ if name not in changed)
         return cls(**{name: getattr(record, name) for name in names}, **changed)
+
+
+class Results(msgspec.Struct, Generic[T]):
+    """A list of replies."""
+
+    results: list[T]
 
 
 @dataclass(frozen=True, slots=True)

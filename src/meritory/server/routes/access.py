@@ -6,14 +6,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from meritory.domain.access import ROLES, AccessToken, Role
 from meritory.engine import access
 from meritory.server.problems import Forbidden
 from meritory.server.scoped_memory import AnyMemory
-from meritory.server.table import Call, ReplyShape, Route, Scoped
+from meritory.server.table import Call, ReplyShape, Results, Route, Scoped
 
 GRACE_S = 600
 _LIFE_LIMIT_S = int(access.LIFE_MAX.total_seconds())
@@ -56,26 +55,20 @@ class TokenOut(ReplyShape, kw_only=True):
     is_valid: bool
 
 
-class TokensOut(msgspec.Struct):
-    """Tokens, newest first."""
-
-    results: list[TokenOut]
-
-
 class MintedOut(TokenOut, kw_only=True):
     """A new token with its text, which no later reply contains."""
 
     token: str
 
 
-def list_tokens(call: Call) -> TokensOut:
+def list_tokens(call: Call) -> Results[TokenOut]:
     """List access tokens, newest first."""
     query: TokensQuery = call.query
     memory = call.memory()
     now = memory.services.world.now()
     stored = memory.services.store.access_tokens(memory.scope.user)
     tokens = access.sorted_tokens(stored, now, every=query.every)
-    return TokensOut(
+    return Results(
         [
             TokenOut.of(token, is_valid=token.is_valid(now))
             for token in tokens

@@ -21,7 +21,7 @@ from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
 from meritory.server.routes.sessions import RatingScores, RatingsOut
 from meritory.server.scoped_memory import require_report, require_session
-from meritory.server.table import Call, QueryParams, ReplyShape, Route, Scoped, UserQuery
+from meritory.server.table import Call, QueryParams, ReplyShape, Results, Route, Scoped, UserQuery
 from meritory.text.feedback import Question
 
 # A report is stored even if these fields are invalid: `issues` names the errors.
@@ -174,12 +174,6 @@ class RiskOut(ReplyShape):
     level: str
 
 
-class Risks(msgspec.Struct):
-    """Failure rates, those that are surely above average first."""
-
-    results: list[RiskOut]
-
-
 class PairOut(ReplyShape):
     """A prompt with a preferred and a rejected reply, under the `id` of the negative report."""
 
@@ -192,12 +186,6 @@ class PairOut(ReplyShape):
     overlap: float
 
 
-class Pairs(msgspec.Struct):
-    """Pairs for preference training."""
-
-    results: list[PairOut]
-
-
 class ContestedOut(msgspec.Struct):
     """A memory with much evidence for and against it; the belief is rounded."""
 
@@ -206,12 +194,6 @@ class ContestedOut(msgspec.Struct):
     support: float
     doubt: float
     usefulness: float
-
-
-class ContestedList(msgspec.Struct):
-    """Memories for a person to review."""
-
-    results: list[ContestedOut]
 
 
 # -- handlers ---------------------------------------------------------------------------------
@@ -278,21 +260,21 @@ def summary(call: Call) -> Summary:
     return call.user_memory().feedback_summary()
 
 
-def risk(call: Call) -> Risks:
+def risk(call: Call) -> Results[RiskOut]:
     """Show which tags, tools and domains fail more often than the rest."""
     risks = call.user_memory().feedback_risk(call.query.days)
-    return Risks([RiskOut.of(each, id=f"{each.facet}:{each.name}") for each in risks])
+    return Results([RiskOut.of(each, id=f"{each.facet}:{each.name}") for each in risks])
 
 
-def pairs(call: Call) -> Pairs:
+def pairs(call: Call) -> Results[PairOut]:
     """Show pairs of good and bad replies, for preference training."""
     matched = call.user_memory().feedback_pairs()
-    return Pairs([PairOut.of(pair, id=pair.negative_id) for pair in matched])
+    return Results([PairOut.of(pair, id=pair.negative_id) for pair in matched])
 
 
-def contested(call: Call) -> ContestedList:
+def contested(call: Call) -> Results[ContestedOut]:
     """Show memories with much evidence for and against them."""
-    return ContestedList(
+    return Results(
         [
             ContestedOut(
                 each.memory.id,

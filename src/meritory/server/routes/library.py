@@ -15,7 +15,6 @@ import msgspec
 from meritory.api.memory import Memory
 from meritory.domain.codec import ErrorReply, Greeting, WrittenReply
 from meritory.domain.errors import InputError, MeritoryError
-from meritory.domain.memory import WriteResult
 from meritory.engine import pipeline
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.sessions import end, prompt, ratings
@@ -76,17 +75,18 @@ def scope(call: Call) -> Greeting:
 def remember_many(call: Call) -> list[WrittenReply]:
     """Store many texts."""
     results = _run(_memory(call).remember_many, call.body.arguments)
-    return [_written(result) for result in results]
-
-
-def _written(result: WriteResult) -> WrittenReply:
-    error = result.error
-    reply = None
-    if isinstance(error, MeritoryError):
-        reply = ErrorReply(error.code, error.status, error.message, error.hint)
-    return WrittenReply(
-        result.outcome, result.memory, result.reason, result.other_id, result.cosine, reply
-    )
+    replies = []
+    for result in results:
+        error = result.error
+        fault = None
+        if isinstance(error, MeritoryError):
+            fault = ErrorReply(error.code, error.status, error.message, error.hint)
+        replies.append(
+            WrittenReply(
+                result.outcome, result.memory, result.reason, result.other_id, result.cosine, fault
+            )
+        )
+    return replies
 
 
 def forget(call: Call) -> None:

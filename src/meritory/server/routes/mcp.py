@@ -14,9 +14,8 @@ from meritory.mcp import protocol
 from meritory.mcp.protocol import Json, McpFault, McpRequest, failed
 from meritory.mcp.schema import framed
 from meritory.mcp.table import BY_NAME
-from meritory.server import mcp_tools
-from meritory.server.mcp_tools import Caller, call_tool
-from meritory.server.scoped_memory import AnyMemory, ScopedMemory
+from meritory.server.mcp_tools import Caller, call_tool, list_resources, read_resource
+from meritory.server.scoped_memory import ScopedMemory
 from meritory.server.table import Call, Route, Scoped, TextReply
 
 ACTOR = "mcp"
@@ -111,7 +110,14 @@ def _header_value(value: str) -> str | None:
 def _dispatch(call: Call, request: McpRequest) -> Json:
     caller = _caller(call, request)
     if request.method != "tools/call":
-        return _resources(caller.memory, request)
+        try:
+            if request.method == "resources/list":
+                return list_resources(caller.memory, request.params.get("cursor"))
+            return read_resource(caller.memory, request.params.get("uri"))
+        except MeritoryError as error:
+            if error.status >= 500:
+                caller.memory.services.observer.failed("mcp", error, None)
+            raise McpFault(protocol.INTERNAL, str(error)) from error
     name, arguments = request.params.get("name"), request.params.get("arguments")
     if not isinstance(name, str):
         raise McpFault(protocol.INVALID_PARAMS, "a call must name its tool")
@@ -120,17 +126,6 @@ def _dispatch(call: Call, request: McpRequest) -> Json:
     if call.grant.role == "read" and name in BY_NAME and not BY_NAME[name].reads_only:
         return failed(f"{name} needs a token with the role write; this one may only read.")
     return call_tool(caller, name, arguments or {})
-
-
-def _resources(memory: AnyMemory, request: McpRequest) -> Json:
-    try:
-        if request.method == "resources/list":
-            return mcp_tools.list_resources(memory, request.params.get("cursor"))
-        return mcp_tools.read_resource(memory, request.params.get("uri"))
-    except MeritoryError as error:
-        if error.status >= 500:
-            memory.services.observer.failed("mcp", error, None)
-        raise McpFault(protocol.INTERNAL, str(error)) from error
 
 
 def _caller(call: Call, request: McpRequest) -> Caller:

@@ -37,6 +37,7 @@ from meritory.server.table import (
     Limit,
     Moment,
     ReplyShape,
+    Results,
     Route,
     Scoped,
     UserQuery,
@@ -200,12 +201,6 @@ class Memories(msgspec.Struct):
     next: str | None = None
 
 
-class Hits(msgspec.Struct):
-    """Search results, best first."""
-
-    results: list[Hit]
-
-
 class WriteError(ReplyShape):
     """The error of one memory among many; without the status, which only the whole reply has."""
 
@@ -226,12 +221,6 @@ class WriteOut(ReplyShape):
     error: WriteError | None = None
 
 
-class WrittenMany(msgspec.Struct):
-    """The outcome for each memory, in the order given."""
-
-    results: list[WriteOut]
-
-
 class HistoryEntryOut(ReplyShape):
     """One change of a memory, under the memory's `id`."""
 
@@ -246,12 +235,6 @@ class HistoryEntryOut(ReplyShape):
     before: MemoryRecord | None
     after: MemoryRecord | None
     other: MemoryRecord | None
-
-
-class History(msgspec.Struct):
-    """Every change, oldest first."""
-
-    results: list[HistoryEntryOut]
 
 
 class Gone(msgspec.Struct):
@@ -284,12 +267,6 @@ class MemoryText(ReplyShape):
     is_live: bool
 
 
-class Texts(msgspec.Struct):
-    """Texts of memories in any state; erased memories are left out."""
-
-    results: list[MemoryText]
-
-
 class SessionShown(ReplyShape):
     """A session that a memory was shown in; `id` is its key, as in every list."""
 
@@ -304,12 +281,6 @@ class SessionShown(ReplyShape):
     outcome: SessionOutcome | None
 
 
-class ShownIn(msgspec.Struct):
-    """The sessions that a memory was shown in, latest first."""
-
-    results: list[SessionShown]
-
-
 class EntityOut(ReplyShape):
     """An entity with its `id`, KIND:NAME."""
 
@@ -322,12 +293,6 @@ class EntityOut(ReplyShape):
     def named(cls, entity: Entity) -> EntityOut:
         """Return an entity with its id."""
         return cls.of(entity, id=f"{entity.kind}:{entity.name}")
-
-
-class Entities(msgspec.Struct):
-    """Entities, those with most memories first."""
-
-    results: list[EntityOut]
 
 
 class EntityPage(msgspec.Struct):
@@ -369,7 +334,7 @@ def given_fields(body: msgspec.Struct, *apart: str) -> dict[str, Any]:
     return named
 
 
-def remember(call: Call) -> WriteOut | WrittenMany:
+def remember(call: Call) -> WriteOut | Results[WriteOut]:
     """Store a memory, or many under `memories`."""
     body: Remember = call.body
     memory = call.memory()
@@ -380,7 +345,7 @@ def remember(call: Call) -> WriteOut | WrittenMany:
         if len(body.memories) > MANY_LIMIT_COUNT:
             raise TooLarge(f"at most {MANY_LIMIT_COUNT} memories in one request")
         results = memory.remember_many([given_fields(item) for item in body.memories])
-        return WrittenMany([_written(result) for result in results])
+        return Results([_written(result) for result in results])
     result = memory.remember_many([named])[0]
     if result.memory is None:
         raise result.error or InputError(result.reason)
@@ -419,11 +384,11 @@ def list_memories(call: Call) -> Memories:
     return Memories(records, records[-1].id if len(records) == query.limit else None)
 
 
-def search(call: Call) -> Hits:
+def search(call: Call) -> Results[Hit]:
     """Find the memories that answer a query best."""
     wanted: SearchQuery = call.query if call.body is None else call.body
     names = [field.name for field in fields(MemoryRecord)]
-    return Hits(
+    return Results(
         [
             Hit(
                 **{name: getattr(hit.memory, name) for name in names},
@@ -470,10 +435,10 @@ def purge(call: Call) -> Gone:
     return Gone(record.id, purged=True)
 
 
-def history(call: Call) -> History:
+def history(call: Call) -> Results[HistoryEntryOut]:
     """Show every change of a memory, oldest first."""
     entries = call.memory().history(call.path["id"])
-    return History([HistoryEntryOut.of(entry, id=entry.memory_id) for entry in entries])
+    return Results([HistoryEntryOut.of(entry, id=entry.memory_id) for entry in entries])
 
 
 def restore(call: Call) -> Memories:
@@ -498,7 +463,7 @@ def _counted_scope(scope: Scope) -> Scope:
     return EveryScope(scope.user) if scope.agent is None and scope.project is None else scope
 
 
-def texts(call: Call) -> Texts:
+def texts(call: Call) -> Results[MemoryText]:
     """Show the texts of many memories."""
     memory = call.user_memory()
     ids = [name for name in call.query.ids.split(",") if name]
@@ -506,7 +471,7 @@ def texts(call: Call) -> Texts:
         raise InputError(f"at most {TEXTS_LIMIT_COUNT} ids in one request")
     by_id = memory.services.store.memories(memory.scope.user, ids)
     records = [by_id[name] for name in dict.fromkeys(ids) if name in by_id]
-    return Texts(
+    return Results(
         [
             MemoryText.of(record, is_live=not (record.deleted_at or record.superseded_by))
             for record in records
@@ -514,19 +479,19 @@ def texts(call: Call) -> Texts:
     )
 
 
-def shown_in(call: Call) -> ShownIn:
+def shown_in(call: Call) -> Results[SessionShown]:
     """List the sessions that a memory was shown in, latest first."""
     memory = call.memory()
     record = memory.get(call.path["id"])
     showings = memory.services.store.shown_in(memory.scope.user, record.id, call.query.limit)
-    return ShownIn(
+    return Results(
         [SessionShown.of(shown, id=shown.session_key, at=shown.started_at) for shown in showings]
     )
 
 
-def list_entities(call: Call) -> Entities:
+def list_entities(call: Call) -> Results[EntityOut]:
     """List entities, those with most memories first."""
-    return Entities([EntityOut.named(e) for e in call.memory().entities(call.query.limit)])
+    return Results([EntityOut.named(e) for e in call.memory().entities(call.query.limit)])
 
 
 def find_entity(memory: AnyMemory, key: str) -> EntityView:

@@ -27,6 +27,7 @@ from meritory.server.table import (
     Moment,
     QueryParams,
     ReplyShape,
+    Results,
     Route,
     Scoped,
     TextReply,
@@ -145,18 +146,6 @@ class LatencyOut(ReplyShape):
     recent_ms: tuple[float, ...]
 
 
-class Latencies(msgspec.Struct):
-    """The durations of every operation, over its last thousand runs."""
-
-    results: list[LatencyOut]
-
-
-class Failures(msgspec.Struct):
-    """The last errors, newest first."""
-
-    results: list[StageFailure]
-
-
 class ActivityOut(msgspec.Struct):
     """Counts since a moment; the outcomes are those of sessions that started since then."""
 
@@ -169,12 +158,6 @@ class ActivityOut(msgspec.Struct):
     loss: int
     tie: int
     excluded: int
-
-
-class LogLinesOut(msgspec.Struct):
-    """The latest lines of the log, newest first."""
-
-    results: list[LogLine]
 
 
 class TelemetryOut(msgspec.Struct, kw_only=True):
@@ -319,17 +302,17 @@ def stats(call: Call) -> Stats:
     return Stats(memory.scope.user, memory.stats())
 
 
-def latency(call: Call) -> Latencies:
+def latency(call: Call) -> Results[LatencyOut]:
     """Show the duration of every operation."""
-    return Latencies(
+    return Results(
         [LatencyOut.of(each, id=each.operation) for each in call.server.observer.latencies()]
     )
 
 
-def errors(call: Call) -> Failures:
+def errors(call: Call) -> Results[StageFailure]:
     """Show the last errors: of a stage, of a group such as `predictor`, or all."""
     query: StageQuery = call.query
-    return Failures(list(call.server.observer.failures(query.stage)[: query.limit]))
+    return Results(list(call.server.observer.failures(query.stage)[: query.limit]))
 
 
 def activity(call: Call) -> ActivityOut:
@@ -394,12 +377,12 @@ def _escaped(text: str) -> str:
 # -- the log and telemetry --------------------------------------------------------------------
 
 
-def log_lines(call: Call) -> LogLinesOut:
+def log_lines(call: Call) -> Results[LogLine]:
     """Show the latest lines of the daemon's log."""
     query: LogsQuery = call.query
     since = None if query.since is None else parse_moment(query.since, "since")
     wanted = LineQuery(query.level, query.category, since, query.limit)
-    return LogLinesOut(latest_lines(call.server.settings.home / LOG_NAME, wanted))
+    return Results(latest_lines(call.server.settings.home / LOG_NAME, wanted))
 
 
 def show_telemetry(call: Call) -> TelemetryOut:

@@ -24,7 +24,16 @@ from meritory.engine.predictor import status as reports
 from meritory.engine.predictor.state import known_state
 from meritory.rank.influence import Weighing
 from meritory.server.routes.sessions import CandidateOut, EventOut, SessionOut
-from meritory.server.table import Call, Limit, Moment, ReplyShape, Route, SessionKey, UserQuery
+from meritory.server.table import (
+    Call,
+    Limit,
+    Moment,
+    ReplyShape,
+    Results,
+    Route,
+    SessionKey,
+    UserQuery,
+)
 
 OFFSET_MAX = 1_000_000
 RATINGS_LIMIT_COUNT = 200
@@ -263,12 +272,6 @@ class Audit(msgspec.Struct):
         )
 
 
-class Runs(msgspec.Struct):
-    """Training runs, latest first."""
-
-    results: list[TrainingRun]
-
-
 class OrderedOut(msgspec.Struct):
     """A queued training run; `queued` is false if one was queued already."""
 
@@ -359,11 +362,11 @@ def audit(call: Call) -> Audit:
     return Audit.of(reports.audit(memory.services, memory.scope.user, call.path["session_key"]))
 
 
-def training(call: Call) -> Runs:
+def training(call: Call) -> Results[TrainingRun]:
     """List training runs with their gates, latest first."""
     memory = call.user_memory()
     runs = memory.services.store.training_runs(memory.scope.user, call.query.limit)
-    return Runs(list(runs))
+    return Results(list(runs))
 
 
 def drift(call: Call) -> DriftOut:

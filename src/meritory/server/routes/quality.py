@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
-from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -16,7 +16,7 @@ from meritory.engine.memories import undo
 from meritory.engine.quality import figures as quality_figures
 from meritory.engine.quality import janitor as sweeping
 from meritory.engine.quality import maintenance, refusals, retention, saved_runs
-from meritory.server.table import Call, QueryParams, ReplyShape, Route, Scoped, UserQuery
+from meritory.server.table import Call, QueryParams, ReplyShape, Results, Route, Scoped, UserQuery
 
 PAGE_LIMIT, PAGE_LIMIT_MAX = 50, 500
 DUE_LIMIT = 500
@@ -105,12 +105,6 @@ class MergesOut(msgspec.Struct):
     next: int | None = None
 
 
-class SplitOut(msgspec.Struct):
-    """The memories that were merged."""
-
-    results: list[MemoryRecord]
-
-
 class QualityOut(msgspec.Struct):
     """All quality figures, and the state of maintenance."""
 
@@ -170,12 +164,6 @@ class RefusalOut(ReplyShape):
         return cls.of(refusal, agent=refusal.scope.agent, project=refusal.scope.project)
 
 
-class RefusalsOut(msgspec.Struct):
-    """Rejected extractions that were not restored, latest first."""
-
-    results: list[RefusalOut]
-
-
 class FigureOut(msgspec.Struct):
     """A mean with its interval."""
 
@@ -201,12 +189,6 @@ class ProbeRunOut(msgspec.Struct, kw_only=True):
     memories: int = 0
     embedder: str | None = None
     with_session: bool = False
-
-
-class ProbeRuns(msgspec.Struct):
-    """Saved runs, latest first."""
-
-    results: list[ProbeRunOut]
 
 
 # -- handlers ---------------------------------------------------------------------------------
@@ -246,12 +228,12 @@ def mark(call: Call) -> MergeOut:
     )
 
 
-def split(call: Call) -> SplitOut:
+def split(call: Call) -> Results[MemoryRecord]:
     """Split a merge; it counts as wrong from then on."""
     memory = call.user_memory()
     merge = memory.services.store.merge_entry(memory.scope.user, _entry(call.path["entry"]))
     record = memory.get(merge.memory_id)
-    return SplitOut(undo.split(memory.services, record, merge.entry))
+    return Results(undo.split(memory.services, record, merge.entry))
 
 
 def _entry(text: str) -> int:
@@ -287,12 +269,12 @@ def janitor(call: Call) -> JanitorOut:
     return JanitorOut(True, len(plan.due), plan.is_cut, shown, 0, 0, 0, erase)
 
 
-def list_refusals(call: Call) -> RefusalsOut:
+def list_refusals(call: Call) -> Results[RefusalOut]:
     """List rejected extractions, latest first."""
     query: RefusalsQuery = call.query
     memory = call.memory()
     page = refusals.listing(memory.services, memory.scope.user, query.limit, query.offset)
-    return RefusalsOut([RefusalOut.flat(refusal) for refusal in page])
+    return Results([RefusalOut.flat(refusal) for refusal in page])
 
 
 def show_refusal(call: Call) -> RefusalOut:
@@ -307,19 +289,17 @@ def restore_refusal(call: Call) -> MemoryRecord:
     return refusals.restore(memory.services, memory.scope.user, call.path["id"])
 
 
-def probe_runs(call: Call) -> ProbeRuns:
+def probe_runs(call: Call) -> Results[ProbeRunOut]:
     """List saved probe runs, latest first, without their questions."""
     query: ProbeRunsQuery = call.query
-    runs = (_probe_run(run) for run in saved_runs.latest(call.server.settings.home))
-    return ProbeRuns(list(islice((run for run in runs if run is not None), query.limit)))
-
-
-def _probe_run(run: dict[str, Any]) -> ProbeRunOut | None:
-    try:
-        return msgspec.convert(run, ProbeRunOut)
-    except msgspec.ValidationError:
+    runs: list[ProbeRunOut] = []
+    for run in saved_runs.latest(call.server.settings.home):
         # Skip a file that was edited by hand.
-        return None
+        with contextlib.suppress(msgspec.ValidationError):
+            runs.append(msgspec.convert(run, ProbeRunOut))
+        if len(runs) == query.limit:
+            break
+    return Results(runs)
 
 
 _MERGES, _REFUSALS = "/api/quality/merges", "/api/extraction/refusals"

@@ -15,7 +15,7 @@ from meritory.engine.rules.guard import ToolCall
 from meritory.server.dedupe import is_duplicate
 from meritory.server.routes.sessions import Hook
 from meritory.server.scoped_memory import AnyMemory, require_session
-from meritory.server.table import Call, ReplyShape, Route, Scoped, SessionKey
+from meritory.server.table import Call, ReplyShape, Results, Route, Scoped, SessionKey
 
 ToolName = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -113,12 +113,6 @@ class RuleOut(ReplyShape):
         )
 
 
-class RulesOut(msgspec.Struct):
-    """Rules, those that block first."""
-
-    results: list[RuleOut]
-
-
 class ReplayOut(ReplyShape):
     """The number of harmless actions tried, and on how many of them the trigger would have acted.
 
@@ -137,12 +131,6 @@ class ConstraintOut(ReplyShape):
     argument: str
     said: str
     at: datetime
-
-
-class ConstraintsOut(msgspec.Struct):
-    """All constraints of a session."""
-
-    results: list[ConstraintOut]
 
 
 class LiftedOut(msgspec.Struct):
@@ -174,12 +162,12 @@ def pre_tool(call: Call) -> VerdictOut:
     return VerdictOut.of(verdict, rule=verdict.rule_id)
 
 
-def list_rules(call: Call) -> RulesOut:
+def list_rules(call: Call) -> Results[RuleOut]:
     """List the rules, those that block first."""
     query: RulesQuery = call.query
     memory = call.memory()
     views = book.listing(memory.services, memory.scope, every=query.every)
-    return RulesOut([RuleOut.viewed(view) for view in views])
+    return Results([RuleOut.viewed(view) for view in views])
 
 
 def show_rule(call: Call) -> RuleOut:
@@ -230,12 +218,12 @@ def replay(call: Call) -> ReplayOut:
     return ReplayOut.of(replayed)
 
 
-def list_constraints(call: Call) -> ConstraintsOut:
+def list_constraints(call: Call) -> Results[ConstraintOut]:
     """List the constraints of a session."""
     query: ConstraintsQuery = call.query
     memory = call.memory()
     rows = memory.services.store.session_constraints(memory.scope.user, query.session_key)
-    return ConstraintsOut([ConstraintOut.of(row) for row in rows])
+    return Results([ConstraintOut.of(row) for row in rows])
 
 
 def lift(call: Call) -> LiftedOut:

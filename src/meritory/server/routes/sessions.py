@@ -38,6 +38,7 @@ from meritory.server.table import (
     Moment,
     QueryParams,
     ReplyShape,
+    Results,
     Route,
     Scoped,
     SessionKey,
@@ -289,12 +290,6 @@ class CandidateOut(ReplyShape, kw_only=True):
         return cls.of(row, id=served.pop("memory_id"), features=features, **served)
 
 
-class CandidatesOut(msgspec.Struct):
-    """Every candidate of a session, by rank."""
-
-    results: list[CandidateOut]
-
-
 class EventOut(ReplyShape):
     """An event of a session; its name is published as `event`."""
 
@@ -495,12 +490,12 @@ def show_session(call: Call) -> SessionOut:
     return SessionOut.judged(store.session_summary(user, key), store.session_score(user, key))
 
 
-def candidates(call: Call) -> CandidatesOut:
+def candidates(call: Call) -> Results[CandidateOut]:
     """Show every candidate of a session with every number as served."""
     memory = call.user_memory()
     store, user, key = memory.services.store, memory.scope.user, call.path["key"]
     store.session(user, key)
-    return CandidatesOut([CandidateOut.flat(row) for row in store.session_memories(user, key)])
+    return Results([CandidateOut.flat(row) for row in store.session_memories(user, key)])
 
 
 def why(call: Call) -> dict[str, Any]:
