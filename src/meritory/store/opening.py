@@ -1,4 +1,4 @@
-"""Opens the store of a place, with the engine that goes with it."""
+"""Open the store of a place: SQLite for a file, PostgreSQL for a database address."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ POOL_SIZE = 16
 
 
 class TaughtReader(Protocol):
-    """A store opened by somebody who may only look at what there is to learn from."""
+    """A read-only store for the processes that train and score."""
 
-    # Where the models lie when they are not in files.
+    # None if the models are files next to the store.
     models: ModelRows | None
 
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
-        """The latest judged sessions that count, oldest first."""
+        """Return the latest judged sessions that count, oldest first."""
 
     def vectors(
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
-        """The stored vectors of memories; one without is missing from the answer."""
+        """Return the vectors of memories by id; leave out those without one."""
 
     def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """What memories say; one that is gone is missing from the answer."""
+        """Return the texts of memories by id; leave out those that are gone."""
 
     def close(self) -> None:
-        """Lets go of the store."""
+        """Close the store."""
 
 
 def open_store(place: Place, pool_size: int = POOL_SIZE) -> Store:
-    """The store of a place, made if it is not there yet."""
-    # Each is imported where it is needed: a driver takes its time to load.
+    """Open the store of a place; create it if it does not exist."""
+    # Imported here: a driver takes long to load.
     if place.file is not None:
         from meritory.store.sqlite.store import SqliteStore
 
@@ -50,7 +50,7 @@ def open_store(place: Place, pool_size: int = POOL_SIZE) -> Store:
 
 
 def open_reader(place: Place) -> TaughtReader:
-    """The store of a place for somebody who learns from it."""
+    """Open the store of a place for training and scoring."""
     if place.file is not None:
         from meritory.store.sqlite.training_reader import StoreReader
 

@@ -1,4 +1,7 @@
-"""Access tokens, consent to telemetry and the secret of a store."""
+"""Access tokens, consent to telemetry and the secret of a store.
+
+A token is stored with the hash of its secret; the secret itself is shown once, when it is made.
+"""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ class SqlPredictorReads(SqlPredictorState):
 def taught_sessions(
     connection: SqlConnection, user: str, feature_version: int, limit: int
 ) -> list[TaughtSession]:
-    """The latest judged sessions that count, oldest first."""
+    """Return the latest judged sessions that count, oldest first."""
     names = {"user": user, "version": feature_version, "limit": limit}
     rows = connection.execute(_TAUGHT_SESSIONS, names).fetchall()[::-1]
     taught = []
@@ -268,7 +268,7 @@ def taught_sessions(
 def stored_vectors(
     connection: SqlConnection, user: str, embedder: str, memory_ids: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
-    """The stored vectors of memories; one without is missing from the answer."""
+    """Return the vectors of memories by id; leave out those without one."""
     rows = connection.execute(
         """SELECT m.id, v.vector FROM memories m
             JOIN memory_vectors v ON v.row = m.row
@@ -277,7 +277,7 @@ def stored_vectors(
             WHERE m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))""",
         {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
     )
-    return {one: np.frombuffer(vector, np.float32) for one, vector in rows}
+    return {memory_id: np.frombuffer(vector, np.float32) for memory_id, vector in rows}
 
 
 def _taught(row: Sequence[Any], candidates: Sequence[Sequence[Any]]) -> TaughtSession:
@@ -293,7 +293,7 @@ def _taught(row: Sequence[Any], candidates: Sequence[Sequence[Any]]) -> TaughtSe
         context_vector=None if vector is None else np.frombuffer(vector, np.float32),
         memory_ids=ids,
         features=table,
-        labels=np.array([np.nan if one is None else one for one in labels], np.float64),
+        labels=np.array([np.nan if label is None else label for label in labels], np.float64),
         rules=tuple(rule or "" for rule in rules),
         was_injected=np.array(injected, np.bool_),
         baseline_ranks=np.array(baseline, np.int64),

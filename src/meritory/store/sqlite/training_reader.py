@@ -16,7 +16,7 @@ from meritory.store.sqlite.engine import connect, translated
 
 
 class StoreReader:
-    """A store file opened by somebody who may only look: it cannot write even by mistake."""
+    """A store file opened read-only."""
 
     models: ModelRows | None = None
 
@@ -25,23 +25,23 @@ class StoreReader:
         with translated(path):
             self._connection = connect(path, write=False)
             self._connection.execute("PRAGMA query_only = ON")
-            # Small: its readers hold what they need themselves.
+            # Small: the readers cache what they need.
             self._connection.execute("PRAGMA cache_size = -2048")
 
     def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
-        """The latest judged sessions that count, oldest first."""
+        """Return the latest judged sessions that count, oldest first."""
         with translated(self._path):
             return taught_sessions(self._connection, user, feature_version, limit)
 
     def vectors(
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
-        """The stored vectors of memories; one without is missing from the answer."""
+        """Return the vectors of memories by id; leave out those without one."""
         with translated(self._path):
             return stored_vectors(self._connection, user, embedder, memory_ids)
 
     def texts(self, user: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """What memories say; one that is gone is missing from the answer."""
+        """Return the texts of memories by id; leave out those that are gone."""
         with translated(self._path):
             rows = self._connection.execute(
                 """SELECT id, content FROM memories WHERE user = :user
@@ -51,5 +51,5 @@ class StoreReader:
             return dict(rows.fetchall())
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._connection.close()
