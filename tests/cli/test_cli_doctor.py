@@ -122,7 +122,7 @@ def test_import_refuses_what_is_no_file(run: Run, name: str) -> None:
 
 def test_an_empty_file_holds_nothing_to_import(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").touch()
-    assert "holds no lines" in run("import", str(tmp_path / "in.jsonl")).err
+    assert "has no lines" in run("import", str(tmp_path / "in.jsonl")).err
 
 
 def test_backup_and_restore_bring_the_past_back(run: Run, stored: Stored, home: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_backup_never_overwrites_models(run: Run, models: Path, tmp_path: Path
     (tmp_path / "b.db-models").mkdir()
     done = run("backup", str(tmp_path / "b.db"))
     assert done.code == 2
-    assert "exists already" in done.err
+    assert "already exists" in done.err
     assert not (tmp_path / "b.db").exists()
 
 

@@ -326,7 +326,7 @@ class EmbeddedBackend:
         from meritory.engine.transfer import backup
 
         file = Path(target)
-        backup.demand_free(file)
+        backup.require_free(file)
         self.services.store.backup(file)
         own = self.services.store.place.file
         if own is not None:

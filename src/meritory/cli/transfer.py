@@ -40,9 +40,9 @@ from meritory.domain.place import Place
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
     from meritory.engine.transfer.entries import FoundFiles
+    from meritory.engine.transfer.import_ import ImportReport
     from meritory.engine.transfer.migrate import MigrationRequest
     from meritory.engine.transfer.migrate_run import MigrationReport, UserTally
-    from meritory.engine.transfer.report import ImportReport
     from meritory.settings import Settings
 
 PROBLEMS_SHOWN = 10
@@ -170,8 +170,7 @@ def import_lines(
     refused.
     """
     from meritory.engine.transfer.formats import recognise
-    from meritory.engine.transfer.import_ import import_found
-    from meritory.engine.transfer.report import How
+    from meritory.engine.transfer.import_ import ImportOptions, import_found
 
     if path == "-":
         raise InputError(
@@ -184,7 +183,7 @@ def import_lines(
         note(remark)
     chosen = project or _project_of(source)
     with resumable(), opened(chosen, agent) as memory, bar("importing") as progress:
-        how = How("keep" if keep else "gate", dry_run)
+        how = ImportOptions("keep" if keep else "gate", dry_run)
         report = import_found(memory.services, memory.scope, source, how, progress)
     if report.resumed_at and not report.line_count:
         note("this was already imported with --keep; without it everything is read again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from session_kit import Desk
 
 from meritory import Memory
-from meritory.domain.memory import Scope
+from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
 from meritory.domain.quality import Refusal
 from meritory.engine.rules.book import propose
 from meritory.engine.transfer import export, import_
-from meritory.engine.transfer.extra_tables import NAMES
+from meritory.engine.transfer.rows import EXTRA_NAMES as NAMES
+from meritory.engine.transfer.rows import HISTORY, MEMORY
 from places import Places
 
 Desks = Callable[..., Desk]
@@ -116,16 +118,16 @@ def test_the_former_format_is_still_read(memory: Memory, places: Places, tmp_pat
 
 
 BAD: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"lesson": {"memory_id": 5}}, "no CarriedLesson"),
-    ({"lesson": 7}, "no CarriedLesson"),
-    ({"belief": {"memory_id": "x"}}, "no CarriedBelief"),
-    ({"feedback": {"id": "x"}}, "no FeedbackEvent"),
-    ({"feedback": "x"}, "no FeedbackEvent"),
+    ({"lesson": {"memory_id": 5}}, "not a CarriedLesson"),
+    ({"lesson": 7}, "not a CarriedLesson"),
+    ({"belief": {"memory_id": "x"}}, "not a CarriedBelief"),
+    ({"feedback": {"id": "x"}}, "not a FeedbackEvent"),
+    ({"feedback": "x"}, "not a FeedbackEvent"),
     ({"wording": {"agent": "", "project": "", "fingerprint": "\ud800", "memory_id": "x"}}, "lone"),
-    ({"rule": {}, "events": []}, "no Rule"),
-    ({"rule": 5}, "no Rule"),
+    ({"rule": {}, "events": []}, "not a Rule"),
+    ({"rule": 5}, "not a Rule"),
     ({"refusal": {"id": 1 << 80}}, "too large"),
-    ({"wording": {}, "lesson": {}}, "nothing that is known"),
+    ({"wording": {}, "lesson": {}}, "unknown kind of line"),
 )
 
 
@@ -160,3 +162,9 @@ def test_damage_in_a_sound_line_never_breaks_the_import(desks: Desks, tmp_path: 
     assert report.outcomes["refused"] > len(broken) // 3
     # What came in can be read and written out again.
     assert exported(copy)
+
+
+def test_the_columns_of_a_memory_are_its_fields() -> None:
+    names = [field.name for field in fields(MemoryRecord)]
+    assert list(MEMORY) == names
+    assert {*HISTORY, "memory_id", "after"} == {field.name for field in fields(HistoryEntry)}

@@ -34,18 +34,23 @@ from meritory.domain.memory import MemoryRecord
 from meritory.engine.transfer import entries
 from meritory.engine.transfer.export import write_export
 from meritory.engine.transfer.formats import READERS, recognise
-from meritory.engine.transfer.import_ import import_found
+from meritory.engine.transfer.import_ import ImportOptions, ImportReport, import_found
 from meritory.engine.transfer.readers import markdown
-from meritory.engine.transfer.report import How, ImportReport
 from meritory.store.sqlite.store import SqliteStore
 from places import Places
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
+def no_progress(done: int, total: int) -> None:
+    """Ignores the progress of an import."""
+
+
 def bring_in(memory: Memory, path: Path, form: str = "auto", **how: Any) -> ImportReport:
     found = recognise(path, form)
-    return import_found(memory.services, memory.scope, found, How(**how), lambda done, total: None)
+    return import_found(
+        memory.services, memory.scope, found, ImportOptions(**how), lambda done, total: None
+    )
 
 
 def held(memory: Memory) -> dict[str, MemoryRecord]:
@@ -83,8 +88,8 @@ def test_claude_mem_observations_summaries_and_directives(memory: Memory, tmp_pa
     report = bring_in(memory, path)
     assert dict(report.outcomes) == {"stored": 5, "refused": 1, "skipped": 1}
     assert sorted(report.problems) == [
-        (3, "observations 3: the row holds no text"),
-        (7, "directives 2: it is not active any more"),
+        (3, "observations 3: the row has no text"),
+        (7, "directives 2: it is not active"),
     ]
     assert hashes(tmp_path / "in") == before
     found = held(memory)
@@ -187,7 +192,7 @@ def test_mem0_json_in_every_shape(memory: Memory, tmp_path: Path, shape: str) ->
     assert recognise(path).form == "mem0"
     report = bring_in(memory, path)
     assert dict(report.outcomes) == {"stored": 3, "refused": 1}
-    assert report.problems[0][1].startswith("memory 4: there is no text")
+    assert report.problems[0][1].startswith("memory 4: no text")
     found = held(memory)
     tea = found["Name is Ada and she likes tea"]
     assert (tea.provenance, tea.created_at, tea.tags) == ("assistant_derived", WHEN, ("food",))
@@ -207,7 +212,9 @@ def test_memories_of_several_people_are_not_mixed(memory: Memory, tmp_path: Path
         bring_in(memory, path)
     assert held(memory) == {}
     found = replace(recognise(path), only_user="ada")
-    report = import_found(memory.services, memory.scope, found, How(), lambda done, total: None)
+    report = import_found(
+        memory.services, memory.scope, found, ImportOptions(), lambda done, total: None
+    )
     assert dict(report.outcomes) == {"skipped": 1, "stored": 1}
     assert list(held(memory)) == ["Name is Ada and she likes tea"]
     with pytest.raises(InputError, match="no memories of 'eve'"):
@@ -215,7 +222,7 @@ def test_memories_of_several_people_are_not_mixed(memory: Memory, tmp_path: Path
             memory.services,
             memory.scope,
             replace(found, only_user="eve"),
-            How(),
+            ImportOptions(),
             lambda done, total: None,
         )
 
@@ -229,7 +236,7 @@ def test_memories_of_several_people_in_several_collections_are_not_mixed(
     with pytest.raises(InputError, match="2 users"):
         bring_in(memory, tmp_path / "all")
     found = replace(recognise(tmp_path / "all"), only_user="bob")
-    import_found(memory.services, memory.scope, found, How(), lambda done, total: None)
+    import_found(memory.services, memory.scope, found, ImportOptions(), no_progress)
     assert list(held(memory)) == ["bob has a secret garden"]
 
 
@@ -239,8 +246,10 @@ def test_whose_memories_can_only_be_chosen_where_that_is_told(
     path = tmp_path / "CLAUDE.md"
     path.write_text("- Use tabs in all of the files\n")
     found = replace(recognise(path), only_user="bob")
-    with pytest.raises(InputError, match="whose"):
-        import_found(memory.services, memory.scope, found, How(), lambda done, total: None)
+    with pytest.raises(InputError, match="does not name the user"):
+        import_found(
+            memory.services, memory.scope, found, ImportOptions(), lambda done, total: None
+        )
     assert held(memory) == {}
 
 
@@ -377,7 +386,7 @@ def test_an_instruction_file_becomes_claims_that_stand_alone(
     report = bring_in(memory, path)
     assert dict(report.outcomes) == {"skipped": 1, "stored": 6}
     assert report.problems == [
-        (1, "CLAUDE.md:3: @docs/style.md is not followed; import that file by itself")
+        (1, "CLAUDE.md:3: @docs/style.md is not followed; import that file separately")
     ]
     found = held(memory)
     assert set(found) == {
@@ -540,7 +549,7 @@ def test_an_interrupted_import_goes_on(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        import_found(memory.services, memory.scope, recognise(path), How(), stop)
+        import_found(memory.services, memory.scope, recognise(path), ImportOptions(), stop)
     report = bring_in(memory, path)
     assert report.resumed_at in (2, 4)
     assert {record.content for record in state(memory).values()} == set(texts)
@@ -590,13 +599,13 @@ def test_what_cannot_be_imported_is_named(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other.db")) as raw, raw:
         raw.execute("CREATE TABLE songs (name)")
     for path, match in (
-        (empty, "nothing that can be imported"),
+        (empty, "has no files to import"),
         (tmp_path / "none", "cannot be read"),
         (tmp_path / "other.json", "not a list of memories"),
         (tmp_path / "other.db", "its tables: songs"),
         (tmp_path / "meritory.db", "is a store of Meritory"),
         (tmp_path / "x.bin", "neither text nor a database"),
-        (Path("/dev/null"), "not a plain file"),
+        (Path("/dev/null"), "not a regular file"),
     ):
         with pytest.raises(InputError, match=match):
             recognise(path)

@@ -18,7 +18,7 @@ from meritory.domain.codec import record_to_dict
 from meritory.domain.errors import Conflict
 from meritory.engine.transfer import entries as import_lines
 from meritory.engine.transfer import export, import_
-from meritory.engine.transfer.report import ImportReport
+from meritory.engine.transfer.import_ import ImportReport
 from meritory.settings import load_settings
 from places import Places
 
@@ -88,9 +88,9 @@ def test_importing_an_export_into_the_store_it_came_from_changes_nothing(
 def test_an_export_never_overwrites(memory: Memory, tmp_path: Path) -> None:
     target = tmp_path / "there.jsonl"
     target.write_text("mine")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         export.write_export(memory.services, "default", target, lambda done, total: None)
-    with pytest.raises(InputError, match="no folder"):
+    with pytest.raises(InputError, match="folder not found"):
         export.write_export(
             memory.services, "default", tmp_path / "no" / "x", lambda done, total: None
         )
@@ -215,7 +215,7 @@ def test_only_plain_files_are_read(memory: Memory, tmp_path: Path) -> None:
         with pytest.raises(InputError):
             bring_in(memory, path)
     (tmp_path / "empty").touch()
-    with pytest.raises(InputError, match="no lines"):
+    with pytest.raises(InputError, match="has no lines"):
         bring_in(memory, tmp_path / "empty")
 
 

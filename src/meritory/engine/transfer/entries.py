@@ -1,4 +1,4 @@
-"""What every reader yields, and what all of them share: bounded reading, and cleaned fields."""
+"""Import entries: the output of all readers, bounded file reading and cleaned fields."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from meritory.text.normalize import content_hash
 
 Form = Literal["meritory", "jsonl", "mem0", "claude-mem", "basic-memory", "markdown"]
 FORMS: tuple[str, ...] = get_args(Form)
-# How a source names an import, so that a second one finds what the first brought.
+# The harness of an imported memory starts with this; a second import finds it by that.
 HARNESS_START = "import/"
 TEXT_LIMIT_BYTES = 4_000_000
 FILE_LIMIT_COUNT = 20_000
 _MS_PER_S = 1_000
-# A pickle may hold a number of a million digits, which cannot even be written out.
+# A pickle may contain a number of a million digits, which Python refuses to print.
 _NUMBER_MAX = 1 << 128
-# An epoch above this counts milliseconds: as seconds it would lie far ahead.
+# A timestamp above this is in milliseconds: in seconds it would be in the far future.
 _SECONDS_MAX = 100_000_000_000
 
 
 class Skipped(InputError):
-    """Something that an import leaves out on purpose, and says so."""
+    """An entry that an import leaves out on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportEntry:
-    """One thing that was read: the fields of a draft or why there are none, and where it was."""
+    """The fields of a draft, or the error that prevents one, and their location."""
 
     place: str
     value: Mapping[str, Any] | MeritoryError
@@ -48,20 +48,20 @@ class ImportEntry:
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """What was recognised at a path: its format, how it was told, and the files to read."""
+    """The format that was recognised at a path, the reason, and the files to read."""
 
     form: Form
     path: Path
     files: tuple[Path, ...]
     why: str
-    # What was seen and is left alone, links for instance.
+    # Remarks about skipped files, such as links.
     remarks: tuple[str, ...] = ()
-    # Of several people's memories only these, where the format tells them apart.
+    # Import the memories of this user only, if the format names users.
     only_user: str | None = None
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Opens a plain file for reading; devices, pipes and folders are refused."""
+    """Open a regular file for reading; reject devices, pipes and folders."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
@@ -69,12 +69,12 @@ def open_regular(path: Path) -> IO[bytes]:
         raise InputError(f"{path} cannot be read: {reason}", hint="check the path") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InputError(f"{path} is not a plain file", hint="give the path of a JSONL file")
+        raise InputError(f"{path} is not a regular file", hint="give the path of a JSONL file")
     return open(descriptor, "rb")
 
 
 def read_text(path: Path, limit_bytes: int = TEXT_LIMIT_BYTES) -> str:
-    """A text file as a whole, with every line break a newline."""
+    """Return the text of a file with newlines as line breaks."""
     with open_regular(path) as file:
         raw = file.read(limit_bytes + 1)
     if len(raw) > limit_bytes:
@@ -89,7 +89,7 @@ def read_text(path: Path, limit_bytes: int = TEXT_LIMIT_BYTES) -> str:
 
 
 def source(form: Form, turn: str, content: str, session_key: object = None) -> dict[str, Any]:
-    """Where a memory came from; its hash tells the same text when it is imported again."""
+    """Return the source of a memory; its hash identifies the text in a later import."""
     return {
         "harness": f"{HARNESS_START}{form}",
         "session_key": name_or_none(session_key),
@@ -99,7 +99,7 @@ def source(form: Form, turn: str, content: str, session_key: object = None) -> d
 
 
 def name_or_none(value: object) -> str | None:
-    """A name as our fields take it: printable, not empty, not too long."""
+    """Return the value as a printable, short name; None if it is empty or not a name."""
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
     if isinstance(value, int) and abs(value) > _NUMBER_MAX:
@@ -108,23 +108,23 @@ def name_or_none(value: object) -> str | None:
 
 
 def tags(*groups: object) -> list[str]:
-    """All that can be a tag out of lists, or texts with commas."""
-    found: dict[str, None] = {}
+    """Return the valid tags of lists or comma-separated texts."""
+    unique: dict[str, None] = {}
     for group in groups:
         items = group.split(",") if isinstance(group, str) else group
         for item in items if isinstance(items, list | tuple) else ():
             if isinstance(item, str) and (tag := _printable(item).strip()[:TAG_LIMIT_CHARS]):
-                found[tag.strip()] = None
-    return list(found)[:TAG_LIMIT_COUNT]
+                unique[tag.strip()] = None
+    return list(unique)[:TAG_LIMIT_COUNT]
 
 
 def entity(title: str) -> str | None:
-    """A title as the name of an entity, in which a slash would tell an aspect."""
+    """Return a title as the name of an entity, without slashes, which would mark an aspect."""
     return " ".join(_printable(title).replace("/", " ").split())[:MAX_NAME_CHARS].strip() or None
 
 
 def when(*values: object) -> datetime | None:
-    """The first of several values that is a time: ISO text, or seconds or ms since 1970."""
+    """Return the first value that is a time: ISO text, or seconds or milliseconds since 1970."""
     for value in values:
         try:
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -138,20 +138,17 @@ def when(*values: object) -> datetime | None:
 
 
 def changed_at(path: Path) -> datetime:
-    """When a file was last written."""
+    """Return the time of the last change of a file."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that say something."""
+    """Return the fields that have a value."""
     return {name: value for name, value in fields.items() if value not in (None, (), [])}
 
 
 def digest_of(files: tuple[Path, ...], first: bytes) -> str:
-    """What names a set of files: their bytes in order, after what else belongs to it.
-
-    The log beside a database belongs to it.
-    """
+    """Return the hash of a prefix and of all files, including the logs of databases."""
     whole = hashlib.sha256(first)
     logs = [path.with_name(f"{path.name}-wal") for path in files]
     for path in (*files, *(log for log in logs if log.is_file())):
@@ -167,49 +164,49 @@ def _printable(text: str) -> str:
 
 
 LINE_LIMIT_BYTES = 2_000_000
-# A memory of ours brings its whole history along.
+# A line of an export contains the whole history of a memory.
 EXPORT_LINE_LIMIT_BYTES = 64_000_000
-# A batch ends before its lines grow beyond this together; only a single line may be longer.
+# The most bytes of a batch; only a single line may be longer.
 BATCH_LIMIT_BYTES = 8_000_000
 _SKIP_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ImportLine:
-    """One line, or one entry: its number, what it holds or why nothing, and how far it reaches."""
+    """One line or entry: its number, its value or error, and its end in the file."""
 
     number: int
     size_bytes: int
     end_bytes: int
     value: Any
-    # Where it was, for what has no lines.
+    # The location, for formats without lines.
     place: str = ""
 
     def problem(self, reason: str) -> tuple[int, str]:
-        """What is wrong with it, and where it is."""
+        """Return the number of the line and the reason with its location."""
         return self.number, f"{self.place}: {reason}" if self.place else reason
 
 
 @dataclass(frozen=True, slots=True)
 class LineBatch:
-    """Lines for one transaction; the one with the file's end is the last."""
+    """Lines for one transaction; the last batch of a file is marked."""
 
     lines: list[ImportLine]
     is_last: bool
 
     @property
     def last_number(self) -> int:
-        """How far it reaches."""
+        """The number of the last line."""
         return self.lines[-1].number
 
 
 def is_header(value: Any) -> bool:
-    """Whether a line opens an export of ours."""
+    """Return whether a line is the header of an export."""
     return isinstance(value, dict) and "meritory_export" in value
 
 
 def json_lines(file: IO[bytes]) -> Iterator[ImportLine]:
-    """The parsed lines that are not blank; a bad one has the reason as its value."""
+    """Yield the parsed lines that are not blank; the value of an invalid line is its error."""
     at_bytes, limit, is_first = 0, LINE_LIMIT_BYTES, True
     for number in itertools.count(1):
         raw = file.readline(limit)
@@ -217,10 +214,14 @@ def json_lines(file: IO[bytes]) -> Iterator[ImportLine]:
             return
         start_bytes, at_bytes = at_bytes, at_bytes + len(raw)
         if len(raw) == limit and not raw.endswith(b"\n"):
-            at_bytes += _skip_line(file)
+            # Skip the rest of the line.
+            while rest := file.readline(_SKIP_BYTES):
+                at_bytes += len(rest)
+                if rest.endswith(b"\n"):
+                    break
             value: Any = InputError(f"longer than {limit} bytes")
         elif raw.strip():
-            value = _parsed(raw)
+            value = _parse(raw)
         else:
             continue
         if is_first and is_header(value):
@@ -230,7 +231,7 @@ def json_lines(file: IO[bytes]) -> Iterator[ImportLine]:
 
 
 def entry_lines(entries: Iterable[ImportEntry], total_bytes: int) -> Iterator[ImportLine]:
-    """A reader's entries, numbered; they never reach beyond the end."""
+    """Yield the entries of a reader as numbered lines."""
     at_bytes = 0
     for number, entry in enumerate(entries, 1):
         at_bytes = min(total_bytes, at_bytes + entry.size_bytes)
@@ -238,7 +239,7 @@ def entry_lines(entries: Iterable[ImportEntry], total_bytes: int) -> Iterator[Im
 
 
 def batches(lines: Iterable[ImportLine]) -> Iterator[LineBatch]:
-    """Lines by the batch, limited in number and in bytes."""
+    """Yield lines in batches, limited in number and bytes."""
     batch: list[ImportLine] = []
     size_bytes = 0
     for line in lines:
@@ -253,23 +254,13 @@ def batches(lines: Iterable[ImportLine]) -> Iterator[LineBatch]:
         yield LineBatch(batch, is_last=True)
 
 
-def _skip_line(file: IO[bytes]) -> int:
-    skipped = 0
-    while raw := file.readline(_SKIP_BYTES):
-        skipped += len(raw)
-        if raw.endswith(b"\n"):
-            break
-    return skipped
+def _parse(raw: bytes) -> Any:
+    def reject_constant(name: str) -> Any:
+        raise ValueError(f"{name} is not a number")
 
-
-def _parsed(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode("utf-8-sig"), parse_constant=_no_constant)
+        return json.loads(raw.decode("utf-8-sig"), parse_constant=reject_constant)
     except RecursionError:
         return InputError("nested too deeply")
     except ValueError as error:
         return InputError(f"not a line of JSON in UTF-8: {str(error)[:80]}")
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")

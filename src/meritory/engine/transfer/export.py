@@ -1,21 +1,24 @@
-"""Export of everything a user has, as lines of JSON that an import restores exactly."""
+"""Export: everything of a user as lines of JSON, or live memories as Markdown notes.
+
+An import restores the lines exactly; `rows.py` describes them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from meritory.domain.codec import moment_text, record_to_dict
+from meritory.domain.codec import moment_text
 from meritory.domain.errors import InputError
-from meritory.domain.memory import KINDS, HistoryEntry, MemoryRecord
+from meritory.domain.memory import KINDS, MemoryRecord
 from meritory.domain.quality import CarriedAudit
 from meritory.engine.services import Services
-from meritory.engine.transfer.extra_tables import keepsakes
+from meritory.engine.transfer.rows import extra_rows, write_memory
 
 FORMAT_VERSION = 2
 # Formats that an import reads.
@@ -27,33 +30,29 @@ Progress = Callable[[int, int], None]
 
 
 def export_lines(services: Services, user: str) -> Iterator[str]:
-    """Every memory of a user with its history and links, a header first, as lines of JSON."""
+    """Yield a header, then everything of a user, as lines of JSON."""
     store = services.store
     yield json_line({"meritory_export": FORMAT_VERSION, "at": moment_text(services.world.now())})
     stated = store.stated_attributes(user)
     audits = {audit.entry: audit for audit in store.carried(user, CarriedAudit)}
     for record in store.walk(user):
-        line: dict[str, Any] = {
-            "memory": record_to_dict(record),
-            "about": [asdict(attribute) for attribute in stated.get(record.id, ())],
-            "history": [_entry_plain(one, audits) for one in store.history(user, record.id)],
-        }
-        if found := store.retrievals(user, [record.id]).get(record.id):
-            line["retrieved"] = {"count": found.count, "last_at": moment_text(found.last_at)}
-        yield json_line(line)
+        retrieved = store.retrievals(user, [record.id]).get(record.id)
+        history = store.history(user, record.id)
+        about = stated.get(record.id, ())
+        yield json_line(write_memory(record, about, history, audits, retrieved))
     for pair in store.dependencies(user):
         yield json_line({"dependency": [asdict(attribute) for attribute in pair]})
-    for kept in keepsakes(services, user):
-        yield json_line(kept)
+    for row in extra_rows(services, user):
+        yield json_line(row)
     yield json_line({"counters": store.counters(user)})
 
 
 def write_export(services: Services, user: str, target: Path, progress: Progress) -> int:
-    """Writes an export file, whole or not at all; returns how many memories are in it."""
+    """Write an export file atomically and return the number of its memories."""
     if target.exists():
-        raise InputError(f"{target} exists already", hint="choose another name")
+        raise InputError(f"{target} already exists", hint="choose another name")
     if not target.parent.is_dir():
-        raise InputError(f"there is no folder {target.parent}", hint="create it first")
+        raise InputError(f"folder not found: {target.parent}", hint="create it first")
     figures = services.store.totals(user)
     total = figures["live"] + figures["deleted"] + figures["superseded"]
     temporary = target.with_name(f"{target.name}.part-{os.getpid()}")
@@ -76,31 +75,12 @@ def write_export(services: Services, user: str, target: Path, progress: Progress
 
 
 def unreadable_count(services: Services) -> int:
-    """How many memories were met so far that are damaged, and so are in no export."""
+    """Return the number of damaged memories, which no export contains."""
     return len(getattr(services.store, "damaged", ()))
 
 
-def _entry_plain(entry: HistoryEntry, audits: Mapping[int, CarriedAudit]) -> dict[str, Any]:
-    """A history entry; `after` is left out, it is the next one's `before`."""
-    audit = audits.get(entry.entry)
-    said = None if audit is None else {"at": moment_text(audit.at), "verdict": audit.verdict}
-    return {
-        **({} if said is None else {"audit": said}),
-        "entry": entry.entry,
-        "operation": entry.operation,
-        "at": moment_text(entry.at),
-        "actor": entry.actor,
-        "action": entry.action,
-        "why": entry.why,
-        "before": None if entry.before is None else record_to_dict(entry.before),
-        "other": None if entry.other is None else record_to_dict(entry.other),
-        "other_id": entry.other_id,
-        "undone": entry.undone,
-    }
-
-
 def json_line(value: Any) -> str:
-    """One value as one line, without needless spaces."""
+    """Return a value as one line of JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -120,13 +100,13 @@ _NAME_LIMIT_CHARS = 80
 
 
 def write_notes(services: Services, user: str, folder: Path) -> tuple[int, int]:
-    """Writes what is live into a new folder; returns how many memories and files there are."""
+    """Write live memories as notes into a new folder; return the numbers of memories and files."""
     try:
         folder.mkdir(mode=0o700)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(
-            f"{folder} cannot be made: {why}", hint="name a folder that does not exist yet"
+            f"cannot create {folder}: {why}", hint="name a folder that does not exist yet"
         ) from error
     projects: dict[str | None, list[MemoryRecord]] = {}
     for record in services.store.walk(user):
@@ -134,7 +114,14 @@ def write_notes(services: Services, user: str, folder: Path) -> tuple[int, int]:
             projects.setdefault(record.project, []).append(record)
     taken: set[str] = set()
     for project, records in sorted(projects.items(), key=lambda item: item[0] or ""):
-        path = folder / _file_name(project, taken)
+        # The file name of a project is safe and unique.
+        stem = _UNSAFE.sub("-", project or EVERYWHERE).strip("-.")[:_NAME_LIMIT_CHARS] or "project"
+        name, number = stem, 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(name.casefold())
+        path = folder / f"{name}.md"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(notes(project or "Everywhere", records))
@@ -142,16 +129,16 @@ def write_notes(services: Services, user: str, folder: Path) -> tuple[int, int]:
 
 
 def notes(title: str, records: Iterable[MemoryRecord]) -> str:
-    """One project's memories under a heading for each kind, the oldest first."""
+    """Return the note of a project: a heading for each kind, the oldest memory first."""
     parts = [f"# {' '.join(title.split())}"]
     by_kind: dict[str, list[MemoryRecord]] = {kind: [] for kind in (*_HEADINGS, *KINDS)}
     for record in records:
         by_kind[record.kind].append(record)
-    for kind, held in by_kind.items():
-        if held:
-            ordered = sorted(held, key=lambda one: (one.created_at, one.id))
+    for kind, group in by_kind.items():
+        if group:
+            ordered = sorted(group, key=lambda record: (record.created_at, record.id))
             parts.append(f"## {_HEADINGS.get(kind, kind)}")
-            parts.append("\n".join(_bullet(one) for one in ordered))
+            parts.append("\n".join(_bullet(record) for record in ordered))
     return "\n\n".join(parts) + "\n"
 
 
@@ -161,14 +148,3 @@ def _bullet(record: MemoryRecord) -> str:
     about += ["pinned" if record.pinned else "", "unverified" * (record.trust == "untrusted")]
     about += [f"#{tag}" for tag in record.tags]
     return f"- {text} ({', '.join(word for word in about if word)})"
-
-
-def _file_name(project: str | None, taken: set[str]) -> str:
-    """A name of its own for each project, whatever characters it has."""
-    stem = _UNSAFE.sub("-", project or EVERYWHERE).strip("-.")[:_NAME_LIMIT_CHARS] or "project"
-    name, number = stem, 1
-    while name.casefold() in taken:
-        number += 1
-        name = f"{stem}-{number}"
-    taken.add(name.casefold())
-    return f"{name}.md"

@@ -1,4 +1,4 @@
-"""Which format something is in, told by what is there, and which files belong to it."""
+"""Recognise the format of a file or folder, and find the files to import."""
 
 from __future__ import annotations
 
@@ -29,34 +29,35 @@ READERS: dict[str, Callable[[FoundFiles], Iterator[ImportEntry]]] = {
     "basic-memory": basic_memory.read,
     "markdown": markdown.read,
 }
+_TEXT_FORMS: dict[str, Form] = {
+    "jsonl": "jsonl",
+    "mem0": "mem0",
+    "basic-memory": "basic-memory",
+    "markdown": "markdown",
+}
 _HEAD_BYTES = 1_000_000
 _CLAUDE_MEM_FILE = "claude-mem.db"
 _POINTS_FILE = "storage.sqlite"
 _MARKDOWN = (".md", ".mdc", ".markdown")
-# Where agents' clients look for instructions below a project's folder.
+# Subfolders of a project in which clients look for instructions.
 _PLACES = ("", ".claude", ".github", ".github/instructions", ".cursor/rules", ".clinerules")
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv"})
 
 
 def recognise(path: Path, wanted: str = "auto") -> FoundFiles:
-    """What is to be read at a path; InputError says what was there instead."""
+    """Return the format and files at a path; InputError names the reason if there are none."""
     if wanted not in ("auto", *FORMS):
-        raise InputError(f"there is no format {wanted[:40]!r}", hint=f"known: {', '.join(FORMS)}")
+        raise InputError(f"unknown format: {wanted[:40]!r}", hint=f"formats: {', '.join(FORMS)}")
     if path.is_dir():
         return _folder(path, wanted)
     form, why = _file(path)
     if wanted not in ("auto", form):
-        form, why = _demanded(path, wanted, form, why)
+        # A text file can be read in any text format.
+        is_database = form in ("mem0", "claude-mem") and _is_database(path)
+        if is_database or wanted not in _TEXT_FORMS or form == "meritory":
+            raise InputError(f"{path.name} is not {wanted}: {why}", hint=f"try --from {form}")
+        form, why = _TEXT_FORMS[wanted], "as given by --from"
     return FoundFiles(form, path, (path,), why)
-
-
-def _demanded(path: Path, wanted: str, form: Form, why: str) -> tuple[Form, str]:
-    """A format that was asked for although the file looks otherwise, where that can be."""
-    texts = ("jsonl", "mem0", "basic-memory", "markdown")
-    is_database = form in ("mem0", "claude-mem") and _is_database(path)
-    if is_database or wanted not in texts or form == "meritory":
-        raise InputError(f"{path.name} is not {wanted}: {why}", hint=f"try --from {form}")
-    return wanted, "as --from says"  # type: ignore[return-value]
 
 
 def _file(path: Path) -> tuple[Form, str]:
@@ -91,10 +92,10 @@ def _database(path: Path) -> tuple[Form, str]:
         if tables.columns("memory_history"):
             raise InputError(
                 f"{path.name} is a store of Meritory",
-                hint="`meritory --store FILE export` writes what can be imported",
+                hint="export it with `meritory --store FILE export`, then import that file",
             )
         names = ", ".join(tables.names()[:8]) or "none"
-    raise InputError(f"{path.name} is a database of no known kind", hint=f"its tables: {names}")
+    raise InputError(f"{path.name} is an unknown kind of database", hint=f"its tables: {names}")
 
 
 def _json(path: Path, head: bytes) -> tuple[Form, str]:
@@ -136,17 +137,16 @@ def _holds_memories(value: Any) -> bool:
 def _folder(path: Path, wanted: str) -> FoundFiles:
     files, links = _walk(path)
     remarks = (f"{links} links are not followed",) if links else ()
-    found = next((one for one in _choices(path, files) if wanted in ("auto", one.form)), None)
-    if found is None and wanted == "markdown":
-        every = tuple(file for file in files if file.suffix.lower() in _MARKDOWN)
-        found = (
-            FoundFiles("markdown", path, every, "all Markdown files of a folder") if every else None
-        )
+    choices = (choice for choice in _choices(path, files) if wanted in ("auto", choice.form))
+    found = next(choices, None)
+    notes = tuple(file for file in files if file.suffix.lower() in _MARKDOWN)
+    if found is None and wanted == "markdown" and notes:
+        found = FoundFiles("markdown", path, notes, "all Markdown files of a folder")
     if found is None:
-        what = "nothing that can be imported" if wanted == "auto" else f"nothing of {wanted}"
+        content = "files to import" if wanted == "auto" else f"files of {wanted}"
         raise InputError(
-            f"in {path} there is {what}",
-            hint="name a file, or take all its Markdown files with --from markdown",
+            f"{path} has no {content}",
+            hint="name a file, or import all its Markdown files with --from markdown",
         )
     return replace(found, remarks=remarks)
 
@@ -154,25 +154,26 @@ def _folder(path: Path, wanted: str) -> FoundFiles:
 def _choices(path: Path, files: list[Path]) -> Iterator[FoundFiles]:
     named = [file for file in files if file.name == _CLAUDE_MEM_FILE]
     if named:
-        yield FoundFiles("claude-mem", path, (named[0],), f"it holds {_CLAUDE_MEM_FILE}")
+        yield FoundFiles("claude-mem", path, (named[0],), f"it contains {_CLAUDE_MEM_FILE}")
     points = [file for file in files if file.name == _POINTS_FILE and _is_database(file)]
     if points:
-        yield FoundFiles("mem0", path, tuple(points), "it holds collections of a local Qdrant")
+        yield FoundFiles("mem0", path, tuple(points), "it contains collections of a local Qdrant")
     texts = [file for file in files if file.suffix.lower() == ".md"]
     known = [file for file in files if _is_known(path, file)]
     if any(_is_linked_note(file) for file in texts):
         plain = tuple(file for file in texts if not markdown.is_instruction(file))
-        yield FoundFiles("basic-memory", path, plain, "it holds notes with permalinks")
+        yield FoundFiles("basic-memory", path, plain, "it contains notes with permalinks")
     if known:
-        yield FoundFiles("markdown", path, tuple(known), "it holds instruction or memory files")
+        yield FoundFiles("markdown", path, tuple(known), "it contains instruction or memory files")
     if any(_has_observations(file) for file in texts):
-        yield FoundFiles("basic-memory", path, tuple(texts), "it holds notes with observations")
+        yield FoundFiles("basic-memory", path, tuple(texts), "it contains notes with observations")
 
 
 def _is_known(folder: Path, file: Path) -> bool:
+    """Return whether a file is an instruction or memory file in a usual place."""
     place = file.parent.relative_to(folder).as_posix()
-    is_ours = markdown.is_instruction(file) or file.name.lower() in markdown.MEMORY_NAMES
-    return is_ours and ("" if place == "." else place) in _PLACES
+    has_name = markdown.is_instruction(file) or file.name.lower() in markdown.MEMORY_NAMES
+    return has_name and ("" if place == "." else place) in _PLACES
 
 
 def _is_linked_note(file: Path) -> bool:
@@ -191,8 +192,8 @@ def _has_observations(file: Path) -> bool:
 
 
 def _walk(folder: Path) -> tuple[list[Path], int]:
-    """The plain files below a folder in a fixed order, and how many links were passed by."""
-    found: list[Path] = []
+    """Return the regular files below a folder in a fixed order, and the number of links."""
+    regular: list[Path] = []
     links = 0
     for place, folders, names in os.walk(folder, followlinks=False):
         here = Path(place)
@@ -201,10 +202,10 @@ def _walk(folder: Path) -> tuple[list[Path], int]:
             name for name in folders if name not in _SKIPPED_FOLDERS and name != ".git"
         )
         files = (here / name for name in sorted(names))
-        found += [file for file in files if not file.is_symlink() and file.is_file()]
-        if len(found) > FILE_LIMIT_COUNT:
+        regular += [file for file in files if not file.is_symlink() and file.is_file()]
+        if len(regular) > FILE_LIMIT_COUNT:
             raise InputError(
-                f"{folder} holds more than {FILE_LIMIT_COUNT:,} files",
-                hint="name the folder that holds the notes",
+                f"{folder} has more than {FILE_LIMIT_COUNT:,} files",
+                hint="name the folder with the notes",
             )
-    return found, links
+    return regular, links

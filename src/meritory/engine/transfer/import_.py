@@ -1,23 +1,26 @@
-"""How an import is done and what it did, for whoever takes lines in."""
+"""Import: restore the lines of an export exactly, or write the entries of another format."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from meritory.domain.errors import Conflict, InputError, MeritoryError
+from meritory.domain.errors import Conflict, InputError, MeritoryError, NotFound
+from meritory.domain.feedback import FeedbackEvent
 from meritory.domain.memory import Draft, OnSimilar, Scope
+from meritory.domain.quality import Carried
+from meritory.domain.rule import Rule
 from meritory.engine.memories.validate import make_draft, screened_draft
-from meritory.engine.memories.write import prepare_batch, store_batch
+from meritory.engine.memories.write import indexed, prepare_batch, store_batch
 from meritory.engine.services import Services
 from meritory.engine.transfer.entries import (
     HARNESS_START,
-    Form,
     FoundFiles,
     ImportLine,
     LineBatch,
@@ -31,12 +34,79 @@ from meritory.engine.transfer.entries import (
 )
 from meritory.engine.transfer.export import READABLE_VERSIONS, json_line
 from meritory.engine.transfer.formats import READERS
-from meritory.engine.transfer.report import How, ImportReport, Note, Store, Taken, checked
-from meritory.engine.transfer.restore import Restore
+from meritory.engine.transfer.rows import (
+    ExportedLine,
+    ExportedMemory,
+    ExportedRule,
+    check_line,
+)
+from meritory.ports.embedder import Vectors
 from meritory.store.contract.store import Transaction
 from meritory.text.normalize import content_hash
 
+PROBLEM_LIMIT = 100
+REASON_LIMIT_CHARS = 300
+SAMPLE_LIMIT = 5
+
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """Whether the similarity gate compares imported memories, and whether this is a dry run."""
+
+    on_similar: OnSimilar = "gate"
+    is_dry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """The outcomes of one batch, and the number of its last line."""
+
+    line_count: int
+    outcomes: Counter[str]
+    problems: list[tuple[int, str]]
+    seen: list[Draft] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """The result of an import: lines read, outcomes, and the first problems by line number."""
+
+    line_count: int = 0
+    resumed_at: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    # Of a dry run: the first drafts, and all by kind.
+    samples: list[Draft] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    def add(self, result: BatchResult) -> None:
+        """Add the result of one batch."""
+        self.line_count = result.line_count
+        self.outcomes.update(result.outcomes)
+        room = PROBLEM_LIMIT - len(self.problems)
+        self.problems += [(n, reason[:REASON_LIMIT_CHARS]) for n, reason in result.problems[:room]]
+        self.samples += result.seen[: SAMPLE_LIMIT - len(self.samples)]
+        self.kinds.update(draft.kind for draft in result.seen)
+
+
+# Runs on the writer thread; only the reading thread changes the report.
+StoreBatch = Callable[[], BatchResult]
+SaveProgress = Callable[[Transaction], None]
+
+
+def _attempt(check: Callable[[Any], T], value: Any) -> T | MeritoryError:
+    """Return the checked value of a line or its error: one bad line must not stop the others."""
+    if isinstance(value, MeritoryError):
+        return value
+    try:
+        return check(value)
+    except MeritoryError as error:
+        return error
+    except (OverflowError, RecursionError):
+        return InputError("a number is too large, or the line is nested too deeply")
 
 
 def import_file(
@@ -47,37 +117,49 @@ def import_file(
     on_similar: OnSimilar = "gate",
     progress: Progress = lambda done, total: None,
 ) -> ImportReport:
-    """Takes in a file of JSON lines: an export of ours, or any other."""
+    """Import a file of JSON lines: an export of Meritory, or any other."""
     found = FoundFiles("jsonl", path, (path,), "")
-    return import_found(services, scope, found, How(on_similar), progress)
+    return import_found(services, scope, found, ImportOptions(on_similar), progress)
 
 
 def import_found(
-    services: Services, scope: Scope, found: FoundFiles, how: How, progress: Progress
+    services: Services,
+    scope: Scope,
+    found: FoundFiles,
+    options: ImportOptions,
+    progress: Progress,
 ) -> ImportReport:
-    """Takes in what was recognised, in batches; after an interruption it goes on where it stopped.
+    """Import recognised files in batches; an interrupted import continues where it stopped.
 
-    Once something was taken in to its end this is forgotten: the next run goes through all of it
-    and finds what is stored already. Lines kept as they are would double, so they come in once.
+    The progress of a complete import is deleted: the next run reads all lines and finds them
+    stored. Without the gate that would double the lines, so then the progress is kept.
     """
     if found.only_user is not None and found.form != "mem0":
         raise InputError(
-            f"{found.path.name} does not tell whose a memory is", hint="leave out --only-user"
+            f"{found.path.name} does not name the user of a memory", hint="leave out --only-user"
         )
-    report = ImportReport()
-    named = [scope.user, scope.agent, scope.project, how.on_similar, found.only_user]
+    report, now = ImportReport(), services.world.now
+    named = [scope.user, scope.agent, scope.project, options.on_similar, found.only_user]
     digest = digest_of(found.files, json_line([found.form, *named]).encode())
-    if not how.is_dry:
+
+    def save_progress(line_count: int) -> SaveProgress:
+        at = now()
+        return lambda transaction: transaction.set_import_progress(
+            scope.user, digest, line_count, at
+        )
+
+    if not options.is_dry:
         report.resumed_at = services.store.import_progress(scope.user, digest)
-    with _opened(services, scope, found, how) as (take, lines, size_bytes):
-        wanted = (line for line in lines if line.number > report.resumed_at)
-        # While one batch is being written, the next one is read, screened and embedded.
+    with _open(services, scope, found, options) as (importer, lines, size_bytes):
+        remaining = (line for line in lines if line.number > report.resumed_at)
+        # While one batch is written, the next one is read, screened and embedded.
         with ThreadPoolExecutor(1, "meritory-import") as writer:
-            writing: Future[Taken] | None = None
+            writing: Future[BatchResult] | None = None
             end_bytes = 0
-            for batch in batches(wanted):
-                reached = 0 if batch.is_last and take.is_repeatable else batch.last_number
-                store = take.prepare(batch, _progress_note(services, scope, digest, reached))
+            for batch in batches(remaining):
+                is_complete = batch.is_last and importer.is_repeatable
+                line_count = 0 if is_complete else batch.last_number
+                store = importer.prepare(batch, save_progress(line_count))
                 if writing is not None:
                     report.add(writing.result())
                     progress(end_bytes, size_bytes)
@@ -89,147 +171,236 @@ def import_found(
 
 
 @contextmanager
-def _opened(
-    services: Services, scope: Scope, found: FoundFiles, how: How
-) -> Iterator[tuple[_Write | Restore, Iterator[ImportLine], int]]:
-    """What takes the lines in, the lines, and how many bytes there are."""
+def _open(
+    services: Services, scope: Scope, found: FoundFiles, options: ImportOptions
+) -> Iterator[tuple[_DraftImporter | _ExportImporter, Iterator[ImportLine], int]]:
+    """Open the files; yield their importer, their lines and their size in bytes."""
     size_bytes = sum(path.stat().st_size for path in found.files)
     if found.form in READERS:
-        write = _Write(services, scope, how, _known_texts(services, scope.user, found.form))
-        yield write, entry_lines(READERS[found.form](found), size_bytes), size_bytes
+        # The texts of earlier imports of this format, even if they are forgotten by now.
+        known = frozenset(
+            (record.scope, source.quote_hash)
+            for record in services.store.walk(scope.user)
+            for source in record.sources
+            if source.harness == f"{HARNESS_START}{found.form}" and source.quote_hash is not None
+        )
+        lines = entry_lines(READERS[found.form](found), size_bytes)
+        yield _DraftImporter(services, scope, options, known), lines, size_bytes
         return
     with open_regular(found.path) as file:
         lines = json_lines(file)
         first = next(lines, None)
         if first is None:
-            raise InputError(f"{found.path} holds no lines", hint="expected one JSON object a line")
+            raise InputError(f"{found.path} has no lines", hint="expected one JSON object per line")
         if is_header(first.value):
-            _check_version(first.value)
-            yield Restore(services, scope, how), lines, size_bytes
+            version = first.value["meritory_export"]
+            if version not in READABLE_VERSIONS or isinstance(version, bool):
+                raise Conflict(
+                    f"the export has format {str(version)[:40]};"
+                    f" this Meritory reads {READABLE_VERSIONS}",
+                    hint="upgrade Meritory",
+                )
+            yield _ExportImporter(services, scope.user, options), lines, size_bytes
         else:
-            write = _Write(services, scope, how, frozenset())
-            yield write, itertools.chain([first], lines), size_bytes
+            importer = _DraftImporter(services, scope, options, frozenset())
+            yield importer, itertools.chain([first], lines), size_bytes
 
 
-def _known_texts(services: Services, user: str, form: Form) -> frozenset[tuple[Scope, str]]:
-    """What earlier imports of this format brought, whatever became of it since."""
-    return frozenset(
-        (record.scope, source.quote_hash)
-        for record in services.store.walk(user)
-        for source in record.sources
-        if source.harness == f"{HARNESS_START}{form}" and source.quote_hash is not None
-    )
-
-
-def _check_version(header: dict[str, Any]) -> None:
-    version = header["meritory_export"]
-    if version not in READABLE_VERSIONS or isinstance(version, bool):
-        raise Conflict(
-            f"this export has format {str(version)[:40]}, this Meritory reads {READABLE_VERSIONS}",
-            hint="upgrade Meritory",
-        )
-
-
-class _Write:
-    """Foreign lines go through the write path like any other memory."""
+class _DraftImporter:
+    """Imports lines of other formats through the write path."""
 
     def __init__(
-        self, services: Services, scope: Scope, how: How, known: frozenset[tuple[Scope, str]]
+        self,
+        services: Services,
+        scope: Scope,
+        options: ImportOptions,
+        known: frozenset[tuple[Scope, str]],
     ) -> None:
         self._services = services
         self._scope = scope
-        self._how = how
+        self._options = options
         self._known = known
-        self.is_repeatable = how.on_similar == "gate"
+        self.is_repeatable = options.on_similar == "gate"
 
-    def prepare(self, batch: LineBatch, note: Note) -> Store:
-        """Screens and embeds a batch; returns what writes it and notes how far it got."""
-        outcomes: Counter[str] = Counter()
-        problems: list[tuple[int, str]] = []
-        kept: list[tuple[ImportLine, Draft | MeritoryError]] = []
+    def prepare(self, batch: LineBatch, save_progress: SaveProgress) -> StoreBatch:
+        """Screen and embed a batch; return the function that writes it and its progress."""
+        result = BatchResult(batch.last_number, Counter(), [])
+        drafts: list[tuple[ImportLine, Draft | MeritoryError]] = []
         for line in batch.lines:
-            draft = checked(self._draft, line.value)
+            draft = _attempt(self._draft, line.value)
             if isinstance(draft, Skipped):
-                outcomes["skipped"] += 1
-                problems.append(line.problem(str(draft)))
-            elif isinstance(draft, Draft) and self._is_known(draft):
-                outcomes["duplicate"] += 1
+                result.outcomes["skipped"] += 1
+                result.problems.append(line.problem(str(draft)))
+            elif (
+                isinstance(draft, Draft)
+                and draft.source is not None
+                and (draft.scope, draft.source.quote_hash) in self._known
+            ):
+                result.outcomes["duplicate"] += 1
             else:
-                kept.append((line, draft))
-        taken = Taken(batch.last_number, outcomes, problems)
-        return self._looking(taken, kept) if self._how.is_dry else self._writing(taken, kept, note)
+                drafts.append((line, draft))
+        if self._options.is_dry:
+            return self._preview(result, drafts)
+        prepared = prepare_batch(self._services, [draft for _, draft in drafts])
 
-    def _is_known(self, draft: Draft) -> bool:
-        told = draft.source.quote_hash if draft.source else None
-        return told is not None and (draft.scope, told) in self._known
-
-    def _writing(
-        self, taken: Taken, kept: list[tuple[ImportLine, Draft | MeritoryError]], note: Note
-    ) -> Store:
-        prepared = prepare_batch(self._services, [draft for _, draft in kept])
-
-        def store() -> Taken:
-            results = store_batch(self._services, self._scope.user, prepared, note)
-            taken.outcomes.update(result.outcome for result in results)
-            for (line, _), result in zip(kept, results, strict=True):
-                if result.error is not None:
-                    taken.problems.append(line.problem(str(result.error)))
-            return taken
+        def store() -> BatchResult:
+            written = store_batch(self._services, self._scope.user, prepared, save_progress)
+            result.outcomes.update(row.outcome for row in written)
+            for (line, _), row in zip(drafts, written, strict=True):
+                if row.error is not None:
+                    result.problems.append(line.problem(str(row.error)))
+            return result
 
         return store
 
-    def _looking(self, taken: Taken, kept: list[tuple[ImportLine, Draft | MeritoryError]]) -> Store:
-        """What a write would meet, without the gate: that needs vectors, which take time."""
-        sound: list[Draft] = []
-        for line, draft in kept:
-            screened = checked(self._screened, draft)
+    def _preview(
+        self, result: BatchResult, drafts: list[tuple[ImportLine, Draft | MeritoryError]]
+    ) -> StoreBatch:
+        """Predict the outcomes without the gate, which would need vectors."""
+        policy = self._services.policy.secrets.policy
+        valid: list[Draft] = []
+        for line, draft in drafts:
+            screened = _attempt(lambda draft: screened_draft(draft, policy), draft)
             if isinstance(screened, Draft):
-                sound.append(screened)
+                valid.append(screened)
             else:
-                taken.outcomes["refused"] += 1
-                taken.problems.append(line.problem(str(screened)))
+                result.outcomes["refused"] += 1
+                result.problems.append(line.problem(str(screened)))
 
-        def look(transaction: Transaction) -> list[Draft]:
+        def find_new(transaction: Transaction) -> list[Draft]:
             return [
                 draft
-                for draft in sound
+                for draft in valid
                 if not transaction.live_by_hash(draft.scope, [content_hash(draft.content)])
             ]
 
-        def store() -> Taken:
-            new = self._services.store.write(self._scope.user, look)
-            known_count = len(sound) - len(new)
-            taken.outcomes.update(["new"] * len(new) + ["duplicate"] * known_count)
-            taken.seen.extend(new)
-            return taken
+        def store() -> BatchResult:
+            new = self._services.store.write(self._scope.user, find_new)
+            duplicate_count = len(valid) - len(new)
+            result.outcomes.update(["new"] * len(new) + ["duplicate"] * duplicate_count)
+            result.seen.extend(new)
+            return result
 
         return store
-
-    def _screened(self, draft: Draft) -> Draft:
-        return screened_draft(draft, self._services.policy.secrets.policy)
 
     def _draft(self, value: Any) -> Draft:
         if isinstance(value, str):
             value = {"content": value}
         if not isinstance(value, dict):
             raise InputError("expected an object with a content field")
-        # A file cannot reach into another user's memories or retire one by its id.
+        # A file must not write for another user, or supersede a memory by its id.
         for name in ("user", "supersedes"):
             if name in value:
                 raise InputError(f"{name} cannot be set by an import")
         fields = {"origin": "import", **value}
         if fields["origin"] == "user":
-            # No file is a person: what it pins or forbids stays a proposal.
+            # A file is not a person: its pins and constraints remain proposals.
             fields["origin"] = "import"
-        told = fields.get("source")
-        if isinstance(told, dict) and "extractor" in told:
-            # Only an extractor says that it was one.
-            fields["source"] = {**told, "extractor": None}
+        source = fields.get("source")
+        if isinstance(source, dict) and "extractor" in source:
+            # Only an extractor may name itself.
+            fields["source"] = {**source, "extractor": None}
         content = fields.pop("content", None)
-        return make_draft(content, self._scope, {**fields, "on_similar": self._how.on_similar})
+        return make_draft(content, self._scope, {**fields, "on_similar": self._options.on_similar})
 
 
-def _progress_note(services: Services, scope: Scope, digest: str, line_count: int) -> Note:
-    """Notes with a batch how many lines were taken in; 0 lets the next run begin anew."""
-    now = services.world.now()
-    return lambda transaction: transaction.set_import_progress(scope.user, digest, line_count, now)
+class _ExportImporter:
+    """Restores the lines of an export exactly: ids, times, history, links, reports and rules."""
+
+    is_repeatable = True
+
+    def __init__(self, services: Services, user: str, options: ImportOptions) -> None:
+        self._services = services
+        self._user = user
+        self._options = options
+
+    def prepare(self, batch: LineBatch, save_progress: SaveProgress) -> StoreBatch:
+        """Check and embed a batch; return the function that restores it and its progress."""
+        lines: list[ExportedLine] = []
+        problems: list[tuple[int, str]] = []
+        for line in batch.lines:
+            checked = _attempt(lambda value: check_line(value, self._user), line.value)
+            if isinstance(checked, ExportedLine):
+                lines.append(checked)
+            else:
+                problems.append(line.problem(str(checked)))
+        memories = [line.memory for line in lines if line.memory is not None]
+        texts = [] if self._options.is_dry else [memory.record.content for memory in memories]
+        vectors = self._services.embedding.documents(texts)
+
+        def find_new(transaction: Transaction) -> Counter[str]:
+            ids = [memory.record.id for memory in memories]
+            return Counter(
+                "duplicate" if transaction.has(self._user, memory_id) else "new"
+                for memory_id in ids
+            )
+
+        def restore(transaction: Transaction) -> Counter[str]:
+            save_progress(transaction)
+            outcomes = Counter(
+                self._put_memory(transaction, memory, made)
+                for memory, made in zip(memories, vectors, strict=True)
+            )
+            self._put_others(transaction, lines)
+            return outcomes
+
+        def store() -> BatchResult:
+            work = find_new if self._options.is_dry else restore
+            outcomes = self._services.store.write(self._user, work)
+            if problems:
+                outcomes["refused"] = len(problems)
+            return BatchResult(batch.last_number, outcomes, problems)
+
+        return store
+
+    def _put_memory(
+        self, transaction: Transaction, item: ExportedMemory, vectors: dict[str, Vectors]
+    ) -> str:
+        user, memory_id = self._user, item.record.id
+        if transaction.has(user, memory_id):
+            return "duplicate"
+        memory = indexed(item.record, vectors)
+        memory = replace(memory, attributes=(*item.about, *memory.attributes))
+        transaction.insert(memory, None)
+        transaction.put_history(user, item.history)
+        if item.audits:
+            # The entries have new numbers in the same order.
+            numbers = [entry.entry for entry in transaction.history(user, memory_id)]
+            audits = [replace(audit, entry=numbers[index]) for index, audit in item.audits]
+            transaction.carry(user, audits)
+        if item.retrieved is not None:
+            count = {memory_id: item.retrieved.count}
+            transaction.add_retrievals(user, count, item.retrieved.last_at)
+        return "stored"
+
+    def _put_others(self, transaction: Transaction, lines: Sequence[ExportedLine]) -> None:
+        user, store = self._user, self._services.store
+        pairs = [line.dependency for line in lines if line.dependency is not None]
+        transaction.put_dependencies(user, pairs)
+        counters: dict[str, int] = {}
+        for line in lines:
+            for name, amount in line.counters.items():
+                counters[name] = max(amount, counters.get(name, 0))
+        current = store.counters(user) if counters else {}
+        for name, amount in counters.items():
+            # Only the difference: importing an export twice must not count twice.
+            transaction.count(user, name, max(0, amount - current.get(name, 0)))
+        extras = [line.extra for line in lines]
+        transaction.carry(user, [row for row in extras if isinstance(row, Carried)])
+        reports = {row.id: row for row in extras if isinstance(row, FeedbackEvent)}
+        for report in reports.values():
+            if not _exists(store.feedback_event, user, report.id):
+                transaction.add_feedback(report)
+        for row in extras:
+            if isinstance(row, ExportedRule) and not _exists(transaction.rule, user, row.rule.id):
+                transaction.put_rule(user, row.rule)
+                for event in row.events:
+                    transaction.add_rule_event(user, event)
+
+
+def _exists(get: Callable[[str, str], FeedbackEvent | Rule], user: str, record_id: str) -> bool:
+    """Return whether a record with exactly this id exists; `get` also accepts prefixes."""
+    try:
+        return get(user, record_id).id == record_id
+    except NotFound:
+        return False

@@ -1,4 +1,4 @@
-"""A folder of basic-memory: notes with front matter, observations, relations and prose."""
+"""Read a folder of basic-memory: notes with front matter, observations, relations and prose."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CONTEXT = re.compile(r"\s*\((?P<context>[^()]{1,300})\)\s*$")
 _TAG = re.compile(r"(?<!\S)#(?P<tag>[\w/-]{1,60})")
 _KEY = re.compile(r"(?P<key>[\w-]{1,60}):\s*(?P<value>.*)$")
 _DEPENDS = frozenset({"depends_on", "requires", "needs", "uses", "built_on", "part_of", "extends"})
-# Such a link says nothing that the names beside each other do not say.
+# Links that only say that two notes are related.
 _PLAIN = frozenset({"", "relates_to", "related_to", "links_to", "see", "see_also"})
 _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("decision", "choice"), "decision"),
@@ -44,7 +44,7 @@ _ENTITY_LIMIT = 16
 
 @dataclass(frozen=True, slots=True)
 class _NoteFile:
-    """A note with what holds for all of it."""
+    """The properties of a note that all its entries share."""
 
     name: str
     title: str
@@ -55,13 +55,13 @@ class _NoteFile:
 
 
 def is_note(text: str) -> bool:
-    """Whether a text is a note of this kind: it has a permalink, or observations."""
+    """Return whether a text is a note: it has a permalink or observations."""
     front, body = without_front(tamed(text))
     return "permalink" in front_matter(front) or any(map(_OBSERVATION.match, body.split("\n")))
 
 
 def read(found: FoundFiles) -> Iterator[ImportEntry]:
-    """Every observation, telling relation and section of the notes."""
+    """Yield every observation, specific relation and section of the notes."""
     for path in found.files:
         name = path.relative_to(found.path).as_posix() if found.path.is_dir() else path.name
         try:
@@ -106,12 +106,12 @@ def _observed(note: _NoteFile, number: int, found: re.Match[str]) -> ImportEntry
     category, text = found["category"].strip(), found["text"].strip()
     own = [match["tag"] for match in _TAG.finditer(text)]
     bare = _CONTEXT.sub("", text)
-    # Tags at the end are only tags; one within the sentence is a word of it as well.
+    # Remove tags at the end; a tag within the sentence is also a word of it.
     bare = re.sub(r"(?:\s+#[\w/-]{1,60})+\s*$", "", bare) or text
     context = _CONTEXT.search(text)
-    said = f"{bare} ({context['context']})" if context else bare
+    text = f"{bare} ({context['context']})" if context else bare
     kind = _KINDS.get(category.lower()) or kind_of(bare)
-    content = f"{note.title}: {said}"
+    content = f"{note.title}: {text}"
     fields = {"content": content, "kind": kind, "tags": tags(own, [category], note.tags)}
     return _entry(note, number, fields)
 
@@ -119,8 +119,8 @@ def _observed(note: _NoteFile, number: int, found: re.Match[str]) -> ImportEntry
 def _related(note: _NoteFile, number: int, relation: tuple[str, str, str]) -> ImportEntry:
     kind, target, line = relation
     context = _CONTEXT.search(line)
-    told = f" ({context['context']})" if context else ""
-    content = f"{note.title} {kind.replace('_', ' ')} {target}{told}"
+    remark = f" ({context['context']})" if context else ""
+    content = f"{note.title} {kind.replace('_', ' ')} {target}{remark}"
     if kind in _DEPENDS:
         return _entry(note, number, {"content": content})
     about = dict.fromkeys(name for name in (note.about, target) if name)
@@ -156,18 +156,18 @@ def _relations(lines: list[str]) -> Iterator[tuple[int, tuple[str, str, str]]]:
 
 
 def front_matter(front: str) -> dict[str, str | list[str]]:
-    """The plain part of YAML that notes use: texts, and lists in brackets or by dashes."""
+    """Return the front matter of a note: texts, and lists in brackets or with dashes."""
     fields: dict[str, str | list[str]] = {}
     last = ""
     for line in front.split("\n"):
         item = line.strip()
         if item.startswith("- ") and last:
-            held = fields.get(last)
-            fields[last] = [*(held if isinstance(held, list) else []), _unquoted(item[2:])]
+            items = fields.get(last)
+            fields[last] = [*(items if isinstance(items, list) else []), _unquoted(item[2:])]
         elif found := _KEY.match(line):
             last, value = found["key"].lower(), found["value"].strip()
             if value.startswith("[") and value.endswith("]"):
-                fields[last] = [_unquoted(one) for one in value[1:-1].split(",")]
+                fields[last] = [_unquoted(item) for item in value[1:-1].split(",")]
             else:
                 fields[last] = _unquoted(value)
     return fields

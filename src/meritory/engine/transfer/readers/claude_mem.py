@@ -1,4 +1,4 @@
-"""The database of claude-mem: observations, summaries of sessions, and standing directives."""
+"""Read the database of claude-mem: observations, session summaries and directives."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _Made = Callable[[Mapping[str, Any]], "dict[str, Any] | None"]
 
 
 def read(found: FoundFiles) -> Iterator[ImportEntry]:
-    """Every row of the three tables that holds something to remember."""
+    """Yield every row of the three tables that has text."""
     for path in found.files:
         with open_foreign(path) as tables:
             yield from _of_table(tables, "observations", _OBSERVED, _observation)
@@ -61,11 +61,11 @@ def _of_table(
     for number, row in enumerate(tables.rows(table, columns), 1):
         place = f"{table} {row['id'] if row.get('id') is not None else number}"
         if row.get("status") not in (None, "active"):
-            yield ImportEntry(place, Skipped("it is not active any more"))
+            yield ImportEntry(place, Skipped("it is not active"))
             continue
         fields = made(row)
         if fields is None:
-            yield ImportEntry(place, InputError("the row holds no text"))
+            yield ImportEntry(place, InputError("the row has no text"))
             continue
         session = fields.pop("session", None)
         for content in parts(fields["content"], CONTENT_LIMIT_CHARS):
@@ -80,27 +80,27 @@ def _of_table(
 
 
 def _observation(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The title with the facts, which say what the narrative says in fewer words, or with that."""
-    facts = _listed(row["facts"])
-    body = "; ".join(facts) or _plain(row["narrative"]) or _plain(row["text"])
-    title = _plain(row["title"]) or _plain(row["subtitle"])
+    """Return the title with the facts, or else with the longer narrative."""
+    facts = _items(row["facts"])
+    body = "; ".join(facts) or _text(row["narrative"]) or _text(row["text"])
+    title = _text(row["title"]) or _text(row["subtitle"])
     if not (title or body):
         return None
     content = ": ".join(part for part in (title.rstrip(".:"), body) if part)
-    kind = _plain(row["type"]).lower()
+    kind = _text(row["type"]).lower()
     return {
         "content": content,
         "kind": _KINDS.get(kind) or kind_of(content),
         "provenance": "assistant_derived",
         "confidence": 0.6,
-        "tags": tags([kind], _listed(row["concepts"])),
+        "tags": tags([kind], _items(row["concepts"])),
         "project": name_or_none(row["project"]),
         "session": row["memory_session_id"] or row["sdk_session_id"],
     }
 
 
 def _summary(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    lines = [f"{_HEADS[name]}: {text}" for name in _PARTS if (text := _plain(row[name]))]
+    lines = [f"{_HEADS[name]}: {text}" for name in _PARTS if (text := _text(row[name]))]
     if not lines:
         return None
     return {
@@ -114,7 +114,7 @@ def _summary(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _directive(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    content = _plain(row["content"])
+    content = _text(row["content"])
     if not content:
         return None
     return {
@@ -125,15 +125,15 @@ def _directive(row: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _plain(value: object) -> str:
+def _text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _listed(value: object) -> list[str]:
-    """A list as it is kept: JSON, or one item a line."""
-    text = _plain(value)
+def _items(value: object) -> list[str]:
+    """Return the items of a JSON list, or of a text with one item per line."""
+    text = _text(value)
     try:
-        held = json.loads(text) if text.startswith("[") else text.split("\n")
+        items = json.loads(text) if text.startswith("[") else text.split("\n")
     except (ValueError, RecursionError):
-        held = [text]
-    return [item.strip() for item in held if isinstance(item, str) and item.strip()]
+        items = [text]
+    return [item.strip() for item in items if isinstance(item, str) and item.strip()]

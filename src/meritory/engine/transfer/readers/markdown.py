@@ -1,4 +1,4 @@
-"""What kind of memory a line of somebody's notes is, told by its words and its heading."""
+"""Read Markdown files: split a document into claims, and guess the kind of each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _HEADINGS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 
 
 def kind_of(text: str, heading: str = "") -> Kind:
-    """The kind of a note; what forbids something comes first, for it must not be lost."""
+    """Return the kind of a note; a prohibition comes first, for it must not be lost."""
     if _FORBIDS.search(text) or stated_constraints(text):
         return "constraint"
     if _DECIDES.search(text):
@@ -72,18 +72,18 @@ _RULE = re.compile(r"([-*_])(?:\s*\1){2,}\s*$")
 _BULLET = re.compile(r"(?P<indent>\s*)(?P<mark>[-*+]|\d{1,3}[.)])\s+(?P<text>.*)$")
 _TASK = re.compile(r"\[[ xX]\]\s+")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
-# Alone on its line, also in a bullet: a file that is read in its place.
+# Alone on its line or in a bullet: a reference to a file.
 REFERENCE = re.compile(r"@(?:~?/)?[\w./-]*[\w-]\.?[\w-]*$")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?$")
 _CELL_EDGE = re.compile(r"(?<!\\)\|")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-# Patterns look at such a run from each of its places: thousands would take hours.
+# A pattern starts again at each character of such a run: thousands would take hours.
 _LONG_GAP = re.compile(r"[^\S\n]{100,}")
 
 
 @dataclass(slots=True)
 class MarkdownClaim:
-    """A piece of a document: where it begins, the headings above it, its text."""
+    """A claim of a document: its line, the headings above it, its text."""
 
     line: int
     path: tuple[str, ...]
@@ -91,7 +91,7 @@ class MarkdownClaim:
 
     @property
     def whole(self) -> str:
-        """The text with its headings before it, so that it can stand alone."""
+        """The text after its headings, so that it is understood alone."""
         return f"{' > '.join(self.path)}: {self.text}" if self.path else self.text
 
 
@@ -115,7 +115,7 @@ class _MarkdownPiece:
 
 
 def without_front(text: str) -> tuple[str, str]:
-    """The front matter of a document, and the rest with as many lines before it."""
+    """Return the front matter of a document, and the body with its line numbers unchanged."""
     lines = text.split("\n")
     if lines[0].strip() != "---":
         return "", text
@@ -126,26 +126,26 @@ def without_front(text: str) -> tuple[str, str]:
 
 
 def tamed(text: str) -> str:
-    """The text with a single space in place of gaps that nobody types."""
+    """Replace very long gaps by single spaces."""
     return _LONG_GAP.sub(" ", text)
 
 
 def claims(text: str) -> Iterator[MarkdownClaim]:
-    """Every claim of a document, in its order."""
+    """Yield every claim of a document in order."""
     _, body = without_front(tamed(text))
     body = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), body)
     titles: list[tuple[int, str]] = []
     has_many = sum(1 for line in body.split("\n") if _HEADING.match(line)) > 1
     for level, title, pieces in _chapters(body):
-        titles = [one for one in titles if one[0] < level]
-        # A title over everything says nothing about any of it.
+        titles = [(above, name) for above, name in titles if above < level]
+        # The title of the whole document adds nothing to a claim.
         if title and not (level == 1 and has_many):
             titles.append((level, title))
         yield from _of_chapter(tuple(name for _, name in titles), pieces)
 
 
 def _chapters(body: str) -> Iterator[tuple[int, str, list[_MarkdownPiece]]]:
-    """Headings with the blocks below them; the first may have none."""
+    """Yield each heading with the blocks below it; the first may have no heading."""
     reader = _MarkdownReader()
     level, title = 7, ""
     lines = body.split("\n")
@@ -170,7 +170,7 @@ def _heading(line: str, following: list[str], reader: _MarkdownReader) -> tuple[
 
 
 class _MarkdownReader:
-    """Takes lines and makes blocks of them."""
+    """Groups lines into blocks."""
 
     def __init__(self) -> None:
         self._pieces: list[_MarkdownPiece] = []
@@ -187,18 +187,18 @@ class _MarkdownReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether a line without a mark would go on with what is there."""
+        """Whether a line without a mark would continue the last block."""
         return self._open is not None
 
     def taken(self) -> list[_MarkdownPiece]:
-        """The blocks so far; the next ones begin anew."""
+        """Return the blocks so far, and start over."""
         if self._fence:
             self._end_code()
         pieces, self._pieces, self._open = self._pieces, [], None
         return pieces
 
     def take(self, number: int, line: str) -> None:
-        """Takes one line."""
+        """Add one line."""
         fence = _FENCE.match(line)
         if line.strip():
             was_parted, self._is_parted = self._is_parted, False
@@ -209,7 +209,7 @@ class _MarkdownReader:
         elif fence:
             self._fence, self._code, self._code_line = fence[1], [line], number
         elif not line.strip() or _RULE.match(line):
-            # A bullet may go on after an empty line, if what follows is indented.
+            # A bullet may continue after an empty line, if the next line is indented.
             self._is_parted = True
             if self._open is not None and not self._open.mark:
                 self._open = None
@@ -232,7 +232,8 @@ class _MarkdownReader:
             self._add(_MarkdownPiece(number, "", indent, [line.strip().removeprefix("> ")]))
 
     def _add(self, piece: _MarkdownPiece) -> None:
-        parent = self._last_bullet() if piece.mark else None
+        last = self._pieces[-1] if self._pieces else None
+        parent = last if last is not None and last.mark and piece.mark else None
         while parent is not None and piece.indent > parent.indent:
             if not parent.children or piece.indent <= parent.children[-1].indent:
                 parent.children.append(piece)
@@ -241,9 +242,6 @@ class _MarkdownReader:
         else:
             self._pieces.append(piece)
         self._open = piece
-
-    def _last_bullet(self) -> _MarkdownPiece | None:
-        return self._pieces[-1] if self._pieces and self._pieces[-1].mark else None
 
     def _end_code(self) -> None:
         code = textwrap.dedent("\n".join(self._code)).strip("\n")
@@ -262,30 +260,30 @@ class _MarkdownReader:
 
 def _of_chapter(path: tuple[str, ...], pieces: list[_MarkdownPiece]) -> Iterator[MarkdownClaim]:
     lead: _MarkdownPiece | None = None
-    place = 0
-    while place < len(pieces):
-        piece = pieces[place]
-        if place and pieces[place - 1].mark and piece.is_step != pieces[place - 1].is_step:
-            # Another list begins.
+    index = 0
+    while index < len(pieces):
+        piece = pieces[index]
+        if index and pieces[index - 1].mark and piece.is_step != pieces[index - 1].is_step:
+            # Another list starts.
             lead = None
         under = (*path, lead.text.rstrip(": ")) if lead is not None and piece.mark else path
-        steps = _steps(pieces[place:])
+        steps = _steps(pieces[index:])
         if len(steps) > 1:
             yield from _cut(MarkdownClaim(piece.line, under, _joined(steps)))
-            place += len(steps)
+            index += len(steps)
             continue
-        following = pieces[place + 1 : place + 2]
+        following = pieces[index + 1 : index + 2]
         if not piece.mark and piece.text.endswith(":") and following and following[0].mark:
-            # What introduces a list is said with each of its bullets.
+            # The introduction of a list is repeated with each of its bullets.
             lead = piece
         else:
             lead = lead if piece.mark else None
             yield from _of_piece(under, piece)
-        place += 1
+        index += 1
 
 
 def _steps(pieces: list[_MarkdownPiece]) -> list[_MarkdownPiece]:
-    """A numbered list at the beginning that is short enough to stay in one piece."""
+    """Return the numbered list at the start, if it is short enough for one claim."""
     steps: list[_MarkdownPiece] = []
     for piece in pieces:
         if not piece.is_step:
@@ -309,15 +307,14 @@ def _of_piece(path: tuple[str, ...], piece: _MarkdownPiece) -> Iterator[Markdown
 
 
 def _table_rows(lines: list[str]) -> list[str]:
-    """Each row of a table with the names of its columns; none when it is no table."""
+    """Return each row of a table with its column names; empty if it is not a table."""
     if len(lines) < 3 or not _TABLE_RULE.match(lines[1]):
         return []
     names = _cells(lines[0])
     rows = []
     for line in lines[2:]:
         cells = zip_longest(names, _cells(line), fillvalue="")
-        told = [f"{name}: {cell}" if name else cell for name, cell in cells if cell]
-        rows.append("; ".join(told))
+        rows.append("; ".join(f"{name}: {cell}" if name else cell for name, cell in cells if cell))
     return [row for row in rows if row]
 
 
@@ -341,7 +338,7 @@ def _cut(claim: MarkdownClaim) -> Iterator[MarkdownClaim]:
 
 
 def parts(text: str, limit_chars: int) -> Iterator[str]:
-    """A long text by its lines, then by its sentences, then anywhere; nothing of it is lost."""
+    """Split a long text at lines, else at sentences, else anywhere."""
     rest = text.strip()
     while len(rest) > limit_chars:
         window = rest[:limit_chars]
@@ -354,26 +351,26 @@ def parts(text: str, limit_chars: int) -> Iterator[str]:
         yield rest
 
 
-# Written by people for their agents.
+# Files that people write for agents.
 INSTRUCTION_NAMES = (
     *("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md", "copilot.md"),
     *("copilot-instructions.md", "conventions.md", ".cursorrules", ".windsurfrules"),
     *(".clinerules", ".goosehints", ".rules"),
 )
-# Written by agents for themselves.
+# Files that agents write for themselves.
 MEMORY_NAMES = ("memory.md", "memories.md")
 INSTRUCTION_ENDINGS = (".mdc", ".instructions.md")
 _CONFIDENCE = {"user_stated": 0.8, "assistant_derived": 0.6}
 
 
 def is_instruction(path: Path) -> bool:
-    """Whether a person wrote this file for agents, by its name."""
+    """Return whether the name of a file says that a person wrote it for agents."""
     name = path.name.lower()
     return name in INSTRUCTION_NAMES or name.endswith(INSTRUCTION_ENDINGS)
 
 
 def read(found: FoundFiles) -> Iterator[ImportEntry]:
-    """Every claim of the files."""
+    """Yield every claim of the files."""
     for path in found.files:
         name = path.relative_to(found.path).as_posix() if found.path.is_dir() else path.name
         try:
@@ -390,7 +387,7 @@ def _of_file(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
     for claim in claims(text):
         place = f"{name}:{claim.line}"
         if REFERENCE.match(claim.text):
-            skipped = Skipped(f"{claim.text[:80]} is not followed; import that file by itself")
+            skipped = Skipped(f"{claim.text[:80]} is not followed; import that file separately")
             yield ImportEntry(place, skipped, len(claim.text))
             continue
         content = claim.whole
@@ -400,10 +397,6 @@ def _of_file(path: Path, name: str, text: str) -> Iterator[ImportEntry]:
             "provenance": provenance,
             "confidence": _CONFIDENCE[provenance],
             "created_at": created_at,
-            "source": source("markdown", _where(name, claim), content),
+            "source": source("markdown", " > ".join((name, *claim.path)), content),
         }
         yield ImportEntry(place, filled(fields), len(content.encode("utf-8", "replace")))
-
-
-def _where(name: str, claim: MarkdownClaim) -> str:
-    return " > ".join((name, *claim.path))

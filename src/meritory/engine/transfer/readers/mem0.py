@@ -1,4 +1,4 @@
-"""What mem0 keeps: the JSON of get_all, its history database, or a local Qdrant collection."""
+"""Read mem0: the JSON of get_all, its history database, or a local Qdrant collection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Row = tuple[str, Mapping[str, Any] | MeritoryError]
 
 
 def read(found: FoundFiles) -> Iterator[ImportEntry]:
-    """Every memory that is live there; of several people's only those of the one that was named."""
+    """Yield every live memory; of several users only those of the named one."""
     _check_users(found)
     for path in found.files:
         for place, row in _rows(path):
@@ -43,22 +43,19 @@ def read(found: FoundFiles) -> Iterator[ImportEntry]:
 
 
 def _check_users(found: FoundFiles) -> None:
-    """Memories of several people do not become one person's by accident, in whatever files."""
+    """Require a choice if the files have memories of several users."""
     only, name = found.only_user, found.path.name
     rows = (row for path in found.files for _, row in _rows(path))
     users = {user for row in rows if (user := _user(row)) is not None}
+    listed = ", ".join(sorted(users)[:_USERS_SHOWN]) or "it names no users"
+    listed += ", ..." if len(users) > _USERS_SHOWN else ""
     if only is not None and only not in users:
-        raise InputError(f"{name} has no memories of {only[:40]!r}", hint=_named(users))
+        raise InputError(f"{name} has no memories of {only[:40]!r}", hint=listed)
     if only is None and len(users) > 1:
         raise InputError(
-            f"{name} holds memories of {len(users)} users",
-            hint=f"choose one with --only-user: {_named(users)}",
+            f"{name} has memories of {len(users)} users",
+            hint=f"choose one with --only-user: {listed}",
         )
-
-
-def _named(users: set[str]) -> str:
-    shown = ", ".join(sorted(users)[:_USERS_SHOWN])
-    return f"{shown}, ..." if len(users) > _USERS_SHOWN else shown or "it names none"
 
 
 def _user(row: Mapping[str, Any] | MeritoryError) -> str | None:
@@ -69,24 +66,22 @@ def _entry(place: str, row: Mapping[str, Any] | MeritoryError, only: str | None)
     if isinstance(row, MeritoryError):
         return ImportEntry(place, row)
     if only is not None and _user(row) != only:
-        return ImportEntry(place, Skipped("it is another user's"))
+        return ImportEntry(place, Skipped("it belongs to another user"))
     content = next((row[name] for name in _TEXTS if isinstance(row.get(name), str)), None)
     if content is None:
-        return ImportEntry(
-            place, InputError("there is no text under memory, data, text or content")
-        )
+        return ImportEntry(place, InputError("no text in memory, data, text or content"))
     metadata = row.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     created, updated = when(row.get("created_at")), when(row.get("updated_at"))
     fields = {
         "content": content,
         "kind": kind_of(content),
-        # Stored with infer=False, it has a role: then these are the words as they were said.
+        # A role means that it was stored with infer=False, word for word.
         "provenance": "user_stated" if row.get("role") == "user" else "assistant_derived",
         "agent": name_or_none(row.get("agent_id")),
         "tags": tags(row.get("categories"), metadata.get("tags"), metadata.get("category")),
         "created_at": created or updated,
-        # What was reworded later holds since then.
+        # A memory that was changed later is valid since then.
         "valid_from": updated if created and updated and updated > created else None,
         "valid_until": when(row.get("expiration_date")),
         "source": source("mem0", name_or_none(row.get("id")) or place, content, row.get("run_id")),
@@ -107,23 +102,23 @@ def _rows(path: Path) -> Iterator[Row]:
 def _of_json(path: Path) -> Iterator[Row]:
     text = read_text(path, JSON_LIMIT_BYTES)
     for number, item in enumerate(_items(path, text), 1):
-        known = isinstance(item, Mapping | MeritoryError)
-        yield f"memory {number}", item if known else InputError("it is no object")
+        is_valid = isinstance(item, Mapping | MeritoryError)
+        yield f"memory {number}", item if is_valid else InputError("expected an object")
 
 
 def _items(path: Path, text: str) -> Iterator[Any]:
-    """The memories of one JSON value, or of one a line."""
+    """Yield the memories of one JSON value, or of one per line."""
     try:
-        held = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         yield from (_parsed(line) for line in text.split("\n") if line.strip())
         return
-    if isinstance(held, Mapping):
-        named = [held.get(name) for name in ("results", "memories", "data")]
-        held = next((value for value in named if isinstance(value, list)), [held])
-    if not isinstance(held, list):
-        raise InputError(f"{path.name} holds no list of memories", hint="save what get_all returns")
-    yield from held
+    if isinstance(value, Mapping):
+        lists = [value.get(name) for name in ("results", "memories", "data")]
+        value = next((items for items in lists if isinstance(items, list)), [value])
+    if not isinstance(value, list):
+        raise InputError(f"{path.name} has no list of memories", hint="save the result of get_all")
+    yield from value
 
 
 def _parsed(line: str) -> Any:
@@ -134,7 +129,7 @@ def _parsed(line: str) -> Any:
 
 
 def _of_history(tables: ForeignTables) -> Iterator[Row]:
-    """The latest text of every memory that was not deleted; whose it was is not told there."""
+    """Yield the latest text of every memory that is not deleted; its user is unknown."""
     latest: dict[str, dict[str, Any]] = {}
     for row in tables.rows("history", _HISTORY):
         key = str(row["memory_id"])
@@ -148,7 +143,7 @@ def _of_history(tables: ForeignTables) -> Iterator[Row]:
 
 
 def _of_points(tables: ForeignTables) -> Iterator[Row]:
-    """The points of a local Qdrant collection, which are kept as pickles."""
+    """Yield the points of a local Qdrant collection, which are pickles."""
     for number, row in enumerate(tables.rows("points", ("id", "point")), 1):
         yield f"point {number}", _payload(row["point"])
 
@@ -163,15 +158,15 @@ def _payload(raw: object) -> Mapping[str, Any] | MeritoryError:
     except (AttributeError, IndexError, MemoryError, RecursionError, OverflowError):
         return InputError("the point cannot be read: it is damaged")
     state = getattr(point, "state", None)
-    held = state.get("__dict__", state) if isinstance(state, Mapping) else None
-    payload = held.get("payload") if isinstance(held, Mapping) else None
-    if not isinstance(payload, Mapping):
+    fields = state.get("__dict__", state) if isinstance(state, Mapping) else None
+    payload = fields.get("payload") if isinstance(fields, Mapping) else None
+    if not isinstance(payload, Mapping) or not isinstance(fields, Mapping):
         return InputError("the point has no payload")
-    return {"id": held.get("id"), **payload} if isinstance(held, Mapping) else payload
+    return {"id": fields.get("id"), **payload}
 
 
 class _Shell:
-    """Stands for any object of a pickle: it takes whatever it is given and does nothing."""
+    """Stands for any object of a pickle: it accepts any state and does nothing."""
 
     def __init__(self, *given: object, **named: object) -> None:
         self.state: object = None
@@ -184,12 +179,12 @@ class _Shell:
 
 
 class _Inert(pickle.Unpickler):
-    """Reads a pickle without importing or running anything that it names."""
+    """Reads a pickle without importing or calling the names in it."""
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """A shell for every class and function, whatever it is called."""
+        """Return a shell for every class and function."""
         return _Shell
 
     def persistent_load(self, pid: Any, /) -> Any:
-        """Nothing outside of the pickle is part of it."""
-        raise pickle.UnpicklingError("it refers to something outside")
+        """Reject references to objects outside of the pickle."""
+        raise pickle.UnpicklingError("it refers to an object outside of the pickle")
