@@ -190,7 +190,7 @@ def test_a_refused_model_ends_with_1_and_says_which_gate(run: Run, memory: Memor
     assert "stays active" in done.err
     (last,) = memory.services.store.training_runs("default", 5)
     assert (last.reason, last.is_accepted) == ("asked", False)
-    assert "refused by" in run("predictor").err
+    assert "rejected by" in run("predictor").err
 
 
 def test_models_are_taken_back(run: Run, memory: Memory) -> None:
@@ -198,10 +198,10 @@ def test_models_are_taken_back(run: Run, memory: Memory) -> None:
     done = run("predictor", "rollback", "1", "--json")
     assert done.object == {"model_version": 1, "former_version": 0, "scorer": "features"}
     assert run("predictor", "rollback").out == "model 0 is active in place of 1\n"
-    assert "first one" in run("predictor", "rollback").err
+    assert "no model before" in run("predictor", "rollback").err
     unknown = run("predictor", "rollback", "9")
     assert unknown.code == 1
-    assert "there is 1, 0 (the base)" in unknown.err
+    assert "available models: 1, 0 (base)" in unknown.err
 
 
 @pytest.mark.parametrize("version", ["-1", "x", "1.5", "", "9" * 30, "--", "0x1"])

@@ -219,7 +219,7 @@ def test_models_that_are_not_there_are_not_rolled_back_to(daemon: Served) -> Non
     told = refused(post(daemon, "rollback", {"user": "ben"}), 409)
     assert "first one" in told["detail"]
     told = refused(post(daemon, "rollback", {"user": "ben", "version": 5}), 404)
-    assert "0 (the base)" in told["hint"]
+    assert "0 (base)" in told["hint"]
 
 
 @pytest.mark.parametrize(

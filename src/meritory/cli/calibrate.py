@@ -77,7 +77,8 @@ def calibrate(rates: tuple[str, ...], ask: bool, count: int) -> Answer:
     """
     if rates and ask:
         raise InputError("--rate and --ask exclude each other", hint="use one of them")
-    from meritory.engine.predictor import admin, status
+    from meritory.engine.predictor import admin
+    from meritory.engine.predictor.drift import calibration
     from meritory.engine.predictor.state import known_state
 
     items: list[CalibrationItem] = []
@@ -93,7 +94,7 @@ def calibrate(rates: tuple[str, ...], ask: bool, count: int) -> Answer:
             if ask:
                 admin.calibrate_rate(services, user, _asked(items))
                 items = []
-            result = status.calibration(services, user, known_state(services, user))
+            result = calibration(services.store, user, known_state(services, user))
     if not items and not ask and not rates:
         note("there is nothing to rate yet: the judge must first be sure about some sessions")
     plain = {**result, "results": [_ITEMS.json(item) for item in items]}
@@ -111,7 +112,7 @@ def _summary(result: Mapping[str, Any]) -> str:
 
 def _parsed(memory: Memory, rates: Sequence[str]) -> Ratings:
     """Parse `ID=SCORE`; an id may be shortened as long as it names one offered item."""
-    from meritory.engine.predictor.status import CALIBRATION_READ
+    from meritory.engine.predictor.drift import CALIBRATION_READ
 
     offered = memory.services.store.calibration(memory.scope.user, CALIBRATION_READ)
     by_name = {f"{rated.session_key}/{rated.memory_id}": rated for rated in offered}

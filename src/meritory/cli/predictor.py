@@ -397,10 +397,10 @@ def drift(limit: int) -> Answer:
     The signal is how much higher the judge rated memories under 7 days old than those over 30, in
     windows of sessions, oldest first. --limit is the number of the latest windows.
     """
-    from meritory.engine.predictor import status as records
+    from meritory.engine.predictor.drift import drift as read_drift
 
     with opened(quiet=True) as memory:
-        found = records.drift(memory.services, memory.scope.user)
+        found = read_drift(memory.services, memory.scope.user)
     windows = found["results"][-limit:]
     pairs = [
         ("success rate", f"{found['success_rate']:.2f}"),
@@ -453,13 +453,13 @@ def rollback(version: int | None) -> Answer:
     VERSION is one that `meritory predictor status` lists. Default: the previous one. 0 is the base
     model that every predictor starts from.
     """
-    from meritory.engine.predictor import admin
+    from meritory.engine.predictor.rollback import rollback as roll_back
     from meritory.engine.predictor.state import known_state
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
         former = known_state(services, user).version
-        run = admin.rollback(services, user, version)
+        run = roll_back(services, user, version)
     return line_answer(
         f"model {run.model_version} is active in place of {former}",
         model_version=run.model_version,

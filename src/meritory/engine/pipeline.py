@@ -25,8 +25,8 @@ from meritory.domain.job import Job
 from meritory.domain.session import SessionRecord
 from meritory.engine.jobs.runner import Effect, Handler
 from meritory.engine.learning.compare import compare
-from meritory.engine.learning.job import label_memories
 from meritory.engine.learning.judge import judge
+from meritory.engine.learning.label import label_memories
 from meritory.engine.predictor.train_job import train
 from meritory.engine.quality.extraction import extract_by_model, extract_by_rules, summarise
 from meritory.engine.services import Services

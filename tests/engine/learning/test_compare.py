@@ -35,11 +35,8 @@ from meritory.domain.errors import PortTimeout
 from meritory.domain.job import Lease
 from meritory.domain.predictor import ComparisonQuery
 from meritory.engine.jobs.runner import Handler, JobEvent, JobRunner
-from meritory.engine.learning.compare import (
-    FIRST_TRAINING_SESSIONS,
-    SLOW_TRAINING_SESSIONS,
-    is_canary,
-)
+from meritory.engine.learning.canary import is_canary
+from meritory.engine.learning.compare import FIRST_TRAINING_SESSIONS, SLOW_TRAINING_SESSIONS
 from meritory.engine.pipeline import LEARN, job_handler
 from meritory.engine.predictor.state import (
     SHADOW_SESSIONS,

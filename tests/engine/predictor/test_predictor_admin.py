@@ -14,6 +14,7 @@ from learning_kit import change, damaged, lived, noted, shelved, state
 from meritory.domain.errors import BadCheckpoint, Conflict, InputError, NotFound
 from meritory.domain.predictor import Rated, TrainingRun
 from meritory.engine.predictor import admin
+from meritory.engine.predictor.rollback import rollback
 from meritory.engine.predictor.state import TRAIN_JOB, TRAIN_KEY
 from meritory.ports.scorer import RandomScorer
 from meritory.rank.features import FEATURE_VERSION
@@ -98,7 +99,7 @@ def test_training_by_hand_runs_at_once_and_is_written_down(desk: Desk) -> None:
     assert state(desk.memory).order_reason is None
     assert state(desk.memory).version == 0
     (warning,) = desk.memory.predictor_status()["warnings"]
-    assert "refused by canary" in warning
+    assert "rejected by canary" in warning
 
 
 def test_an_order_that_drift_gave_keeps_its_reason(desk: Desk) -> None:
@@ -140,18 +141,18 @@ def test_an_earlier_model_serves_again_and_it_is_written_down(desk: Desk) -> Non
         shelved(desk.memory, version, session_count=10 * version)
     change(desk.memory, version=3, previous=2, latest=3, failures=1)
     services = desk.memory.services
-    run = admin.rollback(services, USER)
+    run = rollback(services, USER)
     assert (run.model_version, run.reason, run.is_accepted) == (2, "rollback", True)
     assert (run.sample_count, run.train_validation_failures) == (20, 1)
     assert runs(desk) == [replace(run, gates=[])]
     (key,) = lived(desk.memory, desk.clock, ids, 1)
     assert desk.record(key).model_version == 2
     # Without one on record before it, the nearest that is there.
-    assert admin.rollback(services, USER).model_version == 1
-    assert admin.rollback(services, USER).model_version == 0
-    with pytest.raises(Conflict, match="first one"):
-        admin.rollback(services, USER)
-    assert admin.rollback(services, USER, 3).model_version == 3
+    assert rollback(services, USER).model_version == 1
+    assert rollback(services, USER).model_version == 0
+    with pytest.raises(Conflict, match="no model before"):
+        rollback(services, USER)
+    assert rollback(services, USER, 3).model_version == 3
     # Numbers are never given twice.
     assert state(desk.memory).latest == 3
 
@@ -160,7 +161,7 @@ def test_the_model_before_may_be_gone(desk: Desk) -> None:
     shelved(desk.memory, 1)
     shelved(desk.memory, 5)
     change(desk.memory, version=5, previous=4, latest=5)
-    assert admin.rollback(desk.memory.services, USER).model_version == 1
+    assert rollback(desk.memory.services, USER).model_version == 1
 
 
 @pytest.mark.parametrize("version", [7, 10**12, -1])
@@ -169,27 +170,27 @@ def test_a_model_that_is_not_there_is_answered_with_those_that_are(
 ) -> None:
     shelved(desk.memory, 2)
     with pytest.raises(NotFound) as told:
-        admin.rollback(desk.memory.services, USER, version)
-    assert told.value.hint == "there is 2, 0 (the base)"
+        rollback(desk.memory.services, USER, version)
+    assert told.value.hint == "available models: 2, 0 (base)"
 
 
 @pytest.mark.parametrize("version", [True, 1.0, "1", float("nan"), [1]])
 def test_a_version_is_a_whole_number(desk: Desk, version: Any) -> None:
     with pytest.raises(InputError):
-        admin.rollback(desk.memory.services, USER, version)
+        rollback(desk.memory.services, USER, version)
 
 
 def test_what_serves_already_or_is_damaged_is_refused_and_nothing_changes(desk: Desk) -> None:
     shelved(desk.memory, 1)
-    with pytest.raises(Conflict, match="serves already"):
-        admin.rollback(desk.memory.services, USER, 0)
+    with pytest.raises(Conflict, match="already active"):
+        rollback(desk.memory.services, USER, 0)
     shelves = desk.memory.services.shelves
     assert shelves is not None
     damaged(desk.memory, 1, lambda raw: raw[:-8])
     with pytest.raises(BadCheckpoint):
         shelves.checkpoint(USER, 1)
-    with pytest.raises(Conflict, match="of no use"):
-        admin.rollback(desk.memory.services, USER, 1)
+    with pytest.raises(Conflict, match="is not usable"):
+        rollback(desk.memory.services, USER, 1)
     assert state(desk.memory).version == 0
     assert runs(desk) == []
 
@@ -265,5 +266,5 @@ def test_nonsense_is_no_rating_and_keeps_the_others_out(desk: Desk) -> None:
 
 @pytest.mark.parametrize("count", [19, 51, 0, -5, True, 20.0, "20"])
 def test_twenty_to_fifty_are_offered(desk: Desk, count: Any) -> None:
-    with pytest.raises(InputError, match="cannot be offered"):
+    with pytest.raises(InputError, match="invalid number"):
         admin.calibrate_offer(desk.memory.services, USER, count)

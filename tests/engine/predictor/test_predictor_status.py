@@ -16,8 +16,8 @@ from learning_kit import change, lived, noted, shelved
 from meritory import AsyncMemory
 from meritory.engine.jobs.worker import Background
 from meritory.engine.observe.diagnostics import DOMAINS, Domain, EngineFacts, overall
+from meritory.engine.predictor.drift import drift
 from meritory.engine.predictor.state import liveness
-from meritory.engine.predictor.status import drift
 from meritory.ports.scorer import RandomScorer
 from meritory.rank import influence
 from meritory.rank.composite import Trust
@@ -146,7 +146,7 @@ def test_a_predictor_that_the_settings_switch_off_is_disabled(desks: Desks) -> N
     assert told["phase"] == "disabled"
     assert "predictor.enabled" in told["reason"]
     assert told["scorer"] == "none"
-    assert liveness(desk.memory.services).is_alive is False
+    assert liveness(desk.memory.services.scorer).is_alive is False
 
 
 def test_slow_scoring_is_told_before_it_times_out(desk: Desk) -> None:
@@ -165,7 +165,7 @@ def test_slow_scoring_is_told_before_it_times_out(desk: Desk) -> None:
 def test_a_model_that_is_gone_or_damaged_is_told(desk: Desk) -> None:
     change(desk.memory, version=4, latest=4)
     (warning,) = desk.memory.predictor_status()["warnings"]
-    assert "model 4 cannot be used" in warning
+    assert "model 4 is not usable" in warning
     assert "earlier one" in warning
     assert desk.memory.predictor_status()["parameter_count"] is None
     shelved(desk.memory, 4)

@@ -121,9 +121,7 @@ def test_a_base_that_is_lost_is_told(desk: Desk) -> None:
     assert shelves is not None
     desk.equip(shelves=replace(shelves, base=shelves.folder / "nothing.sgpt"))
     desk.memory.session("run", context="fix the alpha service")
-    assert any(
-        "model 0 cannot be used" in one for one in desk.memory.predictor_status()["warnings"]
-    )
+    assert any("model 0 is not usable" in one for one in desk.memory.predictor_status()["warnings"])
 
 
 # -- kinds are not mixed ----------------------------------------------------------------------

@@ -34,7 +34,7 @@ from meritory.domain.errors import BadReply, PortError, PortTimeout
 from meritory.domain.place import Place
 from meritory.domain.predictor import TaughtSession
 from meritory.engine.jobs.runner import JobEvent, JobRunner
-from meritory.engine.learning.compare import is_canary
+from meritory.engine.learning.canary import is_canary
 from meritory.engine.pipeline import TRAIN, job_handler
 from meritory.engine.predictor import train_job
 from meritory.engine.predictor.state import SHADOW_SESSIONS, TRAIN_JOB

@@ -21,7 +21,7 @@ from meritory.engine.feedback.reading import (
     read,
     still_wrong,
 )
-from meritory.engine.learning.job import believed, keep
+from meritory.engine.learning.label import belief_from, put_beliefs
 from meritory.engine.memories.change import update
 from meritory.engine.memories.validate import make_draft
 from meritory.engine.memories.write import Prepared, PreparedBatch, decide_batch, prepare_batch
@@ -318,7 +318,7 @@ def _update_beliefs(services: Services, transaction: Transaction, event: Feedbac
     proofs = services.store.proofs(event.user, list(added))
     testimonies = transaction.add_testimony(event.user, event.id, added)
     beliefs = {
-        memory_id: believed(proofs.get(memory_id, ()), evidence, now)
+        memory_id: belief_from(proofs.get(memory_id, ()), evidence, now)
         for memory_id, evidence in testimonies.items()
     }
-    keep(transaction, event.user, beliefs)
+    put_beliefs(transaction, event.user, beliefs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from meritory.domain.feedback import Contested, FeedbackEvent, FeedbackQuery
-from meritory.engine.learning.job import day_of
+from meritory.engine.learning.label import day_of
 from meritory.engine.services import Services
 from meritory.rank import feedback as pairing
 from meritory.rank.belief import faded

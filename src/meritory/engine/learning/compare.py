@@ -1,9 +1,8 @@
-"""The end of learning from a session: both rankings are held against what really helped."""
+"""The compare stage: both rankings against the labels, and the influence that the model gains."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -12,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from meritory.domain.job import Job
+from meritory.domain.policy import PredictorPolicy
 from meritory.domain.predictor import Comparison
 from meritory.domain.session import Event, SessionMemory, SessionRecord, SessionScore
 from meritory.engine.jobs.runner import After, Effect, no_effect
+from meritory.engine.learning.canary import count_trial, update_canary
 from meritory.engine.learning.judge import KNOWN_BY_PROGRAM, RATED_BY_AGENT
 from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import (
@@ -24,8 +25,6 @@ from meritory.engine.predictor.state import (
     PredictorState,
     decoded,
     known_state,
-    rolled_back,
-    tried,
 )
 from meritory.engine.predictor.train_job import queue
 from meritory.engine.services import Services
@@ -33,18 +32,14 @@ from meritory.rank import influence
 from meritory.rank.features import FEATURE_VERSION
 from meritory.rank.history_proof import PROOF_SESSIONS, comparable, prove_history
 from meritory.rank.influence import ComparisonOutcome, Margins
-from meritory.store.contract.store import Transaction
+from meritory.store.contract.store import Store, Transaction
 
 TOP_COUNT = 10
-CANARY_LIMIT = 25
-# One session in so many is kept out of training, to examine models on. Others examine them, too,
-# by models that learned from the rest.
-CANARY_EVERY = 10
-# The first model is fitted after so many sessions that teach something; the base weights hold it.
+# Sessions that training can use before the first fit; the base weights regularise it.
 FIRST_TRAINING_SESSIONS = 3
 # A scorer whose fit takes long is trained less often.
 SLOW_TRAINING_SESSIONS = 10
-# Who spoke in place of a judge cannot show whether the judge is right.
+# They replace a judge, so they cannot show whether the judge is right.
 NO_JUDGES = frozenset({KNOWN_BY_PROGRAM, RATED_BY_AGENT})
 _SILENT = "the predictor was silent"
 _COUNTED_BEFORE = "counted before"
@@ -52,131 +47,113 @@ _COUNTED_BEFORE = "counted before"
 
 @dataclass(frozen=True, slots=True)
 class _ComparedSession:
-    """What is known about a session's two rankings."""
+    """The facts about a session's two rankings."""
 
     session: SessionRecord
     score: SessionScore | None
     records: Sequence[SessionMemory]
-    # None when it is left out, and why.
+    # None if the session does not count, for this reason.
     outcome: ComparisonOutcome | None
     reason: str | None
-    # Kept apart before it, to examine models on.
-    earlier_canaries: int
-
-    @property
-    def canaries(self) -> int:
-        """How many sessions are kept apart by now."""
-        is_one = self.teaches and is_canary(self.session.user, self.session.key)
-        return self.earlier_canaries + is_one
 
     @property
     def has_judge(self) -> bool:
-        """Whether a judge spoke, whom people can check."""
+        """Return whether a judge gave the verdict, which people can check."""
         return self.score is not None and self.score.judge not in NO_JUDGES
 
     @property
-    def teaches(self) -> bool:
-        """Whether a model can learn from it, be it that none had a say in it."""
-        has_helped = any((one.label or 0.0) > 0.0 for one in self.records)
+    def is_usable(self) -> bool:
+        """Return whether training can use this session, even if no model scored it."""
+        has_helped = any((record.label or 0.0) > 0.0 for record in self.records)
         return self.reason in (None, _SILENT) and has_helped
+
+    @property
+    def overlap(self) -> dict[str, Any]:
+        """Return how many of the memories shown were named by rare words of later prompts."""
+        shown = [record for record in self.records if record.candidate.was_injected]
+        hit = sum(record.fts_hit_count > 0 for record in shown)
+        return {"shown": len(shown), "hit": hit, "share": hit / len(shown) if shown else None}
 
 
 def compare(services: Services, job: Job) -> Effect:
-    """Compares the rankings of a session, and lets the predictor have what it has earned."""
-    case = _case(services, job)
+    """Compare the rankings of a session, and adjust the influence of the predictor."""
+    store, user, key = services.store, job.user, job.key
+    case = _read_case(store, job, services.policy.predictor.rrf_k)
     if case is None:
         return no_effect
-    user, key = job.user, job.key
-    earlier = services.store.comparison(user, key)
-    kind = known_state(services, user).scorer
-    record = services.store.record(user, kind, influence.RECORD_SESSIONS)
-    # This session is among them: its labels are stored by now.
-    judged = services.store.taught_sessions(user, FEATURE_VERSION, PROOF_SESSIONS)
-    proof = prove_history(judged)
+    earlier = store.comparison(user, key)
+    margins = store.record(user, known_state(services, user).scorer, influence.RECORD_SESSIONS)
+    # This session is among them: its labels are stored already.
+    proof = prove_history(store.taught_sessions(user, FEATURE_VERSION, PROOF_SESSIONS))
     now = services.world.now()
 
     def effect(transaction: Transaction) -> After:
         state = replace(decoded(transaction.predictor_state(user)), history=proof)
         if earlier is not None and earlier.ema_updated:
-            # Labelled anew: what it moved, it moved then, and must not move again.
-            moved = _Moved(state, is_repeated=True)
-            comparison = _repeated(_comparison(case, state, now), earlier)
+            # The session was labelled again. It must not count twice.
+            change = _StateChange(state, is_repeated=True)
+            comparison = replace(
+                _comparison(case, state, now),
+                at=earlier.at,
+                ema_updated=True,
+                success_rate=earlier.success_rate,
+                alpha=earlier.alpha,
+            )
         else:
-            moved = _moved(services, state, case, record)
-            comparison = _comparison(case, moved.state, now)
+            change = _count_session(services, state, case, margins)
+            comparison = _comparison(case, change.state, now)
         transaction.put_comparison(user, comparison)
-        _keep_canary(transaction, case, now)
-        transaction.set_predictor_state(user, moved.state.encoded())
-        if _is_to_be_queued(services, state, moved.state):
+        update_canary(transaction, user, key, now, is_usable=case.is_usable)
+        transaction.set_predictor_state(user, change.state.encoded())
+        interval = services.policy.predictor.train_interval_sessions
+        if _is_training_due(state, change.state, interval):
             queue(transaction, user, now)
-        events = _events(case, moved, comparison, now)
+        events = _events(case, change, comparison, now)
         transaction.log_events(user, events)
         return partial(publish, services, events)
 
     return effect
 
 
-def _case(services: Services, job: Job) -> _ComparedSession | None:
-    store = services.store
+def _read_case(store: Store, job: Job, rrf_k: int) -> _ComparedSession | None:
+    """Return the session with the outcome of its comparison; None if nothing was ranked."""
     session = store.session(job.user, job.key)
     score = store.session_score(job.user, job.key)
     records = [
-        one
-        for one in store.session_memories(job.user, job.key)
-        if one.candidate.source != "fts_only" and one.candidate.baseline_rank is not None
+        record
+        for record in store.session_memories(job.user, job.key)
+        if record.candidate.source != "fts_only" and record.candidate.baseline_rank is not None
     ]
     if not records:
         return None
-    labelled = _comparable(records)
-    reason = _left_out(session, score, labelled)
+    labels = np.array([np.nan if one.label is None else one.label for one in records])
+    shown = np.array([record.candidate.was_injected for record in records], np.bool_)
+    labelled = [records[index] for index in np.flatnonzero(comparable(labels, shown)).tolist()]
     outcome = None
     if labelled and session.scorer is not None:
         outcome = influence.compare(
-            [one.candidate.baseline_rank or 0 for one in labelled],
-            [one.candidate.predictor_rank or len(records) + 1 for one in labelled],
-            [one.label or 0.0 for one in labelled],
-            services.policy.predictor.rrf_k,
+            [record.candidate.baseline_rank or 0 for record in labelled],
+            [record.candidate.predictor_rank or len(records) + 1 for record in labelled],
+            [record.label or 0.0 for record in labelled],
+            rrf_k,
         )
-    if outcome is None and reason is None:
-        reason = "nothing helped"
-    canaries = store.canary_count(job.user)
-    return _ComparedSession(session, score, records, outcome, reason, canaries)
-
-
-def _comparable(records: Sequence[SessionMemory]) -> list[SessionMemory]:
-    """The candidates by which both orders may be compared."""
-    labels = np.array([np.nan if one.label is None else one.label for one in records])
-    shown = np.array([one.candidate.was_injected for one in records], np.bool_)
-    return [records[place] for place in np.flatnonzero(comparable(labels, shown)).tolist()]
-
-
-def _left_out(
-    session: SessionRecord, score: SessionScore | None, labelled: Sequence[SessionMemory]
-) -> str | None:
-    """Why a session neither trains nor moves the success rate."""
+    reason = "nothing helped" if outcome is None else None
     if score is None:
-        return "not judged"
-    if score.excluded is not None:
-        return score.excluded
-    if session.scorer is None:
-        return _SILENT
-    return None if labelled else "no label"
+        reason = "not judged"
+    elif score.excluded is not None:
+        reason = score.excluded
+    elif session.scorer is None:
+        reason = _SILENT
+    elif not labelled:
+        reason = "no label"
+    return _ComparedSession(session, score, records, outcome, reason)
 
 
-# -- what it moves --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """How a new model did in its first sessions."""
-
-    version: int
-    wins: float
-    has_failed: bool
+# -- the state of the predictor -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Moved:
+class _StateChange:
     """The state after a session, and what happened on the way."""
 
     state: PredictorState
@@ -185,77 +162,65 @@ class _Moved:
     replay_size: int = 0
     has_left_cold_start: bool = False
     gave_way_to: int | None = None
-    # The model's first sessions are over with this one.
-    trial: _Trial | None = None
-    # It counted before, so nothing moved.
+    # The result of the model's trial, if that ends with this session.
+    trial: dict[str, object] | None = None
+    # The session counted before, so nothing changed.
     is_repeated: bool = False
 
 
-def _moved(
-    services: Services, state: PredictorState, case: _ComparedSession, record: Margins
-) -> _Moved:
+def _count_session(
+    services: Services, state: PredictorState, case: _ComparedSession, margins: Margins
+) -> _StateChange:
     policy = services.policy.predictor
     outcome = case.outcome if case.reason is None else None
     won = None if outcome is None else outcome.won
     low_streak = state.standing.low_streak + 1
     standing, has_drifted = influence.judged(state.standing, won, policy.drift_reset_window)
     was_cold = standing.is_cold
-    seen = record
     if won is not None and outcome is not None:
-        # What another kind of scorer won or lost says nothing about this one.
-        is_alike = case.session.scorer == state.scorer
-        seen = _with(record, outcome) if is_alike else record
-        weighings = influence.weigh(seen, state.history)
+        # The outcome of another kind of scorer says nothing about this one.
+        if case.session.scorer == state.scorer:
+            ndcg = np.vstack([margins.ndcg, outcome.ndcg])
+            margins = Margins(ndcg, np.vstack([margins.log_rank, outcome.log_rank]))
+        weighings = influence.weigh(margins, state.history)
         standing = influence.weighed(
             standing, weighings, policy.influence, policy.min_training_sessions
         )
     state = replace(
         state,
         standing=standing,
-        fresh_sessions=state.fresh_sessions + case.teaches,
+        fresh_sessions=state.fresh_sessions + case.is_usable,
         uncalibrated=state.uncalibrated + (won is not None and case.has_judge),
     )
-    gave_way_to, trial = None, None
+    gave_way_to: int | None = None
+    trial: dict[str, object] | None = None
     if case.session.model_version == state.version:
-        former = state.trial_sessions
-        state, has_failed = tried(state, won)
-        if former < state.trial_sessions == TRIAL_SESSIONS:
-            trial = _Trial(state.version, state.trial_wins, has_failed)
+        before = state.trial_sessions
+        state, has_failed = count_trial(state, won)
+        if before < state.trial_sessions == TRIAL_SESSIONS:
+            trial = {
+                "model_version": state.version,
+                "sessions": TRIAL_SESSIONS,
+                "wins": state.trial_wins,
+                "passed": not has_failed,
+            }
         if has_failed and state.previous is not None:
             gave_way_to = state.previous
-            state = rolled_back(state, state.previous, state.previous_scorer)
-    return _Moved(
-        replace(state, order_reason=_order_reason(services, state, has_drifted)),
+            state = state.rolled_back(state.previous, state.previous_scorer)
+    can_train = services.trainer is not None and state.is_enabled
+    reason = _order_reason(policy, state, has_drifted) if can_train else None
+    return _StateChange(
+        replace(state, order_reason=reason),
         low_streak=low_streak if has_drifted else None,
-        replay_size=len(seen.ndcg),
+        replay_size=len(margins.ndcg),
         has_left_cold_start=was_cold and not standing.is_cold,
         gave_way_to=gave_way_to,
         trial=trial,
     )
 
 
-def _is_to_be_queued(services: Services, before: PredictorState, after: PredictorState) -> bool:
-    """Whether a training is ordered anew, or has been waiting for as long as one usually takes."""
-    if after.order_reason is None:
-        return False
-    is_overdue = (
-        after.fresh_sessions > before.fresh_sessions
-        and after.fresh_sessions % (2 * services.policy.predictor.train_interval_sessions) == 0
-    )
-    return after.order_reason != before.order_reason or is_overdue
-
-
-def _with(record: Margins, outcome: ComparisonOutcome) -> Margins:
-    return Margins(
-        np.vstack([record.ndcg, outcome.ndcg]), np.vstack([record.log_rank, outcome.log_rank])
-    )
-
-
-def _order_reason(services: Services, state: PredictorState, has_drifted: bool) -> str | None:
-    """Why it is time to train; None when it is not."""
-    policy = services.policy.predictor
-    if services.trainer is None or not state.is_enabled:
-        return None
+def _order_reason(policy: PredictorPolicy, state: PredictorState, has_drifted: bool) -> str | None:
+    """Return why a training is due; None if it is not."""
     if has_drifted:
         return "drift"
     if state.order_reason is not None:
@@ -266,26 +231,26 @@ def _order_reason(services: Services, state: PredictorState, has_drifted: bool) 
     return "interval" if state.fresh_sessions >= interval else None
 
 
-def is_canary(user: str, key: str) -> bool:
-    """Whether a session is one to examine models on, if it teaches anything."""
-    return zlib.crc32(f"canary {user} {key}".encode()) % CANARY_EVERY == 0
+def _is_training_due(before: PredictorState, after: PredictorState, interval: int) -> bool:
+    """Return whether a training was ordered now, or has waited for two intervals."""
+    if after.order_reason is None:
+        return False
+    has_grown = after.fresh_sessions > before.fresh_sessions
+    is_overdue = has_grown and after.fresh_sessions % (2 * interval) == 0
+    return after.order_reason != before.order_reason or is_overdue
 
 
-def _keep_canary(transaction: Transaction, case: _ComparedSession, now: datetime) -> None:
-    """Some sessions are kept out of training; which, their keys decide."""
-    user, key = case.session.user, case.session.key
-    if not case.teaches:
-        transaction.drop_canary(user, key)
-    elif is_canary(user, key):
-        transaction.choose_canary(user, key, now, CANARY_LIMIT)
-
-
-# -- what is written down -------------------------------------------------------------------
+# -- records and events ---------------------------------------------------------------------
 
 
 def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) -> Comparison:
-    session, outcome = case.session, case.outcome
-    by_model = [one for one in case.records if one.candidate.predictor_rank is not None]
+    session, outcome, records = case.session, case.outcome, case.records
+    baseline = {one.memory_id: one.candidate.baseline_rank or 0 for one in records}
+    predictor = {
+        one.memory_id: one.candidate.predictor_rank
+        for one in records
+        if one.candidate.predictor_rank is not None
+    }
     return Comparison(
         session_key=session.key,
         at=now,
@@ -300,85 +265,64 @@ def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) ->
         ema_updated=outcome is not None and case.reason is None,
         success_rate=state.standing.success_rate,
         alpha=state.alpha,
-        predictor_top_ids=_top({one.memory_id: one.candidate.predictor_rank for one in by_model}),
-        baseline_top_ids=_top({one.memory_id: one.candidate.baseline_rank for one in case.records}),
-        relevance_scores={
-            one.memory_id: one.label for one in case.records if one.label is not None
-        },
-        fts_overlap_score=_overlap(case)["share"],
+        predictor_top_ids=_top_ids(predictor),
+        baseline_top_ids=_top_ids(baseline),
+        relevance_scores={one.memory_id: one.label for one in records if one.label is not None},
+        fts_overlap_score=case.overlap["share"],
         replay_ndcg=outcome.ndcg if outcome else (),
         replay_log_rank=outcome.log_rank if outcome else (),
     )
 
 
-def _overlap(case: _ComparedSession) -> dict[str, Any]:
-    """How much of what was shown later prompts named by rare words."""
-    shown = [one for one in case.records if one.candidate.was_injected]
-    hit = sum(one.fts_hit_count > 0 for one in shown)
-    return {"shown": len(shown), "hit": hit, "share": hit / len(shown) if shown else None}
-
-
-def _repeated(comparison: Comparison, earlier: Comparison) -> Comparison:
-    """A comparison made anew, in the place of the one that counted."""
-    return replace(
-        comparison,
-        at=earlier.at,
-        ema_updated=True,
-        success_rate=earlier.success_rate,
-        alpha=earlier.alpha,
-    )
-
-
-def _top(ranks: Mapping[str, int | None]) -> tuple[str, ...]:
-    ordered = sorted(ranks, key=lambda memory_id: (ranks[memory_id] or 0, memory_id))
-    return tuple(ordered[:TOP_COUNT])
+def _top_ids(rank_of: dict[str, int]) -> tuple[str, ...]:
+    in_order = sorted(rank_of, key=lambda memory_id: (rank_of[memory_id], memory_id))
+    return tuple(in_order[:TOP_COUNT])
 
 
 def _events(
-    case: _ComparedSession, moved: _Moved, compared: Comparison, now: datetime
+    case: _ComparedSession, change: _StateChange, comparison: Comparison, now: datetime
 ) -> list[Event]:
-    state = moved.state
-    numbers: dict[str, dict[str, object]] = {
+    state = change.state
+    details: dict[str, dict[str, object]] = {
         "predictor.compare": {
-            "predictor_ndcg": compared.predictor_ndcg,
-            "baseline_ndcg": compared.baseline_ndcg,
-            "winner": compared.winner,
-            "margin": compared.margin,
+            "predictor_ndcg": comparison.predictor_ndcg,
+            "baseline_ndcg": comparison.baseline_ndcg,
+            "winner": comparison.winner,
+            "margin": comparison.margin,
             "model_version": case.session.model_version,
         },
-        "predictor.fts_overlap": _overlap(case),
+        "predictor.fts_overlap": case.overlap,
     }
     rate: dict[str, object] = {
         "success_rate": round(state.standing.success_rate, 6),
         "alpha": state.alpha,
     }
-    skipped = case.reason or (_COUNTED_BEFORE if moved.is_repeated else None)
+    skipped = case.reason or (_COUNTED_BEFORE if change.is_repeated else None)
     if skipped is None:
-        numbers["predictor.ema_update"] = rate
+        details["predictor.ema_update"] = rate
     else:
-        numbers["predictor.ema_skip"] = {"reason": skipped}
-    if moved.low_streak is not None:
-        numbers["predictor.drift_reset"] = {
+        details["predictor.ema_skip"] = {"reason": skipped}
+    if change.low_streak is not None:
+        details["predictor.drift_reset"] = {
             "drift_resets": state.standing.drift_resets,
-            "streak": moved.low_streak,
-            "replay_size": moved.replay_size,
+            "streak": change.low_streak,
+            "replay_size": change.replay_size,
         }
-    if moved.has_left_cold_start:
-        numbers["predictor.cold_start_exit"] = {"judged": state.standing.judged, **rate}
-    if moved.trial is not None:
-        numbers["predictor.trial"] = {
-            "model_version": moved.trial.version,
-            "sessions": TRIAL_SESSIONS,
-            "wins": moved.trial.wins,
-            "passed": not moved.trial.has_failed,
-        }
-    if moved.gave_way_to is not None:
-        numbers["predictor.gave_way"] = {"to": moved.gave_way_to}
+    if change.has_left_cold_start:
+        details["predictor.cold_start_exit"] = {"judged": state.standing.judged, **rate}
+    if change.trial is not None:
+        details["predictor.trial"] = change.trial
+    if change.gave_way_to is not None:
+        details["predictor.gave_way"] = {"to": change.gave_way_to}
     if skipped is None and case.has_judge and state.uncalibrated == CALIBRATE_EVERY:
-        numbers["predictor.calibration_due"] = {"sessions": state.uncalibrated}
+        details["predictor.calibration_due"] = {"sessions": state.uncalibrated}
     return [
         Event(
-            at=now, category="predictor", name=name, session_key=case.session.key, details=details
+            at=now,
+            category="predictor",
+            name=name,
+            session_key=case.session.key,
+            details=numbers,
         )
-        for name, details in numbers.items()
+        for name, numbers in details.items()
     ]

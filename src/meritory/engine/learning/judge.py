@@ -1,10 +1,10 @@
-"""Puts a finished session before its judge: blind, shuffled, with decoys."""
+"""The judge stage: a finished session is judged blind, in shuffled order and with decoys."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,13 +20,14 @@ from meritory.domain.session import (
 )
 from meritory.engine.jobs.runner import Effect, no_effect
 from meritory.engine.services import Services
+from meritory.ports.judge import Judge
 from meritory.rank import labels
 from meritory.text.judge.digest import Digest, decode_digest
 from meritory.text.transcript import as_text
 
-# Shorter talks have nothing to judge by.
+# A shorter transcript is not judged.
 JUDGE_MIN_CHARS = 500
-# Of each ranking, for a judge that cannot look at everything.
+# How many of each ranking a judge sees that cannot look at all candidates.
 TOP_COUNT = 10
 DECOY_COUNT = 5
 KNOWN_BY_PROGRAM = "program"
@@ -35,108 +36,100 @@ RATED_CONFIDENCE = 0.7
 
 
 def judge(services: Services, job: Job) -> Effect:
-    """The stage: what the judge, or a program that knows, says about a session."""
-    store = services.store
-    session = store.session(job.user, job.key)
+    """Return the effect of a verdict by a program that knows, by the judge or by ratings alone."""
+    store, user, key = services.store, job.user, job.key
+    session = store.session(user, key)
     records = [
-        one
-        for one in store.session_memories(job.user, job.key)
-        if one.candidate.source != "fts_only"
+        record
+        for record in store.session_memories(user, key)
+        if record.candidate.source != "fts_only"
     ]
-    used = store.used(job.user, job.key)
+    used = store.used(user, key)
     if used is not None:
-        return _known(services, session, records, used)
-    told = store.transcript(job.user, job.key)
-    digest = _digest(services, session)
-    length = max(len(as_text(told)), digest.char_count if digest else 0)
+        # A program's word is a verdict of full confidence on every candidate.
+        judged = [Judged(one.memory_id, used.get(one.memory_id, 0.0)) for one in records]
+        verdict = Verdict(score=None, confidence=1.0, relevance=(), judge=KNOWN_BY_PROGRAM)
+        return _effect(services, session, records, verdict, judged)
+    turns = store.transcript(user, key)
+    stored = store.digest(user, key)
+    digest = None if stored is None else decode_digest(stored)
+    length = max(len(as_text(turns)), digest.char_count if digest else 0)
     if services.judge is None or length < JUDGE_MIN_CHARS:
-        return _unjudged(services, session, records)
-    known = store.session_score(job.user, job.key)
-    if (
-        known is not None
-        and known.judge == services.judge.name != "rules"
-        and _holds(known, session)
-    ):
-        # Late ratings are no reason to pay a model for the same verdict again.
+        if all(record.agent_relevance_score is None for record in records):
+            return no_effect
+        verdict = Verdict(score=None, confidence=0.0, relevance=(), judge=RATED_BY_AGENT)
+        return _effect(services, session, records, verdict, [])
+    score = store.session_score(user, key)
+    if _still_holds(score, services.judge, session) and score is not None:
+        # Late ratings are not worth paying a model for the same verdict again.
         judged = [Judged(one.memory_id, one.relevance_score, one.is_missing) for one in records]
-        return _effect(services, session, records, _verdict_of(known), judged)
-    return _judged(services, session, records, (told, digest))
+        verdict = Verdict(
+            score=score.score,
+            confidence=score.confidence,
+            relevance=(),
+            missing_topics=score.missing_topics,
+            novel_context_count=score.novel_context_count,
+            reasoning=score.continuity_reasoning,
+            raw=score.raw,
+            judge=score.judge,
+        )
+    else:
+        verdict, judged = _ask_judge(services, services.judge, session, records, (turns, digest))
+    return _effect(services, session, records, verdict, judged)
 
 
-def _digest(services: Services, session: SessionRecord) -> Digest | None:
-    """Return the digest of the whole session, if one was stored."""
-    stored = services.store.digest(session.user, session.key)
-    return None if stored is None else decode_digest(stored)
-
-
-def _holds(score: SessionScore, session: SessionRecord) -> bool:
-    """Whether the session has not gone on since it was judged."""
+def _still_holds(score: SessionScore | None, judge: Judge, session: SessionRecord) -> bool:
+    """Return whether a model judged the session and it has not gone on since."""
+    if score is None or judge.name == "rules" or score.judge != judge.name:
+        return False
     return session.ended_at is not None and score.at >= session.ended_at
 
 
-def _verdict_of(score: SessionScore) -> Verdict:
-    return Verdict(
-        score=score.score,
-        confidence=score.confidence,
-        relevance=(),
-        missing_topics=score.missing_topics,
-        novel_context_count=score.novel_context_count,
-        reasoning=score.continuity_reasoning,
-        raw=score.raw,
-        judge=score.judge,
-    )
-
-
-def _unjudged(
-    services: Services, session: SessionRecord, records: Sequence[SessionMemory]
-) -> Effect:
-    """Nothing to judge by: then the agent's ratings, if there are any, stand alone."""
-    if all(one.agent_relevance_score is None for one in records):
-        return no_effect
-    verdict = Verdict(score=None, confidence=0.0, relevance=(), judge=RATED_BY_AGENT)
-    return _effect(services, session, records, verdict, [])
-
-
-def _known(
+def _ask_judge(
     services: Services,
+    judge: Judge,
     session: SessionRecord,
     records: Sequence[SessionMemory],
-    used: Mapping[str, float],
-) -> Effect:
-    """A program's word is a verdict of full confidence on every candidate."""
-    judged = [Judged(one.memory_id, used.get(one.memory_id, 0.0)) for one in records]
-    verdict = Verdict(score=None, confidence=1.0, relevance=(), judge=KNOWN_BY_PROGRAM)
-    return _effect(services, session, records, verdict, judged)
+    conversation: tuple[Sequence[Turn], Digest | None],
+) -> tuple[Verdict, list[Judged]]:
+    secret = services.store.secret()
 
+    def position(record: SessionMemory) -> bytes:
+        """Return a key for an order that reveals nothing and is the same in a second run."""
+        message = f"shuffle\0{session.key}\0{record.memory_id}".encode("utf-8", "surrogatepass")
+        return hmac.new(secret, message, hashlib.sha256).digest()
 
-def _judged(
-    services: Services,
-    session: SessionRecord,
-    records: Sequence[SessionMemory],
-    happened: tuple[Sequence[Turn], Digest | None],
-) -> Effect:
-    chosen = services.judge
-    if chosen is None:
-        return no_effect
-    pool = _shuffled(services, session, records if chosen.name == "rules" else _few(records))
-    texts = services.store.memories(session.user, [one.memory_id for one in pool])
-    kept = [one for one in pool if one.memory_id in texts]
-    exhibits = [
-        JudgedMemory(
-            texts[one.memory_id].content,
-            one.candidate.was_injected,
-            texts[one.memory_id].provenance,
-        )
-        for one in kept
+    pool = sorted(records if judge.name == "rules" else _sample(records), key=position)
+    memories = services.store.memories(session.user, [one.memory_id for one in pool])
+    pool = [record for record in pool if record.memory_id in memories]
+    items = [
+        JudgedMemory(memory.content, record.candidate.was_injected, memory.provenance)
+        for record in pool
+        for memory in (memories[record.memory_id],)
     ]
+    turns, digest = conversation
     with services.observer.timed("judge"):
-        verdict = chosen.judge(happened[0], exhibits, happened[1])
+        verdict = judge.judge(turns, items, digest)
     missing = set(verdict.missing)
     judged = [
-        Judged(one.memory_id, score, place in missing)
-        for place, (one, score) in enumerate(zip(kept, verdict.relevance, strict=True))
+        Judged(record.memory_id, score, index in missing)
+        for index, (record, score) in enumerate(zip(pool, verdict.relevance, strict=True))
     ]
-    return _effect(services, session, records, verdict, judged)
+    return verdict, judged
+
+
+def _sample(records: Sequence[SessionMemory]) -> list[SessionMemory]:
+    """Return the memories shown, the best of both rankings, and some decoys."""
+    inside: list[SessionMemory] = []
+    rest: list[SessionMemory] = []
+    for record in records:
+        candidate = record.candidate
+        ranks = (candidate.baseline_rank, candidate.predictor_rank)
+        is_top = any(rank is not None and rank <= TOP_COUNT for rank in ranks)
+        (inside if candidate.was_injected or is_top else rest).append(record)
+    # Evenly over the rest, which is ordered by rank: near misses and far ones.
+    indices = np.unique(np.linspace(0, len(rest) - 1, min(DECOY_COUNT, len(rest))).astype(int))
+    return [*inside, *(rest[index] for index in indices.tolist())]
 
 
 def _effect(
@@ -146,16 +139,16 @@ def _effect(
     verdict: Verdict,
     judged: Sequence[Judged],
 ) -> Effect:
-    shown = {one.memory_id for one in records if one.candidate.was_injected}
-    rated = [one.agent_relevance_score for one in records]
-    scores = [one.relevance_score for one in judged]
+    """Return the effect that stores a verdict with the confidence that ratings add to it."""
     confidence = max(verdict.confidence, _rated_confidence(records, judged))
-    heard = None if verdict.judge == RATED_BY_AGENT and not confidence else confidence
+    is_unknown = verdict.judge == RATED_BY_AGENT and not confidence
+    scores = [one.relevance_score for one in judged]
+    ratings = [record.agent_relevance_score for record in records]
     score = SessionScore(
         judge=verdict.judge,
         score=verdict.score,
         confidence=confidence,
-        memories_recalled=len(shown),
+        memories_recalled=len({one.memory_id for one in records if one.candidate.was_injected}),
         # Counted from the labels, when they are made.
         memories_used=0,
         at=services.world.now(),
@@ -163,63 +156,30 @@ def _effect(
         missing_topics=verdict.missing_topics,
         continuity_reasoning=verdict.reasoning,
         raw=verdict.raw,
-        excluded=labels.exclusion(heard, [*scores, *rated]),
+        excluded=labels.exclusion(None if is_unknown else confidence, [*scores, *ratings]),
     )
     return lambda transaction: transaction.put_verdict(session.user, session.key, score, judged)
 
 
 def _rated_confidence(records: Sequence[SessionMemory], judged: Sequence[Judged]) -> float:
-    """Return how sure ratings make the labels: the mean chance of what is likely to have helped.
+    """Return how sure ratings make the labels: the mean chance of memories likely to have helped.
 
-    Without a judge beside them, ratings that tell memories apart are evidence enough.
+    Without a judge, ratings that differ between memories are evidence enough.
     """
-    chances = {one.memory_id: one.relevance_score for one in judged}
-    known = [
-        (one.agent_relevance_score, chances.get(one.memory_id))
-        for one in records
-        if one.agent_relevance_score is not None
+    chance_of = {one.memory_id: one.relevance_score for one in judged}
+    pairs = [
+        (record.agent_relevance_score, chance_of.get(record.memory_id))
+        for record in records
+        if record.agent_relevance_score is not None
     ]
-    ratings = [rating for rating, _ in known]
+    ratings = [rating for rating, _ in pairs]
     if len(ratings) < 2 or max(ratings) - min(ratings) < labels.MIN_SCORE_SPREAD:
         return 0.0
-    if all(chance is None for _, chance in known):
+    if all(chance is None for _, chance in pairs):
         return RATED_CONFIDENCE
     combined = [
         rating if rating < 0.0 or chance is None else labels.joined(rating, chance)
-        for rating, chance in known
+        for rating, chance in pairs
     ]
     likely = [abs(value) for value in combined if abs(value) >= labels.USEFUL_LABEL]
     return sum(likely) / len(likely) if likely else 0.0
-
-
-def _few(records: Sequence[SessionMemory]) -> list[SessionMemory]:
-    """What was shown, the best of both rankings, and some decoys from the rest."""
-    inside = [
-        one
-        for one in records
-        if one.candidate.was_injected
-        or _is_top(one.candidate.baseline_rank)
-        or _is_top(one.candidate.predictor_rank)
-    ]
-    known = {one.memory_id for one in inside}
-    rest = [one for one in records if one.memory_id not in known]
-    # Evenly over the rest, which stands by rank: near misses and far ones.
-    places = np.unique(np.linspace(0, len(rest) - 1, min(DECOY_COUNT, len(rest))).astype(int))
-    return [*inside, *(rest[place] for place in places.tolist())]
-
-
-def _is_top(rank: int | None) -> bool:
-    return rank is not None and rank <= TOP_COUNT
-
-
-def _shuffled(
-    services: Services, session: SessionRecord, records: Sequence[SessionMemory]
-) -> list[SessionMemory]:
-    """In an order that tells nothing, and is the same when the job is run again."""
-    secret = services.store.secret()
-
-    def place(one: SessionMemory) -> bytes:
-        message = f"shuffle\0{session.key}\0{one.memory_id}".encode("utf-8", "surrogatepass")
-        return hmac.new(secret, message, hashlib.sha256).digest()
-
-    return sorted(records, key=place)

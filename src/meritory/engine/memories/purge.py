@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meritory.domain.memory import MemoryRecord
-from meritory.engine.learning.job import reconsider
+from meritory.engine.learning.label import relabel_sessions
 from meritory.engine.memories.change import apply_change
 from meritory.engine.memories.validate import screened
 from meritory.engine.memories.write import indexed
@@ -26,7 +26,7 @@ def forget(services: Services, record: MemoryRecord, why: str) -> MemoryRecord:
     forgotten = apply_change(
         services, record, lambda current: replace(current, deleted_at=now), "delete", why
     )
-    reconsider(services, forgotten)
+    relabel_sessions(services, forgotten)
     return forgotten
 
 

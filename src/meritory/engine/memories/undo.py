@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from meritory.domain.errors import Conflict
 from meritory.domain.memory import Action, HistoryEntry, MemoryRecord
-from meritory.engine.learning.job import reconsider
+from meritory.engine.learning.label import relabel_sessions
 from meritory.engine.memories.gate import revert
 from meritory.engine.memories.write import indexed
 from meritory.engine.services import Services
@@ -32,7 +32,7 @@ def undo(services: Services, record: MemoryRecord) -> list[MemoryRecord]:
     entry = last_change(services.store.history(record.user, record.id))
     changed = _revert_entry(services, entry, must_be_last=True)
     if record.deleted_at is not None:
-        reconsider(services, record)
+        relabel_sessions(services, record)
     return changed
 
 

@@ -1,41 +1,31 @@
-"""What people may do with a predictor: switch it, train it, take a model back, check the judge."""
+"""Administration of a predictor: people switch it, train it and check its judge."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from meritory.domain.errors import BadCheckpoint, Conflict, InputError, NotFound
-from meritory.domain.predictor import Rated, TrainingRun
+from meritory.domain.errors import Conflict, InputError, NotFound
+from meritory.domain.predictor import Rated
 from meritory.domain.session import Event
 from meritory.engine.jobs.runner import JobRunner
 from meritory.engine.learning.compare import NO_JUDGES
 from meritory.engine.observe.observer import publish
 from meritory.engine.pipeline import TRAIN, job_handler
-from meritory.engine.predictor import status, train_job
-from meritory.engine.predictor.state import (
-    TRAIN_JOB,
-    TRAIN_KEY,
-    PredictorState,
-    decoded,
-    known_state,
-    rolled_back,
-)
+from meritory.engine.predictor import train_job
+from meritory.engine.predictor.drift import CALIBRATION_READ, calibration
+from meritory.engine.predictor.state import TRAIN_JOB, TRAIN_KEY, decoded, known_state
 from meritory.engine.services import Services
-from meritory.model import checkpoint
-from meritory.model.checkpoint import Checkpoint
-from meritory.ports.scorer import BASE_VERSION
-from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.features import FEATURE_VERSION
 from meritory.rank.labels import MIN_CONFIDENCE
 from meritory.store.contract.store import Transaction
 
 OFFER_MIN, OFFER_MAX = 20, 50
-# Among the judged memories of so many of the latest sessions people's sample is drawn.
+# The memories to rate are drawn from this many recent sessions.
 OFFER_SESSIONS = 100
 
 
@@ -43,29 +33,29 @@ OFFER_SESSIONS = 100
 
 
 def enable(services: Services, user: str) -> bool:
-    """Lets the predictor be heard again as far as it has earned it; False when it was on."""
-    # One that crashed too often gets another chance.
-    forgive = getattr(services.scorer, "enable", None)
-    if forgive is not None:
-        forgive()
+    """Give the predictor its influence again; return False if it was on."""
+    # A scorer that crashed too often gets another chance.
+    reset = getattr(services.scorer, "enable", None)
+    if reset is not None:
+        reset()
     return _switch(services, user, is_on=True)
 
 
 def disable(services: Services, user: str) -> bool:
-    """The baseline ranks alone from now on, and nothing is trained; False when it was off."""
+    """Let the baseline rank alone and stop training; return False if it was off."""
     return _switch(services, user, is_on=False)
 
 
 def _switch(services: Services, user: str, *, is_on: bool) -> bool:
-    event = _event(services, "predictor.enabled" if is_on else "predictor.disabled", {})
+    name = "predictor.enabled" if is_on else "predictor.disabled"
+    event = Event(at=services.world.now(), category="predictor", name=name, details={})
 
     def work(transaction: Transaction) -> bool:
         state = decoded(transaction.predictor_state(user))
         if state.is_enabled == is_on:
             return False
-        changed = replace(state, is_enabled=is_on)
-        if not is_on:
-            changed = replace(changed, order_reason=None)
+        reason = state.order_reason if is_on else None
+        changed = replace(state, is_enabled=is_on, order_reason=reason)
         transaction.set_predictor_state(user, changed.encoded())
         transaction.log_events(user, [event])
         return True
@@ -76,16 +66,12 @@ def _switch(services: Services, user: str, *, is_on: bool) -> bool:
     return has_changed
 
 
-def _event(services: Services, name: str, details: Mapping[str, object]) -> Event:
-    return Event(at=services.world.now(), category="predictor", name=name, details=details)
-
-
 # -- training -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A training that is to come, why, and whether it was ordered just now."""
+    """A training in the queue, its reason, and whether this call ordered it."""
 
     job: str
     reason: str
@@ -93,26 +79,8 @@ class Ordered:
 
 
 def train_now(services: Services, user: str) -> Ordered:
-    """Orders a training; whoever runs jobs carries it out."""
+    """Order a training, which the next worker runs."""
     state = known_state(services, user)
-    _demand_trainable(services, user, state)
-    now = services.world.now()
-    is_under_way = state.order_reason is not None and _is_waiting(services, user)
-    if not is_under_way:
-        services.store.write(
-            user, lambda transaction: train_job.order(transaction, user, "asked", now)
-        )
-    reason = state.order_reason or "asked"
-    return Ordered(f"{TRAIN_JOB}/{TRAIN_KEY}", reason, not is_under_way)
-
-
-def run_training(services: Services) -> None:
-    """Carries out trainings that are due, and no other job."""
-    runner = JobRunner(services.store, services.world, {TRAIN_JOB: job_handler(services, TRAIN)})
-    runner.drain()
-
-
-def _demand_trainable(services: Services, user: str, state: PredictorState) -> None:
     if services.trainer is None:
         raise Conflict(
             "nothing can be trained with these settings",
@@ -123,170 +91,106 @@ def _demand_trainable(services: Services, user: str, state: PredictorState) -> N
     if not services.store.taught_sessions(user, FEATURE_VERSION, 1):
         raise Conflict(
             "there is no session to learn from yet",
-            hint="a session counts when it was judged clearly and something in it helped",
+            hint="a session counts if its verdict is clear and a memory helped in it",
         )
-
-
-def _is_waiting(services: Services, user: str) -> bool:
-    with contextlib.suppress(NotFound):
-        return services.store.job(user, TRAIN_JOB, TRAIN_KEY).state in ("queued", "running")
-    return False
-
-
-# -- back to an earlier model ---------------------------------------------------------------
-
-
-def rollback(services: Services, user: str, version: int | None = None) -> TrainingRun:
-    """Lets an earlier model serve: the one named, else the one before; written down as a run."""
-    if isinstance(version, bool) or not isinstance(version, int | None):
-        raise InputError(f"a version is a whole number, not {version!r}")
-    state = known_state(services, user)
-    kept = status.versions(services, user)
-    target = _former(state, kept) if version is None else version
-    model = _usable(services, user, state, target, kept)
-    run = TrainingRun(
-        at=services.world.now(),
-        model_version=target,
-        scorer=model.kind,
-        reason="rollback",
-        loss=None,
-        sample_count=model.session_count,
-        skipped_count=0,
-        duration_ms=0.0,
-        is_accepted=True,
-        train_validation_failures=state.failures,
-        drift_resets=state.standing.drift_resets,
-    )
-    event = _event(services, "predictor.rollback", {"from": state.version, "to": target})
-
-    def work(transaction: Transaction) -> None:
-        current = decoded(transaction.predictor_state(user))
-        after = rolled_back(current, target, model.kind)
-        transaction.set_predictor_state(user, after.encoded())
-        transaction.add_training_run(user, run)
-        transaction.log_events(user, [event])
-
-    services.store.write(user, work)
-    publish(services, [event])
-    return run
-
-
-def _former(state: PredictorState, kept: Sequence[int]) -> int:
-    """The model before the one that serves, as far as it is still there."""
-    if state.previous in kept and state.previous is not None:
-        return state.previous
-    earlier = [one for one in kept if one < state.version]
-    if not earlier:
-        raise Conflict(
-            f"model {state.version} is the first one", hint=f"there is only {_named(kept)}"
+    now = services.world.now()
+    is_waiting = False
+    if state.order_reason is not None:
+        with contextlib.suppress(NotFound):
+            job = services.store.job(user, TRAIN_JOB, TRAIN_KEY)
+            is_waiting = job.state in ("queued", "running")
+    if not is_waiting:
+        services.store.write(
+            user, lambda transaction: train_job.order(transaction, user, "asked", now)
         )
-    return earlier[0]
+    return Ordered(f"{TRAIN_JOB}/{TRAIN_KEY}", state.order_reason or "asked", not is_waiting)
 
 
-def _usable(
-    services: Services, user: str, state: PredictorState, version: int, kept: Sequence[int]
-) -> Checkpoint:
-    if version not in kept:
-        raise NotFound(f"there is no model {version}", hint=f"there is {_named(kept)}")
-    if version == state.version:
-        raise Conflict(f"model {version} serves already", hint=f"there is {_named(kept)}")
-    try:
-        model = status.checkpoint_of(services, user, version)
-        serving = services.store.serving_embedder()
-        embedder = "" if serving is None else serving.name
-        reason = checkpoint.fits(model, embedder, FEATURES, FEATURE_VERSION)
-    except BadCheckpoint as error:
-        reason = error.message
-    if reason is not None:
-        raise Conflict(f"model {version} is of no use: {reason}", hint=f"there is {_named(kept)}")
-    return model
+def run_training(services: Services) -> None:
+    """Run the trainings that are due, and no other job."""
+    handlers = {TRAIN_JOB: job_handler(services, TRAIN)}
+    JobRunner(services.store, services.world, handlers).drain()
 
 
-def _named(kept: Sequence[int]) -> str:
-    names = [f"{one} (the base)" if one == BASE_VERSION else str(one) for one in kept]
-    return ", ".join(names)
-
-
-# -- what people say about the judge --------------------------------------------------------
+# -- calibration of the judge ---------------------------------------------------------------
 
 
 def calibrate_offer(services: Services, user: str, count: int = OFFER_MIN) -> list[Rated]:
-    """What people are asked to rate: what they left open, filled up with what was judged lately.
+    """Return memories for people to rate: those still open, then recently judged ones.
 
-    Their word is held against the judge's and never learned from.
+    The ratings are compared with the judge's and never learned from.
     """
     is_count = isinstance(count, int) and not isinstance(count, bool)
     if not is_count or not OFFER_MIN <= count <= OFFER_MAX:
-        raise InputError(f"{count!r} cannot be offered", hint=f"ask for {OFFER_MIN} to {OFFER_MAX}")
-    asked = services.store.calibration(user, status.CALIBRATION_READ)
-    known = {(one.session_key, one.memory_id) for one in asked}
-    is_open = [one for one in asked if one.human_label is None]
+        raise InputError(
+            f"invalid number of memories to rate: {count!r}",
+            hint=f"choose {OFFER_MIN} to {OFFER_MAX}",
+        )
+    offered = services.store.calibration(user, CALIBRATION_READ)
+    known = {(rated.session_key, rated.memory_id) for rated in offered}
+    still_open = [rated for rated in offered if rated.human_label is None]
     fresh = [
-        one
-        for one in _judged_lately(services, user)
-        if (one.session_key, one.memory_id) not in known
+        rated
+        for rated in _recently_judged(services, user)
+        if (rated.session_key, rated.memory_id) not in known
     ]
     drawn = np.random.default_rng(services.world.random_bits(32)).permutation(len(fresh))
-    offered = [fresh[place] for place in drawn[: max(0, count - len(is_open))].tolist()]
+    added = [fresh[index] for index in drawn[: max(0, count - len(still_open))].tolist()]
 
     def work(transaction: Transaction) -> None:
-        transaction.offer_calibration(user, offered)
+        transaction.offer_calibration(user, added)
         state = decoded(transaction.predictor_state(user))
         transaction.set_predictor_state(user, replace(state, uncalibrated=0).encoded())
 
-    if offered:
+    if added:
         services.store.write(user, work)
-    return [*is_open, *offered][:count]
+    return [*still_open, *added][:count]
 
 
-def _judged_lately(services: Services, user: str) -> list[Rated]:
-    """Every memory that a judge spoke about in the latest sessions it was sure of."""
-    now, found = services.world.now(), []
-    for session in services.store.sessions(user, OFFER_SESSIONS):
-        score = services.store.session_score(user, session.key)
+def _recently_judged(services: Services, user: str) -> list[Rated]:
+    """Return the memories of recent sessions that a judge was confident about."""
+    store, now = services.store, services.world.now()
+    judged: list[Rated] = []
+    for session in store.sessions(user, OFFER_SESSIONS):
+        score = store.session_score(user, session.key)
         if score is None or score.excluded or score.confidence < MIN_CONFIDENCE:
             continue
-        if score.judge not in NO_JUDGES:
-            found += _judged_in(services, user, session.key, now)
-    return found
-
-
-def _judged_in(services: Services, user: str, key: str, now: datetime) -> list[Rated]:
-    records = [
-        one for one in services.store.session_memories(user, key) if one.relevance_score is not None
-    ]
-    # What was erased cannot be shown to anybody.
-    there = services.store.memories(user, [one.memory_id for one in records])
-    return [
-        Rated(key, one.memory_id, one.relevance_score or 0.0, now)
-        for one in records
-        if one.memory_id in there
-    ]
+        if score.judge in NO_JUDGES:
+            continue
+        records = store.session_memories(user, session.key)
+        scored = {
+            record.memory_id: record.relevance_score
+            for record in records
+            if record.relevance_score is not None
+        }
+        # An erased memory cannot be shown.
+        existing = store.memories(user, list(scored))
+        judged += [
+            Rated(session.key, memory_id, relevance, now)
+            for memory_id, relevance in scored.items()
+            if memory_id in existing
+        ]
+    return judged
 
 
 def calibrate_rate(
     services: Services, user: str, ratings: Mapping[tuple[str, str], object]
 ) -> dict[str, Any]:
-    """Keeps how much memories helped by a person's word, by session and memory: all or none."""
+    """Store people's ratings by session and memory, all or none; return the new calibration."""
     now = services.world.now()
-    kept = [
-        Rated(key, memory_id, 0.0, now, _checked_label(memory_id, label), now)
-        for (key, memory_id), label in ratings.items()
-    ]
+    rated = []
+    for (key, memory_id), label in ratings.items():
+        is_number = isinstance(label, int | float) and not isinstance(label, bool)
+        if not is_number or not -1.0 <= cast(float, label) <= 1.0:
+            raise InputError(
+                f"invalid rating of {memory_id[:40]}: {label!r}",
+                hint="-1 misled, 0 did not help, 1 was decisive",
+            )
+        rated.append(Rated(key, memory_id, 0.0, now, float(cast(float, label)), now))
 
     def work(transaction: Transaction) -> None:
-        for one in kept:
-            transaction.rate_calibration(user, one)
+        for rating in rated:
+            transaction.rate_calibration(user, rating)
 
     services.store.write(user, work)
-    return status.calibration(services, user, known_state(services, user))
-
-
-def _checked_label(memory_id: str, label: object) -> float:
-    # A comparison with what is no number at all is false.
-    if isinstance(label, int | float) and not isinstance(label, bool) and -1.0 <= label <= 1.0:
-        return float(label)
-    raise InputError(
-        f"{label!r} is no rating of {memory_id[:40]}",
-        hint="-1 misled, 0 did not help, 1 was decisive",
-    )
+    return calibration(services.store, user, known_state(services, user))

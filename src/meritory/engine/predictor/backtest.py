@@ -14,7 +14,7 @@ from meritory.domain.codec import moment_text
 from meritory.domain.errors import BadCheckpoint, Conflict, InputError
 from meritory.domain.policy import RRF_K, SourceWeights
 from meritory.domain.predictor import TaughtSession
-from meritory.engine.predictor.status import checkpoint_of
+from meritory.engine.predictor.state import load_checkpoint
 from meritory.engine.predictor.train import TRAIN_SESSIONS, lesson_of
 from meritory.engine.services import Services
 from meritory.model import ranker
@@ -168,7 +168,7 @@ def _learned(services: Services, user: str, sessions: Sequence[TaughtSession]) -
 
 def _prior(services: Services, user: str) -> Floats:
     try:
-        base = restored(checkpoint_of(services, user, BASE_VERSION))
+        base = restored(load_checkpoint(services, user, BASE_VERSION))
     except BadCheckpoint:
         return ranker.baseline_weights()
     return base.weights if isinstance(base, ranker.Ranker) else ranker.baseline_weights()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from meritory.domain.errors import InputError, MeritoryError, NotFound
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Candidate, SessionMemory, SessionRecord
-from meritory.engine.predictor.status import checkpoint_of
+from meritory.engine.predictor.state import load_checkpoint
 from meritory.engine.services import Services
 from meritory.engine.sessions.start import FIRST_INJECTION
 from meritory.model.base import RankingQuery
@@ -284,7 +284,7 @@ def _predictor(
         told["note"] = "its features were recorded by another version: they cannot be weighed"
         return told
     try:
-        kept = checkpoint_of(services, session.user, session.model_version or 0)
+        kept = load_checkpoint(services, session.user, session.model_version or 0)
         model = restored(kept)
     except MeritoryError:
         told["note"] = f"model {session.model_version} is no longer there: only its score is known"

@@ -277,7 +277,7 @@ def _job(look: JobLook) -> dict[str, Any]:
 
 def _predictor_worker(call: Call, memory: Memory, latencies: Mapping[str, Latency]) -> WorkerOut:
     """Return the process that scores candidates and trains models."""
-    life = liveness(memory.services)
+    life = liveness(memory.services.scorer)
     scored, trained = latencies["predictor_score"], latencies["predictor_train"]
     return WorkerOut(
         life.is_alive,

@@ -20,6 +20,8 @@ from meritory.domain.predictor import (
     TrainingRun,
 )
 from meritory.engine.predictor import admin
+from meritory.engine.predictor import drift as drifting
+from meritory.engine.predictor import rollback as rolling_back
 from meritory.engine.predictor import status as reports
 from meritory.engine.predictor.state import known_state
 from meritory.rank.influence import Weighing
@@ -353,7 +355,7 @@ def comparison(call: Call) -> ComparisonOut:
     """Show how both rankings of a session compared."""
     memory = call.user_memory()
     key = call.path["session_key"]
-    return ComparisonOut.keyed(reports.compared(memory.services, memory.scope.user, key))
+    return ComparisonOut.keyed(reports.compared(memory.services.store, memory.scope.user, key))
 
 
 def audit(call: Call) -> Audit:
@@ -372,7 +374,7 @@ def training(call: Call) -> Results[TrainingRun]:
 def drift(call: Call) -> DriftOut:
     """Show whether the predictor or the judge changed over time."""
     memory = call.user_memory()
-    return msgspec.convert(reports.drift(memory.services, memory.scope.user), DriftOut)
+    return msgspec.convert(drifting.drift(memory.services, memory.scope.user), DriftOut)
 
 
 def train(call: Call) -> OrderedOut:
@@ -386,7 +388,7 @@ def train(call: Call) -> OrderedOut:
 def rollback(call: Call) -> TrainingRun:
     """Activate an earlier model again."""
     memory = call.user_memory()
-    return admin.rollback(memory.services, memory.scope.user, call.body.version)
+    return rolling_back.rollback(memory.services, memory.scope.user, call.body.version)
 
 
 def enable(call: Call) -> SwitchedOut:
@@ -410,7 +412,7 @@ def calibrate(call: Call) -> Calibration:
     rows: list[Rated] = []
     if labels:
         admin.calibrate_rate(services, user, labels)
-        stored = services.store.calibration(user, reports.CALIBRATION_READ)
+        stored = services.store.calibration(user, drifting.CALIBRATION_READ)
         rows += [row for row in stored if (row.session_key, row.memory_id) in labels]
     if not labels or body.count is not None:
         rows += admin.calibrate_offer(services, user, body.count or admin.OFFER_MIN)
@@ -420,12 +422,12 @@ def calibrate(call: Call) -> Calibration:
 def show_calibration(call: Call) -> CalibrationQueue:
     """Show the memories that people were asked to rate, and the judge's error so far."""
     memory = call.user_memory()
-    rows = memory.services.store.calibration(memory.scope.user, reports.CALIBRATION_READ)
+    rows = memory.services.store.calibration(memory.scope.user, drifting.CALIBRATION_READ)
     errors: dict[str, list[float]] = {}
     for row in reversed(rows):
         if row.human_label is not None:
             day = row.offered_at.date().isoformat()
-            errors.setdefault(day, []).append(reports.error_of(row))
+            errors.setdefault(day, []).append(drifting.error_of(row))
     return CalibrationQueue(
         _calibration(memory),
         _questions(memory, [row for row in rows if row.human_label is None]),
@@ -435,7 +437,7 @@ def show_calibration(call: Call) -> CalibrationQueue:
 
 def _calibration(memory: Memory) -> CalibrationOut:
     services, user = memory.services, memory.scope.user
-    figures = reports.calibration(services, user, known_state(services, user))
+    figures = drifting.calibration(services.store, user, known_state(services, user))
     return msgspec.convert(figures, CalibrationOut)
 
 

@@ -1,0 +1,98 @@
+"""Rollback: a person lets an earlier model serve again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meritory.domain.errors import BadCheckpoint, Conflict, InputError, NotFound
+from meritory.domain.predictor import TrainingRun
+from meritory.domain.session import Event
+from meritory.engine.observe.observer import publish
+from meritory.engine.predictor.state import (
+    PredictorState,
+    decoded,
+    known_state,
+    load_checkpoint,
+    versions,
+)
+from meritory.engine.services import Services
+from meritory.model import checkpoint
+from meritory.model.checkpoint import Checkpoint
+from meritory.ports.scorer import BASE_VERSION
+from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.store.contract.store import Transaction
+
+
+def rollback(services: Services, user: str, version: int | None = None) -> TrainingRun:
+    """Let the named model serve, or else the one before; return the run that records it."""
+    if isinstance(version, bool) or not isinstance(version, int | None):
+        raise InputError(f"a version must be a whole number, not {version!r}")
+    state = known_state(services, user)
+    available = versions(services, user)
+    target = _previous(state, available) if version is None else version
+    model = _usable_model(services, user, state, target, available)
+    now = services.world.now()
+    run = TrainingRun(
+        at=now,
+        model_version=target,
+        scorer=model.kind,
+        reason="rollback",
+        loss=None,
+        sample_count=model.session_count,
+        skipped_count=0,
+        duration_ms=0.0,
+        is_accepted=True,
+        train_validation_failures=state.failures,
+        drift_resets=state.standing.drift_resets,
+    )
+    details = {"from": state.version, "to": target}
+    event = Event(at=now, category="predictor", name="predictor.rollback", details=details)
+
+    def work(transaction: Transaction) -> None:
+        current = decoded(transaction.predictor_state(user))
+        after = current.rolled_back(target, model.kind)
+        transaction.set_predictor_state(user, after.encoded())
+        transaction.add_training_run(user, run)
+        transaction.log_events(user, [event])
+
+    services.store.write(user, work)
+    publish(services, [event])
+    return run
+
+
+def _previous(state: PredictorState, available: Sequence[int]) -> int:
+    """Return the model before the one that serves, if it still exists, or else the next older."""
+    if state.previous is not None and state.previous in available:
+        return state.previous
+    earlier = [version for version in available if version < state.version]
+    if not earlier:
+        raise Conflict(
+            f"there is no model before {state.version}",
+            hint=f"available models: {_listed(available)}",
+        )
+    return earlier[0]
+
+
+def _usable_model(
+    services: Services, user: str, state: PredictorState, version: int, available: Sequence[int]
+) -> Checkpoint:
+    hint = f"available models: {_listed(available)}"
+    if version not in available:
+        raise NotFound(f"unknown model: {version}", hint=hint)
+    if version == state.version:
+        raise Conflict(f"model {version} is already active", hint=hint)
+    try:
+        model = load_checkpoint(services, user, version)
+        serving = services.store.serving_embedder()
+        embedder = "" if serving is None else serving.name
+        reason = checkpoint.fits(model, embedder, FEATURES, FEATURE_VERSION)
+    except BadCheckpoint as error:
+        reason = error.message
+    if reason is not None:
+        raise Conflict(f"model {version} is not usable: {reason}", hint=hint)
+    return model
+
+
+def _listed(available: Sequence[int]) -> str:
+    names = (f"{one} (base)" if one == BASE_VERSION else str(one) for one in available)
+    return ", ".join(names)
