@@ -78,7 +78,7 @@ def test_lines_that_are_kept_come_in_once(run: Run, tmp_path: Path) -> None:
     run("import", str(file), "--keep")
     done = run("import", str(file), "--keep", "--json")
     assert (done.code, done.object["line_count"]) == (0, 0)
-    assert "taken in before with --keep" in done.object["notes"][0]
+    assert "already imported with --keep" in done.object["notes"][0]
     assert run("stats", "--json").object["live"] == 1
     assert run("import", str(file), "--json").object["outcomes"] == {"duplicate": 1}
 
@@ -91,12 +91,12 @@ def test_an_export_tells_of_damaged_memories(run: Run, stored: Stored, tmp_path:
     raw.close()
     done = run("export", str(tmp_path / "out.jsonl"), "--json")
     assert (done.code, done.object["memory_count"]) == (0, 1)
-    assert "1 memory is damaged and was left out" in done.object["notes"][0]
+    assert "1 memory is damaged and not exported" in done.object["notes"][0]
     done = run("export", "-")
     assert done.code == 0
     assert "5432" in done.out
     assert "Tea" not in done.out
-    assert "1 memory is damaged and was left out" in done.err
+    assert "1 memory is damaged and not exported" in done.err
 
 
 def test_an_import_goes_on_where_it_stopped(run: Run, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_vectors_are_made_up_for_when_the_embedder_is_switched_on(
     monkeypatch.setenv("MERITORY_EMBEDDER_KIND", "none")
     stored("The staging database is called heron")
     monkeypatch.delenv("MERITORY_EMBEDDER_KIND")
-    assert "`meritory reembed` makes them" in run("list").err
+    assert "run `meritory reembed`" in run("list").err
     assert run("reembed").code == 0
     assert run("list").err == ""
 
@@ -203,7 +203,7 @@ def test_a_changed_embedder_is_said_on_one_line_and_all_keeps_working(
         done = run(*command)
         assert done.code == 0
         assert done.err.splitlines() == [
-            "the embedder was changed and vectors are missing; `meritory reembed` makes them"
+            "the embedder was changed and vectors are missing; run `meritory reembed`"
         ]
     found = run("recall", "staging database")
     assert (found.code, memory_id in found.out) == (0, True)
@@ -353,4 +353,4 @@ def test_a_purge_names_the_copies_it_cannot_reach(run: Run, stored: Stored) -> N
     memory_id = stored("a passing thought")
     assert run("backup").code == 0
     done = run("forget", memory_id, "--purge", "--yes")
-    assert "may still hold it" in done.err
+    assert "may still contain it" in done.err

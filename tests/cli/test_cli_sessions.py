@@ -8,7 +8,7 @@ import pytest
 from cli_types import Run
 
 from meritory.api.memory import Memory
-from meritory.demo.recording import recorded
+from meritory.demo.recording import read_recording
 from meritory.engine.pipeline import FLOWS
 from meritory.rank.labels import MIN_CONFIDENCE
 from meritory.settings import load_settings
@@ -31,7 +31,9 @@ def test_the_demo_stores_injects_rates_and_judges(run: Run, home: Path) -> None:
     assert done.code == 0
     week = done.object
     assert "later" not in week
-    assert [one["id"] for one in week["results"]] == [s["key"] for s in recorded()["sessions"]]
+    assert [one["id"] for one in week["results"]] == [
+        s["key"] for s in read_recording()["sessions"]
+    ]
     for session in week["results"]:
         assert session["inject"].count("[meritory notes ") == 1
         assert any(one["rated"] is not None for one in session["memories"]), session["id"]
@@ -64,7 +66,7 @@ def test_the_demos_store_can_be_kept_and_looked_into(run: Run, tmp_path: Path) -
     kept = str(tmp_path / "demo.db")
     assert run("demo", "--quick", "--keep", kept).code == 0
     listed = run("--store", kept, "sessions", "--json").object["results"]
-    assert len(listed) == len(recorded()["sessions"])
+    assert len(listed) == len(read_recording()["sessions"])
     assert all(one["state"] == "finished" for one in listed)
     again = run("demo", "--keep", kept)
     assert again.code == 2

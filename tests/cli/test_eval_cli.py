@@ -94,10 +94,10 @@ def test_a_sweep_tries_every_combination_and_admits_when_nothing_differs(
     )
     assert done.code == 0, done.out
     assert len(done.object["results"]) == 5
-    assert "no reason to change" in done.object["statement"]
+    assert "keep the current one" in done.object["statement"]
     assert all(row["on_front"] for row in done.object["results"])
     shown = run("eval", "sweep", file, "--set", "ranking.user_stated=0", "--no-session")
-    assert "what serves today" in shown.out
+    assert "the current settings" in shown.out
     assert fingerprint(store) == before
 
 
@@ -136,7 +136,7 @@ def test_made_probes_can_be_asked_at_once(store: Path, tmp_path: Path, run: Run)
     asked = run("eval", "run", str(target), "--json").object
     assert (asked["scored"], asked["tags"]["generated"]["scored"]) == (10, 10)
     again = run("eval", "generate", str(target))
-    assert (again.code, "exists already" in again.err) == (2, True)
+    assert (again.code, "already exists" in again.err) == (2, True)
 
 
 def test_everything_works_while_somebody_else_has_the_store_open(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -99,15 +99,12 @@ def calibrate(rates: tuple[str, ...], ask: bool, count: int) -> Answer:
         note("there is nothing to rate yet: the judge must first be sure about some sessions")
     plain = {**result, "results": [_ITEMS.json(item) for item in items]}
     blocks: list[Block] = [_ITEMS.table(items), Lines([""])] if items else []
-    return Answer(plain, [*blocks, Lines([_summary(result)])])
-
-
-def _summary(result: Mapping[str, Any]) -> str:
-    if not result["rated"]:
-        return f"{result['asked']} offered, none rated yet"
-    flag = ": too far apart" if result["is_flagged"] else ""
-    mean = result["mean_absolute_error"]
-    return f"{result['rated']} of {result['asked']} rated, mean error {mean:.2f}{flag}"
+    summary = f"{result['asked']} offered, none rated yet"
+    if result["rated"]:
+        flag = ": too far apart" if result["is_flagged"] else ""
+        mean = result["mean_absolute_error"]
+        summary = f"{result['rated']} of {result['asked']} rated, mean error {mean:.2f}{flag}"
+    return Answer(plain, [*blocks, Lines([summary])])
 
 
 def _parsed(memory: Memory, rates: Sequence[str]) -> Ratings:

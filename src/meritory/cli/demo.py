@@ -60,14 +60,14 @@ _PLAYED: RecordView[Played] = RecordView(
     Field("memories", read=lambda played: [_MEMORIES.json(pair) for pair in played.results]),
 )
 _STATUS: RecordView[Step] = RecordView(
-    Field("", "session", lambda step: step.key, style="cyan"),
+    Field("key", "session", style="cyan"),
     Field("", "day", lambda step: f"{step.at:%d %b}"),
-    Field("", "status line", lambda step: step.status_line, wraps=True),
+    Field("status_line", "status line", wraps=True),
 )
 _MOVES: RecordView[Step] = RecordView(
-    Field("", "after", lambda step: step.key, style="cyan"),
+    Field("key", "after", style="cyan"),
     Field("", "alpha", lambda step: f"{step.alpha:g} -> {step.next_alpha:g}"),
-    Field("", "why", lambda step: step.why, wraps=True),
+    Field("why", "why", wraps=True),
 )
 _TRAININGS: RecordView[tuple[str, str]] = RecordView(
     Field("", "after", lambda pair: pair[0], style="cyan"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,13 +37,13 @@ LIST_LIMIT, LIST_LIMIT_MAX = 20, 1_000
 STATUSES = ("promoted", "clarification_required", "rejected")
 SHORT_STATUS = {"clarification_required": "unclear"}
 _EVENTS: RecordView[FeedbackEvent] = RecordView(
-    Field("", "id", lambda event: event.id, style="cyan"),
-    Field("", "age", lambda event: event.at, age, style="dim"),
+    Field("id", "id", style="cyan"),
+    Field("at", "age", show=age, style="dim"),
     Field("", "signal", lambda event: polarity_name(event.polarity)),
     Field("", "status", lambda event: SHORT_STATUS.get(event.status, event.status)),
-    Field("", "domain", lambda event: event.domain),
+    Field("domain", "domain"),
     Field("", "reports", lambda event: event.occurrence or None),
-    Field("", "quality", lambda event: event.quality, number(".2f")),
+    Field("quality", "quality", show=number(".2f")),
     Field(
         "",
         "what",
@@ -53,13 +53,13 @@ _EVENTS: RecordView[FeedbackEvent] = RecordView(
 )
 _percent = number(".0%")
 _RISKS: RecordView[Risk] = RecordView(
-    Field("", "what", lambda risk: risk.facet, style="cyan"),
-    Field("", "name", lambda risk: risk.name),
-    Field("", "reports", lambda risk: risk.total),
-    Field("", "failed", lambda risk: risk.rate, _percent),
+    Field("facet", "what", style="cyan"),
+    Field("name", "name"),
+    Field("total", "reports"),
+    Field("rate", "failed", show=_percent),
     Field("", "95% interval", lambda risk: f"{risk.low:.0%} to {risk.high:.0%}"),
-    Field("", "base", lambda risk: risk.base_rate, _percent),
-    Field("", "than the rest", lambda risk: risk.level),
+    Field("base_rate", "base", show=_percent),
+    Field("level", "than the rest"),
 )
 _APPROVALS: RecordView[tuple[str, Approval]] = RecordView(
     Field("", "approval", lambda pair: pair[0], style="cyan"),
@@ -405,14 +405,11 @@ def contested() -> Answer:
         ids = handles(memory, [one.memory.id for one in records])
     if not records:
         note("no memory is contested")
-    return _contested_view(ids).answer(records)
-
-
-def _contested_view(ids: Mapping[str, str]) -> RecordView[Contested]:
-    return RecordView(
+    view: RecordView[Contested] = RecordView(
         Field("id", "id", lambda one: one.memory.id, lambda key: ids[key], style="cyan"),
         Field("support", "for", lambda one: one.belief.support, number(".1f")),
         Field("doubt", "against", lambda one: one.belief.doubt, number(".1f")),
         Field("usefulness", "usefulness", lambda one: one.belief.usefulness, number(".2f")),
         Field("content", "memory", lambda one: one.memory.content, wraps=True),
     )
+    return view.answer(records)

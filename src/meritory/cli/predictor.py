@@ -178,17 +178,17 @@ def _minute(at: datetime) -> str:
 
 
 _COMPARISONS: RecordView[Comparison] = RecordView(
-    Field("", "session", lambda one: one.session_key, style="cyan"),
-    Field("", "when", lambda one: one.at, _minute, style="dim"),
+    Field("session_key", "session", style="cyan"),
+    Field("at", "when", show=_minute, style="dim"),
     Field("", "project", lambda one: one.project or None),
-    Field("", "model", lambda one: one.model_version, lambda n: "-" if n is None else f"v{n}"),
-    Field("", "learned", lambda one: one.predictor_ndcg, _decimal),
-    Field("", "baseline", lambda one: one.baseline_ndcg, _decimal),
-    Field("", "margin", lambda one: one.margin, number("+.3f")),
+    Field("model_version", "model", show=lambda n: "-" if n is None else f"v{n}"),
+    Field("predictor_ndcg", "learned", show=_decimal),
+    Field("baseline_ndcg", "baseline", show=_decimal),
+    Field("margin", "margin", show=number("+.3f")),
     Field("", "learned order", lambda one: _ORDERS[one.winner]),
-    Field("", "success", lambda one: one.success_rate, _short),
-    Field("", "alpha", lambda one: one.alpha, number("g")),
-    Field("", "not counted because", lambda one: one.reason, text_or_empty, wraps=True),
+    Field("success_rate", "success", show=_short),
+    Field("alpha", "alpha", show=number("g")),
+    Field("reason", "not counted because", show=text_or_empty, wraps=True),
 )
 
 
@@ -261,20 +261,6 @@ def comparisons(
 # -- audit ----------------------------------------------------------------------------------
 
 
-def _candidate_view(texts: Mapping[str, str]) -> RecordView[SessionMemory]:
-    return RecordView(
-        Field("", "rank", lambda one: one.candidate.rank or None),
-        Field("", "baseline", lambda one: one.candidate.baseline_rank),
-        Field("", "learned", lambda one: one.candidate.predictor_rank),
-        Field("", "shown", lambda one: one.handle or None, style="cyan"),
-        Field("", "found by", lambda one: one.candidate.origins or one.candidate.source),
-        Field("", "final", lambda one: one.candidate.final_score, number(".4f")),
-        Field("", "judged", lambda one: one.relevance_score, _decimal),
-        Field("", "label", lambda one: one.label, _decimal),
-        Field("", "memory", lambda one: texts.get(one.memory_id, "(erased)"), wraps=True),
-    )
-
-
 def _details(event: Event) -> str:
     return ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
@@ -284,7 +270,7 @@ def _details(event: Event) -> str:
 
 _EVENTS: RecordView[Event] = RecordView(
     Field("", "when", lambda event: f"{event.at:%H:%M:%S}", style="dim"),
-    Field("", "event", lambda event: event.name, style="cyan"),
+    Field("name", "event", style="cyan"),
     Field("", "details", _details, wraps=True),
 )
 
@@ -313,7 +299,18 @@ def audit(key: str, limit: int) -> Answer:
         note(f"{len(found.candidates) - len(listed)} more candidates; --limit shows them")
     whole = Audit.of(found)
     plain: dict[str, Any] = payload.to_json(structs.replace(whole, results=whole.results[:limit]))
-    view = _candidate_view({name: record.content for name, record in memories.items()})
+    texts = {name: record.content for name, record in memories.items()}
+    view: RecordView[SessionMemory] = RecordView(
+        Field("", "rank", lambda one: one.candidate.rank or None),
+        Field("", "baseline", lambda one: one.candidate.baseline_rank),
+        Field("", "learned", lambda one: one.candidate.predictor_rank),
+        Field("", "shown", lambda one: one.handle or None, style="cyan"),
+        Field("", "found by", lambda one: one.candidate.origins or one.candidate.source),
+        Field("", "final", lambda one: one.candidate.final_score, number(".4f")),
+        Field("relevance_score", "judged", show=_decimal),
+        Field("label", "label", show=_decimal),
+        Field("", "memory", lambda one: texts.get(one.memory_id, "(erased)"), wraps=True),
+    )
     blocks = [*view.blocks(listed, ""), *_EVENTS.blocks(found.events, "")]
     return Answer(plain, [Fields(_audit_pairs(found)), *blocks])
 
@@ -342,22 +339,22 @@ def _audit_pairs(found: SessionAudit) -> list[tuple[str, str]]:
 # -- training and drift ---------------------------------------------------------------------
 
 
-def _rejected_by(run: TrainingRun) -> str:
-    gates = ", ".join(str(gate["name"]) for gate in run.gates if not gate["passed"])
-    return run.error or gates
-
-
 _RUNS: RecordView[TrainingRun] = RecordView(
-    Field("", "when", lambda run: run.at, _minute, style="dim"),
+    Field("at", "when", show=_minute, style="dim"),
     Field("", "model", lambda run: f"v{run.model_version} {run.scorer}", style="cyan"),
-    Field("", "because of", lambda run: run.reason),
-    Field("", "sessions", lambda run: run.sample_count),
-    Field("", "loss", lambda run: run.loss, _decimal),
+    Field("reason", "because of"),
+    Field("sample_count", "sessions"),
+    Field("loss", "loss", show=_decimal),
     Field("", "seconds", lambda run: run.duration_ms / 1000, number(".1f")),
-    Field("", "NDCG@10", lambda run: run.canary_ndcg, _decimal),
-    Field("", "difference", lambda run: run.canary_ndcg_delta, number("+.3f")),
-    Field("", "accepted", lambda run: run.is_accepted),
-    Field("", "rejected by", _rejected_by, wraps=True),
+    Field("canary_ndcg", "NDCG@10", show=_decimal),
+    Field("canary_ndcg_delta", "difference", show=number("+.3f")),
+    Field("is_accepted", "accepted"),
+    Field(
+        "",
+        "rejected by",
+        lambda run: run.error or [str(gate["name"]) for gate in run.gates if not gate["passed"]],
+        wraps=True,
+    ),
 )
 _GATES: RecordView[Mapping[str, object]] = RecordView(
     Field("name", "gate", style="cyan"),

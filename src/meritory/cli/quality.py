@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from meritory.domain.errors import InputError
 from meritory.domain.memory import OUTCOMES, MemoryRecord
 
 if TYPE_CHECKING:
-    from meritory.domain.quality import Refusal, WeekOutcome
+    from meritory.domain.quality import Refusal
     from meritory.engine.quality.figures import Audited, Merge, QualityFigures
     from meritory.engine.quality.janitor import Due
     from meritory.engine.quality.maintenance import JobLook
@@ -190,19 +190,16 @@ def _gate_metrics() -> Answer:
         "audited": AUDITED.json(audited),
         "results": [{"week": o.week, "outcome": o.outcome, "count": o.many} for o in weeks],
     }
-    return Answer(plain, [Fields(pairs), *_week_blocks(weeks)])
-
-
-def _week_blocks(outcomes: Sequence[WeekOutcome]) -> list[Block]:
-    weeks: dict[str, dict[str, int]] = {}
-    for one in outcomes:
-        weeks.setdefault(one.week, {})[one.outcome] = one.many
+    by_week: dict[str, dict[str, int]] = {}
+    for one in weeks:
+        by_week.setdefault(one.week, {})[one.outcome] = one.many
     rows = []
-    for week, amounts in weeks.items():
+    for week, amounts in by_week.items():
         share = 1 - amounts.get("stored", 0) / sum(amounts.values())
         rows.append((week, *(str(amounts.get(name, 0)) for name in _OUTCOMES), f"{share:.1%}"))
     columns = (Column("week of"), *map(Column, _OUTCOMES), Column("triggered"))
-    return [Lines([""]), Table(columns, rows)] if rows else []
+    table: list[Block] = [Lines([""]), Table(columns, rows)] if rows else []
+    return Answer(plain, [Fields(pairs), *table])
 
 
 def _content(record: MemoryRecord | None) -> str | None:
@@ -287,22 +284,6 @@ _ALL_KEPT = "nothing: all is kept"
 _JOB: RecordView[JobLook] = RecordView(*map(Field, ("key", "state", "finished_at", "error")))
 
 
-def _due_view(ids: Mapping[str, str]) -> RecordView[Due]:
-    return RecordView(
-        Field(
-            "id", "id", lambda due: due.memory.id, lambda name: ids.get(name, name), style="cyan"
-        ),
-        Field("fate", "would"),
-        Field("provenance", "provenance", lambda due: due.memory.provenance),
-        Field("project", "project", lambda due: due.memory.project, text_or_empty, style="magenta"),
-        Field("demotion", read=lambda due: due.memory.demotion),
-        Field("idle_since"),
-        Field("active_months"),
-        Field("reason", "why", wraps=True),
-        Field("content", "content", lambda due: due.memory.content, wraps=True),
-    )
-
-
 @group("janitor", "meritory janitor --dry-run")
 @click.option("--dry-run", is_flag=True, help="List what a sweep would do now, and why.")
 def janitor(dry_run: bool) -> Answer:
@@ -329,7 +310,19 @@ def _sweep_preview(limit: int) -> Answer:
     if plan.is_cut or len(plan.due) > limit:
         more = " and more" if plan.is_cut else ""
         note(f"{len(plan.due)}{more} are due, of which {len(listed)} are shown")
-    view = _due_view(ids)
+    view: RecordView[Due] = RecordView(
+        Field(
+            "id", "id", lambda due: due.memory.id, lambda name: ids.get(name, name), style="cyan"
+        ),
+        Field("fate", "would"),
+        Field("provenance", "provenance", lambda due: due.memory.provenance),
+        Field("project", "project", lambda due: due.memory.project, text_or_empty, style="magenta"),
+        Field("demotion", read=lambda due: due.memory.demotion),
+        Field("idle_since"),
+        Field("active_months"),
+        Field("reason", "why", wraps=True),
+        Field("content", "content", lambda due: due.memory.content, wraps=True),
+    )
     blocks: list[Block] = [view.table(listed), Lines([""])] if listed else []
     blocks.append(Fields([("would be erased as old", counts(erased, empty=_ALL_KEPT))]))
     plain = {

@@ -54,32 +54,6 @@ _SESSIONS: RecordView[Scored] = RecordView(
 )
 
 
-def _candidates(texts: dict[str, str]) -> RecordView[SessionMemory]:
-    """Describe the candidates of a session, whose texts were read from the store."""
-    return RecordView(
-        Field("id", read=lambda one: one.memory_id),
-        Field("rank", "rank", lambda one: one.candidate.rank, lambda rank: str(rank or "-")),
-        Field("handle", "shown", show=lambda handle: handle or "-", style="cyan"),
-        Field("source", read=lambda one: one.candidate.source),
-        Field("origins", read=lambda one: one.candidate.origins),
-        Field("baseline_rank", read=lambda one: one.candidate.baseline_rank),
-        Field("predictor_rank", read=lambda one: one.candidate.predictor_rank),
-        Field(
-            "composite_score",
-            "composite",
-            lambda one: one.candidate.composite_score,
-            number(".2f"),
-        ),
-        Field("was_injected", read=lambda one: one.candidate.was_injected),
-        Field("fts_hit_count", "hits"),
-        Field("agent_relevance_score", "rated", show=number(".2f")),
-        Field("relevance_score", "judged", show=number(".2f")),
-        Field("label", "label", show=number(".2f")),
-        Field("label_parts"),
-        Field("content", "memory", lambda one: texts[one.memory_id], wraps=True),
-    )
-
-
 _STAGES = (
     Column("flow", "cyan"),
     Column("stage"),
@@ -125,7 +99,28 @@ def show(key: str, everything: bool) -> Answer:
         texts = {one.memory_id: content_of(memory, one.memory_id) for one in chosen}
     if len(chosen) < len(records):
         note(f"{len(records) - len(chosen)} more were considered; --all shows them")
-    view = _candidates(texts)
+    view: RecordView[SessionMemory] = RecordView(
+        Field("id", read=lambda one: one.memory_id),
+        Field("rank", "rank", lambda one: one.candidate.rank, lambda rank: str(rank or "-")),
+        Field("handle", "shown", show=lambda handle: handle or "-", style="cyan"),
+        Field("source", read=lambda one: one.candidate.source),
+        Field("origins", read=lambda one: one.candidate.origins),
+        Field("baseline_rank", read=lambda one: one.candidate.baseline_rank),
+        Field("predictor_rank", read=lambda one: one.candidate.predictor_rank),
+        Field(
+            "composite_score",
+            "composite",
+            lambda one: one.candidate.composite_score,
+            number(".2f"),
+        ),
+        Field("was_injected", read=lambda one: one.candidate.was_injected),
+        Field("fts_hit_count", "hits"),
+        Field("agent_relevance_score", "rated", show=number(".2f")),
+        Field("relevance_score", "judged", show=number(".2f")),
+        Field("label", "label", show=number(".2f")),
+        Field("label_parts"),
+        Field("content", "memory", lambda one: texts[one.memory_id], wraps=True),
+    )
     plain = {
         **_SESSIONS.json((session, score)),
         "results": [view.json(candidate) for candidate in chosen],

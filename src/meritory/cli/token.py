@@ -22,12 +22,11 @@ GRACE = timedelta(minutes=10)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def _scope(token: AccessToken) -> str:
-    parts = (token.agent and f"agent {token.agent}", token.project)
-    return " ".join(filter(None, parts)) or "all"
-
-
 def _view(now: datetime) -> RecordView[AccessToken]:
+    def scope(token: AccessToken) -> str:
+        parts = (token.agent and f"agent {token.agent}", token.project)
+        return " ".join(filter(None, parts)) or "all"
+
     def end(token: AccessToken) -> str:
         if token.revoked_at is not None:
             return "revoked"
@@ -40,7 +39,7 @@ def _view(now: datetime) -> RecordView[AccessToken]:
         Field("user"),
         Field("name", "name", wraps=True),
         Field("role", "role"),
-        Field("", "for", _scope),
+        Field("", "for", scope),
         Field("agent"),
         Field("project"),
         Field("created_at", "age", show=age, style="dim"),

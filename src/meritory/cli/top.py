@@ -66,21 +66,20 @@ _LATENCIES: RecordView[Figures] = RecordView(
 )
 
 
-def _outcome(session: Figures) -> str:
-    outcome = session["outcome"]
-    return f"{MARKS[outcome]} {outcome}" if outcome else str(session["state"])
-
-
 def blocks(figures: Figures, now: datetime) -> list[Block]:
     """Return all figures as blocks."""
 
     def ago(at: str) -> str:
         return age(parse_moment(at), now)
 
+    def outcome(session: Figures) -> str:
+        name = session["outcome"]
+        return f"{MARKS[name]} {name}" if name else str(session["state"])
+
     sessions: RecordView[Figures] = RecordView(
         Field("id", "session", show=lambda key: str(key[:_KEY_CHARS]), style="cyan"),
         Field("started_at", "age", show=ago, style="dim"),
-        Field("", "outcome", _outcome),
+        Field("", "outcome", outcome),
         Field("margin", "margin", show=number("+.3f")),
         Field("shown", "shown"),
         Field("context", "about", show=lambda text: str(text[:_ABOUT_CHARS]), wraps=True),

@@ -313,12 +313,19 @@ def migrate(
         work = moving.verify if verify_only else moving.move
         report = work(origin, destination, request, progress)
     _note_migration(report)
+
+    def digest(table: str) -> str:
+        """Return one short digest over those of all users and parts."""
+        parts = (part for tally in report.users for part in tally.tables[table].digests)
+        whole = "".join(parts)
+        return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest() if whole else ""
+
     amounts = {what: report.total(what) for what in ("copied", "compared", "differing")}
     tables = [
         {
             "table": name,
             **{what: amount[name] for what, amount in amounts.items()},
-            "digest": _digest(report, name),
+            "digest": digest(name),
         }
         for name in amounts["compared"]
     ]
@@ -333,7 +340,7 @@ def migrate(
         "changed_meanwhile": report.changed_meanwhile,
     }
     filled = [table for table in tables if table["compared"] or table["differing"]]
-    lines = [*_difference_lines(report), *_end_lines(report, to_place)]
+    lines = list(_result_lines(report, to_place))
     blocks = [*_COMPARED.blocks(filled), Lines(lines)]
     return Answer(plain, blocks, 0 if report.is_equal else 1)
 
@@ -406,25 +413,16 @@ def _preview(source: Place, target: Place, request: MigrationRequest) -> Answer:
     return Answer(plain, [*blocks, Lines(lines)])
 
 
-def _digest(report: MigrationReport, table: str) -> str:
-    """Return one short digest over those of all users and parts."""
-    whole = "".join(digest for tally in report.users for digest in tally.tables[table].digests)
-    return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest() if whole else ""
-
-
 def _name(tally: UserTally) -> str:
     same = tally.user == tally.new_user
     return tally.user if same else f"{tally.user} (as {tally.new_user})"
 
 
-def _difference_lines(report: MigrationReport) -> Iterator[str]:
+def _result_lines(report: MigrationReport, target: Place) -> Iterator[str]:
     for one in report.differences:
         key = ", ".join(f"{name} {value}" for name, value in one.key.items())
         what = one.what if one.what in ("missing", "extra") else f"differs in {one.what}"
         yield f"{one.table} of {one.user}: {key or 'its only row'}: {what}"
-
-
-def _end_lines(report: MigrationReport, target: Place) -> Iterator[str]:
     if not report.is_equal:
         count = sum(report.total("differing").values())
         yield f"{count:,} rows of {report.source} and {report.target} differ"

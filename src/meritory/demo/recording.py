@@ -19,13 +19,13 @@ from meritory.settings import Settings
 
 WEEK_FILE = "week.json"
 BEGIN = datetime(2026, 6, 7, 9, 0, tzinfo=UTC)
-# Ids that are drawn break ties: with the same ones everybody sees the same demo.
+# Random ids break ties, so a fixed seed shows the same demo everywhere.
 SEED = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One session of the week, with what was shown and what came of it."""
+    """One session of the week, with the memories shown and their ratings."""
 
     key: str
     at: datetime
@@ -39,18 +39,17 @@ class Played:
     forgotten: tuple[str, ...]
 
 
-def recorded() -> dict[str, Any]:
-    """The week as it was recorded."""
-    text = files("meritory.demo").joinpath(WEEK_FILE).read_text("utf-8")
-    week: dict[str, Any] = json.loads(text)
-    return week
+def read_recording(name: str = WEEK_FILE) -> dict[str, Any]:
+    """Read a recording of this package."""
+    recording: dict[str, Any] = json.loads(files("meritory.demo").joinpath(name).read_text("utf-8"))
+    return recording
 
 
 class Week:
-    """A throw-away store into which the week is played."""
+    """Plays the recorded week into a temporary store."""
 
     def __init__(self, file: Path, settings: Settings) -> None:
-        self._week = recorded()
+        self._week = read_recording()
         self._now = BEGIN
         self.ids: dict[str, str] = {}
         self._waiting = list(self._week["memories"])
@@ -65,29 +64,29 @@ class Week:
 
     @property
     def title(self) -> str:
-        """What the week is about."""
+        """The title of the week."""
         return str(self._week["title"])
 
     @property
     def now(self) -> datetime:
-        """What time it is in the recording."""
+        """The time in the recording."""
         return self._now
 
     def go_to(self, moment: datetime) -> None:
-        """Lets it be later."""
+        """Set the time."""
         self._now = moment
 
     def go_on(self, span: timedelta) -> None:
-        """Lets some time pass."""
+        """Advance the time."""
         self._now += span
 
     def play(self) -> Iterator[Played]:
-        """Plays one session after the other."""
+        """Play one session after the other."""
         for session in self._week["sessions"]:
             yield self._session(session)
 
     def close(self) -> None:
-        """Lets go of the store."""
+        """Close the store."""
         self.memory.close()
 
     def _session(self, script: Mapping[str, Any]) -> Played:
@@ -100,23 +99,18 @@ class Week:
         for text in asked:
             served = session.prompt(text)
         code = (served.injection if served else None) or session.injection
-        # The agent rates what it was shown at the end of its last reply.
+        # The agent rates the memories at the end of its last reply.
         session.reply(f"Done.\n{self._trailer(session, code, script['ratings'])}")
         session.end(transcript=script["turns"])
         self.memory.drain()
         self._now += timedelta(hours=1)
-        forgotten = [self._forget(name) for name in script.get("forget", ())]
+        forgotten = []
+        for name in script.get("forget", ()):
+            record = self.memory.get(self.ids[name])
+            self.memory.forget(record.id, why="it was wrong, the user said so")
+            forgotten.append(record.content)
         stored += [self._store(item) for item in script.get("remember", ())]
         self.memory.drain()
-        return self._played(session, asked[0], status, (tuple(stored), tuple(forgotten)))
-
-    def _played(
-        self,
-        session: Session,
-        prompt: str,
-        status: str,
-        changed: tuple[tuple[str, ...], tuple[str, ...]],
-    ) -> Played:
         store, user = self.memory.services.store, self.memory.scope.user
         records = store.session_memories(user, session.key)
         shown = [one for one in records if one.candidate.was_injected]
@@ -124,14 +118,14 @@ class Week:
         return Played(
             key=session.key,
             at=store.session(user, session.key).started_at,
-            prompt=prompt,
+            prompt=asked[0],
             inject=session.inject,
             candidate_count=len(session.ranking),
             results=tuple((self.memory.get(one.memory_id), one) for one in shown),
             score=store.session_score(user, session.key),
             status_line=status,
-            stored=changed[0],
-            forgotten=changed[1],
+            stored=tuple(stored),
+            forgotten=tuple(forgotten),
         )
 
     def _store_until(self, day: float) -> list[str]:
@@ -149,11 +143,6 @@ class Week:
         self.ids[item["name"]] = record.id
         return record.content
 
-    def _forget(self, name: str) -> str:
-        record = self.memory.get(self.ids[name])
-        self.memory.forget(record.id, why="it was wrong, the user said so")
-        return record.content
-
     def _trailer(self, session: Session, code: str | None, ratings: Mapping[str, float]) -> str:
         handles = {one.id: one.handle for one in session.memories}
         rated = " ".join(
@@ -165,84 +154,82 @@ class Week:
 
 
 def moment_of(day: float) -> datetime:
-    """A day of the recording as a moment."""
+    """Return the time of a day of the recording."""
     return BEGIN + timedelta(days=day)
 
 
 LATER_FILE = "later.json"
-# It stops after so many sessions that the predictor took part in, or when there were so many.
+# It stops after this many sessions in all, or this many with an active predictor.
 SESSIONS_MAX = 60
-HEARD_SESSIONS = 6
+ACTIVE_SESSIONS = 6
 _HOURS_APART = 7
 _SEED = 11
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One session: what the agent was told at its start, and what came of it."""
+    """One session: its status line, and the effect on the predictor."""
 
     number: int
     key: str
     at: datetime
     prompt: str
     status_line: str
-    # The baseline's weight that it was served with, and the one that the next will be.
+    # The baseline's weight in this session and in the next.
     alpha: float
     next_alpha: float
     # Why the two differ; empty when they do not.
     why: str
-    # What trainings that ended with it came to.
+    # The results of the trainings that ended with it.
     trained: tuple[str, ...] = ()
 
 
 class Later:
-    """Sessions in the store of a week that is over, drawn from the same topics again and again."""
+    """Plays more sessions in the store of a finished week, on the same topics."""
 
     def __init__(self, week: Week) -> None:
-        text = files("meritory.demo").joinpath(LATER_FILE).read_text("utf-8")
-        self._script: dict[str, Any] = json.loads(text)
+        self._script = read_recording(LATER_FILE)
         self._week = week
         self._memory = week.memory
         self._chance = random.Random(_SEED)  # noqa: S311 - the same every time, on purpose
         self._runs_seen = 0
         self._ids: dict[str, list[str]] = {}
-        self.heard_in: list[str] = []
+        self.active_in: list[str] = []
 
     @property
     def title(self) -> str:
-        """What these weeks are about."""
+        """The title of these weeks."""
         return str(self._script["title"])
 
     def play(self) -> Iterator[Step]:
-        """Plays sessions until the predictor has been heard for some, at most `SESSIONS_MAX`."""
+        """Play sessions until the predictor was active in some, at most `SESSIONS_MAX`."""
         self._week.go_to(moment_of(self._script["begin_day"]))
         for topic in self._script["topics"]:
-            notes = [*topic["helps"], *topic["others"]]
-            self._ids[topic["name"]] = [self._stored(text) for text in notes]
+            self._ids[topic["name"]] = [
+                self._memory.remember(text, on_similar="keep").id
+                for text in (*topic["helps"], *topic["others"])
+            ]
         self._week.go_on(timedelta(days=2))
-        # The week had trainings of its own.
+        # Skip the trainings of the week.
         self._trained()
         for number in range(1, SESSIONS_MAX + 1):
             step = self._step(number)
             if step.alpha < 1.0:
-                self.heard_in.append(step.key)
+                self.active_in.append(step.key)
             yield step
-            if len(self.heard_in) >= HEARD_SESSIONS:
+            if len(self.active_in) >= ACTIVE_SESSIONS:
                 return
 
     def most_lifted(self) -> tuple[str, str] | None:
-        """A session and a memory that helped in it, which the predictor lifted the most."""
+        """Return a session and the helpful memory that the predictor moved up most."""
         store, user = self._memory.services.store, self._memory.scope.user
         found = [
             ((one.candidate.baseline_rank or 0) - one.candidate.rank, key, one.memory_id)
-            for key in self.heard_in
+            for key in self.active_in
             for one in store.session_memories(user, key)
             if (one.label or 0.0) > 0.0 and one.candidate.was_injected
         ]
         return max(found)[1:] if found else None
-
-    def _stored(self, text: str) -> str:
-        return self._memory.remember(text, on_similar="keep").id
 
     def _step(self, number: int) -> Step:
         topic = self._chance.choice(self._script["topics"])
@@ -260,7 +247,7 @@ class Later:
             why="",
         )
         session.end(used=dict.fromkeys(self._ids[topic["name"]][: len(topic["helps"])], 1.0))
-        # What was ordered is trained here and now; a program would leave it to the background.
+        # Train here and now; a program would leave it to the background.
         self._memory.drain()
         self._week.go_on(timedelta(hours=_HOURS_APART))
         after = self._memory.predictor_status()
@@ -274,17 +261,17 @@ class Later:
         self._runs_seen = len(runs)
         return tuple(
             f"model v{one.model_version} "
-            + ("serves now" if one.is_accepted else f"refused: {_refused(one.gates)}")
+            + ("serves now" if one.is_accepted else f"refused: {_failed_gates(one.gates)}")
             for one in fresh
         )
 
 
-def _refused(gates: Sequence[Mapping[str, object]]) -> str:
-    return ", ".join(str(one["name"]) for one in gates if not one["passed"]) or "it failed"
+def _failed_gates(gates: Sequence[Mapping[str, object]]) -> str:
+    return ", ".join(str(gate["name"]) for gate in gates if not gate["passed"]) or "it failed"
 
 
 def _why(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What moved the baseline's weight, from what the status says before and after."""
+    """Return why the baseline's weight changed between two statuses."""
     if before["alpha"] == after["alpha"]:
         return ""
     if after["alpha"] == 1.0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from meritory.cli.output import (
     Report,
     bar,
     line_answer,
+    number,
 )
 from meritory.cli.quality import AUDITED, audited_text
 from meritory.domain.errors import InputError
@@ -50,17 +51,16 @@ _EASY = (
     "questions that you really asked are a better test"
 )
 Json = Mapping[str, Any]
+_decimal = number(".3f")
 
 
-def _mean(figures: Json, name: str) -> str:
-    return f"{figures[name]['mean']:.3f}" if name in figures else "-"
-
-
-def _metric_columns(names: Sequence[str], figures: str) -> list[Field[Json]]:
-    """Return one column per metric; `figures` is the key under which a row has them."""
+def _metric_columns(names: Iterable[str]) -> list[Field[Json]]:
+    """Return a column with the mean of each metric, empty where it was not measured."""
 
     def column(name: str) -> Field[Json]:
-        return Field("", METRIC_LABELS[name], lambda row: _mean(row[figures], name))
+        return Field(
+            "", METRIC_LABELS[name], lambda row: row["figures"].get(name, {}).get("mean"), _decimal
+        )
 
     return [column(name) for name in names]
 
@@ -85,17 +85,17 @@ _FIGURES: RecordView[tuple[str, Json]] = RecordView(
     Field("", "95 %", lambda pair: interval(pair[1])),
 )
 _MISSED: RecordView[Json] = RecordView(
-    Field("", "missed", lambda entry: entry["question"], wraps=True),
+    Field("question", "missed", wraps=True),
     Field("", "rank", lambda entry: entry["rank"] or None),
     Field("", "first instead", lambda entry: entry.get("instead", ""), wraps=True),
 )
 _RUNS: RecordView[Json] = RecordView(
-    Field("", "name", lambda run: run["name"], style="cyan"),
+    Field("name", "name", style="cyan"),
     Field("", "when", lambda run: run["at"][:16].replace("T", " "), style="dim"),
     Field("", "set", lambda run: run["set_hash"][:HASH_CHARS]),
-    Field("", "scored", lambda run: run["scored"]),
-    Field("", "drifted", lambda run: run["drifted"]),
-    *_metric_columns(list(METRIC_LABELS), "figures"),
+    Field("scored", "scored"),
+    Field("drifted", "drifted"),
+    *_metric_columns(METRIC_LABELS),
 )
 
 
@@ -137,26 +137,28 @@ def _run_blocks(result: Json) -> list[Block]:
         pairs.append(("a recall", f"{latency['p50']:.1f} ms, 95 % within {latency['p95']:.1f} ms"))
     if not result["scored"]:
         return [Fields(pairs)]
-    names = list(result["figures"])
-    tags: RecordView[tuple[str, Json]] = RecordView(
-        Field("", "tag", lambda pair: pair[0], style="cyan"),
-        Field("", "scored", lambda pair: pair[1]["scored"]),
-        *(_tag_column(name) for name in names),
+    tags: RecordView[Json] = RecordView(
+        Field("tag", "tag", style="cyan"),
+        Field("scored", "scored"),
+        *_metric_columns(result["figures"]),
     )
+    tagged = [
+        {
+            "tag": tag,
+            "scored": means["scored"],
+            "figures": {k: {"mean": v} for k, v in means.items()},
+        }
+        for tag, means in result["tags"].items()
+    ]
     missed = [entry for entry in result["results"] if entry.get("rank", 1) != 1]
     blocks = [
         Fields(pairs),
         *_FIGURES.blocks(list(result["figures"].items()), ""),
-        *tags.blocks(list(result["tags"].items()), ""),
+        *tags.blocks(tagged, ""),
         *_MISSED.blocks(missed[:MISSED_SHOWN], ""),
     ]
     more = len(missed) - MISSED_SHOWN
     return [*blocks, Lines([f"and {more} more; --json has all"])] if more > 0 else blocks
-
-
-def _tag_column(name: str) -> Field[tuple[str, Json]]:
-    label = METRIC_LABELS[name]
-    return Field("", label, lambda pair: f"{pair[1][name]:.3f}" if name in pair[1] else "-")
 
 
 @command("list", "meritory eval list", evaluate)
@@ -319,8 +321,8 @@ def sweep(file: str, given: tuple[str, ...], no_session: bool, margin: float) ->
     names = result["metrics"]
     view: RecordView[Json] = RecordView(
         Field("", "", lambda row: "*" if row["on_front"] else ""),
-        Field("", "settings", lambda row: row["id"], style="cyan", wraps=True),
-        *_metric_columns(names, "figures"),
+        Field("id", "settings", style="cyan", wraps=True),
+        *_metric_columns(names),
         Field("", "compared with today", lambda row: _change(row, names), wraps=True),
     )
     head = f"{result['scored']} of {result['probes']} probes; * no other is better in every metric"

@@ -1,4 +1,4 @@
-"""Two extractors on the same transcripts: what each finds of what is labelled, side by side."""
+"""Compare two extractors on the same transcripts, by labels of the expected claims."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Report = Callable[[int, int], None]
 
 
 class ExtractedClaim(Protocol):
-    """What an extractor proposes, as far as it is looked at here."""
+    """A claim that an extractor proposes, as far as this module reads it."""
 
     @property
     def content(self) -> str: ...
@@ -55,7 +55,7 @@ Extract = Callable[[Sequence[Turn], Sequence[MemoryRecord]], Sequence[ExtractedC
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """An extractor under its name, with a throw-away store of its own."""
+    """A named extractor with its own throw-away store."""
 
     name: str
     extract: Extract
@@ -64,7 +64,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedClaim:
-    """Something an extractor should find, in one transcript or in any; and who would ask for it."""
+    """A claim that an extractor should find, in one transcript or in any, and a question for it."""
 
     expected: tuple[str, ...]
     transcript: str | None = None
@@ -82,37 +82,37 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What one arm made of everything."""
+    """The result of one arm."""
 
-    # By transcript the texts that were proposed.
+    # The proposed texts by transcript.
     found: Mapping[str, tuple[str, ...]]
     stored: Mapping[str, int]
     is_found: tuple[bool, ...]
-    # By transcript, for each proposed text, whether a label asks for it.
+    # Whether a label matches each proposed text, by transcript.
     is_right: Mapping[str, tuple[bool, ...]]
     hits: tuple[ProbeHit, ...]
 
 
 def read_labels(lines: Iterable[str], source: str) -> tuple[ExpectedClaim, ...]:
-    """The labels of a file, one JSON object a line."""
-    found = []
+    """Parse the labels of a file, one JSON object per line."""
+    labels = []
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue
         place = f"line {number} of {source}"
         try:
-            found.append(_label(read_object(text, place)))
+            labels.append(_label(read_object(text, place)))
         except InputError as error:
             if error.message.startswith(place):
                 raise
             raise InputError(f"{place}: {error.message}", hint=error.hint) from error
-    if not found:
+    if not labels:
         raise InputError(
             f"there is no label in {source}",
             hint='a line looks like {"expected": "the port is 5433", "question": "which port?"}',
         )
-    return tuple(found)
+    return tuple(labels)
 
 
 def _label(given: Mapping[str, Any]) -> ExpectedClaim:
@@ -136,19 +136,32 @@ def extraction_run(
     labels: Sequence[ExpectedClaim],
     report: Report = lambda done, total: None,
 ) -> Extracted:
-    """Lets one arm read every transcript into its own store, then asks that store."""
+    """Extract every transcript into the store of an arm, then ask that store."""
     names = {one.name for one in transcripts}
     for label in labels:
         if label.transcript is not None and label.transcript not in names:
             raise InputError(
-                f"a label is about {label.transcript[:80]!r}, and there is no such transcript",
-                hint="name the file without its ending, or leave it out",
+                f"a label names an unknown transcript: {label.transcript[:80]!r}",
+                hint="use the file name without its extension, or remove it",
             )
     found: dict[str, tuple[str, ...]] = {}
     stored: dict[str, int] = {}
     for done, one in enumerate(transcripts, start=1):
         claims = arm.extract(one.turns, _known(arm, one))
-        drafts = [_draft(arm, one, claim) for claim in claims]
+        drafts = [
+            only_proposed(
+                Draft(
+                    content=claim.content,
+                    user=arm.sandbox.services.user,
+                    kind=claim.kind,
+                    provenance=claim.provenance,
+                    origin=claim.origin,
+                    confidence=claim.confidence,
+                    source=Source(session_key=one.name, turn=str(claim.turn), extractor=arm.name),
+                )
+            )
+            for claim in claims
+        ]
         for result in write(arm.sandbox.services, arm.sandbox.services.user, drafts):
             stored[result.outcome] = stored.get(result.outcome, 0) + 1
         found[one.name] = tuple(claim.content for claim in claims)
@@ -156,7 +169,10 @@ def extraction_run(
     return Extracted(
         found=found,
         stored=stored,
-        is_found=tuple(_is_found(label, found) for label in labels),
+        is_found=tuple(
+            any(_fits(label, name, text) for name, texts in found.items() for text in texts)
+            for label in labels
+        ),
         is_right={
             name: tuple(any(_fits(label, name, text) for label in labels) for text in texts)
             for name, texts in found.items()
@@ -166,7 +182,7 @@ def extraction_run(
 
 
 def _known(arm: Arm, transcript: Transcript) -> list[MemoryRecord]:
-    """What the arm has learned before and might repeat, found by what the user said."""
+    """Return earlier claims of the arm that match what the user said."""
     asked = "\n".join(turn.text for turn in transcript.turns if turn.role == "user")
     if not asked.strip():
         return []
@@ -176,32 +192,15 @@ def _known(arm: Arm, transcript: Transcript) -> list[MemoryRecord]:
     return [one.memory for one in found]
 
 
-def _draft(arm: Arm, transcript: Transcript, claim: ExtractedClaim) -> Draft:
-    return only_proposed(
-        Draft(
-            content=claim.content,
-            user=arm.sandbox.services.user,
-            kind=claim.kind,
-            provenance=claim.provenance,
-            origin=claim.origin,
-            confidence=claim.confidence,
-            source=Source(session_key=transcript.name, turn=str(claim.turn), extractor=arm.name),
-        )
-    )
-
-
-def _is_found(label: ExpectedClaim, found: Mapping[str, Sequence[str]]) -> bool:
-    return any(_fits(label, name, text) for name, texts in found.items() for text in texts)
-
-
 def _fits(label: ExpectedClaim, name: str, text: str) -> bool:
+    """Whether a text of a transcript is the claim of a label."""
     if label.transcript not in (None, name):
         return False
     return any(means_the_same(expected, text) for expected in label.expected)
 
 
 def _hits(arm: Arm, labels: Sequence[ExpectedClaim]) -> tuple[ProbeHit, ...]:
-    """What the questions find in the arm's store; what it never extracted is not found."""
+    """Ask the labels' questions of the arm's store; a claim it lacks counts as not found."""
     probes = [
         Probe(question=label.question, expected=label.expected, tags=label.tags)
         for label in labels
@@ -218,20 +217,19 @@ def _hits(arm: Arm, labels: Sequence[ExpectedClaim]) -> tuple[ProbeHit, ...]:
 def compared(
     names: tuple[str, str], sides: tuple[Extracted, Extracted], margin: float
 ) -> dict[str, Any]:
-    """The second arm against the first: per label, per question, per transcript."""
+    """Compare the second arm with the first: per label, per question, per transcript."""
     left, right = sides
-    told: dict[str, dict[str, Any]] = {
-        "recall": plain_pair(_floats(left.is_found), _floats(right.is_found), margin)
-    }
+    found = [np.array(side.is_found, np.float64) for side in sides]
+    metrics: dict[str, dict[str, Any]] = {"recall": plain_pair(found[0], found[1], margin)}
     if left.hits:
-        told |= {
+        metrics |= {
             name: plain_pair(values(left.hits, name), values(right.hits, name), margin)
             for name in _ASKED
         }
     precision = plain_pair(_precisions(left), _precisions(right), margin)
-    # By transcript, of which there may be few; then it is told and not judged.
+    # Paired by transcript; with too few of them it is reported and not judged.
     is_judged = precision["pairs"] >= bootstrap.MIN_PAIRS
-    judged = {**told, "precision": precision} if is_judged else told
+    judged = {**metrics, "precision": precision} if is_judged else metrics
     verdict = bootstrap.overall([one["verdict"] for one in judged.values()])
     return {
         "verdict": verdict,
@@ -240,17 +238,13 @@ def compared(
         "pairs": len(left.is_found),
         "questions": len(left.hits),
         "transcripts": len(left.found),
-        "metrics": {**told, "precision": precision},
+        "metrics": {**metrics, "precision": precision},
         "results": [_arm(name, side) for name, side in zip(names, sides, strict=True)],
     }
 
 
-def _floats(flags: Sequence[bool]) -> Floats:
-    return np.array(flags, np.float64)
-
-
 def _precisions(side: Extracted) -> Floats:
-    """By transcript the share of right proposals; where nothing was proposed there is none."""
+    """Return the share of right proposals by transcript; NaN where nothing was proposed."""
     shares = [np.mean(flags) if flags else np.nan for flags in side.is_right.values()]
     return np.array(shares, np.float64)
 

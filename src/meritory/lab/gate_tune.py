@@ -1,7 +1,7 @@
-"""The gate tried at other thresholds on the user's own memories; nothing is written.
+"""Try other thresholds of the similarity gate on the user's own memories; nothing is written.
 
-Each of the latest memories is held against the older ones near to it, as if it came in now, and
-the real judge decides. What was merged before tells what a higher threshold would have missed.
+Each of the latest memories is compared with similar older ones, as if it were new, and the real
+gate decides. Past merges show what a higher threshold would have missed.
 """
 
 from __future__ import annotations
@@ -19,49 +19,25 @@ from meritory.engine.quality.figures import Audited, audited, older_neighbours
 from meritory.engine.services import Services
 
 THRESHOLDS = (0.50, 0.55, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.90, 0.95)
-
-
 SAMPLE_COUNT = 2_000
-
-
 SAMPLE_COUNT_MAX = 20_000
-
-
 TIME_LIMIT_S = 60.0
-
-
 EXAMPLE_COUNT = 10
-
-
 PAST_MERGE_COUNT = 1_000
-
-
-# A lower threshold is only worth its noise if it finds so many more.
+# A lower threshold is recommended only if it finds this many more merges.
 NEW_MERGES_MIN = 10
-
-
 GAIN_SHARE = 0.9
-
-
-# How sure one must be that the gate's merges are right before it is let loose on more.
+# How reliable the gate's merges must be before it may merge more.
 AUDITED_MIN = 25
-
-
 WRONG_SHARE_MAX = 0.15
-
-
 _BATCH = 64
-
-
 _NOTED_COSINE = re.compile(r"\(cosine (-?\d\.\d+)\)$")
-
-
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class TuneRequest:
-    """Which thresholds to try, on how many memories, and for how long at most."""
+    """Which thresholds to try, on how many memories, and the time limit."""
 
     thresholds: Sequence[float] = THRESHOLDS
     sample_count: int = SAMPLE_COUNT
@@ -70,7 +46,7 @@ class TuneRequest:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one threshold would do; `past_lost` are merges of before that it would have missed."""
+    """The effect of one threshold; `past_lost` counts past merges that it would have missed."""
 
     threshold: float
     pair_count: int
@@ -94,7 +70,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """All that the trial showed."""
+    """The result of the trial."""
 
     embedder: str
     threshold: float
@@ -110,11 +86,11 @@ class Tuning:
 
 @dataclass(slots=True)
 class _Tally:
-    """What was counted so far."""
+    """The counts so far."""
 
     pairs: Counter[float] = field(default_factory=Counter)
     decisions: Counter[tuple[float, str]] = field(default_factory=Counter)
-    # By memory the highest threshold at which it would merge.
+    # For each memory the highest threshold at which it would merge.
     examples: dict[str, Example] = field(default_factory=dict)
     looked_at: int = 0
 
@@ -125,16 +101,19 @@ def tune(
     request: TuneRequest | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Tuning:
-    """Tries thresholds on the latest memories of a user, all scopes."""
+    """Try thresholds on the latest memories of a user, in all scopes."""
     asked = request or TuneRequest()
-    thresholds = _checked(asked)
+    if not asked.thresholds or not all(0.0 < one <= 1.0 for one in asked.thresholds):
+        raise InputError("thresholds are numbers above 0, up to 1", hint="for example 0.7")
+    if not 1 <= asked.sample_count <= SAMPLE_COUNT_MAX:
+        raise InputError(f"a sample has 1 to {SAMPLE_COUNT_MAX} memories")
     gate = gate_in_use(services.policy, services.embedding.stored_name())
     if gate is None:
-        raise Conflict(
-            "the gate is off, or no embedder serves", hint="set gate.enabled and embedder.kind"
-        )
-    past = _past_cosines(services, user)
-    tried = sorted({*thresholds, round(gate.floor, 4)})
+        raise Conflict("the gate or the embedder is off", hint="set gate.enabled and embedder.kind")
+    merges = services.store.merges_of(user, PAST_MERGE_COUNT)
+    noted = (_NOTED_COSINE.search(entry.why) for entry in merges)
+    past = [float(match.group(1)) for match in noted if match is not None]
+    tried = sorted({*asked.thresholds, round(gate.floor, 4)})
     until_ms = services.world.monotonic_ms() + asked.time_limit_s * 1000
     tally, is_cut = _Tally(), False
     for batch, scope, done, total in _batches(services, user, asked.sample_count):
@@ -143,7 +122,10 @@ def tune(
         if services.world.monotonic_ms() > until_ms:
             is_cut = done < total
             break
-    rows = [_row(one, tally, past) for one in tried]
+    rows = [_row(threshold, tally, past) for threshold in tried]
+    # Merges that a lower threshold than now would add, the most similar pairs first.
+    added = [one for one in tally.examples.values() if one.threshold < gate.floor]
+    added.sort(key=lambda one: (-one.cosine, one.newer.id))
     known = audited(services, user)
     recommended, why = recommend(rows, gate.floor, known)
     return Tuning(
@@ -153,35 +135,27 @@ def tune(
         tally.looked_at,
         is_cut,
         rows,
-        _examples(tally, gate.floor),
+        added[:EXAMPLE_COUNT],
         known,
         recommended,
         why,
     )
 
 
-def _checked(asked: TuneRequest) -> tuple[float, ...]:
-    if not asked.thresholds or not all(0.0 < one <= 1.0 for one in asked.thresholds):
-        raise InputError("thresholds are numbers above 0, up to 1", hint="for example 0.7")
-    if not 1 <= asked.sample_count <= SAMPLE_COUNT_MAX:
-        raise InputError(f"a sample has 1 to {SAMPLE_COUNT_MAX} memories")
-    return tuple(asked.thresholds)
-
-
 def _batches(
     services: Services, user: str, sample_count: int
 ) -> Iterator[tuple[list[MemoryRecord], Scope, int, int]]:
-    """The latest memories, those of one scope together, with how far that is."""
-    found = services.store.listing(Listing(Scope(user), everywhere=True, limit=sample_count))
+    """Yield the latest memories by scope, with the progress."""
+    records = services.store.listing(Listing(Scope(user), everywhere=True, limit=sample_count))
     scopes: dict[Scope, list[MemoryRecord]] = {}
-    for record in found:
+    for record in records:
         scopes.setdefault(record.scope, []).append(record)
     done = 0
     for scope, group in scopes.items():
         for start in range(0, len(group), _BATCH):
             batch = group[start : start + _BATCH]
             done += len(batch)
-            yield batch, scope, done, len(found)
+            yield batch, scope, done, len(records)
 
 
 def _try(
@@ -197,32 +171,17 @@ def _try(
     for record, near in older_neighbours(services, scope, widest, batch):
         known: dict[int, GateVerdict] = {}
         for threshold in reversed(tried):
-            held = [one for one in near if one.cosine >= threshold][:NEIGHBOUR_LIMIT]
-            tally.pairs[threshold] += len(held)
-            # The same neighbours get the same verdict: they are a beginning of one list.
-            verdict = known.get(len(held)) or judge(record, held, threshold)
-            known[len(held)] = verdict
+            close = [one for one in near if one.cosine >= threshold][:NEIGHBOUR_LIMIT]
+            tally.pairs[threshold] += len(close)
+            # The lists of close memories are prefixes of one list, so the length decides.
+            verdict = known.get(len(close)) or judge(record, close, threshold)
+            known[len(close)] = verdict
             tally.decisions[threshold, verdict.decision] += 1
             if verdict.decision == "merged" and record.id not in tally.examples:
-                tally.examples[record.id] = _example(threshold, record, verdict)
-
-
-def _example(threshold: float, record: MemoryRecord, verdict: GateVerdict) -> Example:
-    nearest = verdict.near[0]
-    return Example(threshold, nearest.cosine, nearest.memory, record, verdict.reason)
-
-
-def _examples(tally: _Tally, floor: float) -> list[Example]:
-    """Merges that a lower threshold than now would bring, the nearest pairs first."""
-    fresh = [one for one in tally.examples.values() if one.threshold < floor]
-    return sorted(fresh, key=lambda one: (-one.cosine, one.newer.id))[:EXAMPLE_COUNT]
-
-
-def _past_cosines(services: Services, user: str) -> list[float]:
-    """How near those were that the gate merged before."""
-    found = services.store.merges_of(user, PAST_MERGE_COUNT)
-    noted = (_NOTED_COSINE.search(entry.why) for entry in found)
-    return [float(one.group(1)) for one in noted if one is not None]
+                nearest = verdict.near[0]
+                tally.examples[record.id] = Example(
+                    threshold, nearest.cosine, nearest.memory, record, verdict.reason
+                )
 
 
 def _row(threshold: float, tally: _Tally, past: Sequence[float]) -> Row:
@@ -239,16 +198,16 @@ def _row(threshold: float, tally: _Tally, past: Sequence[float]) -> Row:
 
 
 def recommend(rows: Sequence[Row], floor: float, known: Audited) -> tuple[float | None, str]:
-    """A threshold that the trial speaks for, and why; None when nothing is shown either way."""
+    """Return the threshold that the trial supports, or None, and the reason."""
     if known.total < AUDITED_MIN:
         return None, (
             f"{known.total} merges were audited and at least {AUDITED_MIN} are needed: "
-            "`meritory gate audit` lists more; until then the present value stays"
+            "`meritory gate audit` lists more; until then keep the current value"
         )
     if known.high > WRONG_SHARE_MAX:
         return None, (
-            f"up to {known.high:.0%} of the merges may be wrong: split those first and report "
-            "them; merging more would not help"
+            f"up to {known.high:.0%} of the merges may be wrong: split and report those first; "
+            "merging more would not help"
         )
     now = next(row for row in rows if row.threshold == round(floor, 4))
     lower = [r for r in rows if r.threshold < now.threshold]
@@ -256,12 +215,12 @@ def recommend(rows: Sequence[Row], floor: float, known: Audited) -> tuple[float 
     if not gains:
         best = max((r.merged - now.merged for r in lower), default=0)
         return None, f"no lower threshold finds {NEW_MERGES_MIN} more merges (at most {best})"
-    # The highest of those that find nearly as many as any: more pairs to look at are only work.
+    # The highest threshold with nearly the best gain: lower ones only cost time.
     enough = GAIN_SHARE * (max(row.merged for row in gains) - now.merged)
     chosen = max(
         (row for row in gains if row.merged - now.merged >= enough), key=lambda r: r.threshold
     )
     return chosen.threshold, (
-        f"{chosen.merged - now.merged} more memories would be joined, and of {known.total} audited "
+        f"{chosen.merged - now.merged} more memories would be merged, and of {known.total} audited "
         f"merges {known.wrong} were wrong (at most {known.high:.0%})"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from meritory.domain.errors import Conflict, Corrupt, ReadOnlyStore
-from meritory.domain.memory import Draft, MemoryRecord, Recalled, Scope
+from meritory.domain.memory import Draft, Scope
 from meritory.domain.place import Place
 from meritory.domain.policy import Policy
 from meritory.domain.session import SessionRecord, ShownRow
@@ -37,30 +37,30 @@ _PREFIX = "meritory-eval-"
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A private folder that is gone afterwards."""
+    """Make a private temporary folder."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as made:
         yield Path(made)
 
 
 @contextlib.contextmanager
 def copied(source: Place, user: str | None = None) -> Iterator[Path]:
-    """The file of a copy of a store and its models, for the length of the block.
+    """Copy a store and its models to a temporary file and yield its path.
 
-    Of a database that many share only what is this user's.
+    From a shared database only the rows of this user are copied.
     """
     with folder() as made:
         copy = made / COPY_NAME
         if source.file is None:
-            _moved_out(source, copy, user)
+            _copy_database(source, copy, user)
         else:
             snapshot(source.file, copy)
-            # Models lie beside the file itself, whatever link leads to it.
+            # Models are next to the file itself, even if a link leads to it.
             keep_models(source.file.resolve(), copy)
         yield copy
 
 
-def _moved_out(source: Place, copy: Path, user: str | None) -> None:
-    # Here, because few measure on a database, and its driver takes time to load.
+def _copy_database(source: Place, copy: Path, user: str | None) -> None:
+    # Imported here, because the driver of the database takes time to load.
     from meritory.engine.transfer.migrate import MigrationRequest, move
     from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
     from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint
@@ -73,16 +73,15 @@ def _moved_out(source: Place, copy: Path, user: str | None) -> None:
     if not report.is_equal:
         first = report.differences[0]
         raise Corrupt(
-            f"a row of {first.table} in {source.name} cannot be copied as it is",
-            hint="`meritory migrate --to FILE` names all that come out otherwise",
+            f"a row of {first.table} in {source.name} cannot be copied exactly",
+            hint="`meritory migrate --to FILE` lists all such rows",
         )
 
 
 class FrozenStore:
-    """A store that can be read and never written; nothing that is served leaves a trace.
+    """A read-only store, so that one measurement cannot change the next.
 
-    What is measured first must not change what is measured next. A session may be made known to
-    it, so that a prompt can be served in it as in one that was recorded.
+    A session can be added in memory, so that a prompt is served as in a recorded session.
     """
 
     def __init__(self, store: Store, session: SessionRecord | None = None) -> None:
@@ -94,68 +93,68 @@ class FrozenStore:
         return getattr(self._store, name)
 
     def with_session(self, session: SessionRecord, shown: Sequence[ShownRow]) -> FrozenStore:
-        """The same store, in which this session has begun and was shown these memories."""
+        """Return the same store with this session, in which these memories were shown."""
         other = FrozenStore(self._store, session)
         other._shown = tuple(shown)
         return other
 
     def session(self, user: str, key: str) -> SessionRecord:
-        """The session that was made known, or one of the copy."""
-        made = self._session
-        if made is not None and (made.user, made.key) == (user, key):
-            return made
+        """Return the added session, or one of the copy."""
+        added = self._session
+        if added is not None and (added.user, added.key) == (user, key):
+            return added
         return self._store.session(user, key)
 
     def shown(self, user: str, key: str) -> list[ShownRow]:
-        """What that session was shown."""
-        made = self._session
-        if made is not None and (made.user, made.key) == (user, key):
+        """Return the memories that a session was shown."""
+        added = self._session
+        if added is not None and (added.user, added.key) == (user, key):
             return list(self._shown)
         return self._store.shown(user, key)
 
     def write(self, user: str | None, work: Callable[[Any], Any]) -> NoReturn:
-        """Refuses."""
-        raise ReadOnlyStore("nothing is written while something is measured")
+        """Refuse the write."""
+        raise ReadOnlyStore("the store is read-only during evaluation")
 
     def register_embedder(self, embedder: object) -> NoReturn:
-        """Refuses."""
-        raise ReadOnlyStore("nothing is written while something is measured")
+        """Refuse the write."""
+        raise ReadOnlyStore("the store is read-only during evaluation")
 
     def serve_embedder(self, embedder: str) -> NoReturn:
-        """Refuses."""
-        raise ReadOnlyStore("nothing is written while something is measured")
+        """Refuse the write."""
+        raise ReadOnlyStore("the store is read-only during evaluation")
 
     def erase_traces(self) -> NoReturn:
-        """Refuses."""
-        raise ReadOnlyStore("nothing is written while something is measured")
+        """Refuse the write."""
+        raise ReadOnlyStore("the store is read-only during evaluation")
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """An engine whose store lies in a throw-away folder; on anything else none can be made."""
+    """An engine on a throw-away copy; any other store is refused."""
 
     services: Services
 
     def __post_init__(self) -> None:
         place = self.services.store.place
         inside = Path() if place.file is None else place.file.resolve().parent
-        is_ours = inside.name.startswith(_PREFIX)
-        if not is_ours or inside.parent != Path(tempfile.gettempdir()).resolve():
+        is_copy = inside.name.startswith(_PREFIX)
+        if not is_copy or inside.parent != Path(tempfile.gettempdir()).resolve():
             raise Conflict(
-                f"{place.name} is no throw-away copy, so nothing is measured on it",
-                hint="make one with meritory.lab.measure.copied",
+                f"{place.name} is not a throw-away copy",
+                hint="copy it with meritory.lab.measure.copied",
             )
 
     def frozen(self, policy: Policy | None = None) -> tuple[Services, FrozenStore]:
-        """The engine with a store that cannot be written, under other choices if given."""
+        """Return the engine with a read-only store, under another policy if given."""
         store = FrozenStore(self.services.store)
         return self.serving(store, policy), store
 
     def serving(self, store: FrozenStore, policy: Policy | None = None) -> Services:
-        """The engine around a frozen store."""
+        """Return the engine around a frozen store."""
         services = self.services
         chosen = policy or services.policy
-        # Chance has no place in a measurement: nothing is shown on trial.
+        # No exploration: a measurement must not depend on chance.
         predictor = replace(chosen.predictor, exploration_rate=0.0)
         return replace(
             services,
@@ -170,39 +169,28 @@ MERGES_READ = 10_000
 
 
 def rebuild(source: Services, target: Services) -> dict[str, int]:
-    """Writes what is live, and what was merged away, in the order it was learned; counts outcomes.
+    """Write live and merged memories again, in their order, and return the outcome counts.
 
-    What was merged stands on its own again, so that another gate may decide otherwise.
+    Merged texts are written one by one, so that another gate can decide differently.
     """
-    found = {one.id: one for one in source.store.walk(source.user) if one.is_live}
-    for scope in {one.scope for one in found.values()}:
+    records = {one.id: one for one in source.store.walk(source.user) if one.is_live}
+    for scope in {one.scope for one in records.values()}:
         for entry in source.store.merges(scope, MERGES_READ):
             for part in (entry.before, entry.other):
-                if part is not None and entry.memory_id in found:
-                    found.setdefault(f"{part.id}/{part.content}", part)
-    learned = sorted(found.values(), key=lambda one: (one.created_at, one.id))
-    results = write(target, source.user, [_draft(one) for one in learned])
-    return dict(Counter(result.outcome for result in results))
+                if part is not None and entry.memory_id in records:
+                    records.setdefault(f"{part.id}/{part.content}", part)
+    ordered = sorted(records.values(), key=lambda one: (one.created_at, one.id))
+    drafts = [
+        Draft(**{name: getattr(record, name) for name in _COPIED_FIELDS}) for record in ordered
+    ]
+    return dict(Counter(result.outcome for result in write(target, source.user, drafts)))
 
 
-def _draft(record: MemoryRecord) -> Draft:
-    return Draft(
-        content=record.content,
-        user=record.user,
-        agent=record.agent,
-        project=record.project,
-        kind=record.kind,
-        provenance=record.provenance,
-        origin=record.origin,
-        confidence=record.confidence,
-        importance=record.importance,
-        pinned=record.pinned,
-        tags=record.tags,
-        source=record.source,
-        valid_from=record.valid_from,
-        valid_until=record.valid_until,
-        created_at=record.created_at,
-    )
+# Fields of a record that a rebuilt store keeps; the rest follows from writing it again.
+_COPIED_FIELDS = (
+    *("content", "user", "agent", "project", "kind", "provenance", "origin", "confidence"),
+    *("importance", "pinned", "tags", "source", "valid_from", "valid_until", "created_at"),
+)
 
 
 SESSION_KEY = "eval"
@@ -211,25 +199,25 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """One probe, what it is anchored on, and what was found; no hit when it drifted."""
+    """One probe, its anchor, and the result; there is no hit when it drifted."""
 
     probe: Probe
     anchor: Anchor
     hit: ProbeHit | None = None
-    # What stood first instead, where the target did not.
+    # The first memory, where it is not the expected one.
     instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurePlan:
-    """What is to be measured: under which choices, and whether sessions are served as well."""
+    """The policy of a measurement, and whether session prompts are measured too."""
 
     policy: Policy | None = None
     with_session: bool = False
 
 
 def anchored(sandbox: Sandbox, probes: Sequence[Probe], *, follows: bool = True) -> list[Anchor]:
-    """What every probe is about, in their order."""
+    """Find the memories that the probes mean, in their order."""
     services = sandbox.services
     anchors = Anchors(services.store, services.user, services.world.now())
     return [anchors.find(probe, follows=follows) for probe in probes]
@@ -242,12 +230,12 @@ def measure(
     plan: MeasurePlan,
     report: Report = lambda done, total: None,
 ) -> list[ProbeOutcome]:
-    """Asks every probe whose target is there; nothing is written, not even to the copy."""
+    """Ask every probe whose memory exists; nothing is written, not even to the copy."""
     asker = _Asker(sandbox, plan)
     outcomes = []
     for done, (probe, anchor) in enumerate(zip(probes, anchors, strict=True), start=1):
-        is_there = bool(anchor.memory_ids)
-        outcomes.append(asker.ask(probe, anchor) if is_there else ProbeOutcome(probe, anchor))
+        is_found = bool(anchor.memory_ids)
+        outcomes.append(asker.ask(probe, anchor) if is_found else ProbeOutcome(probe, anchor))
         report(done, len(probes))
     return outcomes
 
@@ -258,9 +246,9 @@ def measure_rebuilt(
     plan: MeasurePlan,
     report: Report = lambda done, total: None,
 ) -> list[ProbeOutcome]:
-    """Asks a store that was written anew; what was there before and is not any more was lost.
+    """Ask a rebuilt store; a memory that it no longer has counts as not found.
 
-    `known` is what was found in the store it was made from.
+    `known` are the outcomes in the store from which it was rebuilt.
     """
     probes = [one.probe for one in known]
     anchors = anchored(sandbox, probes, follows=False)
@@ -274,21 +262,21 @@ def measure_rebuilt(
 
 
 class _Asker:
-    """One way to be served, asked question by question."""
+    """Asks probes of one configuration, question by question."""
 
     def __init__(self, sandbox: Sandbox, plan: MeasurePlan) -> None:
         self._sandbox = sandbox
         self._plan = plan
-        # A model that is lost gives way to an earlier one, which is noted: before all is frozen.
+        # A missing model falls back to an earlier one, which is written: do it before the freeze.
         state_of(sandbox.services, sandbox.services.user)
         self._services, self._store = sandbox.frozen(plan.policy)
         self._now: datetime = sandbox.services.world.now()
         self._opened: dict[Scope, tuple[FrozenStore, frozenset[str]]] = {}
-        # The first question loads the embedder and the index, for all that come after it.
+        # The first question loads the embedder and the index, so its time does not count.
         self._is_warm = False
 
     def ask(self, probe: Probe, anchor: Anchor) -> ProbeOutcome:
-        """What became of one probe."""
+        """Ask one probe."""
         scope = Scope(self._services.user, None, probe.project)
         if not self._is_warm:
             recall(self._services, scope, probe.question, DEPTH)
@@ -297,7 +285,8 @@ class _Asker:
         started_ms = clock()
         found = recall(self._services, scope, probe.question, DEPTH)
         took_ms = clock() - started_ms
-        rank = _rank(found, anchor.memory_ids)
+        ranks = (rank for rank, one in enumerate(found, start=1) if one.id in anchor.memory_ids)
+        rank = next(ranks, None)
         shown = self._shown(scope, probe.question) if self._plan.with_session else None
         hit = ProbeHit(
             rank=rank,
@@ -309,18 +298,18 @@ class _Asker:
         return ProbeOutcome(probe, anchor, hit, instead)
 
     def _shown(self, scope: Scope, question: str) -> frozenset[str]:
-        """What an agent has before its eyes when the question is the first prompt of a session."""
+        """Return the memories in context when the question is the first prompt of a session."""
         store, before = self._opening(scope)
         services = self._sandbox.serving(store, self._services.policy)
         request = PromptRequest(SESSION_KEY, scope, question)
         return before | _ids(pipeline.prompt(services, request))
 
     def _opening(self, scope: Scope) -> tuple[FrozenStore, frozenset[str]]:
-        """A session that began without a context; the same for every question of a scope."""
+        """Start a session without a context, once for all questions of a scope."""
         if scope not in self._opened:
             served = pipeline.begin(self._services, StartRequest(SESSION_KEY, scope))
             if served is None:
-                raise Conflict("the session that is measured began twice")
+                raise Conflict("the measured session was started twice")
             session = SessionRecord(
                 user=scope.user,
                 key=SESSION_KEY,
@@ -340,8 +329,3 @@ class _Asker:
 
 def _ids(served: Served) -> frozenset[str]:
     return frozenset(one.id for one in served.memories)
-
-
-def _rank(found: Sequence[Recalled], wanted: frozenset[str]) -> int | None:
-    places = (place for place, one in enumerate(found, start=1) if one.id in wanted)
-    return next(places, None)

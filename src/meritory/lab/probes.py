@@ -33,56 +33,58 @@ _FIELDS = ("question", "expected", "project", "tags", "notes", "provenance")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A question, and the texts of which any answers it."""
+    """A question, and the texts any of which answers it."""
 
     question: str
     expected: tuple[str, ...]
     project: str | None = None
     tags: tuple[str, ...] = ()
     notes: str = ""
-    # Where the probe came from: whoever wrote it, or what made it.
+    # Who or what wrote the probe.
     provenance: str = ""
 
     @property
     def key(self) -> str:
-        """What pairs the same probe in two runs."""
-        named = f"{_digest([_pair(self)])}\0{self.project or ''}"
+        """The name that pairs the same probe in two runs."""
+        named = f"{set_hash([self])}\0{self.project or ''}"
         return hashlib.sha256(named.encode()).hexdigest()[:_KEY_CHARS]
 
 
 def read_probes(lines: Iterable[str], source: str = "the file") -> tuple[Probe, ...]:
-    """The probes of a file, in order; empty lines and those that begin with # say nothing."""
-    found: list[Probe] = []
+    """Parse the probes of a file, in order; empty lines and those that start with # are skipped."""
+    probes: list[Probe] = []
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         text = line.strip().removeprefix("\ufeff")
         if not text or text.startswith("#"):
             continue
-        probe = _read(text, f"line {number} of {source}")
+        probe = _read_probe(text, f"line {number} of {source}")
         if probe.key in seen:
             raise InputError(
                 f"line {number} of {source} repeats line {seen[probe.key]}",
                 hint="keep one of them: it would count twice",
             )
         seen[probe.key] = number
-        found.append(probe)
-        if len(found) > PROBE_LIMIT:
+        probes.append(probe)
+        if len(probes) > PROBE_LIMIT:
             raise InputError(f"{source} has more than {PROBE_LIMIT:,} probes", hint="split it")
-    if not found:
+    if not probes:
         raise InputError(
             f"there is no probe in {source}",
             hint='a line looks like {"question": "which port?", "expected": "the port is 5433"}',
         )
-    return tuple(found)
+    return tuple(probes)
 
 
 def set_hash(probes: Sequence[Probe]) -> str:
-    """The SHA-256 of what is asked and expected, whatever the order, tags and notes."""
-    return _digest([_pair(probe) for probe in probes])
+    """Return the SHA-256 of all questions and expected texts, in any order, without tags."""
+    pairs = sorted((probe.question, sorted(probe.expected)) for probe in probes)
+    body = json.dumps(pairs, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(body.encode()).hexdigest()
 
 
 def probe_line(probe: Probe) -> str:
-    """A probe as a line of a file."""
+    """Return a probe as a line of a file."""
     plain: dict[str, Any] = {
         "question": probe.question,
         "expected": probe.expected[0] if len(probe.expected) == 1 else list(probe.expected),
@@ -96,41 +98,35 @@ def probe_line(probe: Probe) -> str:
     return json.dumps(plain | {name: value for name, value in given.items() if value})
 
 
-def _pair(probe: Probe) -> tuple[str, list[str]]:
-    return probe.question, sorted(probe.expected)
-
-
-def _digest(pairs: list[tuple[str, list[str]]]) -> str:
-    body = json.dumps(sorted(pairs), ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(body.encode()).hexdigest()
-
-
-def _read(text: str, place: str) -> Probe:
+def _read_probe(text: str, place: str) -> Probe:
     given = read_object(text, place)
     try:
         known_fields(given, _FIELDS)
+        for name in ("notes", "provenance"):
+            if not isinstance(given.get(name, ""), str):
+                raise InputError(f"{name} must be text")
         probe = Probe(
             question=_text(given.get("question"), "question"),
             expected=read_expected(given.get("expected")),
             project=checked_name("project", given.get("project")),
             tags=checked_tags(given.get("tags", [])),
-            notes=_remark(given, "notes"),
-            provenance=_remark(given, "provenance"),
+            notes=given.get("notes", ""),
+            provenance=given.get("provenance", ""),
         )
     except InputError as error:
         raise InputError(f"{place}: {error.message}", hint=error.hint) from error
-    for held in (probe.question, *probe.expected):
-        secrets = find_secrets(held)
+    for part in (probe.question, *probe.expected):
+        secrets = find_secrets(part)
         if secrets:
-            # Its text is not repeated: what is printed may be kept somewhere.
+            # The message does not repeat the text, because it may be logged.
             raise InputError(
-                f"{place} seems to hold a secret ({secrets[0].kind})", hint="leave it out"
+                f"{place} seems to contain a secret ({secrets[0].kind})", hint="remove it"
             )
     return probe
 
 
 def read_object(text: str, place: str) -> Mapping[str, Any]:
-    """The JSON object of a line."""
+    """Parse the JSON object of a line."""
     if len(text) > LINE_LIMIT_CHARS:
         raise InputError(f"{place} has more than {LINE_LIMIT_CHARS:,} characters")
     try:
@@ -138,21 +134,22 @@ def read_object(text: str, place: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
         raise InputError(
-            f"{place} is not JSON: {why}", hint="one object a line; # begins a remark"
+            f"{place} is not JSON: {why}", hint="write one object per line; # starts a comment"
         ) from error
     if not isinstance(given, dict):
-        raise InputError(f"{place} is no object", hint='write {"question": ..., "expected": ...}')
+        raise InputError(
+            f"{place} is not an object", hint='write {"question": ..., "expected": ...}'
+        )
     return given
 
 
 def read_expected(value: object) -> tuple[str, ...]:
-    """The text, or texts, of which any is right."""
+    """Parse the text, or the texts any of which is right."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list) or not 1 <= len(items) <= EXPECTED_LIMIT:
         raise InputError(
-            "expected must be a text, or a list of up to "
-            f"{EXPECTED_LIMIT} texts of which any is right",
-            hint="write what the memory says, not its id",
+            f"expected must be a text, or a list of 1 to {EXPECTED_LIMIT} texts",
+            hint="write the content of the memory, not its id",
         )
     return tuple(dict.fromkeys(_text(item, "expected") for item in items))
 
@@ -164,15 +161,8 @@ def _text(value: object, name: str) -> str:
     return str(value).strip()
 
 
-def _remark(given: Mapping[str, Any], name: str) -> str:
-    value = given.get(name, "")
-    if not isinstance(value, str):
-        raise InputError(f"{name} must be text")
-    return value
-
-
 PROVENANCE = "generated from the store"
-# So many words of a memory go into its question, and never more than half of them.
+# The number of words of a memory in its question, and never more than half of them.
 WORDS_MAX, WORDS_MIN = 4, 2
 _SHARE_MAX = 0.5
 _QUESTIONS = {
@@ -187,45 +177,58 @@ _PLAIN_QUESTION = "What do I know about {}?"
 
 
 def generate(records: Sequence[MemoryRecord], count: int) -> list[Probe]:
-    """Up to `count` probes, from all kinds, sources and projects alike; the same store, the same.
+    """Generate up to `count` probes, evenly from all kinds, sources and projects.
 
-    A memory that seems to hold a secret is left out, and so is one that a question of its words
-    would give away.
+    The same store yields the same probes. Memories that seem to contain a secret, and those with
+    too few words for a question, are left out.
     """
     frequency = Counter(term for one in records for term in set(query_terms(one.content)))
     texts = Counter(content_hash(one.content) for one in records)
-    found: list[Probe] = []
+    probes: list[Probe] = []
     for record in _stratified(records):
-        if len(found) >= count:
+        if len(probes) >= count:
             break
         if record.agent is not None or texts[content_hash(record.content)] > 1:
             continue
         question = _question(record, frequency)
         if question is not None:
-            found.append(_probe(record, question))
-    return found
+            probe = Probe(
+                question=question,
+                expected=(record.content,),
+                project=record.project,
+                tags=(GENERATED, record.kind, record.provenance),
+                provenance=PROVENANCE,
+            )
+            probes.append(probe)
+    return probes
 
 
 def _stratified(records: Sequence[MemoryRecord]) -> Iterator[MemoryRecord]:
-    """One of each group in turn; inside a group by a hash, so that no time or topic leads."""
+    """Yield one record of each group in turn; a hash orders a group, so no time or topic leads."""
     groups: dict[tuple[str, ...], list[MemoryRecord]] = {}
-    for one in records:
-        groups.setdefault((one.kind, one.provenance, one.project or ""), []).append(one)
+    for record in records:
+        key = (record.kind, record.provenance, record.project or "")
+        groups.setdefault(key, []).append(record)
     for group in groups.values():
-        group.sort(key=lambda one: hashlib.sha256(one.id.encode()).digest())
+        group.sort(key=lambda record: hashlib.sha256(record.id.encode()).digest())
     for row in zip_longest(*(groups[key] for key in sorted(groups))):
-        yield from (one for one in row if one is not None)
+        yield from (record for record in row if record is not None)
 
 
 def _question(record: MemoryRecord, frequency: Counter[str]) -> str | None:
+    """Return a question of the rare words of a memory; None when it has too few."""
     if find_secrets(record.content):
         return None
-    terms = [term for term in query_terms(record.content) if _is_plain(term)]
-    named = {one.name.casefold() for one in mentions(record.content)}
+    terms = [
+        term
+        for term in query_terms(record.content)
+        if len(term) > 2 and term.replace("-", "").replace("_", "").isalnum()
+    ]
+    named = {mention.name.casefold() for mention in mentions(record.content)}
     wanted = min(WORDS_MAX, math.floor(_SHARE_MAX * len(terms)))
     if wanted < WORDS_MIN:
         return None
-    # A value is what is asked for, so it stays out; what is named, then what is rare, goes in.
+    # Values are left out, because they are the answer; entities come first, then rare words.
     numbers = set(protected_values(record.content).numbers)
     free = [term for term in terms if term not in numbers and not term.isdigit()]
     best = sorted(free, key=lambda term: (term not in named, frequency[term], term))[:wanted]
@@ -235,32 +238,20 @@ def _question(record: MemoryRecord, frequency: Counter[str]) -> str | None:
     return _QUESTIONS.get(record.kind, _PLAIN_QUESTION).format(words)
 
 
-def _is_plain(term: str) -> bool:
-    return len(term) > 2 and term.replace("-", "").replace("_", "").isalnum()
-
-
-def _probe(record: MemoryRecord, question: str) -> Probe:
-    return Probe(
-        question=question,
-        expected=(record.content,),
-        project=record.project,
-        tags=(GENERATED, record.kind, record.provenance),
-        provenance=PROVENANCE,
-    )
-
+# -- anchors ------------------------------------------------------------------------------
 
 How = Literal["exact", "moved", "contained", "values", "drifted"]
-# A text that fits more memories than this means none of them.
+# A text that fits this many memories is ambiguous and anchors none of them.
 AMBIGUOUS_FROM = 6
 MERGES_READ = 10_000
-# A word that more of the store has than this says little about which memory is meant.
+# A word in more memories than this does not tell which memory is meant.
 RARE_SHARE, RARE_COUNT = 0.05, 3
 _MIN_NEEDED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The memories of which any answers a probe, and how they were found; none when drifted."""
+    """The memories any of which answers a probe, and how they were found; none when drifted."""
 
     how: How
     memory_ids: frozenset[str] = frozenset()
@@ -269,7 +260,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class AnchorText:
-    """A text as it is compared: its canonical form, its words and values, whether it negates."""
+    """A text as it is compared: its canonical form, words and values, whether it negates."""
 
     canonical: str
     words: frozenset[str]
@@ -277,39 +268,41 @@ class AnchorText:
 
 
 def read_text(text: str) -> AnchorText:
-    """What is compared of a text."""
+    """Read the parts of a text that are compared."""
     units = units_of(text)
     words = {unit.key.casefold() for unit in units} | set(query_terms(text))
     return AnchorText(canonical(text), frozenset(words), protected_values(text).negation_count > 0)
 
 
 def needed_words(text: str, rare: Callable[[str], bool]) -> frozenset[str]:
-    """What another text must have to be meant by this one: its values and its rare words."""
+    """Return the values and rare words that another text must contain to match this one."""
     values = protected_values(text)
     specific = (*values.numbers, *values.identifiers, *values.paths, *values.quotes, *values.names)
-    return frozenset(one.casefold() for one in specific) | {
+    return frozenset(value.casefold() for value in specific) | {
         term for term in query_terms(text) if rare(term)
     }
 
 
 def holds(inside: AnchorText, whole: AnchorText) -> bool:
-    """Whether a text stands in another, from word to word."""
+    """Whether a text contains another as whole words."""
     sought, text = inside.canonical, whole.canonical
-    at = text.find(sought) if sought else -1
-    while at >= 0:
-        before, after = text[at - 1 : at], text[at + len(sought) : at + len(sought) + 1]
-        if not (_joins(before, sought[0]) or _joins(sought[-1], after)):
+
+    def joins(left: str, right: str) -> bool:
+        return bool(left and right) and left.isalnum() and right.isalnum()
+
+    start = text.find(sought) if sought else -1
+    while start >= 0:
+        end = start + len(sought)
+        if not joins(text[start - 1 : start], sought[0]) and not joins(
+            sought[-1], text[end : end + 1]
+        ):
             return True
-        at = text.find(sought, at + 1)
+        start = text.find(sought, start + 1)
     return False
 
 
-def _joins(left: str, right: str) -> bool:
-    return bool(left and right) and left.isalnum() and right.isalnum()
-
-
 def means_the_same(one: str, other: str) -> bool:
-    """Whether a text says another, for labels: equal, contained, or all its words and values."""
+    """Whether two texts say the same: equal, contained, or with all words and values of one."""
     left, right = read_text(one), read_text(other)
     if left.canonical == right.canonical or holds(left, right) or holds(right, left):
         return True
@@ -319,26 +312,30 @@ def means_the_same(one: str, other: str) -> bool:
 
 
 class Anchors:
-    """The memories of one user, as they are at one moment."""
+    """Finds the memories of one user that probes mean, as they are at one moment."""
 
     def __init__(self, store: Store, user: str, now: datetime) -> None:
         self._store = store
         self._user = user
         self._records = {record.id: record for record in store.walk(user)}
-        self._live = [one for one in self._records.values() if _is_there(one, now)]
+        self._live = [
+            record
+            for record in self._records.values()
+            if record.is_live and (record.valid_until is None or record.valid_until > now)
+        ]
         self._by_hash: dict[str, list[MemoryRecord]] = {}
         for record in self._records.values():
             self._by_hash.setdefault(content_hash(record.content), []).append(record)
 
     @property
     def live(self) -> Sequence[MemoryRecord]:
-        """What is there now, oldest first."""
+        """The valid memories, oldest first."""
         return self._live
 
     def find(self, probe: Probe, *, follows: bool = True) -> Anchor:
-        """The memories that a probe means, or why it means none any more.
+        """Return the memories that a probe means, or why there are none any more.
 
-        `follows` takes what a memory was superseded by or merged into for it.
+        With `follows`, a memory that was superseded or merged is replaced by its successor.
         """
         ways: tuple[tuple[How, Callable[[str], Iterable[MemoryRecord]]], ...] = (
             ("exact", self._exact),
@@ -347,11 +344,16 @@ class Anchors:
             ("values", self._by_values),
         )
         for how, way in ways:
-            found = {one.id for text in probe.expected for one in way(text) if _sees(probe, one)}
-            if len(found) >= AMBIGUOUS_FROM * len(probe.expected):
-                return Anchor("drifted", why=f"fits {len(found)} memories: say it more exactly")
-            if found:
-                return Anchor(how, frozenset(found))
+            ids = {
+                record.id
+                for text in probe.expected
+                for record in way(text)
+                if record.agent is None and record.project in (None, probe.project)
+            }
+            if len(ids) >= AMBIGUOUS_FROM * len(probe.expected):
+                return Anchor("drifted", why=f"fits {len(ids)} memories: be more specific")
+            if ids:
+                return Anchor(how, frozenset(ids))
         return Anchor("drifted", why=self._why_not(probe))
 
     def _exact(self, text: str) -> list[MemoryRecord]:
@@ -359,7 +361,7 @@ class Anchors:
         return [one for one in known if one.id in self._live_ids]
 
     def _successors(self, text: str) -> list[MemoryRecord]:
-        """What stands now for a memory that was superseded, or merged into another."""
+        """Return the current memory for each that was superseded or merged."""
         digest = content_hash(text)
         starts = [one for one in self._by_hash.get(digest, ()) if not one.deleted_at]
         starts += [self._records[one] for one in self._merged.get(digest, ())]
@@ -381,7 +383,7 @@ class Anchors:
 
     @cached_property
     def _merged(self) -> dict[str, list[str]]:
-        """By the hash of a text that was merged: the memory it became part of."""
+        """Map the hash of a merged text to the memories that it became part of."""
         scopes = {Scope(self._user, one.agent, one.project) for one in self._records.values()}
         found: dict[str, list[str]] = {}
         for scope in scopes:
@@ -418,13 +420,5 @@ class Anchors:
         ]
         if any(one.id in self._live_ids for one in known):
             places = {one.project or one.agent or "no project" for one in known}
-            return f"it belongs to {', '.join(sorted(places))}, where the probe does not look"
-        return "it was deleted or has expired" if known else "no memory says it"
-
-
-def _is_there(record: MemoryRecord, now: datetime) -> bool:
-    return record.is_live and (record.valid_until is None or record.valid_until > now)
-
-
-def _sees(probe: Probe, record: MemoryRecord) -> bool:
-    return record.agent is None and record.project in (None, probe.project)
+            return f"it belongs to {', '.join(sorted(places))}, outside the scope of the probe"
+        return "it was deleted or has expired" if known else "no memory has this content"

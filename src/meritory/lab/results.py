@@ -16,24 +16,16 @@ from meritory.rank import bootstrap
 from meritory.rank import metrics as probes
 from meritory.rank.metrics import front
 
-# -- two runs -------------------------------------------------------------------------------
-
-
-# What a change must not lose; p@5 is told and not judged.
+# The metrics that a change must not lose; p@5 is reported and not judged.
 JUDGED = ("p@1", "p@3", "mrr", "in_prompt")
 
-
-_TOLD_ONLY = "p@5"
-
-
+_REPORTED_ONLY = "p@5"
 _DECIMALS = 6
-
-
 _SHORT_HASH_CHARS = 12
 
 
 def result(outcomes: Sequence[ProbeOutcome], **about: Any) -> dict[str, Any]:
-    """The figures of a run with one entry for each probe; `about` is what it was made under."""
+    """Return a run as JSON: its figures and one entry per probe; `about` describes the run."""
     hits = [one.hit for one in outcomes if one.hit is not None]
     ways = Counter(one.anchor.how for one in outcomes)
     return {
@@ -55,19 +47,19 @@ def result(outcomes: Sequence[ProbeOutcome], **about: Any) -> dict[str, Any]:
 
 
 def figures(hits: Sequence[probes.ProbeHit]) -> dict[str, dict[str, float]]:
-    """Every metric with its interval, as plain values."""
+    """Return every metric with its interval."""
     return {
-        name: {"mean": _cut(one.mean), "low": _cut(one.low), "high": _cut(one.high)}
+        name: {"mean": _rounded(one.mean), "low": _rounded(one.low), "high": _rounded(one.high)}
         for name, one in probes.figures(hits).items()
     }
 
 
 def means(hits: Sequence[probes.ProbeHit]) -> dict[str, float]:
-    """Every metric's mean alone."""
-    return {name: _cut(one.mean) for name, one in probes.figures(hits).items()}
+    """Return the mean of every metric."""
+    return {name: _rounded(one.mean) for name, one in probes.figures(hits).items()}
 
 
-def _cut(value: float) -> float:
+def _rounded(value: float) -> float:
     return round(value, _DECIMALS)
 
 
@@ -90,31 +82,30 @@ def _entry(outcome: ProbeOutcome) -> dict[str, Any]:
 def compared(
     before: Mapping[str, Any], after: Mapping[str, Any], margin: float = bootstrap.MARGIN
 ) -> dict[str, Any]:
-    """Two runs of the same probes, probe by probe, and whether the second lost anything."""
+    """Compare two runs of the same probes, probe by probe."""
     if before["set_hash"] != after["set_hash"]:
         left, right = (one["set_hash"][:_SHORT_HASH_CHARS] for one in (before, after))
         raise InputError(
-            f"the runs asked different probes (sets {left} and {right}), so they say nothing about "
-            "each other",
-            hint="run one of the files again for both",
+            f"the runs asked different probes (sets {left} and {right})",
+            hint="run the same file for both",
         )
     hits = _hits(before), _hits(after)
     shared = [key for key in hits[0] if key in hits[1]]
     sides = [[side[key] for key in shared] for side in hits]
-    told = {
-        metric: _judged(metric, sides[0], sides[1], margin)
+    metrics = {
+        metric: plain_pair(probes.values(sides[0], metric), probes.values(sides[1], metric), margin)
         for metric in probes.METRICS
         if all(metric in run["figures"] for run in (before, after))
     }
-    verdict = bootstrap.overall([told[name]["verdict"] for name in JUDGED if name in told])
+    verdict = bootstrap.overall([metrics[name]["verdict"] for name in JUDGED if name in metrics])
     return {
         "set_hash": before["set_hash"],
         "verdict": verdict,
         "margin": margin,
         "pairs": len(shared),
         "left_out": before["probes"] - len(shared),
-        "statement": statement(verdict, told, len(shared)),
-        "metrics": told,
+        "statement": statement(verdict, metrics, len(shared)),
+        "metrics": metrics,
     }
 
 
@@ -126,27 +117,17 @@ def _hits(run: Mapping[str, Any]) -> dict[str, probes.ProbeHit]:
     }
 
 
-def _judged(
-    metric: str,
-    before: Sequence[probes.ProbeHit],
-    after: Sequence[probes.ProbeHit],
-    margin: float,
-) -> dict[str, Any]:
-    left, right = probes.values(before, metric), probes.values(after, metric)
-    return plain_pair(left, right, margin)
-
-
 def plain_pair(left: probes.Floats, right: probes.Floats, margin: float) -> dict[str, Any]:
-    """A paired comparison as plain values, with the means of both sides."""
+    """Return a paired comparison as JSON, with the means of both sides."""
     found = bootstrap.compare(left, right, margin)
     if not found.count:
         return {"pairs": 0, "verdict": found.verdict}
     return {
-        "before": _cut(float(np.nanmean(left))),
-        "after": _cut(float(np.nanmean(right))),
-        "mean": _cut(found.mean),
-        "low": _cut(found.low),
-        "high": _cut(found.high),
+        "before": _rounded(float(np.nanmean(left))),
+        "after": _rounded(float(np.nanmean(right))),
+        "mean": _rounded(found.mean),
+        "low": _rounded(found.low),
+        "high": _rounded(found.high),
         "won": int((right > left).sum()),
         "lost": int((right < left).sum()),
         "pairs": found.count,
@@ -154,25 +135,25 @@ def plain_pair(left: probes.Floats, right: probes.Floats, margin: float) -> dict
     }
 
 
-def statement(verdict: str, told: Mapping[str, Mapping[str, Any]], count: int) -> str:
-    """What a comparison comes to, in one sentence."""
-    judged = {name: one for name, one in told.items() if name != _TOLD_ONLY}
+def statement(verdict: str, metrics: Mapping[str, Mapping[str, Any]], count: int) -> str:
+    """Return the result of a comparison in one sentence."""
+    judged = {name: one for name, one in metrics.items() if name != _REPORTED_ONLY}
     if verdict == bootstrap.PASS:
         if all(not one["won"] and not one["lost"] for one in judged.values()):
-            return f"every one of {count} probes was answered as before"
+            return f"all {count} probes were answered as before"
         return "nothing was lost beyond the margin"
     if verdict == bootstrap.FAIL:
         lost = [name for name, one in judged.items() if one["verdict"] == bootstrap.FAIL]
-        return f"{', '.join(lost)} lost more than the margin, beyond doubt"
+        return f"{', '.join(lost)} lost more than the margin"
     if count < bootstrap.MIN_PAIRS:
-        return f"{count} pairs; it takes {bootstrap.MIN_PAIRS} to say anything"
+        return f"{count} pairs; at least {bootstrap.MIN_PAIRS} are needed"
     open_ = [name for name, one in judged.items() if one["verdict"] == bootstrap.UNDECIDED]
     return f"{', '.join(open_)} may or may not have lost more than the margin: add probes"
 
 
 Values = Mapping[str, str]
 Measured = Callable[[Values], dict[str, Any]]
-# One setting at a time: what is asked of it first is whether it matters at all.
+# One setting at a time, to see first whether it matters at all.
 DEFAULT_GRID: Mapping[str, tuple[str, ...]] = {
     "ranking.assistant_derived": ("0.5", "0.6", "0.7", "0.85", "1"),
     "ranking.episode_summary": ("0.7", "0.85", "1"),
@@ -183,7 +164,7 @@ DEFAULT_GRID: Mapping[str, tuple[str, ...]] = {
 
 
 def sweep(points: Sequence[Values], measured: Measured, margin: float) -> dict[str, Any]:
-    """Every point held against the first one, which is what serves today."""
+    """Compare every configuration with the first one, which is the current one."""
     runs = [measured(point) for point in points]
     base = runs[0]
     rows = []
@@ -204,8 +185,8 @@ def sweep(points: Sequence[Values], measured: Measured, margin: float) -> dict[s
     best = front(
         [{name: row["figures"][name]["mean"] for name in metrics} for row in rows], metrics
     )
-    for place, row in enumerate(rows):
-        row["on_front"] = place in best
+    for index, row in enumerate(rows):
+        row["on_front"] = index in best
     return {
         "set_hash": base["set_hash"],
         "probes": base["probes"],
@@ -219,14 +200,14 @@ def sweep(points: Sequence[Values], measured: Measured, margin: float) -> dict[s
 
 
 def label(point: Values) -> str:
-    """A configuration in a few words."""
+    """Return a configuration as a short text."""
     return ", ".join(f"{name}={value}" for name, value in point.items()) or "as it is"
 
 
 def differs(against: Mapping[str, Any]) -> bool:
     """Whether any metric moved by more than its interval."""
-    told = [one for name, one in against["metrics"].items() if name in JUDGED and one["pairs"]]
-    return any(one["low"] > 0.0 or one["high"] < 0.0 for one in told)
+    judged = [one for name, one in against["metrics"].items() if name in JUDGED and one["pairs"]]
+    return any(one["low"] > 0.0 or one["high"] < 0.0 for one in judged)
 
 
 def _statement(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -240,14 +221,14 @@ def _statement(rows: Sequence[Mapping[str, Any]]) -> str:
     clear = [row for row in others if row["differs"]]
     if not clear:
         return (
-            "nothing here differs from what serves today by more than its interval: "
-            "there is no reason to change anything"
+            "no configuration differs from the current one by more than its interval: "
+            "keep the current one"
         )
     good = [row for row in clear if row["against"]["verdict"] == bootstrap.PASS]
-    told = f"{len(clear)} of {len(others)} differ from what serves today by more than chance"
+    summary = f"{len(clear)} of {len(others)} differ from the current one by more than chance"
     if not good:
-        return f"{told}, and none of them without a loss"
+        return f"{summary}, none of them without a loss"
     return (
-        f"{told}, {len(good)} without a loss; the best of many is a little lucky, so check it on "
-        "probes that were not used here"
+        f"{summary}, {len(good)} without a loss; the best of many is partly luck, so check it on "
+        "other probes"
     )

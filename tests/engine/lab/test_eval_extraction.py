@@ -128,7 +128,7 @@ def test_labels_are_read_line_by_line() -> None:
     ("line", "told"),
     [
         ("{", "not JSON"),
-        ("3", "no object"),
+        ("3", "not an object"),
         ('{"question": "a?"}', "expected must be"),
         ('{"expected": "a", "question": 3}', "question must be text"),
         ('{"expected": "a", "transcript": 3}', "transcript must be"),
@@ -144,5 +144,5 @@ def test_a_bad_label_is_named_with_its_line(line: str, told: str) -> None:
 def test_no_labels_and_labels_of_unknown_transcripts_are_refused() -> None:
     with pytest.raises(InputError, match="no label"):
         read_labels(["# nothing"], "labels.jsonl")
-    with arm("whole", whole) as made, pytest.raises(InputError, match="no such transcript"):
+    with arm("whole", whole) as made, pytest.raises(InputError, match="unknown transcript"):
         extraction_run(made, transcripts(), [ExpectedClaim(expected=("a",), transcript="nowhere")])

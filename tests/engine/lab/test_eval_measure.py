@@ -153,7 +153,7 @@ def test_a_store_of_an_older_version_is_not_migrated(live: Path, tmp_path: Path)
 
 
 def test_nothing_can_be_measured_on_a_store_that_is_no_copy(live: Path) -> None:
-    with opened(live) as memory, pytest.raises(Conflict, match="no throw-away copy"):
+    with opened(live) as memory, pytest.raises(Conflict, match="not a throw-away copy"):
         Sandbox(memory.services)
 
 
@@ -229,7 +229,7 @@ def test_five_probes_are_not_enough_to_compare(live: Path) -> None:
         few = results.result(measure(sandbox, asked, anchored(sandbox, asked), MeasurePlan()))
     found = results.compared(few, few)
     assert found["verdict"] == "not enough data"
-    assert "5 pairs; it takes 20" in found["statement"]
+    assert "5 pairs; at least 20 are needed" in found["statement"]
 
 
 def test_runs_of_different_probes_are_not_compared(live: Path) -> None:

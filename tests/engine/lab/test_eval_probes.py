@@ -47,7 +47,7 @@ def test_remarks_and_empty_lines_say_nothing() -> None:
     ("line", "told"),
     [
         ("{", "not JSON"),
-        ("[1]", "no object"),
+        ("[1]", "not an object"),
         ("[" * 5_000, "not JSON"),
         ('{"question": "a?"}', "expected must be"),
         ('{"expected": "a"}', "question is missing"),
@@ -156,7 +156,7 @@ def test_what_is_gone_has_drifted_and_says_why(places: Places) -> None:
             ("The staging database is called heron", "deleted"),
             ("The queue is called lynx", "expired"),
             ("The mail relay is called otter", "belongs to shop"),
-            ("Nobody ever said this", "no memory says it"),
+            ("Nobody ever said this", "no memory has this content"),
         ):
             found = known.find(probe(text))
             assert found.how == "drifted"

@@ -114,7 +114,7 @@ def test_nonsense_is_refused(desk: Desk, asked: TuneRequest) -> None:
 def test_without_vectors_there_is_nothing_to_tune(desks: Any) -> None:
     desk = desks(embedder_kind="none")
     desk.note(HERON)
-    with pytest.raises(Conflict, match="no embedder"):
+    with pytest.raises(Conflict, match="embedder is off"):
         tune(desk.memory.services, "default")
 
 
