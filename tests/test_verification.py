@@ -24,8 +24,8 @@ from meritory.model.attention import Attention
 from meritory.model.base import RankingQuery, TrainingExample
 from meritory.model.fit import FitPlan, fit
 from meritory.model.ranker import Ranker
-from meritory.ports.score_call import score_line
 from meritory.ports.scorer import BASE_VERSION, ScoreRequest
+from meritory.ports.sidecar import score_line
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.server.auth import OWNER
 from meritory.server.routes.observe import pipeline

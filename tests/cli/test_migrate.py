@@ -144,7 +144,7 @@ def test_a_served_file_is_refused_with_the_name_of_who_serves_it(
     with held(file.with_name(file.name + ".daemon"), str(file), "2026-01-01"):
         done = run("migrate")
     assert done.code == 1
-    assert "a daemon serves" in done.err
+    assert "another daemon already serves" in done.err
     assert "meritory down" in done.err
 
 

@@ -17,8 +17,8 @@ from meritory.domain.errors import BadReply, InputError
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Turn
 from meritory.domain.world import SeededWorld
-from meritory.ports.extract_prompt import SCHEMA
 from meritory.ports.extractor import (
+    SCHEMA,
     Extraction,
     Extractor,
     LlmExtractor,

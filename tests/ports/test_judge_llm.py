@@ -18,13 +18,14 @@ from meritory.domain.memory import Provenance
 from meritory.domain.policy import LlmProvider, LlmSpec
 from meritory.domain.session import JudgedMemory, Turn, Verdict
 from meritory.domain.world import SeededWorld
-from meritory.ports.judge import Judge, LlmJudge
-from meritory.ports.judge_prompt import (
+from meritory.ports.judge import (
     CONTROL_LIMIT,
     CONTROLS,
     SCHEMA,
     TRANSCRIPT_LIMIT_CHARS,
     WORDING_MARGIN,
+    Judge,
+    LlmJudge,
     build_case,
 )
 from meritory.ports.llm import LlmReply, Prompt, check_shape, open_llm, read_answer

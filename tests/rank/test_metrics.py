@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.rank.metrics import (
-    bootstrap_interval,
-    dcg,
-    mrr,
-    ndcg_at,
-    paired_bootstrap,
-    recall_at,
-)
+from meritory.rank.metrics import bootstrap_interval, dcg, mrr, ndcg_at, paired_bootstrap, recall_at
 
 LABELS = st.dictionaries(
     st.integers(0, 30), st.floats(-1.0, 1.0, allow_nan=False), min_size=1, max_size=20

@@ -13,7 +13,8 @@ import pytest
 from sidecar_kit import Jumping, fake, request, scorer, until
 
 from meritory.domain.errors import BadReply, PortError, PortTimeout
-from meritory.ports.sidecar import HOUR_MS, SidecarScorer
+from meritory.ports.breaker import HOUR_MS
+from meritory.ports.sidecar import SidecarScorer
 
 SHORT_MS = 100.0
 HUNG = "def on(call):\n    time.sleep(60)"
@@ -199,7 +200,7 @@ def test_after_a_crash_it_pauses_and_says_so_at_once(tmp_path: Path) -> None:
     with scorer(tmp_path, command=fake(tmp_path, body), first_pause_ms=60_000.0) as made:
         made.warm()
         until(lambda: made.facts.crash_count == 1)
-        with pytest.raises(PortError, match="started again after a crash"):
+        with pytest.raises(PortError, match="restarts after a crash"):
             made.score(request())
         made.enable()
         assert made.score(request()).shape == (3,)
@@ -262,7 +263,7 @@ def test_a_process_that_hangs_is_ended_and_replaced(
         pid = made.facts.pid
         until(lambda: not _scores(made, 3) and _pending(made) == unanswered)
         world.ahead_ms += 11_000.0
-        with pytest.raises(PortError, match="hung and was ended"):
+        with pytest.raises(PortError, match="did not respond and was killed"):
             made.score(request())
         until(lambda: made.facts.pid not in (None, pid))
         until(lambda: _scores(made, 3))

@@ -424,7 +424,7 @@ def test_scoring_goes_on_while_a_training_runs(home: Path, recorded: ScoreReques
         for seed in range(20):
             assert len(talk.ask("score", **listed(request(150, seed)))["scores"]) == 150
         assert talk.ask("status")["is_training"] is True
-        assert "runs already" in talk.fails("train_from_store")[1]
+        assert "already running" in talk.fails("train_from_store")[1]
         os.kill(trainer, signal.SIGCONT)
         reply = talk.heard()
         assert reply["id"] == number

@@ -76,7 +76,7 @@ class RankingQuery:
     features: Floats
     # The context's vector; None when words alone must do.
     context: Vectors | None = None
-    # A row per candidate, zeros where a memory has no vector; None when nobody looked them up.
+    # A row per candidate, zeros where a memory has no vector; None when they were not looked up.
     vectors: Vectors | None = None
     # Numbers of hashed words, of the context and of each candidate; empty when not looked up.
     context_words: Rows = field(default_factory=lambda: np.empty(0, np.int64))
@@ -97,7 +97,7 @@ class TrainingExample:
     query: RankingQuery
     # How much each candidate helped, -1..1.
     labels: Floats
-    # How much each candidate counts: 1, less for one nobody judged, 0 for one left out.
+    # How much each candidate counts: 1, less for one that was not judged, 0 for one left out.
     weights: Floats
     # How much the session counts beside others.
     weight: float = 1.0

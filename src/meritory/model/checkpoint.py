@@ -86,7 +86,7 @@ Builder: TypeAlias = Callable[[Checkpoint], Model]
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
-    """Puts a checkpoint in its place: whoever looks finds the former file or all of this one."""
+    """Write a checkpoint atomically: readers see the former file or all of this one."""
     arrays = [np.asarray(value, _NUMBER) for value in checkpoint.params.values()]
     pieces = [array.tobytes() for array in arrays]
     if not all(np.isfinite(array).all() for array in arrays):
@@ -229,7 +229,7 @@ def _write_durably(path: Path, pieces: list[bytes]) -> None:
     descriptor, name = tempfile.mkstemp(TEMPORARY_SUFFIX, f".{path.name}.", path.parent)
     try:
         with open(descriptor, "wb") as file:
-            # Held until the file is in place: what nobody holds was left by a writer that died.
+            # Held until the file is in place: an unlocked file was left by a writer that died.
             fcntl.flock(file, fcntl.LOCK_EX)
             file.writelines(pieces)
             file.flush()
@@ -284,7 +284,7 @@ def _head(path: Path, file: BinaryIO, size_bytes: int) -> tuple[int, int]:
             path, f"its format is version {version}", "a newer Meritory wrote it; update Meritory"
         )
     if version < 1 or flags & ~_KNOWN_FLAGS:
-        _refuse(path, "its header holds a version or flags that nobody writes")
+        _refuse(path, "its header has an unknown version or unknown flags")
     if length > CONFIG_LIMIT_BYTES:
         _refuse(path, f"its config is larger than {CONFIG_LIMIT_BYTES >> 10} KB")
     if _HEAD.size + length > size_bytes:
@@ -323,7 +323,7 @@ def _check(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def _is_count(value: Any) -> bool:
-    # True is a number to Python, but nobody's count.
+    # True is a number to Python, but not a count.
     return type(value) is int and 0 <= value <= LARGEST_VERSION
 
 
@@ -369,7 +369,7 @@ def _packed(path: Path, file: BinaryIO, left_bytes: int, shapes: Shapes) -> byte
 
 
 def _cut(numbers: Floats, shapes: Shapes) -> dict[str, Floats]:
-    """The parameters by name: parts of one row over bytes, which nobody can change in place."""
+    """The parameters by name: parts of one row over bytes, which cannot be changed in place."""
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()], dtype=np.int64)
     params = {}
     for (name, shape), part in zip(shapes.items(), np.split(numbers, ends[:-1]), strict=True):

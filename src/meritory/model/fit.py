@@ -55,7 +55,7 @@ class FitPlan:
     replay_share: float = 0.2
     replay_count: int = 20
     # Of the candidates' vectors, left out so that their words are learned from as well. Without
-    # that a memory that has no vector yet would be scored by words nobody ever learned.
+    # that a memory that has no vector yet would be scored by words that were never learned.
     hidden_share: float = 0.1
 
 

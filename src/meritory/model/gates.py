@@ -6,13 +6,17 @@ A canary session is a lesson; the baseline's order of it is the recorded composi
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from meritory.model.base import Floats, Model, Rows, TrainingExample
+from meritory.domain.errors import MeritoryError
+from meritory.model.base import Floats, Model, RankingQuery, Rows, TrainingExample
+from meritory.model.checkpoint import read, restored
 from meritory.rank.features import FEATURES
 from meritory.rank.metrics import bootstrap_interval, ndcg_at
 
@@ -282,7 +286,7 @@ def _tells_orders_apart(lesson: TrainingExample) -> bool:
 
 
 def _judged(lesson: TrainingExample) -> Rows:
-    """The candidates that somebody judged; the others are out of every comparison."""
+    """Return the judged candidates; the others are not compared."""
     return np.flatnonzero(lesson.weights >= _JUDGED_WEIGHT)
 
 
@@ -309,3 +313,22 @@ def _overlap(ours: Sequence[Floats], theirs: Sequence[Floats]) -> float | None:
         if len(left) > TOP_PLACES
     ]
     return float(np.mean(shares)) if shares else None
+
+
+# The fresh-load gate runs `python -m meritory.model.gates PATH` with this many candidates.
+_CANDIDATES = 8
+
+
+def main(path: str) -> int:
+    """Return 0 when a fresh process can load the model and its scores are finite and differ."""
+    try:
+        model = restored(read(Path(path)))
+    except MeritoryError:
+        return 1
+    drawn = np.random.default_rng(1).standard_normal((_CANDIDATES, len(FEATURES)))
+    scores = model.score(RankingQuery(features=drawn))
+    return 0 if np.isfinite(scores).all() and np.ptp(scores) > 0.0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

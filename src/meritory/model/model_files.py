@@ -22,7 +22,7 @@ _LEFTOVER = re.compile(r"\.model-[0-9]+\.sgpt\.\w+" + re.escape(checkpoint.TEMPO
 
 def models_beside(store: Path) -> Path:
     """The folder of the models that belong to a store's file, or to a backup's."""
-    # By its text: a path without a name is refused by whoever opens it, not here.
+    # By its text: opening rejects a path without a name, not this.
     return Path(f"{store}-models")
 
 
@@ -95,7 +95,7 @@ class ModelFolder:
 class SharedModelFolder(ModelFolder):
     """The models of one user in a store that many machines share; the folder has copies of them.
 
-    Only what the store has counts: a copy that is not the same is made anew when it is asked for.
+    Only what the store has counts: a different copy is replaced on request.
     """
 
     user: str

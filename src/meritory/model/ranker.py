@@ -64,7 +64,7 @@ NEWTON_STEPS = 12
 _CLOSE_ENOUGH = 1e-8
 _NOISE = 1e-12
 _SHORTEST_STEP = 1e-3
-# Scores are told to so many decimals. Behind them lies the noise of sums, which depends on the
+# Scores are rounded to this many decimals. The rest is the noise of sums, which depends on the
 # processor and on a candidate's place among the others: it must not decide a tie.
 _SCORE_DECIMALS = 9
 

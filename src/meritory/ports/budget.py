@@ -1,4 +1,4 @@
-"""How much may be spent on a model: limits over the last hour and day, and who keeps the books."""
+"""The budget for a language model: limits over the last hour and day, and the meter."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from meritory.domain.errors import BudgetSpent, InputError
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
-# Sums of prices are not exact; a limit is not passed by a rounding error.
+# Sums of prices are not exact; a rounding error must not exceed a limit.
 _TOLERANCE = 1e-9
 _MIN_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """One call of a model: what went in, what came out, and what that cost."""
+    """One call of a model with its tokens and cost."""
 
     at: datetime
     model: str
@@ -30,9 +30,9 @@ class Spend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What may be spent; the hour and the day are the last ones, not those of a calendar.
+    """Limits on calls and cost in the last hour and the last 24 hours.
 
-    Money is in whatever currency the prices are in. None is no limit.
+    The cost is in the currency of the prices. None is no limit.
     """
 
     calls_per_hour: int | None = None
@@ -45,12 +45,8 @@ class Budget:
             if limit is not None and not 0 <= limit < math.inf:
                 raise InputError(f"{name} must be 0 or more", hint="leave it out for no limit")
 
-    def may_spend(self, spent: Sequence[Spend], now: datetime, next_cost: float = 0.0) -> bool:
-        """Whether one more call, of at most this cost, keeps within every limit."""
-        return not self._passed(spent, now, next_cost)
-
     def check(self, spent: Sequence[Spend], now: datetime, next_cost: float = 0.0) -> None:
-        """Raise BudgetSpent, with the time to wait, when one more call would pass a limit."""
+        """Raise BudgetSpent, with the time to wait, when one more call would exceed a limit."""
         passed = self._passed(spent, now, next_cost)
         if not passed:
             return
@@ -59,14 +55,14 @@ class Budget:
         raising = "" if name == "calls_per_hour" else f"; or raise llm.{name}"
         raise BudgetSpent(
             f"the model's {name} is used up",
-            hint=f"it goes on by itself in {_readable(wait_s)}{raising}",
+            hint=f"it resumes automatically in {_readable(wait_s)}{raising}",
             retry_after_s=wait_s,
         )
 
     def _passed(
         self, spent: Sequence[Spend], now: datetime, next_cost: float
     ) -> list[tuple[float, str]]:
-        """The limits that one more call would pass, each with the seconds until it would not."""
+        """Return the limits that one more call would exceed, each with the seconds to wait."""
         rules = (
             ("calls_per_hour", self.calls_per_hour, HOUR, False),
             ("calls_per_day", self.calls_per_day, DAY, False),
@@ -83,22 +79,22 @@ class Budget:
 
 
 class SpendLedger(Protocol):
-    """Where spending is written down; a store, outside of tests."""
+    """Records spending; a store, except in tests."""
 
     def spent_since(self, moment: datetime) -> Sequence[Spend]:
-        """Everything spent at or after the moment, in any order."""
+        """Return all spending at or after the moment, in any order."""
         ...
 
     def record_spend(self, spend: Spend) -> None:
-        """Writes one call down for good."""
+        """Record one call."""
         ...
 
 
 class Meter:
-    """Holds calls to a budget: asked before each one, told after it.
+    """Checks the budget before each call, and records the spending after it.
 
-    Two calls under way at once may both pass the last free place: a limit can be exceeded by as
-    many calls as run side by side, less one.
+    Concurrent calls may all pass the check: a limit can be exceeded by the number of concurrent
+    calls less one.
     """
 
     def __init__(self, budget: Budget, ledger: SpendLedger, clock: Callable[[], datetime]) -> None:
@@ -112,7 +108,7 @@ class Meter:
         self._budget.check(self._ledger.spent_since(now - DAY), now, worst_cost)
 
     def after(self, model: str, input_tokens: int, output_tokens: int, cost: float) -> None:
-        """Write down what a call took, whether or not its reply was of any use."""
+        """Record the spending of a call, even if its reply was not usable."""
         self._ledger.record_spend(
             Spend(
                 at=self._clock(),
@@ -127,10 +123,10 @@ class Meter:
 def _within(
     spent: Sequence[Spend], now: datetime, window: timedelta, is_money: bool
 ) -> list[tuple[float, float]]:
-    """What was spent in the window as (seconds until it falls out, amount), oldest first.
+    """Return the spending in the window as (seconds until it expires, amount), oldest first.
 
-    A clock set back leaves spending in the future: it counts as if it were now, but only as far
-    ahead as the window is long, so that a jump of years does not block for years.
+    A clock set back leaves spending in the future. It counts as now, but only up to one window
+    ahead, so that a jump of years does not block for years.
     """
     found = []
     for spend in spent:
@@ -142,9 +138,9 @@ def _within(
 
 
 def _wait_s(amounts: Sequence[tuple[float, float]], room: float, window: timedelta) -> float:
-    """Seconds until the amounts in the window sum to no more than the room; 0 when they do now."""
+    """Return the seconds until the amounts in the window fit into the room; 0 if they do."""
     if room < -_TOLERANCE:
-        # Even an empty window has no place for it: only a higher limit helps.
+        # It does not fit even into an empty window: only a higher limit helps.
         return window.total_seconds()
     total = math.fsum(amount for _, amount in amounts)
     if total <= room + _TOLERANCE:

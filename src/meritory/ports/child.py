@@ -1,4 +1,4 @@
-"""Lines out of a stream of bytes, none longer than agreed: how the predictor's process is heard."""
+"""A child process with pipes, and a reader of lines with a size limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 class LineReader:
-    """Cuts a stream into lines and forgets what is too long, so that it never fills the memory."""
+    """Splits a stream into lines and drops lines over the limit, to bound memory."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -19,18 +19,20 @@ class LineReader:
         self._held_bytes = 0
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """The lines that this piece completes; None stands for one that was too long."""
+        """Return the lines that this piece completes; None for a line that is too long."""
         *ended, rest = data.split(b"\n")
-        found = []
+        lines: list[bytes | None] = []
         for piece in ended:
             self._hold(piece)
-            found.append(self._taken())
+            lines.append(None if self.is_too_long else b"".join(self._pieces))
+            self._pieces.clear()
+            self._held_bytes = 0
         self._hold(rest)
-        return found
+        return lines
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the line that is not complete yet is longer than agreed already."""
+        """Whether the current incomplete line is over the limit."""
         return self._held_bytes > self._limit_bytes
 
     def _hold(self, piece: bytes) -> None:
@@ -40,23 +42,17 @@ class LineReader:
         elif piece:
             self._pieces.append(piece)
 
-    def _taken(self) -> bytes | None:
-        line = None if self.is_too_long else b"".join(self._pieces)
-        self._pieces.clear()
-        self._held_bytes = 0
-        return line
-
 
 _READ_BYTES = 1 << 16
-_TOLD_BYTES = 2_000
+_ERROR_BYTES = 2_000
 _LAST_READS = 4
-# Two threads for the numbers would fight the agent for the machine.
+# More threads for numpy would compete with the agent.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def environment_of(told: Mapping[str, str]) -> dict[str, str]:
-    """What a process of ours is told: what we were told ourselves, and something besides."""
-    return {**os.environ, **told, **_ONE_THREAD}
+def environment_of(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child process: this one's and the extra variables."""
+    return {**os.environ, **extra, **_ONE_THREAD}
 
 
 class Child:
@@ -65,14 +61,14 @@ class Child:
     def __init__(
         self, arguments: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
-        """Runs a command; `environment` is told besides what this process was told itself."""
+        """Run a command; `environment` is added to the environment of this process."""
         self._process = subprocess.Popen(  # noqa: S603 - the caller's own command
             arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            # Ctrl-C in the terminal is for the one who started it.
+            # Ctrl-C in the terminal is for the parent process.
             process_group=0,
             env=environment_of(environment or {}),
         )
@@ -80,25 +76,25 @@ class Child:
         self._input, self._output, self._errors = (pipe for pipe in pipes if pipe is not None)
         os.set_blocking(self._input.fileno(), False)
         self._unsent = memoryview(b"")
-        self._complaints: deque[int] = deque(maxlen=_TOLD_BYTES)
+        self._complaints: deque[int] = deque(maxlen=_ERROR_BYTES)
         self.pid = self._process.pid
 
     @property
     def complaints(self) -> str:
-        """The end of what it wrote to stderr."""
+        """The end of its stderr."""
         return bytes(self._complaints).decode("utf-8", "replace").strip()
 
     @property
     def has_unsent(self) -> bool:
-        """Whether it has not taken all that it was sent."""
+        """Whether some data is not written yet."""
         return len(self._unsent) > 0
 
     def send(self, data: bytes) -> None:
-        """Lays out something to be written; what was sent before must be written first."""
+        """Set the data for `push`; earlier data must be written first."""
         self._unsent = memoryview(data)
 
     def push(self, left_s: Callable[[], float]) -> None:
-        """Writes what was sent, as far as the process takes it in the time that is left."""
+        """Write the data, as much as the process accepts in the time left."""
         if self._input.closed:
             return
         room = select.poll()
@@ -110,29 +106,29 @@ class Child:
                 if not room.poll(left_s() * 1e3):
                     return
             except BrokenPipeError:
-                # Whoever reads what it says will notice its end as well, and why it came.
+                # The reader of its output notices the end too, and the reason.
                 return
 
     def says(self) -> Iterator[bytes]:
-        """What it writes to stdout, piece by piece until it closes it."""
-        with selectors.DefaultSelector() as heard:
-            heard.register(self._output, selectors.EVENT_READ)
-            heard.register(self._errors, selectors.EVENT_READ)
+        """Yield its stdout piece by piece until it closes it."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._output, selectors.EVENT_READ)
+            selector.register(self._errors, selectors.EVENT_READ)
             while True:
-                for key, _ in heard.select():
+                for key, _ in selector.select():
                     data = os.read(key.fd, _READ_BYTES)
                     if key.fileobj is self._errors:
                         self._complaints.extend(data)
                         if not data:
-                            heard.unregister(self._errors)
+                            selector.unregister(self._errors)
                     elif data:
                         yield data
                     else:
-                        self._hear_complaints()
+                        self._read_last_errors()
                         return
 
-    def _hear_complaints(self) -> None:
-        """What it wrote to stderr before it ended; not for ever, should it not have ended."""
+    def _read_last_errors(self) -> None:
+        """Read the rest of its stderr, with a limit in case it is still running."""
         os.set_blocking(self._errors.fileno(), False)
         for _ in range(_LAST_READS):
             try:
@@ -141,19 +137,19 @@ class Child:
                 return
 
     def end_input(self) -> None:
-        """Closes its stdin; nobody may be writing meanwhile."""
+        """Close its stdin; no thread may be writing."""
         self._input.close()
 
     def terminate(self) -> None:
-        """Tells it to end."""
+        """Send SIGTERM."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """Ends it, whatever it is doing."""
+        """Send SIGKILL."""
         self._process.kill()
 
-    def buried(self, patience_s: float) -> int:
-        """Its exit code; it is killed when it does not end by itself in time."""
+    def wait_or_kill(self, patience_s: float) -> int:
+        """Return its exit code; kill it when it does not end in time."""
         try:
             return self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -161,6 +157,6 @@ class Child:
             return self._process.wait()
 
     def close(self) -> None:
-        """Closes the pipes; nobody may be writing meanwhile."""
+        """Close the pipes; no thread may be writing."""
         for pipe in (self._input, self._output, self._errors):
             pipe.close()

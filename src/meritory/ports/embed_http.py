@@ -22,7 +22,7 @@ from meritory.ports.embedder import BatchEmbedder, Vectors, checked, identity
 
 MAX_ATTEMPTS = 4
 FIRST_PAUSE_MS = 200.0
-# A server may ask for minutes; nobody waits that long for a memory.
+# A server may ask for minutes; that is too long for a memory.
 MAX_PAUSE_MS = 5_000.0
 # 64 vectors of 4,096 numbers written out in full stay below this.
 MAX_REPLY_BYTES = 32 * 1024 * 1024
@@ -212,7 +212,7 @@ def _hint(status: int, model: str, url: str) -> str:
 
 
 def _pause_ms(attempt: int, retry_after: str | None) -> float:
-    """Return how long to wait: what the server asks for within reason, else ever longer."""
+    """Return the pause before the next attempt: exponential, or the server's, up to a limit."""
     asked_ms = FIRST_PAUSE_MS * float(1 << (attempt - 1))
     if retry_after is not None and retry_after.strip().isdigit():
         asked_ms = max(asked_ms, float(retry_after.strip()[:6]) * 1000.0)
@@ -228,7 +228,7 @@ def _vectors(reply: Any, count: int) -> list[Vectors]:
     ordered: list[Vectors | None] = [None] * count
     for place, item in enumerate(data):
         if not isinstance(item, Mapping):
-            raise BadReply("the embedder's reply holds something that is no embedding")
+            raise BadReply("the embedder's reply has an item that is not an embedding")
         index = item.get("index", place)
         if type(index) is not int or not 0 <= index < count or ordered[index] is not None:
             raise BadReply(f"the embedder's reply has a wrong index: {index!r}")
@@ -248,5 +248,5 @@ def _vector(value: Any) -> Vectors:
             if row.ndim == 1:
                 return row.astype(np.float32)
     except (ValueError, TypeError, binascii.Error) as error:
-        raise BadReply("the embedder's reply holds a vector that cannot be read") from error
-    raise BadReply("the embedder's reply holds a vector that cannot be read")
+        raise BadReply("the embedder's reply has an unreadable vector") from error
+    raise BadReply("the embedder's reply has an unreadable vector")

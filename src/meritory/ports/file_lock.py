@@ -1,4 +1,4 @@
-"""One daemon per data folder and per store: a lock that dies with its holder."""
+"""A file lock for one daemon per data folder and store; it ends with its process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from meritory.domain.errors import Conflict, ReadOnlyStore
 
-# Somebody who only looks whether a daemon runs holds the lock for an instant.
+# A check for a running daemon holds the lock for a moment.
 _TRIES = 10
 _PAUSE_S = 0.03
 
 
 @contextlib.contextmanager
 def held(path: Path, what: str, since: str) -> Iterator[None]:
-    """Holds the lock for the length of the block, or says who holds it."""
+    """Hold the lock during the block; Conflict names the holder."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -35,7 +35,7 @@ def held(path: Path, what: str, since: str) -> Iterator[None]:
         try:
             yield
         finally:
-            # The file stays: taking it away would let two hold two files of one name.
+            # The file stays: after a removal two processes could lock two files of one name.
             os.ftruncate(handle, 0)
     finally:
         os.close(handle)
@@ -60,6 +60,6 @@ def _refusal(handle: int, what: str) -> Conflict:
     except (ValueError, KeyError, TypeError):
         holder = "a process that is just starting or ending"
     return Conflict(
-        f"a daemon serves {what} already: {holder}",
+        f"another daemon already serves {what}: {holder}",
         hint="`meritory status` shows it, `meritory down` stops it",
     )

@@ -299,7 +299,7 @@ class AnthropicLlm(_ClientLlm):
             for block in (blocks if isinstance(blocks, list) else ())
             if isinstance(block, dict) and block.get("type") in ("tool_use", "text")
         ]
-        # Two answers, or an answer and a remark: nobody can say which one is meant.
+        # Two answers, or an answer and a remark: it is unclear which one is meant.
         if len(answers) != 1 or not isinstance(answers[0], str):
             raise BadReply(f"{self.name} gave {len(answers)} answers instead of one")
         return answers[0]

@@ -1,4 +1,4 @@
-"""The learned ranking's place in the pipe: what scores candidates, here or in its own process."""
+"""Scorers of candidates, and the folders of their models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from meritory.model.model_files import ModelFolder, SharedModelFolder
 from meritory.model.tokens import words_of
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
-# What memories of a user say, by id; one that is gone is missing from the answer.
+# Returns the texts of a user's memories by id; deleted ones are missing.
 Texts = Callable[[str, Sequence[str]], Mapping[str, str]]
 BASE_VERSION = 0
 _UNIT_BITS = 53
@@ -40,7 +40,7 @@ class ScoreRequest:
     features: NDArray[np.float64]
     feature_version: int
     user: str = ""
-    # The model that is to score.
+    # The version of the model.
     version: int = BASE_VERSION
     embedder: str | None = None
     context: NDArray[np.float32] | None = None
@@ -51,24 +51,24 @@ class ScoreRequest:
 
 
 class Scorer(Protocol):
-    """Something that scores candidates; the higher, the more useful it expects them to be."""
+    """Scores candidates; a higher score means more useful."""
 
     @property
     def name(self) -> str:
-        """What kind it is, kept with what it scored."""
+        """Its kind, stored with its scores."""
 
     def score(self, request: ScoreRequest) -> NDArray[np.float64]:
-        """One score per candidate; PortError or PortTimeout when it cannot say."""
+        """Return one score per candidate; PortError or PortTimeout on failure."""
 
     def warm(self, wait_s: float = 0.0) -> None:
-        """Gets ready; nobody waits for it longer than that."""
+        """Get ready, and wait at most this long."""
 
     def close(self) -> None:
-        """Ends what it holds open; safe to call twice."""
+        """Release resources; safe to call twice."""
 
 
 class RandomScorer:
-    """A stand-in that knows nothing: the pipe is proved with it without a model."""
+    """Random scores, to test the pipeline without a model."""
 
     name = "random"
 
@@ -76,19 +76,19 @@ class RandomScorer:
         self._world = world
 
     def score(self, request: ScoreRequest) -> NDArray[np.float64]:
-        """One random score per candidate."""
+        """Return one random score per candidate."""
         drawn = [self._world.random_bits(_UNIT_BITS) for _ in request.memory_ids]
         return np.array(drawn, np.float64) / 2.0**_UNIT_BITS
 
     def warm(self, wait_s: float = 0.0) -> None:
-        """There is nothing to get ready."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing."""
 
 
 class LocalScorer:
-    """The models of a store, loaded into this process when they are first asked for."""
+    """Scores in this process; models are loaded on first use."""
 
     reads_models = True
 
@@ -100,7 +100,7 @@ class LocalScorer:
         self._loaded: dict[str, tuple[int, Model]] = {}
 
     def score(self, request: ScoreRequest) -> NDArray[np.float64]:
-        """One score per candidate, by the version that is asked for."""
+        """Return one score per candidate, by the requested version."""
         model = self._model(request)
         if model.kind == ranker.KIND:
             return model.score(RankingQuery(features=request.features))
@@ -116,12 +116,12 @@ class LocalScorer:
         )
 
     def _words(self, request: ScoreRequest) -> tuple[Rows, ...]:
-        """The words of the candidates that have no vector; of the others none are read."""
+        """Return the words of the candidates without a vector; the others need none."""
         vectors, ids = request.vectors, request.memory_ids
         lacks = [True] * len(ids) if vectors is None else [not row.any() for row in vectors]
-        wanted = [one for one, lack in zip(ids, lacks, strict=True) if lack]
-        known = self._texts(request.user, wanted) if self._texts and wanted else {}
-        return tuple(words_of(known.get(one, "")) for one in ids)
+        wanted = [memory_id for memory_id, lack in zip(ids, lacks, strict=True) if lack]
+        texts = self._texts(request.user, wanted) if self._texts and wanted else {}
+        return tuple(words_of(texts.get(memory_id, "")) for memory_id in ids)
 
     def _model(self, request: ScoreRequest) -> Model:
         with self._lock:
@@ -132,27 +132,24 @@ class LocalScorer:
             return loaded[1]
 
     def warm(self, wait_s: float = 0.0) -> None:
-        """A model of some numbers is read when it is asked for."""
+        """Do nothing: models are small and read on first use."""
 
     def close(self) -> None:
-        """Lets the models go."""
+        """Release the models."""
         with self._lock:
             self._loaded.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class Soundness:
-    """Whether a model's file can be used here, whatever the vectors; its kind, and whose it reads.
-
-    `fault` says why not.
-    """
+    """Whether a model file is usable: the fault if not, its kind and its embedder."""
 
     fault: str | None
     kind: str = ""
     embedder: str = ""
 
     def fault_with(self, embedder: str) -> str | None:
-        """Why it cannot serve beside vectors of an embedder; None when it can."""
+        """Return why it cannot be used with an embedder's vectors; None if it can."""
         if self.fault is None and self.kind != "features" and self.embedder != embedder:
             return f"it was trained on vectors of {self.embedder!r}, not of {embedder!r}"
         return self.fault
@@ -160,19 +157,19 @@ class Soundness:
 
 @dataclass(frozen=True, slots=True)
 class ModelFolders:
-    """Where the models of a store's users are, and the base they start from."""
+    """The model files of a store's users, and the base weights."""
 
     folder: Path
     base: Path
-    # The store that has the models, if the folder only has copies of them.
+    # The store of the models, if the folder only caches copies.
     rows: ModelRows | None = field(default=None, compare=False, repr=False)
-    # Files that were read once are not read again before they change.
+    # Results by file; a file is read again only after a change.
     _examined: dict[Path, tuple[tuple[int, ...], Soundness]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     def of(self, user: str) -> ModelFolder:
-        """The shelf of one user; names are no file names, so they are written as numbers."""
+        """Return the model folder of one user; names are hex-encoded to be safe file names."""
         name = user.encode().hex()
         if len(name) > _USER_CHARS:
             name = hashlib.sha256(user.encode()).hexdigest()
@@ -181,13 +178,13 @@ class ModelFolders:
         return SharedModelFolder(self.folder / name, user, self.rows)
 
     def checkpoint(self, user: str, version: int) -> checkpoint.Checkpoint:
-        """A model with what must be known to use it."""
+        """Return a model with its metadata."""
         if version == BASE_VERSION:
             return checkpoint.read(self.base)
         return self.of(user).get(version)
 
     def soundness(self, user: str, version: int) -> Soundness:
-        """Whether a model is there and whole; a file that did not change is not read again."""
+        """Return whether a model exists and is intact; cached until the file changes."""
         path = self.base if version == BASE_VERSION else self.of(user).path_of(version)
         try:
             about = os.stat(path)
@@ -209,26 +206,26 @@ class ModelFolders:
         return Soundness(fault, kept.kind, kept.embedder)
 
     def model(self, request: ScoreRequest) -> Model:
-        """The model a request asks for, if it goes with what the request holds."""
+        """Return the requested model; PortError if it does not fit the request."""
         if request.feature_version != FEATURE_VERSION:
             raise PortError("the features are of another version than this installation computes")
         try:
             kept = self.checkpoint(request.user, request.version)
             reason = checkpoint.fits(kept, request.embedder or "", FEATURES, FEATURE_VERSION)
             if reason is not None:
-                raise BadCheckpoint(f"model {request.version} is of no use here: {reason}")
+                raise BadCheckpoint(f"model {request.version} is not usable: {reason}")
             return checkpoint.restored(kept)
         except BadCheckpoint as error:
             raise PortError(error.message, hint=error.hint) from error
 
 
 def base_weights(named: str = "") -> Path:
-    """What models start from: the file that is named, else the one that comes with the package."""
+    """Return the path of the base weights: the given file, else the packaged one."""
     if named:
         return Path(named).expanduser()
     return Path(__file__).parent.parent / "data" / "base.sgpt"
 
 
 def project_slot(project: str | None) -> int:
-    """A small number of a project, the same on every machine; 0 for none."""
+    """Return a small number for a project, the same on every machine; 0 for none."""
     return 0 if project is None else 1 + zlib.crc32(project.encode()) % (_SLOTS - 1)

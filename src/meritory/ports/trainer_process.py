@@ -1,4 +1,4 @@
-"""Training in a process of its own: what is ordered, what comes back, and who carries it out."""
+"""Training in a separate process: the order, the report, and the process that runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meritory.domain.policy import RRF_K
 from meritory.ports.child import environment_of
 from meritory.ports.scorer import ModelFolders
 
-# Its own limit is half a minute; starting, reading and the gates come on top.
+# Its own limit is half a minute, plus start, reading and gates.
 TRAINER_LIMIT_S = 120.0
 _ERROR_CHARS = 500
 _END_LIMIT_S = 2.0
@@ -24,13 +24,13 @@ _END_LIMIT_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOrder:
-    """What is to be trained."""
+    """An order to train a model."""
 
     user: str
     # The kind of scorer, and the number its model gets.
     scorer: str
     version: int
-    # The model that serves, and the best one kept.
+    # The active model, and the best stored one.
     incumbent: int
     best: int
     reason: str
@@ -38,13 +38,13 @@ class TrainOrder:
     embedder: str | None = None
     # What the fusion adds to every rank.
     rrf_k: int = RRF_K
-    # It was trained to break with what had been learned before.
+    # It starts over after a reset.
     after_reset: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainReport:
-    """What came of it."""
+    """The result of a training."""
 
     version: int
     scorer: str
@@ -57,41 +57,41 @@ class TrainReport:
     canary_ndcg_delta: float | None = None
     canary_score_variance: float | None = None
     canary_topk_churn: float | None = None
-    # Against the best model kept, on the same canaries; None when there is none.
+    # Compared with the best stored model on the same canaries; None without one.
     canary_best_delta: float | None = None
     gates: tuple[dict[str, Any], ...] = ()
     error: str | None = None
 
 
-class Where(Protocol):
-    """Where a store lies, in the words in which a process of ours is told."""
+class StoreLocation(Protocol):
+    """The location of a store, as a child process receives it."""
 
     @property
     def argument(self) -> str:
-        """What stands on its command line."""
+        """The argument on its command line."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What its environment holds besides."""
+        """The extra variables of its environment."""
 
 
 class Trainer(Protocol):
-    """Who trains."""
+    """Trains models."""
 
     def train(self, order: TrainOrder) -> TrainReport:
-        """Carries out an order; PortError when nothing came of it at all."""
+        """Carry out an order; PortError if training failed."""
 
     def close(self) -> None:
-        """Ends what runs; nothing is lost but the training. Safe to call twice."""
+        """End a running training; safe to call twice."""
 
 
 class SpawnedTrainer:
-    """Trains in a new process, one at a time, so that nobody who is served waits for it."""
+    """Trains in a new process, one at a time, so that requests do not wait for it."""
 
-    def __init__(self, store: Where, shelves: ModelFolders) -> None:
+    def __init__(self, store: StoreLocation, shelves: ModelFolders) -> None:
         paths = (store.argument, shelves.folder, shelves.base)
         self._environment = store.environment
-        # Nothing is imported from the folder an agent happens to work in.
+        # -P: never import from the working folder of an agent.
         self._command = [sys.executable, "-P", "-m", "meritory.sidecar", "train"]
         self._command += map(str, paths)
         self._lock = Lock()
@@ -99,28 +99,28 @@ class SpawnedTrainer:
 
     @property
     def is_training(self) -> bool:
-        """Whether a training runs."""
+        """Whether a training is running."""
         return self._running is not None
 
     def train(self, order: TrainOrder) -> TrainReport:
-        """Waits until the process is done."""
+        """Run the training, and wait for its report."""
         process = self._begun()
         try:
-            told, errors = process.communicate(order_text(order), timeout=TRAINER_LIMIT_S)
+            output, errors = process.communicate(order_text(order), timeout=TRAINER_LIMIT_S)
         except subprocess.TimeoutExpired as error:
-            raise PortTimeout("training took too long and was ended") from error
+            raise PortTimeout("training took too long and was stopped") from error
         finally:
             _end(process)
             self._running = None
         if process.returncode:
             last = errors.strip()[-_ERROR_CHARS:]
             raise PortError(f"training ended with {process.returncode}: {last}")
-        return read_report(told)
+        return read_report(output)
 
     def _begun(self) -> subprocess.Popen[str]:
         with self._lock:
             if self._running is not None:
-                raise Conflict("a training runs already", hint="wait for it")
+                raise Conflict("a training is already running", hint="wait for it to end")
             try:
                 self._running = subprocess.Popen(  # noqa: S603 - our own module
                     self._command,
@@ -135,14 +135,14 @@ class SpawnedTrainer:
             return self._running
 
     def close(self) -> None:
-        """Ends what runs; nothing is lost but the training."""
+        """End a running training."""
         with self._lock:
             if self._running is not None:
                 _end(self._running)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Sees to it that a process is over."""
+    """End a process and wait for it."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -153,23 +153,23 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def order_text(order: TrainOrder) -> str:
-    """An order for another process."""
+    """Return an order as text."""
     return json.dumps({**asdict(order), "at": order.at.isoformat()})
 
 
 def read_order(text: str) -> TrainOrder:
-    """An order from another process."""
+    """Return the order of a text."""
     known: dict[str, Any] = json.loads(text)
     return TrainOrder(**{**known, "at": datetime.fromisoformat(known["at"])})
 
 
 def report_text(report: TrainReport) -> str:
-    """A report for another process."""
+    """Return a report as text."""
     return json.dumps(asdict(report))
 
 
 def read_report(text: str) -> TrainReport:
-    """A report from another process."""
+    """Return the report of a text; BadReply if it is invalid."""
     try:
         known: dict[str, Any] = json.loads(text)
         return TrainReport(**{**known, "gates": tuple(known["gates"])})

@@ -57,7 +57,7 @@ class Models:
     def __init__(self, shelves: ModelFolders, own: Path | None) -> None:
         self._shelves = shelves
         self._own = own
-        # Asked by whoever scores and by whoever orders a training.
+        # Called by scoring and by orders of a training.
         self._lock = Lock()
         self._kept: OrderedDict[tuple[Path, int, int], Loaded] = OrderedDict()
 
@@ -119,7 +119,7 @@ def unfit(loaded: Loaded, embedder: str | None) -> str | None:
 def _loaded(kept: Checkpoint) -> Loaded:
     reason = checkpoint.fits(kept, kept.embedder, FEATURES, FEATURE_VERSION)
     if reason is not None:
-        raise BadCheckpoint(f"model {kept.model_version} is of no use here: {reason}")
+        raise BadCheckpoint(f"model {kept.model_version} is not usable: {reason}")
     if kept.kind == ranker.KIND:
         # Without loading the other kind, which few choose.
         known = {ranker.KIND: lambda one: ranker.Ranker(one.params)}
@@ -223,7 +223,7 @@ class Library:
         return found
 
     def _opened(self) -> TaughtReader:
-        # Whoever scores and whoever orders a training may come at once.
+        # Scoring and an order of a training may run at the same time.
         with self._opening:
             if self._reader is None:
                 # Here, because the default scorer never needs it on a file.

@@ -31,7 +31,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until stdin is closed, the parent is gone, or it is told to end."""
+    """Serve until stdin is closed, the parent process ends, or a signal arrives."""
     options = _options(arguments)
     # Ctrl-C is meant for the one who started this process, and who ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -89,7 +89,7 @@ def _serve(server: RpcServer) -> None:
     waiting.register(_STDIN, select.POLLIN)
     while True:
         if not waiting.poll(PARENT_CHECK_S * 1e3):
-            # Whoever else holds the other end of stdin, nobody is left to answer to.
+            # Another process may hold the other end of stdin, but the parent is gone.
             if os.getppid() != parent:
                 return
             continue

@@ -38,7 +38,7 @@ class RpcFault(Exception):
 
 
 class RpcCall(msgspec.Struct, frozen=True):
-    """One request; without an id nobody waits for its answer."""
+    """One request; without an id it gets no answer."""
 
     jsonrpc: Literal["2.0"]
     method: str

@@ -20,8 +20,8 @@ from meritory.model.checkpoint import CheckpointFlags
 from meritory.model.fit import Adam, FitPlan
 from meritory.ports.scorer import BASE_VERSION, ModelFolders
 from meritory.ports.trainer_process import SpawnedTrainer, TrainOrder, TrainReport
-from meritory.sidecar.asked import Count, Desk, RequestCandidates, ScoreOutcome
 from meritory.sidecar.models import Library, Loaded, Models, unfit
+from meritory.sidecar.requests import Count, Desk, RequestCandidates, ScoreOutcome
 from meritory.sidecar.rpc import INTERNAL_ERROR, INVALID_PARAMS, Method, RpcFault, read_params
 
 SLOW = frozenset({"train_from_store", "train_from_db"})
@@ -117,7 +117,7 @@ class Service:
         desk = self._desk(asked, loaded)
         scores = loaded.model.score(desk.query(reads_content=loaded.reads_content))
         if not np.isfinite(scores).all():
-            raise RpcFault(INTERNAL_ERROR, "the model gave a score that is no number")
+            raise RpcFault(INTERNAL_ERROR, "the model returned a score that is not finite")
         self._score_count += 1
         pairs = zip(asked.ids, scores.tolist(), strict=True)
         return {
@@ -135,7 +135,7 @@ class Service:
     def _desk(self, asked: RequestCandidates, loaded: Loaded) -> Desk:
         reason = unfit(loaded, asked.embedder)
         if reason is not None:
-            raise BadCheckpoint(f"the model is of no use here: {reason}")
+            raise BadCheckpoint(f"the model is not usable: {reason}")
         embedder = loaded.kept.embedder if asked.embedder is None else asked.embedder
         return Desk(asked, embedder, self._library)
 

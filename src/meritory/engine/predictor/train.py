@@ -119,7 +119,7 @@ def _rng(order: TrainOrder) -> np.random.Generator:
 
 def _loads_afresh(path: Path) -> bool:
     """Whether a new process can load the model and score with it."""
-    command = [sys.executable, "-P", "-m", "meritory.model.fresh", str(path)]
+    command = [sys.executable, "-P", "-m", "meritory.model.gates", str(path)]
     try:
         done = subprocess.run(  # noqa: S603 - our own module
             command, capture_output=True, timeout=FRESH_LIMIT_S, check=False

@@ -12,12 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from meritory.domain.errors import Busy, MissingExtra, ReadOnlyStore, SchemaTooNew, StorageError
-from meritory.store.postgres.connection import (
-    READ,
-    WRITE,
-    TenantConnection,
-    WritingConnection,
-)
+from meritory.store.postgres.connection import READ, WRITE, TenantConnection, WritingConnection
 from meritory.store.postgres.errors import translate_error
 from meritory.store.postgres.notify import NotifyThrottle
 from meritory.store.postgres.pool import ConnectionPool

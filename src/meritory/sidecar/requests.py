@@ -58,7 +58,7 @@ class RequestCandidates(msgspec.Struct, frozen=True):
 
     @property
     def ids(self) -> list[str]:
-        """What the candidates are called in the answer; by their number when nobody said."""
+        """The names of the candidates in the answer; their numbers if not given."""
         if self.candidate_ids is not None:
             return self.candidate_ids
         given = self.candidate_embeddings, self.candidate_texts, self.candidate_features
