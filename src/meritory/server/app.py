@@ -132,12 +132,12 @@ class App:
         try:
             state.grant = await self._authenticate(scope)
             await self._router(scope, receive, partial(self._send, send, state))
-        except MeritoryError as known:
-            error = known
+        except MeritoryError as refused:
+            error = refused
         except HTTPException as routed:
             error = self._routing_error(routed, scope)
-        except Exception as unknown:
-            self._log.error("http", "request.bug", unknown, request_id=state.id, path=state.path)
+        except Exception as bug:
+            self._log.error("http", "request.bug", bug, request_id=state.id, path=state.path)
             error = Bug("internal error", hint="see the daemon's log")
         if error is not None:
             if error.status >= 500:

@@ -125,14 +125,14 @@ def load_token(home: Path) -> tuple[str, bool]:
     """Return the token of a data folder and whether it is new; replace one that others can read."""
     path = home / TOKEN_NAME
     try:
-        found = os.stat(path, follow_symlinks=False)
+        info = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return _new_token(path), True
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(info.st_mode):
         raise SettingsError(
             f"{path} is not a plain file", hint="move it away; the daemon creates a new one"
         )
-    token = _private_token(path, found)
+    token = _private_token(path, info)
     return (_new_token(path), True) if token is None else (token, False)
 
 
@@ -147,10 +147,10 @@ def _new_token(path: Path) -> str:
     return token
 
 
-def _private_token(path: Path, found: os.stat_result) -> str | None:
+def _private_token(path: Path, info: os.stat_result) -> str | None:
     """Return the token in a file; None if others can read the file or it is not a token."""
     token = path.read_text("ascii", errors="replace").strip()
-    private = not found.st_mode & 0o077 and found.st_uid == os.geteuid()
+    private = not info.st_mode & 0o077 and info.st_uid == os.geteuid()
     return token if private and len(token) == 2 * TOKEN_BYTES and token.isalnum() else None
 
 
@@ -217,11 +217,11 @@ class OwnToken:
         if self._file is None:
             return
         try:
-            found = os.stat(self._file, follow_symlinks=False)
-            mark = (found.st_ino, found.st_mtime_ns, found.st_mode, found.st_uid)
-            if not stat.S_ISREG(found.st_mode) or mark == self._mark:
+            info = os.stat(self._file, follow_symlinks=False)
+            mark = (info.st_ino, info.st_mtime_ns, info.st_mode, info.st_uid)
+            if not stat.S_ISREG(info.st_mode) or mark == self._mark:
                 return
-            token = _private_token(self._file, found)
+            token = _private_token(self._file, info)
         except OSError:
             return
         self._mark = mark

@@ -51,8 +51,8 @@ def peer_uid(connection: Any) -> int | None:
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None
-    found = connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(found)[1])
+    credentials = connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1])
 
 
 class Turnstile(Protocol):
@@ -337,9 +337,9 @@ def _socket_path(home: Path, notes: list[str]) -> Path | None:
 def _private_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"meritory-{os.geteuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = os.stat(folder, follow_symlinks=False)
-    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-    if not private or found.st_uid != os.geteuid():
+    info = os.stat(folder, follow_symlinks=False)
+    private = stat.S_ISDIR(info.st_mode) and not info.st_mode & 0o077
+    if not private or info.st_uid != os.geteuid():
         raise SettingsError(f"other users can access {folder}")
     return folder
 

@@ -84,15 +84,15 @@ def read_files(root: Traversable | None = None) -> Mapping[str, StaticFile]:
 
 
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, StaticFile]]:
-    for found in folder.iterdir():
-        if found.is_dir():
-            yield from _walk(found, f"{prefix}{found.name}/")
+    for file in folder.iterdir():
+        if file.is_dir():
+            yield from _walk(file, f"{prefix}{file.name}/")
             continue
-        kind = _KINDS.get(found.name[found.name.rfind(".") :])
+        kind = _KINDS.get(file.name[file.name.rfind(".") :])
         if kind is not None:
-            content = found.read_bytes()
+            content = file.read_bytes()
             digest = hashlib.sha256(content).hexdigest()[:32]
-            yield prefix + found.name, StaticFile(content, kind, f'"{digest}"')
+            yield prefix + file.name, StaticFile(content, kind, f'"{digest}"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +169,13 @@ def _digest(secret: str) -> bytes:
 
 def own_address(url: str) -> str:
     """Return the URL for a browser on this machine; the daemon may listen on every address."""
-    found = urlsplit(url)
-    host = found.hostname or ""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
     try:
         is_every = ipaddress.ip_address(host).is_unspecified
     except ValueError:
         is_every = False
-    return f"http://{'127.0.0.1' if '.' in host else '[::1]'}:{found.port}" if is_every else url
+    return f"http://{'127.0.0.1' if '.' in host else '[::1]'}:{parts.port}" if is_every else url
 
 
 def refusal_page(error: MeritoryError) -> bytes:

@@ -200,7 +200,7 @@ async def _end_when_left(receive: Receive, reader: EventReader) -> None:
 def file_number(path: Path) -> int:
     """Return a number that changes when a file grows or is replaced; 0 without a file."""
     try:
-        found = os.stat(path)
+        info = os.stat(path)
     except OSError:
         return 0
-    return hash((found.st_ino, found.st_size))
+    return hash((info.st_ino, info.st_size))

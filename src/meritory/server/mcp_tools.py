@@ -161,8 +161,8 @@ def call_tool(caller: Caller, name: str, arguments: Json) -> Json:
 
 def memory_search(caller: Caller, given: Json) -> ToolReply:
     """Find the memories that answer a query best."""
-    found = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT))
-    results = [{**memory_json(hit.memory, CUT_CHARS), "score": hit.score} for hit in found]
+    hits = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT))
+    results = [{**memory_json(hit.memory, CUT_CHARS), "score": hit.score} for hit in hits]
     text = block(map(entry, results)) if results else "No memory matches this query."
     return ToolReply({"results": results}, text)
 
@@ -226,13 +226,13 @@ def memory_feedback(caller: Caller, given: Json) -> ToolReply:
     code = given["injection"].strip().lower()
     session = _session_of_code(caller, code)
     call = ratings.RatingCall(session.user, session.key, given["ratings"], "tool", code)
-    found = ratings.rate(caller.memory.services, call)
-    ignored = [{"name": harmless(name), "reason": reason} for name, reason in found.refused]
-    text = f"{len(found.taken)} taken"
-    text += "".join(f"; {one['name']}: {one['reason']}" for one in ignored)
-    if not found.taken and not ignored:
+    result = ratings.rate(caller.memory.services, call)
+    ignored = [{"name": harmless(name), "reason": reason} for name, reason in result.refused]
+    text = f"{len(result.taken)} taken"
+    text += "".join(f"; {rating['name']}: {rating['reason']}" for rating in ignored)
+    if not result.taken and not ignored:
         text = "ratings are switched off (predictor.agent_feedback); no need to send any"
-    return ToolReply({"accepted": len(found.taken), "ignored": ignored}, text)
+    return ToolReply({"accepted": len(result.taken), "ignored": ignored}, text)
 
 
 def capture_feedback(caller: Caller, given: Json) -> ToolReply:
@@ -242,31 +242,28 @@ def capture_feedback(caller: Caller, given: Json) -> ToolReply:
     if caller.session_keys:
         fields["session_key"] = caller.session_keys[0]
     if event is None:
-        found = caller.memory.capture_feedback(signal, **fields)
+        result = caller.memory.capture_feedback(signal, **fields)
     else:
-        found = caller.memory.complete_feedback(event, signal, **fields)
+        result = caller.memory.complete_feedback(event, signal, **fields)
     structured = harmless_all(
         {
-            "accepted": found.accepted,
-            "status": found.status,
-            "reason": found.reason,
-            "message": found.message,
-            "event": found.event and found.event.id,
-            "memory": found.memory and found.memory.id,
-            "occurrence": found.event.occurrence if found.event else 0,
-            "issues": [{"field": one.field, "message": one.message} for one in found.issues],
-            "questions": [
-                {"field": one.field, "question": one.question, "example": one.example}
-                for one in found.questions
-            ],
-            "missing": list(found.missing),
+            "accepted": result.accepted,
+            "status": result.status,
+            "reason": result.reason,
+            "message": result.message,
+            "event": result.event and result.event.id,
+            "memory": result.memory and result.memory.id,
+            "occurrence": result.event.occurrence if result.event else 0,
+            "issues": msgspec.to_builtins(result.issues),
+            "questions": msgspec.to_builtins(result.questions),
+            "missing": result.missing,
         }
     )
     lines = [f"{structured['status']}: {structured['message']}"]
-    lines += [f"{one['field']}: {one['message']}" for one in structured["issues"]]
+    lines += [f"{issue['field']}: {issue['message']}" for issue in structured["issues"]]
     lines += [
-        f"Ask: {one['question']} ({one['field']}; e.g. {one['example']})"
-        for one in structured["questions"]
+        f"Ask: {question['question']} ({question['field']}; e.g. {question['example']})"
+        for question in structured["questions"]
     ]
     if structured["questions"]:
         lines.append(f"Then call again with event={structured['event']} and the answer.")
@@ -276,10 +273,10 @@ def capture_feedback(caller: Caller, given: Json) -> ToolReply:
 def describe_entity(caller: Caller, given: Json) -> ToolReply:
     """Describe an entity."""
     view = find_entity(caller.memory, given["entity"])
-    ids = dict.fromkeys(found for members in view.aspects.values() for found in members)
-    known = caller.memory.services.store.memories(caller.memory.scope.user, list(ids))
-    some = [known[memory_id] for memory_id in ids if memory_id in known][:DESCRIBED_LIMIT_COUNT]
-    memories = [memory_json(record, CUT_CHARS) for record in some]
+    ids = dict.fromkeys(name for members in view.aspects.values() for name in members)
+    by_id = caller.memory.services.store.memories(caller.memory.scope.user, list(ids))
+    records = [by_id[memory_id] for memory_id in ids if memory_id in by_id][:DESCRIBED_LIMIT_COUNT]
+    memories = [memory_json(record, CUT_CHARS) for record in records]
     structured = harmless_all(
         {
             "entity": f"{view.entity.kind}:{view.entity.name}",
@@ -313,8 +310,8 @@ def prevention_rules(caller: Caller, given: Json) -> ToolReply:
         if wanted in (None, view.rule.tool)
     ]
     lines = [
-        line(f"{one['state']} {one['trigger']} ({one['report_count']} reports)", one["text"])
-        for one in results
+        line(f"{rule['state']} {rule['trigger']} ({rule['report_count']} reports)", rule["text"])
+        for rule in results
     ]
     return ToolReply({"results": results}, block(lines) if lines else "There are no rules.")
 
@@ -322,11 +319,11 @@ def prevention_rules(caller: Caller, given: Json) -> ToolReply:
 def memory_explain(caller: Caller, given: Json) -> ToolReply:
     """Explain every number that put a memory into a session, or kept it out."""
     session = _session(caller, given.get("injection"), given.get("session"))
-    found = caller.memory.why(given["id"], session.key)
-    if found["content"] is not None:
+    numbers = caller.memory.why(given["id"], session.key)
+    if numbers["content"] is not None:
         # Sessions belong to the user, memories to a project: hide a memory that `get` refuses.
-        caller.memory.get(found["id"])
-    explained = harmless_all(found)
+        caller.memory.get(numbers["id"])
+    explained = harmless_all(numbers)
     # As JSON: NaN becomes null in both parts.
     structured = msgspec.json.decode(msgspec.json.encode(explained))
     return ToolReply(structured, msgspec.json.encode(structured).decode())
@@ -349,9 +346,9 @@ _TOOLS: Mapping[str, Callable[[Caller, Json], ToolReply]] = MappingProxyType(
 
 def _session_of_code(caller: Caller, code: str) -> SessionRecord:
     memory = caller.memory
-    found = memory.services.store.session_of_code(memory.scope.user, code)
-    require_session(memory, found.key)
-    return known_session(memory.services.store, memory.scope, found.key)
+    session = memory.services.store.session_of_code(memory.scope.user, code)
+    require_session(memory, session.key)
+    return known_session(memory.services.store, memory.scope, session.key)
 
 
 def _session(caller: Caller, code: str | None, key: str | None) -> SessionRecord:
@@ -359,10 +356,10 @@ def _session(caller: Caller, code: str | None, key: str | None) -> SessionRecord
     if code is not None:
         return _session_of_code(caller, code.strip().lower())
     memory = caller.memory
-    for known in (key,) if key is not None else caller.session_keys:
+    for name in (key,) if key is not None else caller.session_keys:
         try:
-            require_session(memory, known)
-            return known_session(memory.services.store, memory.scope, known)
+            require_session(memory, name)
+            return known_session(memory.services.store, memory.scope, name)
         except MeritoryError:
             if key is not None:
                 raise

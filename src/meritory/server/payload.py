@@ -82,10 +82,10 @@ def _convert(value: Any, kind: type[T], *, strict: bool) -> T:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a key is given twice")
-    return found
+    return members
 
 
 def _refuse_constant(word: str) -> NoReturn:

@@ -55,10 +55,10 @@ class ServerState:
             named.user, named.agent, named.project, everywhere=everywhere
         )
         is_own = agent is None and project is None
-        found = self._memory.view(user, agent, project, everywhere=everywhere or is_own)
+        memory = self._memory.view(user, agent, project, everywhere=everywhere or is_own)
         if everywhere:
-            found.scope = EveryScope(found.scope.user)
-        return ScopedMemory(found, grant) if grant.is_narrow else found
+            memory.scope = EveryScope(memory.scope.user)
+        return ScopedMemory(memory, grant) if grant.is_narrow else memory
 
     def agents_view(
         self, grant: Grant, named: Scoped, *, actor: str, any_id: bool = False
@@ -67,8 +67,8 @@ class ServerState:
         user, agent, project = grant.scope(
             named.user, named.agent, named.project, everywhere=any_id
         )
-        found = self._memory.view(user, agent, project, everywhere=any_id, actor=actor)
-        return ScopedMemory(found, grant) if grant.is_narrow else found
+        memory = self._memory.view(user, agent, project, everywhere=any_id, actor=actor)
+        return ScopedMemory(memory, grant) if grant.is_narrow else memory
 
     def _numbers(self) -> dict[str, int]:
         """Return a number by topic that changes whenever something of the topic changes."""

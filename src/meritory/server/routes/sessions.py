@@ -44,7 +44,7 @@ from meritory.server.table import (
     SessionKey,
     UserQuery,
 )
-from meritory.server.transcripts import NEAR_LIMIT_BYTES, told, whole
+from meritory.server.transcripts import NEAR_LIMIT_BYTES, open_transcript, read_transcript
 from meritory.text.render import BLOCK_LIMIT_CHARS, units
 from meritory.text.transcript import read_turns
 
@@ -381,7 +381,7 @@ def user_prompt_submit(call: Call) -> Injected:
     if body.relayed and known is not None and known.state != "open":
         # The session continues, but its harness did not send a start.
         opening = _start(call, memory, known)
-    transcript = told(call, body.transcript, body.transcript_path, NEAR_LIMIT_BYTES)
+    transcript = read_transcript(call, body.transcript, body.transcript_path, NEAR_LIMIT_BYTES)
     request = PromptRequest(
         body.session_key,
         memory.scope,
@@ -413,7 +413,7 @@ def stop(call: Call) -> RatingsOut:
     if reply and is_duplicate(call, memory.scope, reply):
         return RatingsOut(0, [])
     # The transcript is only read for a reply that the hook does not carry.
-    transcript = told(call, None, path if reply is None else None, NEAR_LIMIT_BYTES)
+    transcript = read_transcript(call, None, path if reply is None else None, NEAR_LIMIT_BYTES)
     request = ratings.ReplyCall(
         memory.scope.user,
         body.session_key,
@@ -431,7 +431,7 @@ def pre_compact(call: Call) -> RatingsOut:
     request = end.EndRequest(
         body.session_key,
         memory.scope.user,
-        told(call, body.transcript, body.transcript_path),
+        read_transcript(call, body.transcript, body.transcript_path),
         feedback=body.memory_feedback,
     )
     return RatingsOut.of(end.compact(memory.services, request))
@@ -441,7 +441,7 @@ def session_end(call: Call) -> EndedOut:
     """End a session; a job learns from it."""
     body: SessionEnd = call.body
     memory, _ = _open(call)
-    with whole(call, body.transcript, body.transcript_path) as transcript:
+    with open_transcript(call, body.transcript, body.transcript_path) as transcript:
         ended = pipeline.end(
             memory.services,
             end.EndRequest(
