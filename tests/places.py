@@ -120,6 +120,7 @@ def action_reports(store: Store, user: str, feedback_id: str) -> list[ActionRepo
     """Return the actions that a report is about, the primary one first."""
     assert isinstance(store, SqlStore)
     rows = store._all(
+        user,
         f"{ACTION_REPORTS.select} WHERE user = ? AND feedback_id = ?"
         " ORDER BY is_primary DESC, score DESC",
         (user, feedback_id),

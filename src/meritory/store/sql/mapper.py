@@ -103,6 +103,8 @@ class RecordTable(Generic[R]):
             return found
 
         self._names, self._get = read, attrgetter(*write)
+        # A named tuple is made by position, which is faster; there are many candidates.
+        self._is_positional = not is_dataclass(record)
         self._encoders, self._decoders = coded(write), coded(read)
         column = {name: (renamed or {}).get(name, name) for name in (*read, *write)}
         self.columns = tuple(column[name] for name in read)
@@ -112,6 +114,11 @@ class RecordTable(Generic[R]):
         self.insert = (
             f"INSERT INTO {table} ({', '.join(every)})"  # noqa: S608 - our names
             f" VALUES ({', '.join(':' + name for name in every)})"
+        )
+        # For many rows: takes the values of `owner` and `row` in their order.
+        self.insert_rows = (
+            f"INSERT INTO {table} ({', '.join(every)})"  # noqa: S608 - our names
+            f" VALUES ({', '.join('?' for _ in every)})"
         )
 
     def upsert(self, *key: str) -> str:
@@ -144,17 +151,22 @@ class RecordTable(Generic[R]):
         """Return the stored values of a record by column, with those of its owner."""
         return dict(zip(self.written, self.row(record), strict=True)) | owner
 
-    def fields(self, row: Sequence[Any]) -> dict[str, Any]:
-        """Return the fields of a row of `columns` by name."""
+    def _decoded(self, row: Sequence[Any]) -> list[Any]:
         values = list(row)
         for index, codec, is_optional in self._decoders:
             if not is_optional or values[index] is not None:
                 values[index] = codec.decode(values[index])
-        return dict(zip(self._names, values, strict=True))
+        return values
+
+    def fields(self, row: Sequence[Any]) -> dict[str, Any]:
+        """Return the fields of a row of `columns` by name."""
+        return dict(zip(self._names, self._decoded(row), strict=True))
 
     def decode(self, row: Sequence[Any], **omitted: Any) -> R:
         """Return the record of a row of `columns`, with the fields that the table omits."""
-        return self.record(**self.fields(row), **omitted)
+        if self._is_positional:
+            return self.record(*self._decoded(row))
+        return self.record(**dict(zip(self._names, self._decoded(row), strict=True)), **omitted)
 
 
 def _annotations(record: type[Any]) -> dict[str, str]:

@@ -79,7 +79,7 @@ _OUTCOMES = RecordTable(
 _SELECT_CANDIDATES = (
     f"SELECT {', '.join((*_CANDIDATES.columns, *_OUTCOMES.columns))} FROM session_memories"  # noqa: S608
 )
-_ADD_CANDIDATE = f"{_CANDIDATES.insert} ON CONFLICT (session, memory_id) DO NOTHING"
+_ADD_CANDIDATE = f"{_CANDIDATES.insert_rows} ON CONFLICT (session, memory_id) DO NOTHING"
 # A later ranking replaces the numbers. It does not undo an injection or an exploration.
 _FIXED = {
     "source": """CASE WHEN session_memories.source = 'exploration'
@@ -94,7 +94,9 @@ _REPLACED = ", ".join(
     for name in _CANDIDATES.columns
     if name != "memory_id"
 )
-_PUT_CANDIDATE = f"{_CANDIDATES.insert} ON CONFLICT (session, memory_id) DO UPDATE SET {_REPLACED}"
+_PUT_CANDIDATE = (
+    f"{_CANDIDATES.insert_rows} ON CONFLICT (session, memory_id) DO UPDATE SET {_REPLACED}"
+)
 _PUT_HIT = """INSERT INTO session_memories (session, memory_id, source, origins, final_score, rank,
         was_injected, propensity, feature_version, features, fts_hit_count)
     VALUES (?, ?, 'fts_only', '["text"]', 0.0, ?, 0, 1.0, 0, x'', 1)
@@ -186,7 +188,7 @@ class SqlSessionWrites(SqlOneSession):
     ) -> None:
         # In the order of the table's key pages fill one after the other, so fewer are written.
         ordered = sorted(candidates, key=lambda candidate: candidate.memory_id)
-        rows = [_CANDIDATES.values(candidate, session=session) for candidate in ordered]
+        rows = [(session, *_CANDIDATES.row(candidate)) for candidate in ordered]
         self.connection.executemany(statement, rows)
 
     def put_injection(self, user: str, key: str, injection: Injection) -> None:
