@@ -90,12 +90,19 @@ def with_question(harness: str | None, text: str, limit_tokens: int) -> str | No
     return None if is_long else whole
 
 
-def ask(transaction: Transaction, user: str, now: datetime) -> bool:
-    """Record that a user is asked now, if that is due; return whether it is."""
-    consent = transaction.consent(user) or Consent(install_date=now)
-    step = next_step(consent, now)
+def ask(transaction: Transaction, user: str, started_at: datetime, now: datetime) -> bool:
+    """Record that a session asks its user, if that is due; return whether it does.
+
+    The first session of a user only stores the date of the installation, which is later than
+    its start.
+    """
+    stored = transaction.consent(user)
+    consent = stored or Consent(install_date=now)
+    step = next_step(consent, started_at)
     if step == "ask":
-        transaction.put_consent(user, replace(consent, last_prompted_at=now))
+        consent = replace(consent, last_prompted_at=started_at)
     elif step == "close":
-        transaction.put_consent(user, replace(consent, opt_in=False))
+        consent = replace(consent, opt_in=False)
+    if consent != stored:
+        transaction.put_consent(user, consent)
     return step == "ask"

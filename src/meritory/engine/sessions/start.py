@@ -141,6 +141,7 @@ def record_start(run: SessionRun) -> None:
         )
         for name, numbers in details.items()
     ]
+    now = services.world.now()
     # The answer is a local command, so an agent on another machine is not asked.
     question = None
     if not run.request.is_elsewhere:
@@ -154,8 +155,9 @@ def record_start(run: SessionRun) -> None:
         if injection is not None:
             transaction.put_injection(session.user, session.key, injection)
         transaction.log_events(session.user, events)
-        may_ask = question is not None
-        return True, may_ask and consent.ask(transaction, session.user, session.started_at)
+        if question is None:
+            return True, False
+        return True, consent.ask(transaction, session.user, session.started_at, now)
 
     run.is_new, is_asked = services.store.write(session.user, work)
     run.is_recorded = True
