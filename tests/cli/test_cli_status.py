@@ -22,6 +22,6 @@ def test_a_daemon_whose_store_hangs_is_not_waited_for(
         hanging = Daemon(
             tmp_path, "http://127.0.0.1:1", str(tmp_path / "socket"), 1, "0.1.0", "2026-01-01"
         )
-        health, troubles = commands._health(hanging)
+        health, troubles = commands.read_health(hanging)
     assert health == "unhealthy"
     assert troubles == ["the daemon did not answer within 50 ms"]

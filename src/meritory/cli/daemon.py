@@ -160,14 +160,7 @@ def status() -> Answer:
             "troubles": [],
         }
         return line_answer(line, 1, **known, **unknown)
-    health, troubles = "unhealthy", []
-    try:
-        reply = daemon.request("GET", "/api/diagnostics", timeout_ms=HEALTH_WAIT_MS)
-        health = reply["status"]
-        if health != "healthy":
-            troubles = [warning for part in reply["domains"] for warning in part["warnings"]]
-    except MeritoryError as error:
-        troubles = [error.message]
+    health, troubles = read_health(daemon)
     for notice in (*daemon.notes, *troubles):
         note(notice)
     plain = {"health": health, "troubles": troubles, **_to_json(daemon)}
@@ -176,6 +169,16 @@ def status() -> Answer:
     since = f"{clock_text(started)}, {timedelta(seconds=plain['uptime_s'])} ago"
     fields = Fields([*pairs, ("started", since), ("home", plain["home"])])
     return Answer(plain, [fields], int(health == "unhealthy"))
+
+
+def read_health(daemon: Daemon) -> tuple[str, list[str]]:
+    """Return the health in one word and the warnings; unhealthy when it does not answer."""
+    try:
+        reply = daemon.request("GET", "/api/diagnostics", timeout_ms=HEALTH_WAIT_MS)
+    except MeritoryError as error:
+        return "unhealthy", [error.message]
+    warnings = [warning for part in reply["domains"] for warning in part["warnings"]]
+    return reply["status"], [] if reply["status"] == "healthy" else warnings
 
 
 def _to_json(daemon: Daemon) -> dict[str, Any]:

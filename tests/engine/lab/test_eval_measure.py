@@ -140,7 +140,7 @@ def test_a_store_of_an_older_version_is_not_migrated(live: Path, tmp_path: Path)
     import sqlite3
     from contextlib import closing
 
-    old = Path(__file__).parents[2] / "fixtures" / "schemas" / "0001.sql"
+    old = Path(__file__).parents[2] / "fixtures" / "schemas" / "sqlite-0001.sql"
     file = tmp_path / "old.db"
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript(old.read_text("utf-8"))
@@ -265,7 +265,7 @@ def test_a_sweep_says_so_when_nothing_differs(live: Path) -> None:
 
         calm = sweep([{}, {"x": "0.6"}], measured, 0.02)  # type: ignore[arg-type]
         wild = sweep([{}, {"x": "off"}], measured, 0.02)  # type: ignore[arg-type]
-    assert "no reason to change" in calm["statement"]
+    assert "keep the current one" in calm["statement"]
     assert [row["on_front"] for row in calm["results"]] == [True, True]
     assert "none of them without a loss" in wild["statement"]
     assert [row["on_front"] for row in wild["results"]] == [True, False]
