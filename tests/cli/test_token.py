@@ -91,7 +91,7 @@ def test_a_rotated_token_opens_for_a_while(run: Run, home: Path) -> None:
     assert len(run("token", "list", "--all", "--json").object["results"]) == 3
     again = run("token", "rotate", new["id"])
     assert again.code == 1
-    assert "has ended" in again.err
+    assert "has expired" in again.err
 
 
 def test_a_revoked_token_is_ended(run: Run, home: Path) -> None:

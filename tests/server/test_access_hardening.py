@@ -69,9 +69,9 @@ def test_a_maker_must_open_and_is_named_in_the_timeline(memory: Memory) -> None:
     (line,) = services.store.events("ada", request_id=made.token.id)
     assert line.details["by"] == maker.id
     access.revoke(services, maker)
-    with pytest.raises(Conflict, match="has ended"):
+    with pytest.raises(Conflict, match="has expired or is revoked"):
         access.create(services, wanted(maker=maker.id))
-    with pytest.raises(Conflict, match="has ended"):
+    with pytest.raises(Conflict, match="has expired or is revoked"):
         access.rotate(services, made.token, timedelta(0), maker=maker.id)
     assert made.text not in repr(made)
 

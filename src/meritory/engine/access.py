@@ -1,7 +1,7 @@
-"""Tokens made, read, renewed and ended; a secret is told once, and only its hash is kept.
+"""Access tokens: create, check, rotate and revoke them. Only the hash of a secret is stored.
 
-A token says whose it is, so that it is looked up among its own user's tokens and nowhere else:
-`meritory_USER_ID_SECRET`, the user in base 32.
+A token names its user, so that it is looked up among the tokens of that user only:
+`meritory_USER_ID_SECRET`, with the user in base 32.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from meritory.text.secrets import find_secrets
 
 WORD = "meritory"
 SECRET_BITS, ID_BITS = 256, 40
-# More valid ones are nobody's on purpose.
+# The most valid tokens of a user.
 TOKENS_LIMIT_COUNT = 1_000
-# The rows of ended ones stay: whoever makes and revokes without end would fill the store with them.
+# Rows of ended tokens are kept, so the number of new ones is limited.
 MADE_LIMIT_PER_DAY = 1_000
 LIFE_MAX, GRACE_MAX = timedelta(days=3_650), timedelta(days=30)
 TEXT_LIMIT_CHARS = 2_000
-# Compared with when there is no such token, so that it takes as long as a wrong secret.
-_NOBODYS = bytes(32)
+# Compared with if there is no such token, so that this takes as long as a wrong secret.
+_NO_DIGEST = bytes(32)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A token that somebody wants; without a span it does not end by itself."""
+    """The properties of a new token; without a life it does not expire."""
 
     name: str
     role: str
     scope: Scope
     life: timedelta | None = None
-    # The id of the token that makes it, which must still open: it ends no later than that one.
+    # The id of the token that creates it, which must be valid; the new one expires no later.
     maker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Minted:
-    """A new token, and the text that opens: nobody is told it a second time."""
+    """A new token and its text, which is shown only once."""
 
     token: AccessToken
     text: str = field(repr=False)
@@ -57,7 +57,7 @@ class Minted:
 
 @dataclass(frozen=True, slots=True)
 class TokenClaim:
-    """What a token's text says, yet to be proved."""
+    """The parts of a token's text, not yet verified."""
 
     user: str
     token_id: str
@@ -65,7 +65,7 @@ class TokenClaim:
 
 
 def create(services: Services, wanted: Wanted) -> Minted:
-    """Makes a token."""
+    """Create a token."""
     now, scope = services.world.now(), wanted.scope
     name = str(checked_name("the token's name", wanted.name))
     checked_choice("role", wanted.role, ROLES)
@@ -99,10 +99,10 @@ def create(services: Services, wanted: Wanted) -> Minted:
 def rotate(
     services: Services, known: AccessToken, grace: timedelta, *, maker: str | None = None
 ) -> Minted:
-    """Makes a token in place of another, which still opens for a while.
+    """Create a successor of a token, which remains valid for a grace period.
 
-    One that ends by itself gets as long a life again, unless a token makes it: that one must still
-    open, prolongs none, and what it makes ends no later than itself.
+    The successor gets the same life. If another token creates it, that one must be valid, the
+    life is not extended, and the successor expires no later than its creator.
     """
     _check_span("the grace", grace, timedelta(0), GRACE_MAX)
     now = services.world.now()
@@ -123,7 +123,7 @@ def rotate(
 
 
 def revoke(services: Services, known: AccessToken) -> AccessToken:
-    """Ends a token for good."""
+    """Revoke a token."""
     now = services.world.now()
 
     def work(transaction: Transaction) -> AccessToken:
@@ -144,19 +144,21 @@ def named(
     name: str,
     is_seen: Callable[[AccessToken], bool] = lambda token: True,
 ) -> AccessToken:
-    """The token of a user with this id, or the only one whose id starts so, among those seen."""
+    """Return the visible token of a user with this id or this unique prefix of an id."""
     seen = filter(is_seen, services.store.access_tokens(user))
     found = [one for one in seen if one.id.startswith(name)]
     exact = [one for one in found if one.id == name] or found
     if not name or not exact:
-        raise NotFound(f"no token {name[:40]!r}", hint="`meritory token list --all` shows them")
+        raise NotFound(
+            f"unknown token: {name[:40]!r}", hint="tokens are listed by `meritory token list --all`"
+        )
     if len(exact) > 1:
-        raise InputError(f"{name!r} is the start of several ids", hint="give more of it")
+        raise InputError(f"{name!r} is the prefix of several ids", hint="give more characters")
     return exact[0]
 
 
 def read_claim(text: bytes) -> TokenClaim | None:
-    """What a text claims to be; None when it cannot be a token."""
+    """Return the parts of a token's text; None if it is not a token."""
     if len(text) > TEXT_LIMIT_CHARS or not text.isascii():
         return None
     parts = text.decode("ascii").split("_")
@@ -173,8 +175,8 @@ def read_claim(text: bytes) -> TokenClaim | None:
 
 
 def proves(claim: TokenClaim, known: AccessToken | None, now: datetime) -> bool:
-    """Whether a claim holds; whatever is wrong with it, finding out takes the same time."""
-    digest = _NOBODYS if known is None else known.digest
+    """Return whether a token is valid; the check always takes the same time."""
+    digest = _NO_DIGEST if known is None else known.digest
     is_same = hmac.compare_digest(claim.digest, digest)
     return is_same and known is not None and known.is_valid(now)
 
@@ -184,7 +186,7 @@ def _mint(services: Services, transaction: Transaction, like: AccessToken) -> Mi
     kept = transaction.access_tokens(user)
     valid = sum(one.is_valid(now) for one in kept)
     if valid >= TOKENS_LIMIT_COUNT:
-        raise Conflict(f"{user} has {valid} tokens already", hint="revoke some that nobody uses")
+        raise Conflict(f"{user} already has {valid} tokens", hint="revoke unused ones")
     if sum(one.created_at > now - timedelta(days=1) for one in kept) >= MADE_LIMIT_PER_DAY:
         raise Conflict(
             f"{MADE_LIMIT_PER_DAY} tokens were made for {user} within a day", hint="use those"
@@ -193,7 +195,7 @@ def _mint(services: Services, transaction: Transaction, like: AccessToken) -> Mi
         token_id = _base32(_random(services, ID_BITS))
         secret = _random(services, SECRET_BITS).hex()
         text = "_".join((WORD, _base32(user.encode()), token_id, secret))
-        # What nobody would take for a secret could end up in a memory one day.
+        # The secret scanner must recognise it, so that no memory ever contains it.
         if transaction.access_token(user, token_id) is None and find_secrets(text):
             break
     token = replace(like, id=token_id, digest=_digest(secret))
@@ -205,13 +207,13 @@ def _still_valid(transaction: Transaction, user: str, token_id: str, now: dateti
     found = transaction.access_token(user, token_id)
     if found is not None and found.is_valid(now):
         return found
-    raise Conflict(f"token {token_id} has ended already", hint="make a new one")
+    raise Conflict(f"token {token_id} has expired or is revoked", hint="create a new one")
 
 
 def _end_of(
     transaction: Transaction, user: str, maker: str | None, now: datetime
 ) -> datetime | None:
-    """When the token ends that makes another; at the door it was proved a moment ago only."""
+    """Return the expiry of the creating token, which must still be valid."""
     return None if maker is None else _still_valid(transaction, user, maker, now).expires_at
 
 
@@ -222,7 +224,7 @@ def _by(maker: str | None) -> dict[str, str]:
 def _log(
     transaction: Transaction, token: AccessToken, at: datetime, what: str, **more: str
 ) -> None:
-    """A line of the timeline, under the token's own id."""
+    """Log an event under the id of the token."""
     details = {"id": token.id, "name": token.name, "role": token.role, **more}
     event = Event(
         at=at, category="access", name=f"token.{what}", request_id=token.id, details=details
@@ -252,5 +254,5 @@ def _digest(secret: str) -> bytes:
 
 
 def sorted_tokens(found: Sequence[AccessToken], now: datetime, *, every: bool) -> list[AccessToken]:
-    """The tokens that still open, or with `every` all, newest first."""
-    return [one for one in reversed(found) if every or one.is_valid(now)]
+    """Return the valid tokens, or with `every` all, newest first."""
+    return [token for token in reversed(found) if every or token.is_valid(now)]

@@ -79,8 +79,8 @@ def test_what_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     home = tmp_path / "absent"
     checks = found(HealthFacts(home, in_home(home), home / "backups", EmbedderSpec(), NOW))
     assert worst(list(checks.values())) == "ok"
-    assert "not there yet" in checks["store"].detail
-    assert "not there yet" in checks["data folder"].detail
+    assert "does not exist yet" in checks["store"].detail
+    assert "does not exist yet" in checks["data folder"].detail
     assert not home.exists()
 
 

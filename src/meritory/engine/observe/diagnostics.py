@@ -1,4 +1,4 @@
-"""How the engine is doing, domain by domain: a score, a status, and the numbers behind them."""
+"""The health of the running engine by domain: a score, a status and the numbers behind them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from meritory.engine.services import Services
 
 HEALTHY_SCORE = 0.8
 DEGRADED_SCORE = 0.5
-# Jobs are short: one that has been due this long is stuck, whatever the worker says.
+# Jobs are short: one that has been due this long is stuck.
 STUCK_AFTER = timedelta(minutes=10)
-# Of judged sessions, so many too unclear to count, that the judge is of little use.
+# Share of excluded sessions above which the judge is of little use.
 EXCLUDED_SHARE_WARN = 0.5
-# Of audited merges, surely so many wrong.
+# Lower bound of the share of wrong merges that causes a warning.
 WRONG_MERGES_WARN = 0.05
 _FEW = 10
 _STORAGE_CODES = frozenset(
     kind.code for kind in (StorageError, DiskFull, ReadOnlyStore, Corrupt, SchemaTooNew)
 )
 _DEAD, _STUCK, _HALF, _COLD, _FAIR, _WELL = 0.0, 0.3, 0.5, 0.6, 0.7, 1.0
-# A predictor that wins less often does not do well; being slow or adrift costs so much.
+# Success rate below which a predictor is not fair, and the costs of latency and drift.
 _FAIR_SUCCESS, _SLOW_COSTS, _DRIFT_COSTS = 0.4, 0.2, 0.1
 
 
@@ -51,20 +51,20 @@ class Domain:
     score: float
     details: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    # Where the domain has a word of its own for how it is, such as cold_start.
+    # A status of its own, such as cold_start.
     state: str | None = None
-    # Somebody wanted it so.
+    # The user has switched it off.
     is_choice: bool = False
 
     @property
     def status(self) -> str:
-        """The score in words."""
+        """The score as a word."""
         return self.state or status_of(self.score)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What is examined: the services, their threads, and whose figures are shown."""
+    """The services to examine, their threads, and the user whose figures are shown."""
 
     services: Services
     works: Background
@@ -72,20 +72,20 @@ class EngineFacts:
 
 
 def status_of(score: float) -> str:
-    """A score in words."""
+    """Return a score as a word."""
     if score >= HEALTHY_SCORE:
         return "healthy"
     return "degraded" if score >= DEGRADED_SCORE else "unhealthy"
 
 
 def overall(domains: list[Domain]) -> float:
-    """As well as the worst part; nobody is ill for not having learned yet, or by choice."""
-    counted = (one.score for one in domains if one.state != "cold_start" and not one.is_choice)
+    """Return the worst score, without cold starts and domains that the user switched off."""
+    counted = (d.score for d in domains if d.state != "cold_start" and not d.is_choice)
     return min(counted, default=1.0)
 
 
 def examine(engine: EngineFacts) -> list[Domain]:
-    """Every domain."""
+    """Return the health of every domain."""
     return [look(engine) for look in DOMAINS.values()]
 
 
@@ -115,7 +115,7 @@ def _storage(engine: EngineFacts) -> Domain:
 
 
 def _room(file: Path) -> dict[str, int]:
-    """What a file needs besides itself; a database server looks after that on its own."""
+    """Return the size of the log and the free space; a database server has its own checks."""
     return {"log_bytes": _size(f"{file}-wal"), "free_bytes": shutil.disk_usage(file.parent).free}
 
 
@@ -127,11 +127,11 @@ def _size(path: str) -> int:
 
 
 def _failing(engine: EngineFacts) -> str | None:
-    """What the store could not do lately, in the words of the last time."""
+    """Return the message of the latest storage error, if it is recent."""
     services = engine.services
     since = (services.world.now() - STUCK_AFTER).isoformat(timespec="milliseconds")
-    lately = (one for one in services.observer.failures() if one.at >= since)
-    return next((one.message for one in lately if one.code in _STORAGE_CODES), None)
+    recent = (failure for failure in services.observer.failures() if failure.at >= since)
+    return next((f.message for f in recent if f.code in _STORAGE_CODES), None)
 
 
 def _index(engine: EngineFacts) -> Domain:
@@ -153,7 +153,7 @@ def _index(engine: EngineFacts) -> Domain:
 
 
 def _without_vectors(engine: EngineFacts) -> Domain:
-    """No embedder serves yet: no harm by choice, or while there is nothing to find."""
+    """Return the health without a serving embedder: fine if it is off or there are no memories."""
     services = engine.services
     is_well = services.embedding.is_off or not services.store.embedding_state("").memory_count
     warnings = () if is_well else ("no memory has a vector yet",)
@@ -172,7 +172,7 @@ def _queue(engine: EngineFacts) -> Domain:
         "last_error": worker.last_error if worker else None,
     }
     if age is not None and age > STUCK_AFTER.total_seconds():
-        return Domain("queue", _STUCK, details, ("jobs wait and nobody does them",))
+        return Domain("queue", _STUCK, details, ("jobs are due but no worker runs them",))
     is_working = details["worker_alive"] and not details["last_error"]
     if age is not None and not is_working:
         return Domain("queue", _HALF, details, ("jobs are due and the worker cannot do them",))
@@ -211,10 +211,10 @@ def _judge(engine: EngineFacts) -> Domain:
         "counted": counted,
         "excluded": excluded,
         "calls_last_day": len(spent),
-        "cost_last_day": round(sum(one.cost for one in spent), 6),
+        "cost_last_day": round(sum(call.cost for call in spent), 6),
     }
     if services.judge is None:
-        told = "nobody judges sessions: only ratings and programs teach anything"
+        told = "there is no judge: the predictor learns only from ratings and programs"
         return Domain("judge", _HALF, details, (told,))
     if total >= _FEW and excluded / total > EXCLUDED_SHARE_WARN:
         told = "most sessions are too unclear to count; ratings or `judge.kind = llm` would help"
@@ -223,7 +223,7 @@ def _judge(engine: EngineFacts) -> Domain:
 
 
 def _predictor(engine: EngineFacts) -> Domain:
-    """Without influence the baseline ranks alone, which is what cold start means."""
+    """Return the health of the predictor; in a cold start the baseline ranks alone."""
     known = predictor_status(engine.services, engine.user)
     sidecar, warnings = known["sidecar"], tuple(known["warnings"])
     details = _predictor_details(known)
@@ -273,7 +273,7 @@ def _feedback(engine: EngineFacts) -> Domain:
 
 
 def _quality(engine: EngineFacts) -> Domain:
-    """What becomes of writes, what the gate got wrong, and what memories are worth where shown."""
+    """Return the outcomes of writes, the errors of the gate, and how often memories helped."""
     found = figures(engine.services, engine.user)
     wrong = found.false_merges
     details: dict[str, Any] = {
@@ -287,7 +287,7 @@ def _quality(engine: EngineFacts) -> Domain:
         "refusals": found.refusals,
         "retrievals": found.retrievals,
     }
-    # The lower end, and not of splits alone: one merge that somebody took apart is no illness.
+    # The lower bound: a single split merge is not a problem.
     if wrong.total >= _FEW and wrong.low > WRONG_MERGES_WARN:
         told = "merges are often wrong: split them and raise gate.threshold"
         return Domain("quality", _COLD, details, (told,))

@@ -1,4 +1,4 @@
-"""The doctor's checks, as data: what was looked at, whether it is well, and what to do."""
+"""The health checks of `meritory doctor`: each has a status, a detail and a hint."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ PYTHON_MIN = (3, 11)
 _OTHERS = 0o077
 _PROBE = "is the embedder well?"
 _DAMAGE_SHOWN = 3
-# What makes two embedders give different vectors; an address or a key does not.
+# Settings that change the vectors of an embedder; an address or a key does not.
 _IDENTITY = ("kind", "model", "document_prefix")
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     status: Status
@@ -52,7 +52,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class HealthFacts:
-    """What is to be examined, how thoroughly, and what time it is."""
+    """The store and folders to examine, how thoroughly, and the time."""
 
     home: Path
     place: Place
@@ -60,22 +60,22 @@ class HealthFacts:
     spec: EmbedderSpec
     now: datetime
     deep: bool = False
-    # The file that models start from, if it is another than the package's.
+    # The base weights of models, if not those of the package.
     base_weights: str = ""
-    # Where copies of models are that lie in a database.
+    # The folder with copies of models that are stored in a database.
     copied_models: Path = Path()
 
 
 def worst(checks: Sequence[HealthCheck]) -> Status:
-    """The worst state of all."""
+    """Return the worst status of all checks."""
     return max((check.status for check in checks), key=_ORDER.index, default="ok")
 
 
 def examine(patient: HealthFacts) -> list[HealthCheck]:
-    """Runs every check; one that fails never keeps the others from running."""
+    """Run every check, even if some fail."""
     file = patient.place.file
     if file is None:
-        # Disk, log and backups are looked after by the server and its administrator.
+        # The server and its administrator take care of disk, log and backups.
         return [_python(), _home(patient.home), *_store(patient)]
     return [
         _python(),
@@ -89,16 +89,16 @@ def examine(patient: HealthFacts) -> list[HealthCheck]:
 
 
 def is_reembedding_due(store: Store, spec: EmbedderSpec) -> bool:
-    """Whether searches still use another embedder's vectors; asks no embedder."""
+    """Return whether searches use another embedder's vectors, without calling an embedder."""
     if spec.kind == "none":
         return False
     info = store.serving_embedder()
     if info is None:
-        # Words only so far: whatever there is has no vector yet.
+        # No memory has a vector yet.
         return any(store.totals(user)["live"] for user in store.users())
     plain = json.loads(info.spec)
     if spec.kind == plain.get("kind") == "static":
-        # Its vectors depend on nothing that can be set, only on the release.
+        # Its vectors depend on the release only, not on settings.
         return info.name != STATIC_NAME
     return any(plain.get(name) != getattr(spec, name) for name in _IDENTITY)
 
@@ -126,7 +126,7 @@ def _home(home: Path) -> HealthCheck:
         mode = stat.S_IMODE(home.stat().st_mode)
     except FileNotFoundError:
         return HealthCheck(
-            "data folder", "ok", f"{home} is not there yet", "the first memory makes it"
+            "data folder", "ok", f"{home} does not exist yet", "the first memory creates it"
         )
     except OSError as error:
         return HealthCheck("data folder", "fail", f"{home}: {error.strerror}", "set MERITORY_HOME")
@@ -154,11 +154,13 @@ def _disk(file: Path) -> HealthCheck:
 
 
 def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
-    """Opens the store and looks at what is in it; the embedder is asked once."""
+    """Open the store and check its contents; the embedder is called once."""
     embedder, embedder_check = _embedder(patient.spec)
     place, file = patient.place, patient.place.file
     if file is not None and not file.exists():
-        yield HealthCheck("store", "ok", f"{file} is not there yet", "the first memory makes it")
+        yield HealthCheck(
+            "store", "ok", f"{file} does not exist yet", "the first memory creates it"
+        )
         yield embedder_check
         return
     try:
@@ -177,7 +179,7 @@ def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
         opened = _opened(store)
         yield opened
         if file is None and opened.status == "fail":
-            # Whoever is not let in would be told the same by every other check.
+            # Without access every other check would report the same error.
             yield embedder_check
             return
         yield _schema(store, schema)
@@ -192,7 +194,7 @@ def _store(patient: HealthFacts) -> Iterator[HealthCheck]:
 
 
 def _schema(store: Store, versions: tuple[int, int] | None) -> HealthCheck:
-    """The tables' version; those of a database are brought up to date by whoever opens it."""
+    """Check the schema version; opening a store migrates it."""
     if versions is None:
         try:
             name, advice = store.engine_name(), store.advice()
@@ -235,7 +237,7 @@ def _contents(store: Store, *, deep: bool) -> HealthCheck:
 
 
 def _models(store: Store, shelves: ModelFolders) -> HealthCheck:
-    """Whether every user's model is there and whole; one that is not gives way to an earlier."""
+    """Check that every user's model exists and is valid; if not, an earlier one serves."""
     hint = "sessions go on with an earlier one; `meritory predictor train` makes a new one"
     try:
         states = {user: decoded(store.predictor_state(user)) for user in store.users()}
@@ -292,7 +294,7 @@ def _log(file: Path) -> HealthCheck:
     except OSError:
         return HealthCheck("write-ahead log", "ok", "empty")
     if size_bytes > WAL_WARN_BYTES:
-        hint = "a process that never ends its reading keeps it so; end it"
+        hint = "a process with an endless read transaction keeps it large; end that process"
         return HealthCheck("write-ahead log", "warn", _size(size_bytes), hint)
     return HealthCheck("write-ahead log", "ok", _size(size_bytes))
 

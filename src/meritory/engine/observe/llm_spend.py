@@ -1,4 +1,4 @@
-"""The books of what language models cost, kept in the store."""
+"""Spending on language models, recorded in the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meritory.store.contract.store import Store
 
 
 class StoreLedger:
-    """What was spent for one user and one purpose."""
+    """The spending of one user for one purpose."""
 
     def __init__(self, store: Store, user: str, purpose: str) -> None:
         self._store = store
@@ -18,20 +18,20 @@ class StoreLedger:
         self._purpose = purpose
 
     def spent_since(self, moment: datetime) -> list[Spend]:
-        """Every call since a moment, whatever it was for: the budget is one."""
+        """Return every call since a moment, for any purpose: they share one budget."""
         return [
             Spend(
-                at=one.at,
-                model=one.model,
-                input_tokens=one.input_tokens,
-                output_tokens=one.output_tokens,
-                cost=one.cost,
+                at=call.at,
+                model=call.model,
+                input_tokens=call.input_tokens,
+                output_tokens=call.output_tokens,
+                cost=call.cost,
             )
-            for one in self._store.spending(self._user, moment)
+            for call in self._store.spending(self._user, moment)
         ]
 
     def record_spend(self, spend: Spend) -> None:
-        """Notes a call."""
+        """Record a call."""
         made = Spending(
             spend.at,
             self._purpose,

@@ -1,4 +1,4 @@
-"""The numbers that are kept of judged sessions once a user said yes: no text, no names, no ids."""
+"""Opt-in telemetry: numbers of judged sessions in a local file; no text, names or ids."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from meritory.engine.services import Services
 from meritory.rank.features import FEATURES
 
 LINE_VERSION: Final = 1
-# The file and the one before it have so much together, at most.
+# The most bytes of the current and the previous file together.
 FILE_LIMIT_BYTES: Final = 16_000_000
 CANDIDATE_LIMIT: Final = 200
 _DECIMALS = 4
-# Slots are drawn from names: they are left out as names are.
+# Slots are derived from names, so they are left out.
 _NAMED: Final = frozenset(
     place for place, name in enumerate(FEATURES) if name in ("entity_slot", "aspect_slot")
 )
 
-# What a line looks like, for who has none yet.
+# An example of a line.
 EXAMPLE: Final = (
     '{"line_version":1,"candidate_count":40,"injected_count":1,"labelled_count":1,'
     '"prompt_count":3,"alpha":1.0,"model_version":null,"judge_confidence":0.8,"continuity":0.7,'
@@ -37,7 +37,7 @@ EXAMPLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TelemetryFile:
-    """What is on disk."""
+    """The size of the telemetry on disk."""
 
     file: Path | None
     line_count: int
@@ -45,9 +45,9 @@ class TelemetryFile:
 
 
 def keep(services: Services, job: Job) -> None:
-    """Appends one line about a session that was learned from; a failure is counted, never raised.
+    """Append one line about a learned session; a failure is counted and not raised.
 
-    A session that is labelled anew gives another line.
+    A session that is labelled again adds another line.
     """
     if services.telemetry_file is None:
         return
@@ -67,8 +67,8 @@ def keep(services: Services, job: Job) -> None:
 def line_of(
     session: SessionRecord, rows: Sequence[SessionMemory], score: SessionScore | None
 ) -> dict[str, Any]:
-    """The numbers of one session; every value is a number, null or a list of them."""
-    told = [row for row in rows if row.label is not None or row.candidate.was_injected]
+    """Return the numbers of one session: each value is a number, null or a list of them."""
+    shown = [row for row in rows if row.label is not None or row.candidate.was_injected]
     return {
         "line_version": LINE_VERSION,
         "candidate_count": len(rows),
@@ -80,7 +80,7 @@ def line_of(
         "judge_confidence": _number(score.confidence if score else None),
         "continuity": _number(score.score if score else None),
         "is_excluded": int(score is None or score.excluded is not None),
-        "candidates": [_candidate(row) for row in told[:CANDIDATE_LIMIT]],
+        "candidates": [_candidate(row) for row in shown[:CANDIDATE_LIMIT]],
     }
 
 
@@ -109,7 +109,7 @@ def _number(value: float | None) -> float | None:
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
-    """Adds a line to a file that only its owner can read; a full one makes way for a new one."""
+    """Append a line to a private file; a full file is rotated."""
     raw = json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
     if path.exists() and path.stat().st_size + len(raw) > FILE_LIMIT_BYTES // 2:
         os.replace(path, former(path))
@@ -122,12 +122,12 @@ def append(path: Path, line: dict[str, Any]) -> None:
 
 
 def former(path: Path) -> Path:
-    """Where a full file goes."""
+    """Return the path of the rotated file."""
     return path.with_name(f"{path.stem}.1{path.suffix}")
 
 
 def kept_lines(path: Path | None) -> Iterator[str]:
-    """Every line that was kept, the oldest first."""
+    """Yield every line, the oldest first."""
     for file in () if path is None else (former(path), path):
         if file.is_file():
             with file.open(encoding="utf-8", errors="replace") as held:
@@ -135,13 +135,13 @@ def kept_lines(path: Path | None) -> Iterator[str]:
 
 
 def kept(path: Path | None) -> TelemetryFile:
-    """How much was kept."""
+    """Return the number of lines and bytes."""
     lines = [len(line) + 1 for line in kept_lines(path)]
     return TelemetryFile(path, len(lines), sum(lines))
 
 
 def erase(path: Path | None) -> int:
-    """Deletes all that was kept; returns how many lines there were."""
+    """Delete all lines and return their number."""
     count = kept(path).line_count
     for file in () if path is None else (former(path), path):
         file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Everything that happened to a session, a memory or in a request, in the order it happened."""
+"""The timeline: all events of a session, a memory or a request in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meritory.engine.services import Services
 
 
 def timeline(services: Services, user: str, name: str) -> list[Event]:
-    """The events behind a session's key, a memory's id or a request's id; empty for none."""
+    """Return the events of a session key, a memory id or a request id."""
     with contextlib.suppress(NotFound):
         services.store.session(user, name)
         return _of_session(services, user, name)
@@ -23,13 +23,17 @@ def _of_session(services: Services, user: str, key: str) -> list[Event]:
     store = services.store
     shown = [
         Event(
-            at=one.at,
+            at=injection.at,
             category="session",
-            name=f"session.injected.{one.kind}",
+            name=f"session.injected.{injection.kind}",
             session_key=key,
-            details={"number": one.number, "turn": one.turn, "tokens": one.token_count},
+            details={
+                "number": injection.number,
+                "turn": injection.turn,
+                "tokens": injection.token_count,
+            },
         )
-        for one in store.injections(user, key)
+        for injection in store.injections(user, key)
     ]
     return _in_order([*store.events(user, session_key=key), *shown])
 
@@ -49,5 +53,5 @@ def _of_memory(services: Services, user: str, memory_id: str) -> list[Event]:
 
 
 def _in_order(events: list[Event]) -> list[Event]:
-    # Stable: what happened at the same moment stays in the order it was written down.
+    # The sort is stable: events of the same moment keep their order.
     return sorted(events, key=lambda event: event.at)
