@@ -21,7 +21,7 @@ from meritory.engine.memories.write import Prepared, prepare_batch
 from meritory.engine.services import Services
 from meritory.settings import Settings, load_settings
 from meritory.store.contract.memories import MemoryChange
-from meritory.store.postgres.bulk import CHUNK_ROWS, Arrival, load
+from meritory.store.postgres.write import CHUNK_ROWS, Arrival, load
 
 # What a small server of a team is given; everything else is as PostgreSQL comes.
 SETTINGS = ("shared_buffers=2GB", "max_wal_size=4GB")

@@ -19,7 +19,7 @@ from bench.texts import memories, questions
 from meritory import Memory
 from meritory.settings import load_settings
 from meritory.store.contract.store import Store, Transaction
-from meritory.store.postgres.bulk import CHUNK_ROWS, Arrival, load
+from meritory.store.postgres.write import CHUNK_ROWS, Arrival, load
 
 # Nobody's tenant, into which many are stored at once.
 _BULK = "bulk"

@@ -15,7 +15,7 @@ from bench.postgres import Unavailable, address_of, throw_away_server
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from meritory.store.postgres.engine import migrate
+from meritory.store.postgres.schema import migrate
 
 __all__ = ["Server", "Unavailable", "address_of", "running_server", "throw_away_server"]
 

@@ -20,10 +20,9 @@ from meritory.engine.transfer.backup import ModelFiles
 from meritory.engine.transfer.migrate import MigrationRequest, move
 from meritory.engine.transfer.migrate_run import MigrationReport
 from meritory.settings import load_settings
-from meritory.store.migrate.endpoint import Endpoint
+from meritory.store.migrate.endpoint import GIVEN, MODELS, TABLES, VECTORS, Endpoint, Row, TablePart
 from meritory.store.migrate.postgres_endpoint import PostgresEndpoint
 from meritory.store.migrate.sqlite_endpoint import SqliteEndpoint
-from meritory.store.migrate.tables import GIVEN, MODELS, TABLES, VECTORS, Row, TablePart
 from meritory.store.sql.tables import BY_NAME, SqlTable
 from meritory.store.sqlite.store import SqliteStore
 

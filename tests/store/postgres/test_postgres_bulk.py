@@ -25,10 +25,9 @@ from meritory.domain.errors import InputError
 from meritory.domain.memory import Scope, Source
 from meritory.store.contract.memories import Indexed
 from meritory.store.contract.store import Transaction
-from meritory.store.postgres.bulk import Arrival, BulkTransaction, load
 from meritory.store.postgres.schema import TENANT_TABLES
 from meritory.store.postgres.store import PostgresStore
-from meritory.store.postgres.write import PostgresTransaction
+from meritory.store.postgres.write import Arrival, BulkTransaction, PostgresTransaction, load
 from meritory.store.sqlite.store import SqliteStore
 from postgres_kit import Server
 

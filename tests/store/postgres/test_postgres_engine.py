@@ -28,11 +28,11 @@ from contract.builders import (
 from meritory.domain.errors import Busy, InputError, ReadOnlyStore, SchemaTooNew, StorageError
 from meritory.domain.memory import Scope
 from meritory.store.contract.store import Transaction
-from meritory.store.postgres import engine as engine_module
+from meritory.store.postgres import schema
 from meritory.store.postgres.connection import TenantConnection
-from meritory.store.postgres.engine import WRITE_ATTEMPTS, PostgresEngine, schema_version
-from meritory.store.postgres.errors import without_password
-from meritory.store.postgres.schema import MIGRATIONS
+from meritory.store.postgres.engine import PostgresEngine
+from meritory.store.postgres.retry import WRITE_ATTEMPTS, without_password
+from meritory.store.postgres.schema import MIGRATIONS, schema_version
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.postgres.write import PostgresTransaction
 from meritory.store.sql.tables import Migration
@@ -132,13 +132,13 @@ def test_a_migration_that_fails_half_way_leaves_nothing(
     planted = ("CREATE TABLE extra (x integer)", "ALTER TABLE sessions ADD COLUMN y text")
     bad = Migration(version, "bad", (*planted, "INSERT INTO extra VALUES ('not a number')"))
     good = Migration(version, "good", (*planted, "INSERT INTO extra VALUES (1)"))
-    monkeypatch.setattr(engine_module, "MIGRATIONS", (*MIGRATIONS, bad))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*MIGRATIONS, bad))
     with pytest.raises(StorageError):
         PostgresStore(address)
     with psycopg.connect(address) as connection:
         assert schema_version(connection) == version - 1
         assert connection.execute("SELECT to_regclass('meritory.extra')").fetchone() == (None,)
-    monkeypatch.setattr(engine_module, "MIGRATIONS", (*MIGRATIONS, good))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*MIGRATIONS, good))
     for _ in range(2):  # the second opening does not run it again
         PostgresStore(address).close()
     with psycopg.connect(address) as connection:

@@ -72,7 +72,7 @@ def test_without_a_pooler_all_of_that_is_said(
 ) -> None:
     """The same work, heard by the same ear: it would have been noticed."""
     monkeypatch.setattr("meritory.store.postgres.pool.is_pooled", lambda raw: False)
-    monkeypatch.setattr("meritory.store.postgres.indexes.is_pooled", lambda raw: False)
+    monkeypatch.setattr("meritory.store.postgres.vectors.is_pooled", lambda raw: False)
     relay = Relay(database.url, tmp_path)
     store = PostgresStore(relay.address)
     work(store, monkeypatch, database)

@@ -23,8 +23,8 @@ from meritory.domain.job import Job, Lease
 from meritory.store.contract.store import Transaction
 from meritory.store.postgres import engine
 from meritory.store.postgres.connection import TenantConnection
-from meritory.store.postgres.errors import translate_error
 from meritory.store.postgres.notify import Listener
+from meritory.store.postgres.retry import translate_error
 from meritory.store.postgres.store import PostgresStore
 from meritory.store.postgres.write import PostgresTransaction
 from postgres_kit import Server

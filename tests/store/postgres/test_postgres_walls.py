@@ -27,9 +27,8 @@ from meritory.store.contract.memories import NeighbourProbe
 from meritory.store.contract.store import Transaction
 from meritory.store.postgres.connection import TenantConnection
 from meritory.store.postgres.engine import PostgresEngine
-from meritory.store.postgres.schema import TENANT_TABLES
+from meritory.store.postgres.schema import APP, STEWARD, TENANT_TABLES
 from meritory.store.postgres.store import PostgresStore
-from meritory.store.postgres.tenancy import APP, STEWARD
 from postgres_kit import Server, execute_raw
 
 ANN, BOB = Scope("ann"), Scope("bob")

@@ -25,8 +25,7 @@ from meritory.engine.transfer.migrate_run import (
     travel,
 )
 from meritory.ports.file_lock import held
-from meritory.store.migrate.endpoint import Endpoint, EndpointReader
-from meritory.store.migrate.tables import PAGE_ROWS, TABLES
+from meritory.store.migrate.endpoint import PAGE_ROWS, TABLES, Endpoint, EndpointReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,6 @@ from typing import Any
 
 from meritory.domain.errors import Conflict
 from meritory.store.migrate.endpoint import (
-    Added,
-    Endpoint,
-    EndpointEmbedder,
-    EndpointReader,
-    EndpointState,
-    EndpointWriter,
-    Progress,
-    key_of,
-)
-from meritory.store.migrate.tables import (
     BOOKKEEPING,
     GIVEN,
     JOBS,
@@ -28,9 +18,17 @@ from meritory.store.migrate.tables import (
     PAGE_ROWS,
     TABLES,
     VECTORS,
+    Added,
+    Endpoint,
+    EndpointEmbedder,
+    EndpointReader,
+    EndpointState,
+    EndpointWriter,
+    Progress,
     Rewriting,
     Row,
     TablePart,
+    key_of,
 )
 from meritory.store.sql.tables import BY_NAME
 

@@ -15,24 +15,29 @@ from numpy.typing import NDArray
 from meritory.domain.errors import Conflict, Corrupt, InputError
 from meritory.domain.place import Place
 from meritory.store.migrate.endpoint import (
+    GIVEN,
+    TABLES,
+    VECTORS,
     Added,
     EndpointEmbedder,
     EndpointReader,
     EndpointState,
     EndpointWriter,
+    Row,
+    TablePart,
 )
-from meritory.store.migrate.tables import GIVEN, TABLES, VECTORS, Row, TablePart
 from meritory.store.postgres import terms
-from meritory.store.postgres.arrays import (
+from meritory.store.postgres.connection import TenantConnection
+from meritory.store.postgres.dialect import (
     PackedArray,
     packed_dumper,
     packed_numbers,
     packed_vectors,
 )
-from meritory.store.postgres.connection import TenantConnection
-from meritory.store.postgres.engine import PostgresEngine, demand_driver, schema_version, translated
+from meritory.store.postgres.engine import PostgresEngine, demand_driver
 from meritory.store.postgres.pool import connect
-from meritory.store.postgres.schema import MIGRATIONS, TYPES
+from meritory.store.postgres.retry import translated
+from meritory.store.postgres.schema import MIGRATIONS, TYPES, schema_version
 from meritory.store.sql.tables import SqlTable
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 

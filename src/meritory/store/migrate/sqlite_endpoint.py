@@ -15,14 +15,18 @@ from typing import Any, TypeVar
 from meritory.domain.errors import Conflict, Corrupt, InputError
 from meritory.domain.session import ModelRows
 from meritory.store.migrate.endpoint import (
+    GIVEN,
+    MODELS,
+    TABLES,
     Added,
     EndpointEmbedder,
     EndpointReader,
     EndpointState,
     EndpointWriter,
+    Row,
+    TablePart,
     key_of,
 )
-from meritory.store.migrate.tables import GIVEN, MODELS, TABLES, Row, TablePart
 from meritory.store.sql.connection import SqlConnection
 from meritory.store.sql.tables import SqlTable
 from meritory.store.sqlite.backup import hold_alone, sync_file

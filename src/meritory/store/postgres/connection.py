@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from meritory.domain.errors import InputError, StorageError
-from meritory.store.postgres.dialect import Statement, translate
-from meritory.store.postgres.tenancy import APP, SETTING, STEWARD
+from meritory.store.postgres.dialect import NUL_REFUSED, Statement, translate
+from meritory.store.postgres.schema import APP, SETTING, STEWARD
 from meritory.store.sql import connection as sql_connection
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 # Who listens here is told that something was written, and nothing else.
 CHANNEL = "meritory"
-NUL_REFUSED = "PostgreSQL cannot store a text with a NUL character in it"
 # What a tenant's row counts; whoever writes for the tenant gets it with the lock.
 COUNTED = (
     *("change", "purge", "learned", "row", "event", "action"),

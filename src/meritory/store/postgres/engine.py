@@ -1,25 +1,24 @@
-"""Connections to PostgreSQL: a pool, transactions that are tried again, and the schema."""
+"""Transactions on PostgreSQL, each opened for one tenant or for the steward."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from meritory.domain.errors import Busy, MissingExtra, ReadOnlyStore, SchemaTooNew, StorageError
+from meritory.domain.errors import Busy, MissingExtra, ReadOnlyStore, StorageError
 from meritory.store.postgres.connection import READ, WRITE, TenantConnection, WritingConnection
-from meritory.store.postgres.errors import translate_error
 from meritory.store.postgres.notify import NotifyThrottle
 from meritory.store.postgres.pool import ConnectionPool
-from meritory.store.postgres.schema import MIGRATIONS, SCHEMA
+from meritory.store.postgres.retry import retry_on_conflict, translated
+from meritory.store.postgres.schema import migrate, search_path
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
+
 
 T = TypeVar("T")
 C = TypeVar("C", bound=TenantConnection)
@@ -32,24 +31,8 @@ IDLE_LIMIT_MS = 60_000
 _LET_GO = f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_LIMIT_MS}"
 # Who has the turn at something is silent for as long as that takes.
 _UNHURRIED = "SET LOCAL idle_in_transaction_session_timeout = 0"
-WRITE_ATTEMPTS = 5
 WRITE_WAIT_LIMIT_S = 30.0
-_BACKOFF_S = 0.02
 _TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
-SERVER_VERSION_MIN = 150_000
-VECTOR_VERSION_MIN = (0, 8)
-
-
-@contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Turns errors of the driver into typed ones."""
-    import psycopg
-
-    try:
-        yield
-    except psycopg.Error as error:
-        # The driver's own words may quote the address: they are not carried along.
-        raise translate_error(error) from None
 
 
 def demand_driver() -> None:
@@ -62,104 +45,10 @@ def demand_driver() -> None:
         ) from error
 
 
-def schema_version(raw: RawConnection[Any]) -> int:
-    """The version recorded in the database, 0 for none."""
-    found = raw.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.schema_version",)).fetchone()
-    if found is None or found[0] is None:
-        return 0
-    (version,) = raw.execute(
-        f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.schema_version"  # noqa: S608 - ours
-    ).fetchone() or (0,)
-    return int(version)
-
-
-def migrate(raw: RawConnection[Any]) -> None:
-    """Brings the schema up to date; each step and its record are one transaction."""
-    _demand_version(raw)
-    newest = MIGRATIONS[-1].version
-    if schema_version(raw) > newest:
-        raise SchemaTooNew(
-            f"the database was written by a newer Meritory (schema {schema_version(raw)}, "
-            f"this one knows {newest})",
-            hint="upgrade Meritory; nothing was changed",
-        )
-    for migration in MIGRATIONS:
-        if schema_version(raw) >= migration.version:
-            continue
-        with raw.transaction():
-            # Whoever comes second waits here, and finds the work done: it must see it.
-            raw.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            raw.execute("SELECT pg_advisory_xact_lock(hashtext('meritory migration'))")
-            if schema_version(raw) >= migration.version:
-                continue
-            _prepare(raw)
-            for statement in migration.statements:
-                raw.execute(statement.encode())
-            raw.execute(
-                f"INSERT INTO {SCHEMA}.schema_version VALUES (%s)",  # noqa: S608 - ours
-                (migration.version,),
-            )
-
-
-def _prepare(raw: RawConnection[Any]) -> None:
-    raw.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
-    _demand_vector(raw)
-    raw.execute(f"SET LOCAL search_path = {_path(raw)}".encode())
-    raw.execute(
-        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.schema_version (version integer PRIMARY KEY)".encode()
-    )
-
-
-def _path(raw: RawConnection[Any]) -> str:
-    """Our schema, and the one in which pgvector was put."""
-    found = raw.execute(
-        "SELECT quote_ident(nspname) FROM pg_extension e"
-        " JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'vector'"
-    ).fetchone()
-    return f"{SCHEMA}, {found[0] if found else 'public'}"
-
-
-def _demand_version(raw: RawConnection[Any]) -> None:
-    if raw.info.server_version < SERVER_VERSION_MIN:
-        raise StorageError(
-            f"PostgreSQL {raw.info.server_version // 10_000} is too old",
-            hint=f"Meritory needs {SERVER_VERSION_MIN // 10_000} or newer",
-        )
-    found = raw.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone()
-    if found is None:
-        raise StorageError(
-            "the database server has no pgvector",
-            hint="install its package (postgresql-NN-pgvector), or use a server that has it",
-        )
-
-
-def _demand_vector(raw: RawConnection[Any]) -> None:
-    """Switches pgvector on in this database, and refuses one that is too old."""
-    import psycopg
-
-    asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
-    found = raw.execute(asked).fetchone()
-    if found is None:
-        try:
-            raw.execute("CREATE EXTENSION vector")
-        except psycopg.errors.InsufficientPrivilege:
-            raise StorageError(
-                "the login may not switch pgvector on in this database",
-                hint="let an administrator run `CREATE EXTENSION vector` there once",
-            ) from None
-        found = raw.execute(asked).fetchone()
-    version = str(found[0]) if found else "0"
-    if tuple(int(part) for part in version.split(".")[:2]) < VECTOR_VERSION_MIN:
-        raise StorageError(
-            f"pgvector {version} is too old",
-            hint="upgrade it to 0.8 or newer, then `ALTER EXTENSION vector UPDATE`",
-        )
-
-
 def _settings(raw: RawConnection[Any]) -> tuple[str, ...]:
     """What every transaction of ours begins with, before it takes its role."""
     return (
-        f"SET LOCAL search_path = {_path(raw)}",
+        f"SET LOCAL search_path = {search_path(raw)}",
         f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}",
         f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}",
         # Compiling a statement takes longer than any of ours runs.
@@ -207,10 +96,20 @@ class PostgresEngine:
 
     def write(self, user: str | None, work: Callable[[WritingConnection], T]) -> T:
         """Run `work` in a transaction of one tenant; None: as the steward, for all tenants."""
+
+        def attempt() -> T:
+            kind = partial(WritingConnection, self._bell)
+            with self._transaction(kind, user, WRITE, _LET_GO) as connection:
+                return work(connection)
+
         if not self._writers.acquire(timeout=WRITE_WAIT_LIMIT_S):
             raise Busy("too many writes are waiting", hint="try again in a moment")
         try:
-            return self._until_done(user, work)
+            return retry_on_conflict(attempt)
+        except ReadOnlyStore:
+            # The primary has become a replica: connect to the new primary next time.
+            self._pool.renew()
+            raise
         finally:
             self._writers.release()
 
@@ -234,31 +133,6 @@ class PostgresEngine:
             finally:
                 with contextlib.suppress(psycopg.Error):
                     raw.rollback()
-
-    def _until_done(self, user: str | None, work: Callable[[WritingConnection], T]) -> T:
-        import psycopg
-
-        clash = (
-            psycopg.errors.SerializationFailure,
-            psycopg.errors.DeadlockDetected,
-            # An embedder that was just retired: all else lies behind the lock on the tenant's row.
-            psycopg.errors.ForeignKeyViolation,
-        )
-        kind = partial(WritingConnection, self._bell)
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                with translated(), self._transaction(kind, user, WRITE, _LET_GO) as connection:
-                    return work(connection)
-            except ReadOnlyStore:
-                # What was the primary is a replica now; another server is meant.
-                self._pool.renew()
-                raise
-            except (Busy, StorageError) as error:
-                if attempt == WRITE_ATTEMPTS or not isinstance(error.__context__, clash):
-                    raise
-            time.sleep(_BACKOFF_S * attempt * (1 + random.random()))  # noqa: S311 - not a secret
 
     @contextlib.contextmanager
     def _transaction(self, kind: Callable[..., C], tenant: str | None, *begin: str) -> Iterator[C]:

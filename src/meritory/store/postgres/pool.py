@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meritory.domain.errors import Busy, StorageError
-from meritory.store.postgres.errors import translate_error
+from meritory.store.postgres.retry import translate_error
 
 if TYPE_CHECKING:
     import psycopg

@@ -1,11 +1,92 @@
-"""The schema of a PostgreSQL store: the shared tables, and functions that shared SQL uses."""
+"""The schema of a PostgreSQL store: tables, functions, roles, and the steps that make them.
+
+Row-level security keeps tenants apart. A transaction takes the role `meritory_app`, which sees the
+rows of the tenant in the setting `meritory.tenant`, and none while that is empty. The role
+`meritory_steward` covers all tenants: it sees jobs, and owners and numbers of memories, but
+no text. PostgreSQL exempts superusers and owners from such policies, so that security is forced.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from meritory.store.postgres.tenancy import SETTING, walls
+from meritory.domain.errors import SchemaTooNew, StorageError
 from meritory.store.sql.tables import BY_NAME, TABLES, TENANT, Migration, SqlTable
+
+if TYPE_CHECKING:
+    from psycopg import Connection as RawConnection
+
+
+APP, STEWARD = "meritory_app", "meritory_steward"
+SETTING = "meritory.tenant"
+# What the steward may do with tables of tenants, and with which columns.
+_STEWARDS = {
+    "tenants": "SELECT",
+    "jobs": "SELECT, UPDATE",
+    "memories": 'SELECT ("user", row, id)',
+    "memory_stats": 'SELECT ("user", row)',
+    "memory_vectors": 'SELECT ("user", row, embedder)',
+    # Numbers that tell whether anything changed, and no words.
+    "sessions": 'SELECT ("user", session)',
+    "events": 'SELECT ("user", event)',
+    "predictor_comparisons": 'SELECT ("user", comparison)',
+    "predictor_training_log": 'SELECT ("user", run)',
+    "predictor_state": "SELECT",
+    "rule_events": 'SELECT ("user", event)',
+    "rules": 'SELECT ("user", id)',
+    "feedback_events": 'SELECT ("user", event)',
+}
+_ALL = "SELECT, INSERT, UPDATE, DELETE"
+# What is nobody's: the app only reads it.
+_COMMON = ("meta", "embedders", "schema_version")
+# A setting that was set and went with its transaction is empty afterwards, not missing.
+_PRESENT = f"nullif(current_setting('{SETTING}', true), '')"
+
+
+def make_role(name: str) -> str:
+    """Creates a role without any rights unless it is there; another process may be as quick."""
+    return f"""DO $$ BEGIN
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{name}') THEN
+            CREATE ROLE {name} NOLOGIN NOSUPERUSER NOBYPASSRLS;
+        END IF;
+    EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+    END $$"""
+
+
+def join_role(name: str) -> str:
+    """Lets whoever is logged in take a role; one who may not grant it must have it already.
+
+    Its rights come only with taking it, where PostgreSQL can tell the two apart (from 16 on).
+    """
+    return f"""DO $$ BEGIN
+        EXECUTE format('GRANT {name} TO %I', session_user)
+            || CASE WHEN current_setting('server_version_num')::integer >= 160000
+                THEN ' WITH INHERIT FALSE' ELSE '' END;
+    EXCEPTION WHEN insufficient_privilege THEN NULL;
+    END $$"""
+
+
+def walls(schema: str, tables: Iterable[str]) -> Iterator[str]:
+    """The statements that put every tenant's table behind its wall."""
+    for role in (APP, STEWARD):
+        yield make_role(role)
+        yield join_role(role)
+        yield f"GRANT USAGE ON SCHEMA {schema} TO {role}"
+        yield f"GRANT SELECT ON {', '.join(_COMMON)} TO {role}"
+        yield f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
+    yield f"GRANT INSERT, UPDATE, DELETE ON meta, embedders TO {STEWARD}"
+    yield f"GRANT EXECUTE ON FUNCTION index_vectors TO {STEWARD}"
+    for table in tables:
+        yield f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"
+        yield f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY"
+        yield f'CREATE POLICY tenant ON {table} USING ("user" = {_PRESENT})'
+        yield f"GRANT {_ALL} ON {table} TO {APP}"
+        if table in _STEWARDS:
+            yield f"CREATE POLICY steward ON {table} TO {STEWARD} USING (true)"
+            yield f"GRANT {_STEWARDS[table]} ON {table} TO {STEWARD}"
+
 
 SCHEMA = "meritory"
 # By logical type. Text compares by its bytes, as in SQLite, in any locale.
@@ -149,3 +230,101 @@ MIGRATIONS: tuple[Migration, ...] = (
         ),
     ),
 )
+
+
+SERVER_VERSION_MIN = 150_000
+VECTOR_VERSION_MIN = (0, 8)
+
+
+def schema_version(raw: RawConnection[Any]) -> int:
+    """The version recorded in the database, 0 for none."""
+    found = raw.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.schema_version",)).fetchone()
+    if found is None or found[0] is None:
+        return 0
+    (version,) = raw.execute(
+        f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.schema_version"  # noqa: S608 - ours
+    ).fetchone() or (0,)
+    return int(version)
+
+
+def migrate(raw: RawConnection[Any]) -> None:
+    """Brings the schema up to date; each step and its record are one transaction."""
+    _demand_version(raw)
+    newest = MIGRATIONS[-1].version
+    if schema_version(raw) > newest:
+        raise SchemaTooNew(
+            f"the database was written by a newer Meritory (schema {schema_version(raw)}, "
+            f"this one knows {newest})",
+            hint="upgrade Meritory; nothing was changed",
+        )
+    for migration in MIGRATIONS:
+        if schema_version(raw) >= migration.version:
+            continue
+        with raw.transaction():
+            # Whoever comes second waits here, and finds the work done: it must see it.
+            raw.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            raw.execute("SELECT pg_advisory_xact_lock(hashtext('meritory migration'))")
+            if schema_version(raw) >= migration.version:
+                continue
+            _prepare(raw)
+            for statement in migration.statements:
+                raw.execute(statement.encode())
+            raw.execute(
+                f"INSERT INTO {SCHEMA}.schema_version VALUES (%s)",  # noqa: S608 - ours
+                (migration.version,),
+            )
+
+
+def _prepare(raw: RawConnection[Any]) -> None:
+    raw.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
+    _demand_vector(raw)
+    raw.execute(f"SET LOCAL search_path = {search_path(raw)}".encode())
+    raw.execute(
+        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.schema_version (version integer PRIMARY KEY)".encode()
+    )
+
+
+def search_path(raw: RawConnection[Any]) -> str:
+    """Our schema, and the one in which pgvector was put."""
+    found = raw.execute(
+        "SELECT quote_ident(nspname) FROM pg_extension e"
+        " JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'vector'"
+    ).fetchone()
+    return f"{SCHEMA}, {found[0] if found else 'public'}"
+
+
+def _demand_version(raw: RawConnection[Any]) -> None:
+    if raw.info.server_version < SERVER_VERSION_MIN:
+        raise StorageError(
+            f"PostgreSQL {raw.info.server_version // 10_000} is too old",
+            hint=f"Meritory needs {SERVER_VERSION_MIN // 10_000} or newer",
+        )
+    found = raw.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone()
+    if found is None:
+        raise StorageError(
+            "the database server has no pgvector",
+            hint="install its package (postgresql-NN-pgvector), or use a server that has it",
+        )
+
+
+def _demand_vector(raw: RawConnection[Any]) -> None:
+    """Switches pgvector on in this database, and refuses one that is too old."""
+    import psycopg
+
+    asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+    found = raw.execute(asked).fetchone()
+    if found is None:
+        try:
+            raw.execute("CREATE EXTENSION vector")
+        except psycopg.errors.InsufficientPrivilege:
+            raise StorageError(
+                "the login may not switch pgvector on in this database",
+                hint="let an administrator run `CREATE EXTENSION vector` there once",
+            ) from None
+        found = raw.execute(asked).fetchone()
+    version = str(found[0]) if found else "0"
+    if tuple(int(part) for part in version.split(".")[:2]) < VECTOR_VERSION_MIN:
+        raise StorageError(
+            f"pgvector {version} is too old",
+            hint="upgrade it to 0.8 or newer, then `ALTER EXTENSION vector UPDATE`",
+        )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.errors import InputError
+from meritory.domain.errors import (
+    Corrupt,
+    InputError,
+)
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
@@ -28,24 +32,39 @@ from meritory.store.contract.memories import (
     Trait,
 )
 from meritory.store.contract.store import Transaction
-from meritory.store.postgres.bulk import BulkTransaction
 from meritory.store.postgres.connection import WritingConnection
 from meritory.store.postgres.engine import CONNECTION_LIMIT, PostgresEngine
-from meritory.store.postgres.errors import LATE, about_login, check_tenant
-from meritory.store.postgres.indexes import lacking_index, make_index, make_index_locked
 from meritory.store.postgres.notify import Listener
+from meritory.store.postgres.schema import APP, SCHEMA, STEWARD
 from meritory.store.postgres.terms import TermTable
 from meritory.store.postgres.training_reader import ModelTable, stored_vectors
-from meritory.store.postgres.vectors import Measured, embedder_of, nearest_rows
+from meritory.store.postgres.vectors import (
+    Measured,
+    embedder_of,
+    lacking_index,
+    make_index,
+    make_index_locked,
+    nearest_rows,
+)
 from meritory.store.postgres.views import TraitShelf, Views
-from meritory.store.postgres.write import TOPICS, Tools
+from meritory.store.postgres.write import TOPICS, BulkTransaction, Tools
 from meritory.store.search import search
 from meritory.store.search.index import Nearest
 from meritory.store.search.search import Ground
 from meritory.store.sql.connection import SqlConnection, as_json
-from meritory.store.sql.memories import MemoryRows, visible_scopes
+from meritory.store.sql.memories import (
+    SELECT_RECORD,
+    MemoryRows,
+    damaged_history,
+    decode_memory,
+    visible_scopes,
+)
 from meritory.store.sql.store import SqlStore, set_serving
 from meritory.store.sqlite.fts_tokenizer import Stemmer
+
+if TYPE_CHECKING:
+    pass
+
 
 T = TypeVar("T")
 # Memories of all tenants that lack a vector, in the order of tenants and numbers.
@@ -277,3 +296,64 @@ def _serve(connection: SqlConnection, embedder: str) -> bool:
     set_serving(connection, embedder)
     connection.execute("DELETE FROM embedders WHERE name <> ?", (embedder,))
     return True
+
+
+LATE = (
+    "a pooler stands in between: daemons look for each other's work every 15 s only;"
+    " give them the server's own address"
+)
+# Together the two roles see all rows and all columns; one at a time they do not. An administrator
+# stands above all walls anyway.
+_LOGIN = f"""SELECT quote_ident(session_user),
+        current_setting('server_version_num')::integer >= 160000,
+        pg_has_role(session_user, '{APP}', 'USAGE')
+            AND pg_has_role(session_user, '{STEWARD}', 'USAGE')
+            AND NOT (rolsuper OR rolbypassrls),
+        r.oid = (SELECT nspowner FROM pg_namespace WHERE nspname = '{SCHEMA}')
+    FROM pg_roles r WHERE rolname = session_user"""  # noqa: S608 - names of ours
+
+
+def about_login(connection: SqlConnection) -> list[str]:
+    """Whether the daemon's password opens the texts of all tenants, without Meritory."""
+    login, can_tell_apart, is_open, is_owner = connection.execute(_LOGIN).fetchone()
+    if not is_open:
+        return []
+    closing = f"ALTER ROLE {login} NOINHERIT"
+    if can_tell_apart:
+        closing = f"GRANT {APP}, {STEWARD} TO {login} WITH INHERIT FALSE"
+    if not is_owner:
+        # Without the roles' rights it has to be let in by itself, to look which version there is.
+        closing = (
+            f"GRANT USAGE ON SCHEMA {SCHEMA} TO {login};"
+            f" GRANT SELECT ON {SCHEMA}.schema_version TO {login}; {closing}"
+        )
+    return [f"the password of {login} opens all tenants' rows in `psql`; `{closing}` ends that"]
+
+
+_DAMAGE_LIMIT = 20
+_UNIT_TOLERANCE = 0.01
+_COUNTS = """SELECT (SELECT count(*) FROM memories WHERE user = :user),
+    (SELECT count(*) FROM memories m JOIN memory_stats t ON t.row = m.row WHERE m.user = :user)"""
+_BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embedder = v.embedder
+    WHERE v.user = ? AND v.vector IS NOT NULL AND (length(v.vector) <> 4 * e.dimension
+        OR abs(vector_norm(v.vector) - 1) > ?) ORDER BY v.row LIMIT ?"""
+
+
+def check_tenant(connection: SqlConnection, user: str) -> list[str]:
+    """Reads every row of a tenant and its hash."""
+    damage = list(itertools.islice(_damaged_records(connection, user), _DAMAGE_LIMIT))
+    damage += itertools.islice(damaged_history(connection, user), _DAMAGE_LIMIT)
+    bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, _DAMAGE_LIMIT))
+    damage += [f"the vector of row {row} is damaged" for (row,) in bad]
+    stored, joined = connection.execute(_COUNTS, {"user": user}).fetchone()
+    if joined != stored:
+        damage.append(f"{stored - joined} memories lack their counters")
+    return damage
+
+
+def _damaged_records(connection: SqlConnection, user: str) -> Iterator[str]:
+    for row in connection.execute(f"{SELECT_RECORD} WHERE m.user = ?", (user,)):
+        try:
+            decode_memory(row)
+        except Corrupt as error:
+            yield error.message

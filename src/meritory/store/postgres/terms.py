@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.store.contract.memories import FloatArray, IntArray
-from meritory.store.postgres.arrays import packed_numbers, packed_pieces, packed_texts
+from meritory.store.postgres.dialect import packed_numbers, packed_pieces, packed_texts
 from meritory.store.postgres.vectors import rows_text
 from meritory.store.search.index import View, top
 from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest

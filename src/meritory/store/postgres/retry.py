@@ -1,11 +1,13 @@
-"""What PostgreSQL reports, as typed errors with advice; a password is never part of them."""
+"""Errors of PostgreSQL: typed, with advice and without passwords; conflicts are retried."""
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import random
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from meritory.domain.errors import (
     Busy,
@@ -16,15 +18,11 @@ from meritory.domain.errors import (
     ReadOnlyStore,
     StorageError,
 )
-from meritory.store.postgres.schema import SCHEMA
-from meritory.store.postgres.tenancy import APP, STEWARD
-from meritory.store.sql.connection import SqlConnection
-from meritory.store.sql.memories import SELECT_RECORD, damaged_history, decode_memory
 
 if TYPE_CHECKING:
     import psycopg
 
-
+T = TypeVar("T")
 _PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)|(?<=//)([^:/@\s]*):[^@\s]*@")
 _OF_ADDRESSES = re.compile(r"percent-encoded|\bURI\b|connection (option|info string)")
 _ENCODE = "in user and password write %25 for %, %40 for @, %2F for / and %3A for :"
@@ -101,62 +99,37 @@ def _unreachable(said: str) -> MeritoryError:
     )
 
 
-LATE = (
-    "a pooler stands in between: daemons look for each other's work every 15 s only;"
-    " give them the server's own address"
-)
-# Together the two roles see all rows and all columns; one at a time they do not. An administrator
-# stands above all walls anyway.
-_LOGIN = f"""SELECT quote_ident(session_user),
-        current_setting('server_version_num')::integer >= 160000,
-        pg_has_role(session_user, '{APP}', 'USAGE')
-            AND pg_has_role(session_user, '{STEWARD}', 'USAGE')
-            AND NOT (rolsuper OR rolbypassrls),
-        r.oid = (SELECT nspowner FROM pg_namespace WHERE nspname = '{SCHEMA}')
-    FROM pg_roles r WHERE rolname = session_user"""  # noqa: S608 - names of ours
+WRITE_ATTEMPTS = 5
+_BACKOFF_S = 0.02
 
 
-def about_login(connection: SqlConnection) -> list[str]:
-    """Whether the daemon's password opens the texts of all tenants, without Meritory."""
-    login, can_tell_apart, is_open, is_owner = connection.execute(_LOGIN).fetchone()
-    if not is_open:
-        return []
-    closing = f"ALTER ROLE {login} NOINHERIT"
-    if can_tell_apart:
-        closing = f"GRANT {APP}, {STEWARD} TO {login} WITH INHERIT FALSE"
-    if not is_owner:
-        # Without the roles' rights it has to be let in by itself, to look which version there is.
-        closing = (
-            f"GRANT USAGE ON SCHEMA {SCHEMA} TO {login};"
-            f" GRANT SELECT ON {SCHEMA}.schema_version TO {login}; {closing}"
-        )
-    return [f"the password of {login} opens all tenants' rows in `psql`; `{closing}` ends that"]
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Turns errors of the driver into typed ones."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        # The driver's own words may quote the address: they are not carried along.
+        raise translate_error(error) from None
 
 
-_DAMAGE_LIMIT = 20
-_UNIT_TOLERANCE = 0.01
-_COUNTS = """SELECT (SELECT count(*) FROM memories WHERE user = :user),
-    (SELECT count(*) FROM memories m JOIN memory_stats t ON t.row = m.row WHERE m.user = :user)"""
-_BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embedder = v.embedder
-    WHERE v.user = ? AND v.vector IS NOT NULL AND (length(v.vector) <> 4 * e.dimension
-        OR abs(vector_norm(v.vector) - 1) > ?) ORDER BY v.row LIMIT ?"""
+def retry_on_conflict(attempt: Callable[[], T]) -> T:
+    """Run a transaction; if others changed the same rows, run it again, a few times."""
+    import psycopg
 
-
-def check_tenant(connection: SqlConnection, user: str) -> list[str]:
-    """Reads every row of a tenant and its hash."""
-    damage = list(itertools.islice(_damaged_records(connection, user), _DAMAGE_LIMIT))
-    damage += itertools.islice(damaged_history(connection, user), _DAMAGE_LIMIT)
-    bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, _DAMAGE_LIMIT))
-    damage += [f"the vector of row {row} is damaged" for (row,) in bad]
-    stored, joined = connection.execute(_COUNTS, {"user": user}).fetchone()
-    if joined != stored:
-        damage.append(f"{stored - joined} memories lack their counters")
-    return damage
-
-
-def _damaged_records(connection: SqlConnection, user: str) -> Iterator[str]:
-    for row in connection.execute(f"{SELECT_RECORD} WHERE m.user = ?", (user,)):
+    conflicts = (
+        psycopg.errors.SerializationFailure,
+        psycopg.errors.DeadlockDetected,
+        # An embedder that was just retired: the lock on the tenant's row protects all else.
+        psycopg.errors.ForeignKeyViolation,
+    )
+    for number in range(1, WRITE_ATTEMPTS):
         try:
-            decode_memory(row)
-        except Corrupt as error:
-            yield error.message
+            return attempt()
+        except (Busy, StorageError) as error:
+            if not isinstance(error.__context__, conflicts):
+                raise
+        time.sleep(_BACKOFF_S * number * (1 + random.random()))  # noqa: S311 - not a secret
+    return attempt()
