@@ -317,7 +317,7 @@ def test_ones_own_sessions_can_be_read_again(
     ("name", "body", "told"),
     [
         ("a.json", "{", "not JSON"),
-        ("a.json", "3", "no transcript"),
+        ("a.json", "3", "not a transcript"),
         ("a.jsonl", "{}\n{", "not JSON"),
         ("a.txt", "hello", "there is no transcript"),
     ],
