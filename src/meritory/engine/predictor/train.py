@@ -199,7 +199,7 @@ class _Study:
         return list(zip(lessons, scored, strict=True))
 
     def lessons(self, sessions: Sequence[TaughtSession]) -> list[TrainingExample]:
-        """Sessions with their labels, and some of what nobody judged as soft negatives."""
+        """Return sessions as training examples."""
         return [lesson_of(one, self._query(one)) for one in sessions]
 
     def _query(self, session: TaughtSession) -> RankingQuery:
@@ -226,7 +226,7 @@ def _width(session: TaughtSession) -> int:
 
 
 def lesson_of(session: TaughtSession, query: RankingQuery) -> TrainingExample:
-    """A session with its labels; some of what nobody judged stands in as soft negatives."""
+    """Return a session with its labels; some unjudged memories serve as soft negatives."""
     known = np.isfinite(session.labels)
     # A harmful memory stands in its list several times: the more harm, the further down it goes.
     harm = np.where(known, np.maximum(-session.labels, 0.0), 0.0)
@@ -239,7 +239,7 @@ def lesson_of(session: TaughtSession, query: RankingQuery) -> TrainingExample:
 
 
 def _soft_negatives(session: TaughtSession, label_count: int) -> NDArray[np.int64]:
-    """Some of what nobody saw and nobody missed; the same ones every time."""
+    """Return some memories that were neither shown nor missed, always the same ones."""
     unseen = np.flatnonzero([rule == "unjudged" for rule in session.rules])
     wanted = min(len(unseen), labels.SOFT_NEGATIVES_PER_LABEL * label_count)
     drawn = np.random.default_rng(zlib.crc32(session.key.encode())).permutation(unseen)

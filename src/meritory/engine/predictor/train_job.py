@@ -94,7 +94,7 @@ def _order(services: Services, user: str, state: PredictorState, reason: str) ->
         at=services.world.now(),
         embedder=None if serving is None else serving.name,
         rrf_k=services.policy.predictor.rrf_k,
-        # Nobody is asked to resemble the base that all users share.
+        # A model need not resemble the base that all users share.
         after_reset=reason == "drift" or state.version == BASE_VERSION,
     )
 

@@ -127,7 +127,7 @@ def of_stranger(services: Services, case: WhyFacts) -> list[str]:
         (not _is_open(memory.agent, session.agent), f"it belongs to agent {memory.agent}"),
         (memory.deleted_at is not None, "it was forgotten"),
         (memory.superseded_by is not None, f"{memory.superseded_by} took its place"),
-        (memory.trust == "untrusted", "nobody vouched for it: `meritory confirm` does"),
+        (memory.trust == "untrusted", "it is untrusted: `meritory confirm` makes it trusted"),
         (_is_over(memory, session), "it no longer held when the session began"),
     )
     found = [told for holds, told in tests if holds]

@@ -50,9 +50,9 @@ class Ballot:
         return self.from_trailer(trailer, channel)
 
     def _without_code(self, trailer: Trailer, channel: Channel) -> RatingsTaken:
-        """Whoever cannot know the code may have been told what to write by a stored text.
+        """Take ratings by id only: a stored text may have dictated a trailer without a code.
 
-        Ids are not shown to the agent: a harness that names them speaks for itself.
+        Agents do not see ids, so a trailer that names them comes from the harness.
         """
         scores = tuple(pair for pair in trailer.ratings.scores if pair[0] not in self._by_handle)
         told = tuple(pair for pair in trailer.ratings.scores if pair[0] in self._by_handle)
@@ -154,7 +154,7 @@ def put(transaction: Transaction, session: SessionRecord, ratings: RatingsTaken)
     transaction.mark_harmful(user, key, harmful)
     transaction.log_events(user, [_event(session, one) for one in ratings.taken])
     if transaction.session(user, key).state != "open":
-        # Late evidence: the labels are made anew.
+        # Late evidence: the session is labelled again.
         transaction.requeue_job(user, LEARN_JOB, key, ratings.taken[0].at)
 
 
@@ -171,7 +171,7 @@ def _event(session: SessionRecord, rating: Rating) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class RatingCall:
-    """Ratings by handle or id that somebody hands over, with the code they are for if known."""
+    """Ratings by handle or id from a tool or a program, with their injection code if known."""
 
     user: str
     key: str
