@@ -73,7 +73,7 @@ _RULES_WITHIN = {("rule_events", "before")}
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """How the rows of one user are told on the other side."""
+    """How the rows of one user are rewritten for the target."""
 
     old_user: str
     new_user: str

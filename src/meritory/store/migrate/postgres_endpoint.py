@@ -85,7 +85,7 @@ _CONNECTIONS = 4
 # What is counted for every tenant by itself, and the table that has the numbers.
 _COUNTED = {"memories": "row", "events": "event", "actions": "action"}
 _NUMBERS = "change, purge, learned, row, event, action"
-# Whether the tenant's row was made, or made anew, by this very transaction.
+# Whether the tenant's row was made, or made again, by this very transaction.
 _IS_OURS = "SELECT xmin = pg_current_xact_id()::xid FROM tenants WHERE user = ?"
 _VECTOR_TYPE = "SELECT CAST('vector'::regtype AS oid)::bigint"
 _ADD_VECTORS = """INSERT INTO memory_vectors (user, embedder, row, vector)
@@ -108,7 +108,7 @@ def _insert(table: SqlTable) -> str:
     names = ", ".join(column.name for column in columns)
     arrays = ", ".join(f":{column.name}::{TYPES[column.type]}[]" for column in columns)
     return (
-        f"INSERT INTO {table.name} (user, {names})"  # noqa: S608 - names of ours, as below
+        f"INSERT INTO {table.name} (user, {names})"  # noqa: S608 - constants
         f" SELECT :user, t.* FROM unnest({arrays}) t"
     )
 
@@ -316,7 +316,7 @@ class PostgresEndpoint:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[PostgresEndpointReader]:
-        """One snapshot, whatever others write meanwhile."""
+        """Open one snapshot; later writes do not show in it."""
         with self._held() as connection:
             yield PostgresEndpointReader(connection)
 

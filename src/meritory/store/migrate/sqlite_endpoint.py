@@ -1,4 +1,4 @@
-"""An SQLite file as one side of a move; nobody else has it open meanwhile."""
+"""A SQLite file as one end of a migration, locked against other processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from meritory.store.sqlite.engine import (
 )
 
 T = TypeVar("T")
-# A file that is not whole yet has another name: nobody takes it for a store.
+# A file that is not whole yet has another name, so that it is not taken for a store.
 UNFINISHED_SUFFIX = ".moving"
 _ASKED_AT_ONCE = 10_000
 _SEQUENCE = "SELECT seq FROM sqlite_sequence WHERE name = ?"
@@ -55,7 +55,7 @@ class SqliteEndpointReader(EndpointReader):
 
     def users(self) -> list[str]:
         named = [
-            f"SELECT user FROM {table.name}"  # noqa: S608 - names of ours, as below
+            f"SELECT user FROM {table.name}"  # noqa: S608 - constants
             for table in TABLES
             if table.owner is None and table is not MODELS
         ]
@@ -246,7 +246,7 @@ class SqliteEndpoint:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[SqliteEndpointReader]:
-        """A look at the file, which nobody else can change meanwhile."""
+        """Read the file, which is locked."""
         with translated(self.path):
             yield SqliteEndpointReader(self._connection, self._models)
 

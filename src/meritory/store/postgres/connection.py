@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
-# Who listens here is told that something was written, and nothing else.
+# A notification says that something was written, and nothing else.
 CHANNEL = "meritory"
-# What a tenant's row counts; whoever writes for the tenant gets it with the lock.
+# The numbers in a tenant's row; a writer reads them when it locks the row.
 COUNTED = (
     *("change", "purge", "learned", "row", "event", "action"),
     *("document_count", "token_count"),
@@ -43,7 +43,7 @@ _LATE_ERRORS = 5
 
 
 class QueryResult:
-    """What a statement brought; one that was only sent is waited for when somebody looks."""
+    """The result of a statement; reading it waits for statements that were only sent."""
 
     def __init__(self, cursor: RawCursor[Any], settle: Callable[[], None]) -> None:
         self._cursor = cursor
@@ -177,7 +177,7 @@ class TenantConnection:
         return quote(text, self._raw)
 
     def _say(self, *statements: str) -> Cursor[Any] | None:
-        """Statements of ours, all in one message; the transaction begins with the first of all.
+        """Send statements in one message; the first one of all begins the transaction.
 
         Returns what the last one brought.
         """
@@ -206,7 +206,7 @@ class Rings(Protocol):
 class WritingConnection(TenantConnection):
     """Locks the row of its tenant with the first statement: writers of a tenant wait in line.
 
-    Changes are sent without waiting for what they bring. Whoever asks for an answer, and the end
+    Changes are sent without waiting for their results. A read of a result, and the end
     of the transaction, waits for all of them, in their order; an error of any of them is raised
     there, and nothing after it has happened.
     """
@@ -348,12 +348,12 @@ class WritingConnection(TenantConnection):
     def _said(self, statements: Sequence[str]) -> Cursor[Any]:
         if self._pipelined is None:
             return super()._said(statements)
-        # Nobody waits in between here, but each is a message of its own.
+        # In a pipeline each statement is a message of its own.
         return [self._raw.execute(text.encode(), prepare=False) for text in statements][-1]
 
 
 def _demand_stored(done: Cursor[Any] | None) -> None:
-    """Where a statement had failed, and nobody minded, PostgreSQL takes back instead."""
+    """Raise if PostgreSQL rolled back, because the caller ignored a failed statement."""
     if done is not None and done.statusmessage != "COMMIT":
         raise StorageError(
             "nothing was stored, for a statement before the end had failed",

@@ -46,12 +46,12 @@ def demand_driver() -> None:
 
 
 def _settings(raw: RawConnection[Any]) -> tuple[str, ...]:
-    """What every transaction of ours begins with, before it takes its role."""
+    """Return the settings that begin every transaction, before it takes its role."""
     return (
         f"SET LOCAL search_path = {search_path(raw)}",
         f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}",
         f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}",
-        # Compiling a statement takes longer than any of ours runs.
+        # Compiling a statement takes longer than running any of them.
         "SET LOCAL jit = off",
     )
 

@@ -50,7 +50,7 @@ class NotifyThrottle:
             if self._later is None:
                 later = threading.Timer(self._wait_s(time.monotonic()), self._ring)
                 later.daemon = True
-                # Without a thread nobody is told, which is no reason to call a commit failed.
+                # Without a thread there is no notification; the commit has not failed.
                 with contextlib.suppress(RuntimeError):
                     later.start()
                     self._later = later
@@ -64,7 +64,7 @@ class NotifyThrottle:
         with self._lock:
             self._rung_s = time.monotonic()
             self._later = None
-        # Whoever does not hear it looks now and then.
+        # Daemons that miss it poll now and then.
         with contextlib.suppress(psycopg.Error, MeritoryError), self._pool.lent() as raw:
             raw.execute(f"NOTIFY {CHANNEL}".encode())
 
@@ -76,9 +76,9 @@ class NotifyThrottle:
             self._ring()
 
 
-# After each telling, so that a burst of commits is told as one.
+# Pause after each notification, so that a burst of commits gives one.
 CALM_S = 0.05
-# How soon a lost connection is made anew, and how much later after every failure.
+# How soon a lost connection is replaced, and how much later after every failure.
 RECONNECT_MIN_S, RECONNECT_MAX_S = 0.2, 10.0
 END_WAIT_S = 2.0
 
@@ -86,14 +86,14 @@ Told = Callable[[], None]
 
 
 class _Follower:
-    """One who is told."""
+    """A subscriber to changes."""
 
     def __init__(self, listener: Listener, told: Told) -> None:
         self._listener = listener
         self.told = told
 
     def close(self) -> None:
-        """Nothing more is told."""
+        """End the subscription."""
         self._listener.leave(self)
 
 
@@ -108,7 +108,7 @@ class Listener:
         self._ear: _Ear | None = None
 
     def follow(self, told: Told) -> _Follower:
-        """Begins to tell somebody."""
+        """Subscribe to changes."""
         follower = _Follower(self, told)
         with self._lock:
             self._followers.append(follower)
@@ -117,7 +117,7 @@ class Listener:
         return follower
 
     def leave(self, follower: _Follower) -> None:
-        """Tells somebody no more; without anybody, nobody listens."""
+        """Unsubscribe; without subscribers the thread ends."""
         if os.getpid() != self._pid:
             # The thread is the parent's, which would hear of this without an end.
             return
@@ -131,7 +131,7 @@ class Listener:
             ear.close()
 
     def close(self) -> None:
-        """Tells nobody any more, and has let go of everything afterwards."""
+        """End all subscriptions and the thread."""
         if os.getpid() != self._pid:
             # The thread is the parent's, and stays.
             return
@@ -176,7 +176,7 @@ class _Ear:
             with contextlib.suppress(psycopg.Error), contextlib.closing(connect(self._url)) as raw:
                 raw.execute(f"LISTEN {CHANNEL}".encode())
                 wait_s = RECONNECT_MIN_S
-                # Whatever was said while nobody listened.
+                # Changes may have been missed while the connection was down.
                 self._tell()
                 self._hear(raw)
             self._stopping.wait(wait_s)

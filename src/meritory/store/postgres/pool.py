@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def connect(url: str) -> RawConnection[Any]:
-    """A new connection that waits for nobody for long."""
+    """Return a new connection with short timeouts."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -105,7 +105,7 @@ class ConnectionPool:
             self._slots.release()
 
     def _kept(self) -> _PooledConnection | None:
-        """A connection that is there and that the server has not dropped meanwhile."""
+        """Return an idle connection that the server has not dropped."""
         while True:
             with self._lock:
                 if self._closed:

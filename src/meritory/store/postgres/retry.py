@@ -78,10 +78,10 @@ def translate_error(error: psycopg.Error) -> MeritoryError:
         if state.startswith(start):
             return kind(f"{message}: {said}", hint=hint)
     if not state and _OF_ADDRESSES.search(said):
-        # Not told: whoever cannot read an address quotes from it, and maybe from the password.
+        # The message is dropped: it quotes the address, and maybe the password.
         return InputError("the address of the database cannot be read", hint=_ENCODE)
     if isinstance(error, psycopg.errors.PipelineAborted):
-        # Somebody passed over the error that came first, and went on.
+        # The caller ignored the first error and went on.
         return StorageError("an earlier error took the whole change back")
     if isinstance(error, psycopg.OperationalError):
         return _unreachable(said)

@@ -39,7 +39,7 @@ _STEWARDS = {
     "feedback_events": 'SELECT ("user", event)',
 }
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
-# What is nobody's: the app only reads it.
+# All tenants share these; the app only reads them.
 _COMMON = ("meta", "embedders", "schema_version")
 # A setting that was set and went with its transaction is empty afterwards, not missing.
 _PRESENT = f"nullif(current_setting('{SETTING}', true), '')"
@@ -56,7 +56,7 @@ def make_role(name: str) -> str:
 
 
 def join_role(name: str) -> str:
-    """Lets whoever is logged in take a role; one who may not grant it must have it already.
+    """Let the login take a role; a login that may not grant it must have it already.
 
     Its rights come only with taking it, where PostgreSQL can tell the two apart (from 16 on).
     """
@@ -261,7 +261,7 @@ def migrate(raw: RawConnection[Any]) -> None:
         if schema_version(raw) >= migration.version:
             continue
         with raw.transaction():
-            # Whoever comes second waits here, and finds the work done: it must see it.
+            # A second process waits here and must see that the work is done.
             raw.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             raw.execute("SELECT pg_advisory_xact_lock(hashtext('meritory migration'))")
             if schema_version(raw) >= migration.version:

@@ -75,7 +75,7 @@ _LACKING = """SELECT t.user, t.row FROM memory_stats t
 
 # Every tenant counts for itself, and any of them may be the one whose number grew.
 _NUMBERS = {"memory": "change", **{topic: topic for topic in sorted(set(TOPICS.values()))}}
-_SUMS = "SELECT {} FROM tenants".format(  # noqa: S608 - names of ours
+_SUMS = "SELECT {} FROM tenants".format(  # noqa: S608 - constants
     ", ".join(f"coalesce(sum({column}), 0)::bigint" for column in _NUMBERS.values())
 )
 # Who takes a job holds no tenant's row to count in; only few run at any time.
@@ -150,7 +150,7 @@ class PostgresStore(SqlStore):
         with self._engine.read(user) as connection:
             return stored_vectors(connection, user, embedder, memory_ids)
 
-    # -- what concerns everybody ----------------------------------------------------------
+    # -- all tenants ----------------------------------------------------------------------
 
     def users(self) -> list[str]:
         with self._engine.read_across() as connection:
@@ -276,7 +276,7 @@ class PostgresStore(SqlStore):
         return self._engine.turn(what)
 
     def follow(self, told: Callable[[], None]) -> Subscription | None:
-        # What a pooler hears is told to nobody, or to somebody else.
+        # A pooler drops notifications, or gives them to another client.
         return None if self._engine.is_pooled else self._listener.follow(told)
 
     def close(self) -> None:
@@ -310,7 +310,7 @@ _LOGIN = f"""SELECT quote_ident(session_user),
             AND pg_has_role(session_user, '{STEWARD}', 'USAGE')
             AND NOT (rolsuper OR rolbypassrls),
         r.oid = (SELECT nspowner FROM pg_namespace WHERE nspname = '{SCHEMA}')
-    FROM pg_roles r WHERE rolname = session_user"""  # noqa: S608 - names of ours
+    FROM pg_roles r WHERE rolname = session_user"""  # noqa: S608 - constants
 
 
 def about_login(connection: SqlConnection) -> list[str]:

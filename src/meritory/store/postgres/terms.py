@@ -23,7 +23,7 @@ from meritory.store.sql.connection import SqlConnection, as_json
 from meritory.store.sqlite.fts_tokenizer import Stemmer
 from meritory.text.terms import MAX_TERMS
 
-# Longer stems would not fit into an index; nobody types one.
+# Longer stems would not fit into an index; no query has one.
 STEM_CHARS_MAX = 200
 # Places in the words beside the text begin here: no phrase reaches from the one into the other.
 _WORDS_PLACE = 32_768

@@ -72,7 +72,7 @@ class ModelTable:
         )
 
 
-# One asks, and one more may keep a model meanwhile.
+# One reads, and one stores a model.
 _CONNECTIONS = 2
 
 

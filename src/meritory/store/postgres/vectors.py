@@ -31,7 +31,7 @@ EXACT_ROWS = 20_000
 Products = NDArray[np.float64]
 # Of a larger tenant the mean is taken from so many vectors: a hundredth of its length off at most.
 MEAN_ROWS = 10_000
-# The mean vector is taken anew when the tenant has grown by this share since.
+# The mean vector is computed again when the tenant has grown by this share since.
 _MEAN_GROWTH = 0.1
 _WIDENING = 4
 # How many the index looks at: of the true ten best it then finds .99 (bench.teams).
@@ -428,7 +428,7 @@ def _create(raw: RawConnection[Any], name: str, statement: Composed) -> None:
 
 
 def _is_there(raw: RawConnection[Any], name: str) -> bool:
-    """Whether the index is made, or somebody is at it; what is left of a failed try is dropped."""
+    """Return whether the index exists or is being built; drop the rest of a failed try."""
     state = raw.execute(_STATE, (f"{SCHEMA}.{name}",)).fetchone()
     if state is not None and not state[0]:
         raw.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {SCHEMA}.{name}".encode())
@@ -456,6 +456,6 @@ def _statement(tenant: LargeTenant, name: str, vector_schema: str) -> Composed:
 
 
 def make_index_locked(tenant: LargeTenant, connection: SqlConnection) -> None:
-    """The same for a login that does not own the tables; meanwhile writers wait."""
+    """The same for a login that does not own the tables; writers wait until it is done."""
     connection.execute("SET LOCAL statement_timeout = 0")
     connection.execute("SELECT index_vectors(?, ?, ?)", tuple(tenant))

@@ -55,7 +55,7 @@ ARRIVALS_LIMIT = 4_000
 
 _NAMES = ("row", *MEMORY_COLUMNS)
 _INSERT = (
-    f"INSERT INTO memories ({', '.join(_NAMES)})"  # noqa: S608 - names of ours, as below
+    f"INSERT INTO memories ({', '.join(_NAMES)})"  # noqa: S608 - constants
     f" VALUES ({', '.join(':' + name for name in _NAMES)})"
 )
 # Each tenant numbers its own events and actions.

@@ -1,4 +1,4 @@
-"""A copy of a store's file that is taken without writing to it, whoever else uses it."""
+"""Backups of a store file, taken while it is in use, and their restore."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _SHADOW_TABLES = frozenset(f"memories_fts_{part}" for part in ("data", "idx", "d
 
 
 def hold(path: Path) -> IO[bytes]:
-    """Shares the store's lock file; a restore waits for nobody and refuses while it is held."""
+    """Share the lock file of a store; a restore is refused while it is held."""
     with translated(path):
         return _lock(path, fcntl.LOCK_SH)
 

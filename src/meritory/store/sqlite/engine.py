@@ -162,7 +162,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """A connection with the pragmas every connection of ours needs."""
+    """Return a connection with the pragmas that the store needs."""
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode=rw",
         uri=True,
@@ -205,7 +205,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             continue
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # Read again under the lock: another process may have migrated meanwhile.
+            # Read again under the lock: another process may have migrated it.
             if schema_version(connection) < migration.version:
                 for statement in migration.statements:
                     connection.execute(statement)
@@ -321,7 +321,7 @@ class SqliteEngine:
         self._ownership.demand_process()
         self._ownership.demand_file()
         future: Future[T] = Future()
-        # Under one lock with `close`: a write queued behind its end mark would wait for ever.
+        # Under one lock with `close`: a write queued behind its end mark would never run.
         with self._start_lock:
             if self._closed:
                 raise StorageError("the store is closed")
@@ -426,7 +426,7 @@ class SqliteEngine:
             contextlib.closing(connect(self.path, write=True)) as own,
         ):
             if purge.due(own) is not None:
-                # Nobody who opens a store shall wait for somebody else's reader.
+                # Opening a store must not wait for readers in other processes.
                 own.execute("PRAGMA busy_timeout = 0")
                 self._erase(own)
 

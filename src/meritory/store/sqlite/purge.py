@@ -87,7 +87,7 @@ _ERASURES = (
 
 
 def erase(connection: SqlConnection, user: str, memory_id: str) -> None:
-    """Erases one memory and all that is told of it."""
+    """Erase one memory and all records of it."""
     names = {"user": user, "id": memory_id}
     texts = _texts(connection, names)
     _redact(connection, names, texts)
