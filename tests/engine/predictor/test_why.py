@@ -170,7 +170,7 @@ def test_a_stranger_is_told_why_it_was_never_considered(desk: Desk) -> None:
     for memory_id, words in (
         (other, "belongs to project other"),
         (past, "no longer held"),
-        (doubted, "nobody vouched"),
+        (doubted, "it is untrusted"),
         (gone, "it was forgotten"),
         (later, "stored after"),
     ):
