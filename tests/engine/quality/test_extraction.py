@@ -22,6 +22,7 @@ from meritory.domain.job import Job
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Turn
 from meritory.engine.jobs.runner import JobRunner
+from meritory.engine.pipeline import EXTRACT, job_handler
 from meritory.engine.quality import extraction, refusals
 from meritory.engine.quality.extraction import EXTRACT_JOB
 from meritory.text.extract.cues import Declined, Extraction, FoundClaim
@@ -45,7 +46,7 @@ def ended(desk: Desk, *texts: str | dict[str, str], key: str = "run") -> None:
 def work(desk: Desk) -> int:
     """Runs extraction with the engine as it is now."""
     services = desk.memory.services
-    runner = JobRunner(desk.store, services.world, {EXTRACT_JOB: extraction.handler(services)})
+    runner = JobRunner(desk.store, services.world, {EXTRACT_JOB: job_handler(services, EXTRACT)})
     return runner.drain()
 
 
