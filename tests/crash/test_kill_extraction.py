@@ -17,7 +17,7 @@ import pytest
 from meritory.api.memory import Memory
 from meritory.domain.job import Job
 from meritory.engine.jobs.runner import Effect, JobEvent, JobRunner, Stage
-from meritory.engine.quality import extraction
+from meritory.engine.pipeline import EXTRACT, job_handler
 from meritory.engine.quality.extraction import EXTRACT_JOB
 from meritory.store.contract.store import Transaction
 
@@ -56,7 +56,7 @@ def run(file: Path, now: datetime, at: str) -> None:
             if event.outcome == "stage" and at == f"after {event.job.stage}":
                 die()
 
-        stages = [deadly(stage, at) for stage in extraction.handler(services)]
+        stages = [deadly(stage, at) for stage in job_handler(services, EXTRACT)]
         JobRunner(services.store, services.world, {EXTRACT_JOB: stages}, watch).drain()
 
 
