@@ -40,7 +40,7 @@ from contract.sessions import (
 from contract.shelf import Shelf
 from meritory.domain.memory import Scope
 from meritory.domain.session import Event, Labelled, Proof
-from meritory.rank.usage_history import Past
+from meritory.rank.usage_history import UsedSessions
 from meritory.store.contract.memories import Gathering, Search, Trait
 from meritory.store.contract.store import Store, Transaction
 
@@ -56,7 +56,9 @@ def teach(store: Store, uses: Mapping[int, float], key: str = KEY, user: str = U
     store.write(user, lambda t: t.put_labels(user, key, labels, helped))
 
 
-def learned(store: Store, scope: Scope = SCOPE, embedder: str | None = EMBEDDER.name) -> Past:
+def learned(
+    store: Store, scope: Scope = SCOPE, embedder: str | None = EMBEDDER.name
+) -> UsedSessions:
     """What the store knows of the past."""
     past, _ = store.past(scope, embedder)
     assert len(past.times_days) == len(past.contexts) == len(past.projects)
@@ -64,7 +66,7 @@ def learned(store: Store, scope: Scope = SCOPE, embedder: str | None = EMBEDDER.
     return past
 
 
-def uses(store: Store, past: Past) -> list[tuple[int, int, float]]:
+def uses(store: Store, past: UsedSessions) -> list[tuple[int, int, float]]:
     """The uses as (place of the session, number of the memory, gain)."""
     known = store.fetch(SCOPE, past.use_memory, NOW)
     return [

@@ -24,27 +24,31 @@ from meritory.rank.composite import (
     history_parts,
     relative,
 )
-from meritory.rank.usage_history import Moment, Past, Usage, look_back, usage
+from meritory.rank.usage_history import Moment, Usage, UsedSessions, look_back, usage
 
 WILD = st.floats(allow_nan=True, allow_infinity=True)
 SHARE = st.floats(0.0, 1.0)
 NOTHING = np.zeros(0, np.int64)
-NO_PAST = Past(np.zeros(0), np.zeros((0, 2), np.float32), NOTHING, NOTHING, NOTHING, np.zeros(0))
+NO_PAST = UsedSessions(
+    np.zeros(0), np.zeros((0, 2), np.float32), NOTHING, NOTHING, NOTHING, np.zeros(0)
+)
 
 
-def used(past: Past, count: int) -> Usage:
+def used(past: UsedSessions, count: int) -> Usage:
     moment = Moment(100.0, np.array([1.0, 0.0], np.float32))
     return usage(look_back(past, moment), np.arange(count, dtype=np.int64))
 
 
-def helped(day: float, *gains: float) -> Past:
+def helped(day: float, *gains: float) -> UsedSessions:
     """Return a past of one session with the same context, in which the first memories helped."""
     rows = np.arange(len(gains), dtype=np.int64)
     context = np.array([[1.0, 0.0]], np.float32)
-    return Past(np.array([day]), context, np.zeros(1, np.int64), rows * 0, rows, np.array(gains))
+    return UsedSessions(
+        np.array([day]), context, np.zeros(1, np.int64), rows * 0, rows, np.array(gains)
+    )
 
 
-def feed(match: ArrayLike, age_days: ArrayLike, past: Past = NO_PAST) -> Feed:
+def feed(match: ArrayLike, age_days: ArrayLike, past: UsedSessions = NO_PAST) -> Feed:
     """Return a feed without title matches, with the default confidence and no access."""
     count = len(np.asarray(match))
     return Feed(

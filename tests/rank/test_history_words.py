@@ -12,18 +12,18 @@ from meritory.rank.usage_history import (
     TOGETHER_SESSIONS,
     WORD_SESSIONS,
     Moment,
-    Past,
     Usage,
+    UsedSessions,
     helped_together,
     look_back,
     usage,
 )
 
 
-def told(words: Sequence[Sequence[int]], helped: Sequence[Sequence[int]]) -> Past:
+def told(words: Sequence[Sequence[int]], helped: Sequence[Sequence[int]]) -> UsedSessions:
     """One session a day, with the words of its context and the memories that helped."""
     count = len(words)
-    return Past(
+    return UsedSessions(
         times_days=np.arange(count, dtype=np.float64),
         contexts=np.zeros((count, 2), np.float32),
         projects=np.zeros(count, np.int64),
@@ -35,7 +35,7 @@ def told(words: Sequence[Sequence[int]], helped: Sequence[Sequence[int]]) -> Pas
     )
 
 
-def asked(past: Past, words: Sequence[int], count: int) -> Usage:
+def asked(past: UsedSessions, words: Sequence[int], count: int) -> Usage:
     moment = Moment(100.0, np.zeros(2, np.float32), words=np.array(words, np.uint16))
     return usage(look_back(past, moment), np.arange(count, dtype=np.int64))
 

@@ -18,8 +18,8 @@ from meritory.rank.usage_history import (
     RECENT_SESSIONS,
     Hindsight,
     Moment,
-    Past,
     Usage,
+    UsedSessions,
     look_back,
     top_rows,
     usage,
@@ -32,9 +32,9 @@ TODAY = 100.0
 Session = tuple[float, Sequence[float], int, dict[int, float]]
 
 
-def remembered(sessions: Sequence[Session]) -> Past:
+def remembered(sessions: Sequence[Session]) -> UsedSessions:
     uses = [(at, row, gain) for at, one in enumerate(sessions) for row, gain in one[3].items()]
-    return Past(
+    return UsedSessions(
         times_days=np.array([one[0] for one in sessions], np.float64),
         contexts=np.array([one[1] for one in sessions], np.float32).reshape(len(sessions), 2),
         projects=np.array([one[2] for one in sessions], np.int64),

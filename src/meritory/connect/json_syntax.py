@@ -171,7 +171,7 @@ class _JsonReader:
         return Node(kind, at, here + 1, parts=tuple(parts))
 
     def _closed(self, name: str | None, at: int) -> Node | None:
-        """A member that nobody looks into, in one go: some files hold megabytes of such."""
+        """Skip a member that is not needed: some files hold megabytes of such."""
         is_opened = self._opened is None or name is None or name in self._opened
         # Numbers are left out: a 0 may be the beginning of 0x10.
         if is_opened or self._text[at : at + 1] not in _BOUNDED:

@@ -311,7 +311,7 @@ class SessionSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryShowing:
+class MemoryDelivery:
     """A session that a memory was shown in, and its label there."""
 
     session_key: str

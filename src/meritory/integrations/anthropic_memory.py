@@ -56,7 +56,7 @@ class MeritoryMemoryTool(BetaAbstractMemoryTool):
 
 
 def _told(call: Callable[[], str]) -> str:
-    """What the model is told, also when it went wrong."""
+    """Return the reply for the model, also for an error."""
     try:
         return call()
     except MeritoryError as error:

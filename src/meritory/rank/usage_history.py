@@ -35,7 +35,7 @@ _TINY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class UsedSessions:
     """Finished sessions, oldest first, and which memories helped in each."""
 
     times_days: NDArray[np.float64]
@@ -69,7 +69,7 @@ class Moment:
 class Hindsight:
     """The past relative to one session; by session, oldest first."""
 
-    past: Past
+    past: UsedSessions
     age_days: Floats
     # The weight of each session among the nearest ones; all 0 when none is near.
     nearness: Floats
@@ -119,7 +119,7 @@ class _Uses:
         return _Uses(self.place[chosen], self.session[chosen], self.gain[chosen])
 
 
-def look_back(past: Past, moment: Moment) -> Hindsight:
+def look_back(past: UsedSessions, moment: Moment) -> Hindsight:
     """Return the age, nearness and project of each past session, relative to one moment."""
     age = np.nan_to_num(moment.now_days - past.times_days, nan=0.0, posinf=0.0, neginf=0.0)
     everywhere = moment.project == _NONE
@@ -205,7 +205,7 @@ def _nearness(contexts: NDArray[np.float32], context: NDArray[np.float32]) -> Fl
     return weights / max(float(weights.sum()), _TINY)
 
 
-def _overlap(past: Past, words: NDArray[np.uint16]) -> Floats:
+def _overlap(past: UsedSessions, words: NDArray[np.uint16]) -> Floats:
     """Return the cosine of each context's words and these, weighted by rarity."""
     count = len(past.times_days)
     earliest = int(np.searchsorted(past.word_session, count - WORD_SESSIONS))
@@ -237,7 +237,7 @@ def _word_overlap(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
     return best
 
 
-def _uses_of(past: Past, rows: Rows) -> _Uses:
+def _uses_of(past: UsedSessions, rows: Rows) -> _Uses:
     """Return the uses of these memories, each with the index of its memory in the rows."""
     largest = max(past.use_memory.max(initial=0), rows.max(initial=0))
     # One table of places is much faster than a search for each use.

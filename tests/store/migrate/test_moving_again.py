@@ -140,7 +140,7 @@ def test_what_was_moved_before_is_not_counted_again(database: Place, tmp_path: P
     assert report.total("found").total() == 0
     with pytest.raises(NotFound) as refused:
         moved(first, database, MigrationRequest(user="carl"))
-    assert refused.value.hint == "it has something of anna"
+    assert refused.value.hint == "its users are anna"
 
 
 def test_models_lie_beside_the_file_that_a_link_leads_to(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_somebody_who_writes_as_the_user_meanwhile_is_noticed(
         if done > (total // 2 if is_late else 20):
             store.write("anna", lambda t: t.count("anna", "writes"))
 
-    with pytest.raises(Conflict, match="somebody writes as 'anna'"):
+    with pytest.raises(Conflict, match="another process writes as 'anna'"):
         moved(first, database, SMALL, write)
     store.close()
 

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from contract.builders import EMBEDDER, NOW, OTHER_EMBEDDER, insert, memory_id, record, unit
 from contract.sessions import USER, begin
-from meritory.rank.usage_history import Past
+from meritory.rank.usage_history import UsedSessions
 from meritory.store.search.cache import LESSONS_KEPT, UsageHistory
 from meritory.store.sqlite.store import SqliteStore
 
 SESSIONS, STEPS, MEMORIES = 12, 60, 9
 
 
-def columns(past: Past) -> dict[str, NDArray[np.generic]]:
-    return {item.name: getattr(past, item.name) for item in fields(Past)}
+def columns(past: UsedSessions) -> dict[str, NDArray[np.generic]]:
+    return {item.name: getattr(past, item.name) for item in fields(UsedSessions)}
 
 
-def same(one: Past, other: Past) -> bool:
+def same(one: UsedSessions, other: UsedSessions) -> bool:
     pairs = zip(columns(one).values(), columns(other).values(), strict=True)
     return all(np.array_equal(left, right) for left, right in pairs)
 
@@ -60,7 +60,7 @@ def test_the_past_that_grew_is_the_past_read_at_once(
         )
     living = {name: UsageHistory(USER) for name in (EMBEDDER.name, OTHER_EMBEDDER.name, None)}
     changing = UsageHistory(USER)
-    handed_out: list[tuple[Past, dict[str, NDArray[np.generic]]]] = []
+    handed_out: list[tuple[UsedSessions, dict[str, NDArray[np.generic]]]] = []
     for step in range(STEPS):
         # In any order, and some again.
         teach(store, draw, f"s{draw.randrange(SESSIONS)}")

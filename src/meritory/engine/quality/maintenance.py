@@ -25,7 +25,7 @@ class JobLook:
 
 
 @dataclass(frozen=True, slots=True)
-class UpkeepStatus:
+class MaintenanceStatus:
     """Both jobs, and the totals of all their runs."""
 
     janitor: JobLook
@@ -35,7 +35,7 @@ class UpkeepStatus:
     erased: Mapping[str, int]
 
 
-def status(services: Services, user: str) -> UpkeepStatus:
+def status(services: Services, user: str) -> MaintenanceStatus:
     """Return the status of the maintenance jobs of a user."""
     counters, now = services.store.counters(user), services.world.now()
 
@@ -46,7 +46,7 @@ def status(services: Services, user: str) -> UpkeepStatus:
             return JobLook(key, "not yet")
         return JobLook(key, job.state, job.finished_at, job.error)
 
-    return UpkeepStatus(
+    return MaintenanceStatus(
         look(JANITOR_JOB, week_of(now)),
         look(RETENTION_JOB, day_of(now)),
         counters.get("janitor.demoted", 0),

@@ -137,13 +137,13 @@ def demand_two_kinds(source: Endpoint, target: Endpoint) -> None:
 
 
 def chosen(reading: EndpointReader, wish: MigrationRequest) -> list[str]:
-    """The users that are meant; those who have nothing are nobody."""
+    """Return the users to migrate; raise an error for a user without rows."""
     users = [user for user in reading.users() if wish.user in (None, user)]
     found = [user for user in users if any(reading.has_rows(user, table) for table in TABLES)]
     if wish.user is not None and not found:
         raise NotFound(
             f"the store has nothing of a user {wish.user!r}",
-            hint=f"it has something of {', '.join(reading.users()[:10]) or 'nobody'}",
+            hint=f"its users are {', '.join(reading.users()[:10]) or 'none'}",
         )
     if wish.new_name is not None and len(found) > 1:
         raise InputError(

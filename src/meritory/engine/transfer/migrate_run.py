@@ -59,7 +59,7 @@ class UserTally:
     copied_before: int = 0
     was_complete: bool = False
     was_begun_anew: bool = False
-    # Embedders whose vectors stayed behind, to be made anew.
+    # Embedders whose vectors are not copied and must be computed again.
     left_behind: list[str] = field(default_factory=list)
 
     @property
@@ -167,7 +167,7 @@ def travel(journey: MigrationRun) -> None:
         journey.source, journey.target, (journey.user, journey.new_user), progress.raised
     )
     if progress.is_complete:
-        # It may be somebody else's rows that changed: only comparing tells.
+        # The changed rows may be another user's: only a comparison shows.
         _compare(journey, parts, rewriting)
         return
     *others, jobs = parts
@@ -229,7 +229,7 @@ def demand_room(journey: MigrationRun, there: EndpointReader) -> Progress | None
 
 
 def _demand_untouched(journey: MigrationRun, there: EndpointReader, known: Progress) -> None:
-    """What somebody else wrote as the user is not thrown away unless that is asked for."""
+    """Delete rows of the target user only if the caller asks for it."""
     for table in TABLES:
         # Files of models know no transaction: there may be one more than was noted.
         if table is MODELS or table.name in BOOKKEEPING:
@@ -416,7 +416,7 @@ def compared(
 def rewriting_of(
     source: EndpointReader, target: Endpoint, names: tuple[str, str], raised: Mapping[str, int]
 ) -> Rewriting:
-    """How a user's rows are told in the target."""
+    """Return how a user's rows change on their way to the target."""
     scopes = BY_NAME["scopes"]
     columns = [column.name for column in scopes.columns]
     at = [columns.index(name) for name in ("scope", "agent", "project")]

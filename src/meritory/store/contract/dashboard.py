@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from meritory.domain.memory import Scope
-from meritory.domain.session import EntityGraph, MemoryShowing, SessionQuery, SessionSummary
+from meritory.domain.session import EntityGraph, MemoryDelivery, SessionQuery, SessionSummary
 
 
 class DashboardReads(Protocol):
@@ -33,7 +33,7 @@ class DashboardReads(Protocol):
     def session_summary(self, user: str, key: str) -> SessionSummary:
         """Return one session with its outcome; raise NotFound otherwise."""
 
-    def shown_in(self, user: str, memory_id: str, limit: int) -> list[MemoryShowing]:
+    def shown_in(self, user: str, memory_id: str, limit: int) -> list[MemoryDelivery]:
         """Return the sessions that a memory was injected into, latest first."""
 
     def entity_graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:

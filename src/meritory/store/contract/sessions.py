@@ -22,7 +22,7 @@ from meritory.domain.session import (
     Spending,
     Turn,
 )
-from meritory.rank.usage_history import Past
+from meritory.rank.usage_history import UsedSessions
 
 
 class SessionReads(Protocol):
@@ -69,7 +69,7 @@ class SessionReads(Protocol):
     def session_score(self, user: str, key: str) -> SessionScore | None:
         """Return the verdict of the judge; None before there is one."""
 
-    def past(self, scope: Scope, embedder: str | None) -> tuple[Past, int]:
+    def past(self, scope: Scope, embedder: str | None) -> tuple[UsedSessions, int]:
         """Return which memories helped in which sessions, and the number of this project."""
 
     def proofs(self, user: str, memory_ids: Sequence[str]) -> dict[str, list[Proof]]:

@@ -424,7 +424,7 @@ class Endpoint(Protocol):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether nobody else can find what is moved here before it is revealed."""
+        """Return whether migrated rows stay invisible to others until they are complete."""
 
     def reading(self) -> AbstractContextManager[EndpointReader]:
         """One look at everything, for the length of the block."""

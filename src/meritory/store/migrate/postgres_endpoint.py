@@ -262,7 +262,7 @@ class PostgresEndpointWriter(PostgresEndpointReader, EndpointWriter):
         found = self.connection.execute(_IS_OURS, (self._user,)).fetchone()
         if found is not None and not found[0]:
             raise Conflict(
-                f"somebody writes as {self._user!r} in the database that is moved to",
+                f"another process writes as {self._user!r} in the target database",
                 hint="stop its daemons and agents of that user, then start over with --restart,"
                 " which throws away what they wrote",
             )

@@ -1,8 +1,8 @@
-"""Connections that are kept and lent; whoever needs a new one makes it, and hears why it fails.
+"""A pool of connections; a caller that needs a new one opens it and gets its error.
 
-A server that is gone must not hold anybody up: an agent waits for its memory. So a connection that
-the server has dropped is noticed before it is lent, without asking the server; and while the last
-try to reach it failed, one at a time tries again and all others are told at once.
+A dead server must not block callers, because an agent waits for its memory. The pool notices a
+dropped connection without asking the server. After a failed attempt, one caller at a time tries
+again, and all others get the error at once.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def connect(url: str) -> RawConnection[Any]:
 
 
 def is_pooled(raw: RawConnection[Any]) -> bool:
-    """Whether a pooler (pgbouncer and its like) stands in between.
+    """Return whether a pooler such as pgbouncer is between this process and the server.
 
-    It may give every transaction another connection of the server's: nothing that was said to one
-    outlasts its transaction, or it does so for somebody else. The server tells its own number.
+    A pooler may use another connection of the server for every transaction, so session settings
+    are lost or reach another client. The server reports its own process id.
     """
     (number,) = raw.execute(b"SELECT pg_backend_pid()", prepare=False).fetchone() or (None,)
     return number != raw.info.backend_pid

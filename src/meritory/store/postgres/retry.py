@@ -42,7 +42,7 @@ _BY_STATE: tuple[tuple[str, type[MeritoryError], str, str], ...] = (
      "it must own the database and be a member of two roles:"
      " `GRANT meritory_app, meritory_steward TO LOGIN`"),
     ("40", Busy, "others wrote the same rows at the same time", "try again"),
-    ("55P03", Busy, "somebody else holds the tenant's rows", "try again"),
+    ("55P03", Busy, "another transaction holds the tenant's rows", "try again"),
     ("57014", Busy, "the database took too long", "try again; look at the server's load"),
     ("57P", Busy, "the database server is going down or coming up", "try again in a moment"),
     ("08", Busy, "the connection to the database was lost",

@@ -9,15 +9,12 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.errors import (
-    Corrupt,
-    InputError,
-)
+from meritory.domain.errors import Corrupt, InputError
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
@@ -46,7 +43,7 @@ from meritory.store.postgres.vectors import (
     make_index_locked,
     nearest_rows,
 )
-from meritory.store.postgres.views import TraitShelf, Views
+from meritory.store.postgres.views import TenantTraitCache, Views
 from meritory.store.postgres.write import TOPICS, BulkTransaction, Tools
 from meritory.store.search import search
 from meritory.store.search.index import Nearest
@@ -61,10 +58,6 @@ from meritory.store.sql.memories import (
 )
 from meritory.store.sql.store import SqlStore, set_serving
 from meritory.store.sqlite.fts_tokenizer import Stemmer
-
-if TYPE_CHECKING:
-    pass
-
 
 T = TypeVar("T")
 # Memories of all tenants that lack a vector, in the order of tenants and numbers.
@@ -95,7 +88,7 @@ class PostgresStore(SqlStore):
         self.models: ModelRows | None = ModelTable(self._engine)
         self._stemmer = Stemmer()
         self._views = Views()
-        self._traits = TraitShelf()
+        self._traits = TenantTraitCache()
 
     # -- writing --------------------------------------------------------------------------
 

@@ -396,17 +396,16 @@ def lacking_index(connection: SqlConnection) -> list[LargeTenant]:
 
 
 def make_index(url: str, tenant: LargeTenant) -> bool:
-    """Makes the index of one tenant while others read and write; it may take minutes.
+    """Create the index of one tenant while others read and write; it may take minutes.
 
-    False where whoever logs in there does not own the tables, and may not. It is the caller's turn.
+    Return False if the login does not own the tables. The caller holds the lock.
     """
     # Of its own: such a statement cannot be in a transaction, nor under another role than its own.
     with translated(), contextlib.closing(connect(url)) as raw:
         asked = raw.execute(_ABOUT, (tenant.embedder, tenant.user)).fetchone()
         is_owner, vector_schema, name = asked or (False, "", "")
         if is_owner and not is_pooled(raw):
-            # Behind a pooler this would stay for whoever gets the connection next: there the
-            # server's own limits hold.
+            # Behind a pooler this setting would reach the next client of the connection.
             raw.execute(_FOR_LONG_WORK.encode())
         if is_owner and not _is_there(raw, name):
             _create(raw, name, _statement(tenant, name, vector_schema))

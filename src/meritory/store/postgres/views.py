@@ -33,7 +33,7 @@ class TenantTraits(Traits):
         return change_of(connection, self._user)[0]
 
 
-class TraitShelf:
+class TenantTraitCache:
     """The traits of the tenants that were asked for lately; one thread at a time has a tenant's."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.codec import moment_text
-from meritory.rank.usage_history import WORD_SESSIONS, Past
+from meritory.rank.usage_history import WORD_SESSIONS, UsedSessions
 from meritory.store.contract.memories import IntArray, Trait
 from meritory.store.search.search import EPOCH_JULIAN_DAY, numbers
 from meritory.store.sql.connection import SqlConnection, as_json
@@ -125,9 +125,9 @@ class _Arrays:
         blob = b"".join(one if len(one) == len(missing) else missing for one in usable)
         return np.frombuffer(blob, np.float32).reshape(len(lessons), self.width)
 
-    def past(self) -> Past:
+    def past(self) -> UsedSessions:
         """Return the history for ranking."""
-        return Past(
+        return UsedSessions(
             times_days=self._times.values,
             contexts=self._contexts.values,
             projects=self._projects.values,
@@ -159,7 +159,7 @@ class UsageHistory:
             return _NONE
         return self._projects.setdefault(project, len(self._projects))
 
-    def caught_up(self, connection: SqlConnection, embedder: str | None) -> Past:
+    def caught_up(self, connection: SqlConnection, embedder: str | None) -> UsedSessions:
         """Return the current history, with contexts of one embedder."""
         fresh = self._read_on(connection)
         self._lessons.update(fresh)

@@ -13,7 +13,7 @@ from meritory.domain.memory import Entity, EveryScope, Scope
 from meritory.domain.session import (
     OUTCOMES,
     EntityGraph,
-    MemoryShowing,
+    MemoryDelivery,
     SessionQuery,
     SessionSummary,
 )
@@ -196,9 +196,9 @@ class SqlDashboardReads(SqlReader):
         rows = self._all(values["user"], statement, values)
         return [SessionSummary(SESSIONS.decode(row[:-3]), *row[-3:]) for row in rows]
 
-    def shown_in(self, user: str, memory_id: str, limit: int) -> list[MemoryShowing]:
+    def shown_in(self, user: str, memory_id: str, limit: int) -> list[MemoryDelivery]:
         rows = self._all(user, _SHOWN, (memory_id, user, limit))
-        return [MemoryShowing(key, project, moment(at), *rest) for key, project, at, *rest in rows]
+        return [MemoryDelivery(key, project, moment(at), *rest) for key, project, at, *rest in rows]
 
     def entity_graph(self, scope: Scope, node_limit: int, edge_limit: int) -> EntityGraph:
         return self._while_unchanged(

@@ -32,7 +32,7 @@ from meritory.domain.session import (
     Spending,
     Turn,
 )
-from meritory.rank.usage_history import Past
+from meritory.rank.usage_history import UsedSessions
 from meritory.store.search.cache import UsageHistory
 from meritory.store.sql.connection import SqlConnection, SqlReader
 from meritory.store.sql.mapper import ColumnCodec, RecordTable, moment
@@ -453,7 +453,7 @@ class SqlSessionReads(SqlOneSession):
 
     # -- learning -------------------------------------------------------------------------
 
-    def past(self, scope: Scope, embedder: str | None) -> tuple[Past, int]:
+    def past(self, scope: Scope, embedder: str | None) -> tuple[UsedSessions, int]:
         with self._reading(scope.user) as connection, self._history_lock:
             history = self._histories.setdefault(scope.user, UsageHistory(scope.user))
             past = history.caught_up(connection, embedder)

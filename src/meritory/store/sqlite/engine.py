@@ -129,8 +129,7 @@ _DAMAGE = re.compile(r"decode to UTF-8|^no such |malformed|unknown tokenizer|has
 def translate(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> MeritoryError:
     """The typed error, with advice, for what SQLite reported."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    # A damaged text, a report that quotes one, a table of ours that is not there any more: none
-    # of these has a code of its own.
+    # Damaged text, an error that quotes it, and a missing table have no code of their own.
     if isinstance(error, UnicodeDecodeError) or _DAMAGE.search(str(error)):
         code = sqlite3.SQLITE_CORRUPT
     if code == sqlite3.SQLITE_FULL:
@@ -278,7 +277,7 @@ class SqliteEngine:
         if self.path.stat().st_size == 0:
             raise Corrupt(
                 f"{self.path} is empty, which no Meritory database ever is",
-                hint="restore a backup with `meritory restore`, or delete the file to start anew",
+                hint="restore a backup with `meritory restore`, or delete the file to start again",
             )
         connection = connect(self.path, write=True)
         try:
@@ -445,7 +444,7 @@ class SqliteEngine:
             is_blocked = True
         if is_blocked:
             raise Busy(
-                f"what was purged is gone, but somebody still uses {self.path}, so traces of it "
+                f"the purge succeeded, but another process still uses {self.path}, so traces "
                 "are left in its files",
                 hint="they are erased by the next opening or purge after the other is done",
             )

@@ -78,7 +78,7 @@ def _connected(path: Path, how: str) -> Iterator[ForeignTables]:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as connection:
         connection.text_factory = _text
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_LIMIT_BYTES)
-        # What somebody wrote into its schema is not run.
+        # Code in its schema is not run.
         connection.execute("PRAGMA trusted_schema = OFF")
         yield ForeignTables(connection)
 
@@ -88,7 +88,7 @@ def _text(raw: bytes) -> str:
 
 
 def _copied(path: Path, log: Path, folder: Path) -> Path:
-    """A copy in which no change is half there: nobody wrote while it was made."""
+    """Return a consistent copy: no process wrote while it was made."""
     target = folder / "copy.db"
     for _ in range(_COPY_TRIES):
         before = _state(path, log)

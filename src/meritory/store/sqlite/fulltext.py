@@ -66,7 +66,7 @@ class FullText:
             f"""SELECT f.rowid, -bm25(memories_fts, 1.0, {WORDS_COLUMN_WEIGHT}) AS score
                 FROM memories_fts f CROSS JOIN memory_stats t ON t.row = f.rowid
                 WHERE memories_fts MATCH ? AND t.scope IN (SELECT value FROM json_each(?))
-                ORDER BY score DESC, f.rowid LIMIT ?""",  # noqa: S608 - a constant of ours
+                ORDER BY score DESC, f.rowid LIMIT ?""",  # noqa: S608 - our constant
             (fts_query(terms), json.dumps(list(scopes)), limit),
         ).fetchall()
         rows, scores = zip(*found, strict=True) if found else ((), ())
