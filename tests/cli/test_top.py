@@ -24,7 +24,7 @@ from meritory.api import client
 from meritory.cli.app import APP
 from meritory.cli.output import Fields, Table
 from meritory.cli.top import blocks, sparkline
-from meritory.domain.codec import parse_moment
+from meritory.domain.world import parse_moment
 
 NOW = parse_moment("2026-05-04T03:02:01Z")
 WAIT_S = patience(60.0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from web_types import Served, wait_for
 
-from meritory.domain.codec import parse_moment
+from meritory.domain.world import parse_moment
 from meritory.server.logs import READ_LIMIT_BYTES, LineQuery, latest_lines
 
 PROJECT = "shop"

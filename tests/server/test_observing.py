@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from web_types import Serve, Served, wait_for
 
-from meritory.domain.codec import moment_text
+from meritory.domain.world import moment_text
 from meritory.engine.observe.diagnostics import DOMAINS, STUCK_AFTER
 from meritory.engine.pipeline import FLOWS
 

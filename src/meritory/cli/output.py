@@ -16,8 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from meritory.domain.codec import moment_text
-from meritory.domain.world import World
+from meritory.domain.world import World, moment_text
 from meritory.text.normalize import shown
 
 if TYPE_CHECKING:

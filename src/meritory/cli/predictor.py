@@ -29,8 +29,8 @@ from meritory.cli.output import (
     to_json,
 )
 from meritory.cli.sessions import find_session
-from meritory.domain.codec import parse_moment
 from meritory.domain.predictor import Comparison, ComparisonQuery, TrainingRun
+from meritory.domain.world import parse_moment
 
 if TYPE_CHECKING:
     from meritory.api.client import Daemon

@@ -29,8 +29,8 @@ from meritory.cli.output import (
     rich_table,
     terminal,
 )
-from meritory.domain.codec import parse_moment
 from meritory.domain.errors import MeritoryError
+from meritory.domain.world import parse_moment
 from meritory.engine.observe.observer import OPERATIONS
 from meritory.text.normalize import shown
 

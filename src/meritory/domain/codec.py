@@ -1,14 +1,13 @@
-"""Memories as JSON values and back without loss, and replies between daemon and library."""
+"""Memories as JSON values and back, and replies between daemon and library."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from typing import Any
 
-from meritory.domain.errors import InputError
 from meritory.domain.memory import MemoryRecord, Outcome, Scope, Source
+from meritory.domain.world import moment_text, parse_moment
 
 _MOMENTS = (
     "valid_from",
@@ -20,30 +19,6 @@ _MOMENTS = (
 )
 _FIELDS = tuple(field.name for field in fields(MemoryRecord))
 _SOURCE_FIELDS = tuple(field.name for field in fields(Source))
-
-
-def moment_text(moment: datetime) -> str:
-    """Return ISO 8601 in UTC with offset and fixed width, so that text order is time order."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def parse_moment(value: object, name: str = "time") -> datetime:
-    """Return a moment in UTC from a datetime or ISO 8601 text; without an offset it is UTC."""
-    try:
-        if isinstance(value, str):
-            value = datetime.fromisoformat(value.strip())
-        if isinstance(value, datetime):
-            aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-            return aware.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise InputError(
-            f"{name}: {str(value)[:40]!r} is not a time between the years 1 and 9999",
-            hint="use ISO 8601, e.g. 2026-11-15T08:30:00+01:00",
-        ) from error
-    raise InputError(
-        f"{name}: expected a time, got {type(value).__name__}",
-        hint="use ISO 8601, e.g. 2026-11-15T08:30:00+01:00",
-    )
 
 
 def source_to_dict(source: Source) -> dict[str, str | None]:

@@ -1,4 +1,7 @@
-"""The only source of time, randomness and ids, with a seeded twin for tests and replays."""
+"""The only source of time, randomness and ids, and the text form of moments.
+
+`SeededWorld` is for tests and replays.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,30 @@ Clock = Callable[[], datetime]
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME_DIGITS, _RANDOM_DIGITS = 10, 16
 ID_LENGTH = _TIME_DIGITS + _RANDOM_DIGITS
+
+
+def moment_text(moment: datetime) -> str:
+    """Return ISO 8601 in UTC with offset and fixed width, so that text order is time order."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def parse_moment(value: object, name: str = "time") -> datetime:
+    """Return a moment in UTC from a datetime or ISO 8601 text; without an offset it is UTC."""
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value.strip())
+        if isinstance(value, datetime):
+            aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            return aware.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InputError(
+            f"{name}: {str(value)[:40]!r} is not a time between the years 1 and 9999",
+            hint="use ISO 8601, e.g. 2026-11-15T08:30:00+01:00",
+        ) from error
+    raise InputError(
+        f"{name}: expected a time, got {type(value).__name__}",
+        hint="use ISO 8601, e.g. 2026-11-15T08:30:00+01:00",
+    )
 
 
 class World:

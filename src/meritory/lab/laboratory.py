@@ -12,8 +12,8 @@ import click
 
 from meritory.cli.context import current_settings, named_place
 from meritory.cli.output import Block, Field, Fields, RecordView, Report
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import InputError, SettingsError
+from meritory.domain.world import moment_text
 from meritory.settings.value import Setting, check, parse
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
-from meritory.domain.codec import parse_moment
 from meritory.domain.errors import InputError
+from meritory.domain.world import parse_moment
 
 ROTATE_AT_BYTES = 5 * 1024 * 1024
 KEPT_FILES = 3

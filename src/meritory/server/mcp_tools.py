@@ -19,10 +19,10 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import Conflict, InputError, MeritoryError, NotFound
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionRecord
+from meritory.domain.world import moment_text
 from meritory.engine.memories.validate import PROPOSED_CONSTRAINT
 from meritory.engine.rules import book
 from meritory.engine.sessions import ratings

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import InputError
+from meritory.domain.world import moment_text
 from meritory.server.problems import BadRequest
 
 _QUERY_LIMIT_COUNT = 50

@@ -22,8 +22,7 @@ import uvicorn
 
 from meritory import __version__
 from meritory.api.opening import settings_place
-from meritory.domain.codec import moment_text
-from meritory.domain.world import World
+from meritory.domain.world import World, moment_text
 from meritory.ports.file_lock import held
 from meritory.server.app import TABLE, App
 from meritory.server.auth import Guard, OwnToken, load_token, write_private

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, cast
 
-from meritory.domain.codec import moment_text, parse_moment
 from meritory.domain.errors import InputError
 from meritory.domain.feedback import TEXTS, FeedbackEvent, Issue
 from meritory.domain.memory import NAME_LIMIT_CHARS, TAG_LIMIT_CHARS, TAG_LIMIT_COUNT, Origin, Scope
+from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.memories.validate import checked_choice, checked_name, known_fields, screened
 from meritory.rank.feedback import QualityFacts, quality
 from meritory.rank.rubric import RubricVerdict, evaluate, read_guardrails, read_scores

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
-from meritory.domain.codec import parse_moment
 from meritory.domain.errors import InputError, SecretFound
 from meritory.domain.memory import (
     KINDS,
@@ -22,6 +21,7 @@ from meritory.domain.memory import (
     Scope,
     Source,
 )
+from meritory.domain.world import parse_moment
 from meritory.text.entities import parse_about
 from meritory.text.normalize import check_text, checked_content
 from meritory.text.secrets import find_secrets, redact

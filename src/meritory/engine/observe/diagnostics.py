@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import (
     Corrupt,
     DiskFull,
@@ -20,6 +19,7 @@ from meritory.domain.errors import (
     SchemaTooNew,
     StorageError,
 )
+from meritory.domain.world import moment_text
 from meritory.engine.jobs.worker import Background
 from meritory.engine.observe.health import DISK_FAIL_BYTES, DISK_WARN_BYTES, WAL_WARN_BYTES
 from meritory.engine.predictor.status import predictor_status

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import BadCheckpoint, Conflict, InputError
 from meritory.domain.policy import RRF_K, SourceWeights
 from meritory.domain.predictor import TaughtSession
+from meritory.domain.world import moment_text
 from meritory.engine.predictor.state import load_checkpoint
 from meritory.engine.predictor.train import TRAIN_SESSIONS, lesson_of
 from meritory.engine.services import Services

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from meritory.domain.codec import moment_text
 from meritory.domain.predictor import Rated, TaughtSession
+from meritory.domain.world import moment_text
 from meritory.engine.predictor.state import CALIBRATE_EVERY, PredictorState, known_state
 from meritory.engine.services import Services
 from meritory.rank.features import FEATURE_VERSION, FEATURES

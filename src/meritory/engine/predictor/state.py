@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from meritory.domain.codec import moment_text, parse_moment
 from meritory.domain.errors import BadCheckpoint, Busy, StorageError
 from meritory.domain.predictor import TIE, TrainingRun
 from meritory.domain.session import Event
+from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.ports.scorer import BASE_VERSION, Scorer

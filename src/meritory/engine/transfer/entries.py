@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
-from meritory.domain.codec import parse_moment
 from meritory.domain.errors import InputError, MeritoryError, TooLarge
 from meritory.domain.memory import NAME_LIMIT_CHARS, TAG_LIMIT_CHARS, TAG_LIMIT_COUNT
+from meritory.domain.world import parse_moment
 from meritory.engine.memories.write import BATCH_LIMIT
 from meritory.text.entities import MAX_NAME_CHARS
 from meritory.text.normalize import content_hash

@@ -13,10 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import InputError
 from meritory.domain.memory import KINDS, MemoryRecord
 from meritory.domain.quality import CarriedAudit
+from meritory.domain.world import moment_text
 from meritory.engine.services import Services
 from meritory.engine.transfer.rows import extra_rows, write_memory
 

@@ -7,10 +7,9 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.place import Place
-from meritory.domain.world import World
+from meritory.domain.world import World, moment_text
 from meritory.engine.transfer.backup import ModelFiles
 from meritory.engine.transfer.migrate_run import (
     MigrationReport,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from meritory.domain.codec import moment_text, parse_moment, source_to_dict
+from meritory.domain.codec import source_to_dict
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.feedback import FeedbackEvent, FeedbackQuery
 from meritory.domain.memory import Action, HistoryEntry, MemoryRecord, Source, Trust
@@ -33,6 +33,7 @@ from meritory.domain.quality import (
     Retrieval,
 )
 from meritory.domain.rule import Rule, RuleEvent, State
+from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.memories.validate import (
     checked_choice,
     checked_field,

@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from meritory import __version__
 from meritory.api.memory import Memory
-from meritory.domain.codec import moment_text, parse_moment
 from meritory.domain.errors import NotFound
+from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.observe import consent, diagnostics, telemetry
 from meritory.engine.observe.diagnostics import DOMAINS, Domain
 from meritory.engine.observe.observer import Latency, Observer, StageFailure

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta
 
 from meritory.api.memory import Memory
-from meritory.domain.codec import parse_moment
 from meritory.domain.predictor import (
     Comparison,
     ComparisonQuery,
@@ -19,6 +18,7 @@ from meritory.domain.predictor import (
     Slice,
     TrainingRun,
 )
+from meritory.domain.world import parse_moment
 from meritory.engine.predictor import admin
 from meritory.engine.predictor import drift as drifting
 from meritory.engine.predictor import rollback as rolling_back

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta
 
 from meritory.connect.transcript_entry import without_context
-from meritory.domain.codec import parse_moment
 from meritory.domain.errors import NotFound
 from meritory.domain.harness import traits_of
 from meritory.domain.session import (
@@ -22,6 +21,7 @@ from meritory.domain.session import (
     SessionScore,
     SessionSummary,
 )
+from meritory.domain.world import parse_moment
 from meritory.engine import pipeline
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.observe.timeline import timeline

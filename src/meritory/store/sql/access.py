@@ -7,8 +7,8 @@ from datetime import datetime
 from functools import cached_property
 
 from meritory.domain.access import AccessToken, Consent
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import Corrupt
+from meritory.domain.world import moment_text
 from meritory.store.sql.connection import SqlConnection, SqlReader
 from meritory.store.sql.mapper import RecordTable
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 
-from meritory.domain.codec import moment_text
 from meritory.domain.memory import Entity, EveryScope, Scope
 from meritory.domain.session import (
     OUTCOMES,
@@ -17,6 +16,7 @@ from meritory.domain.session import (
     SessionQuery,
     SessionSummary,
 )
+from meritory.domain.world import moment_text
 from meritory.store.sql.connection import SqlEngine, SqlReader, as_json
 from meritory.store.sql.mapper import moment
 from meritory.store.sql.memories import LIVE, visible_scopes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import Entity, EntityView, Scope
+from meritory.domain.world import moment_text
 from meritory.store.contract.memories import Attribute
 from meritory.store.sql.connection import SqlConnection, as_json
 from meritory.store.sql.dashboard import TOP_ENTITIES, SqlDashboardReads

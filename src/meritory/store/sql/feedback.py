@@ -8,7 +8,6 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import Corrupt, NotFound
 from meritory.domain.feedback import (
     TEXTS,
@@ -22,6 +21,7 @@ from meritory.domain.feedback import (
     Testimony,
 )
 from meritory.domain.memory import Scope
+from meritory.domain.world import moment_text
 from meritory.rank.feedback import RiskTally
 from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
 from meritory.store.sql.mapper import FLAG, RecordTable, moment

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from meritory.domain.codec import moment_text, parse_moment
 from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.job import (
     JOB_STATES,
@@ -22,6 +21,7 @@ from meritory.domain.job import (
     JobState,
     Lease,
 )
+from meritory.domain.world import moment_text, parse_moment
 from meritory.store.sql.connection import SqlConnection, SqlEngine, SqlReader, as_json
 from meritory.store.sql.mapper import ColumnCodec, RecordTable
 from meritory.store.sql.memories import fetch_all

@@ -11,9 +11,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from meritory.domain.codec import moment_text, parse_moment, record_from_dict, record_to_dict
+from meritory.domain.codec import record_from_dict, record_to_dict
 from meritory.domain.errors import Corrupt, InputError
 from meritory.domain.memory import MemoryRecord
+from meritory.domain.world import moment_text, parse_moment
 
 R = TypeVar("R")
 

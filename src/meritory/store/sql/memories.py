@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.codec import moment_text, source_to_dict
+from meritory.domain.codec import source_to_dict
 from meritory.domain.errors import Corrupt, InputError, NotFound
 from meritory.domain.memory import EveryScope, HistoryEntry, Listing, MemoryRecord, Scope, Source
-from meritory.domain.world import ID_LENGTH
+from meritory.domain.world import ID_LENGTH, moment_text
 from meritory.store.contract.memories import IntArray, Near, NeighbourProbe
 from meritory.store.search.index import Nearest
 from meritory.store.sql.connection import PREFIX_CHARS_MIN, SqlConnection, SqlReader, as_json

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import NotFound
 from meritory.domain.predictor import (
     Comparison,
@@ -21,6 +20,7 @@ from meritory.domain.predictor import (
     TaughtSession,
     TrainingRun,
 )
+from meritory.domain.world import moment_text
 from meritory.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
 from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
 from meritory.store.sql.mapper import UNCHANGED, ColumnCodec, RecordTable, moment

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import Outcome, Scope
 from meritory.domain.quality import (
@@ -28,6 +27,7 @@ from meritory.domain.quality import (
     ShownLately,
     WeekOutcome,
 )
+from meritory.domain.world import moment_text
 from meritory.store.contract.quality import R
 from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
 from meritory.store.sql.mapper import RecordTable, moment

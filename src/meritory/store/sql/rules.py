@@ -8,7 +8,6 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import Corrupt, NotFound
 from meritory.domain.rule import (
     ActionQuery,
@@ -19,6 +18,7 @@ from meritory.domain.rule import (
     SessionConstraint,
     State,
 )
+from meritory.domain.world import moment_text
 from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
 from meritory.store.sql.mapper import ColumnCodec, RecordTable
 

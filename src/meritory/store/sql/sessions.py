@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import Scope
 from meritory.domain.session import (
@@ -32,6 +31,7 @@ from meritory.domain.session import (
     Spending,
     Turn,
 )
+from meritory.domain.world import moment_text
 from meritory.rank.usage_history import UsedSessions
 from meritory.store.search.cache import UsageHistory
 from meritory.store.sql.connection import SqlConnection, SqlReader

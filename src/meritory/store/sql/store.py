@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
-from meritory.domain.codec import moment_text
 from meritory.domain.errors import InputError
 from meritory.domain.memory import EmbedderInfo, EmbeddingState
+from meritory.domain.world import moment_text
 from meritory.store.contract.memories import NeighbourProbe
 from meritory.store.search.index import Nearest
 from meritory.store.sql.access import SqlAccessReads, SqlAccessWrites
