@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from cli_types import Run
 
 
@@ -27,6 +28,35 @@ def test_telemetry_on_show_export_off(run: Run, home: Path, tmp_path: Path) -> N
     assert done.object == {"training_data_opt_in": False, "erased": 1}
     assert not (home / "telemetry.jsonl").exists()
     assert run("telemetry", "--json").object["training_data_opt_in"] is False
+
+
+def test_connect_asks_once_on_a_terminal(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+
+    def answer() -> object:
+        return run("telemetry", "--json").object["training_data_opt_in"]
+
+    connect = ("connect", "claude-code")
+    asks = "Keep telemetry: numbers only"
+    # Not without a terminal, and not where nobody wants questions.
+    assert asks not in run(*connect, stdin="y\n").err
+    monkeypatch.setattr("meritory.cli.connect.is_terminal", lambda stream: True)
+    for flag in ("--yes", "--dry-run", "--json"):
+        assert asks not in run(*connect, flag).err
+    monkeypatch.setenv("MERITORY_URL", "http://elsewhere:1")
+    assert asks not in run(*connect).err
+    monkeypatch.delenv("MERITORY_URL")
+    # Ctrl-D leaves the question open.
+    left = run(*connect, stdin="")
+    assert (left.code, asks in left.err, answer()) == (0, True, None)
+    said = run(*connect, stdin="y\n")
+    assert (said.code, asks in said.err, answer()) == (0, True, True)
+    assert run("telemetry", "--json").object["last_prompted_at"] is not None
+    run("telemetry", "off")
+    assert asks not in run(*connect, stdin="y\n").err
+    assert answer() is False
 
 
 def test_import_says_what_it_recognised(run: Run, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import click
 
 from meritory.cli.command import command, current_flags, yes_option
 from meritory.cli.context import current_home, environment, require_yes
-from meritory.cli.output import Answer, Block, Lines, print_answer
+from meritory.cli.output import Answer, Block, Lines, is_terminal, print_answer
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.harness import HARNESS_NAMES, HOOK_HARNESS_NAMES
 from meritory.domain.world import World
@@ -48,7 +50,9 @@ def connect(
     Shows every change before making it and keeps a copy of each file. Other entries in these files
     stay, and `meritory disconnect` restores the files.
     """
+    from meritory.cli.telemetry import ask_for_consent
     from meritory.connect.plan import is_found, plugin_folder, prepare_connect
+    from meritory.settings.home import URL_VARIABLE
 
     for option, is_given in (("--plugin", plugin), ("--hide-ratings", hide_ratings)):
         if is_given and harness != "claude-code":
@@ -68,12 +72,19 @@ def connect(
         return Answer({"folder": str(folder), "commands": steps}, [Lines(lines)])
     home, env = current_home(), environment()
     names = _chosen(harness, everything, lambda name: is_found(name, home, env))
-    return _change(
+    answer = _change(
         names,
         lambda name: prepare_connect(name, home, env, hides_ratings=hide_ratings),
         dry_run=dry_run,
         yes=yes,
     )
+    # With MERITORY_URL the store is on another machine, and its answer is given there.
+    is_quiet = dry_run or yes or current_flags().as_json or bool(env.get(URL_VARIABLE))
+    if not is_quiet and is_terminal(sys.stdin):
+        # Neither Ctrl-C nor a store that cannot be opened undoes the connection.
+        with contextlib.suppress(MeritoryError, click.Abort):
+            ask_for_consent()
+    return answer
 
 
 @command(

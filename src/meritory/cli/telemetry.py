@@ -97,10 +97,23 @@ def off(wants_erasure: bool) -> Answer:
 
 
 def _save_answer(enabled: bool) -> None:
-    from meritory.engine.observe import consent
+    from meritory.engine.observe.telemetry import answer
 
     with opened(quiet=True) as memory:
-        consent.answer(memory.services, memory.scope.user, enabled)
+        answer(memory.services, memory.scope.user, enabled)
+
+
+def ask_for_consent() -> None:
+    """Ask whether numbers may be kept, if the user has not answered yet."""
+    from meritory.engine.observe.telemetry import answer
+
+    with opened(quiet=True) as memory:
+        consent = memory.services.store.consent(memory.scope.user)
+        if consent is None or consent.opt_in is None:
+            question = f"Keep telemetry: {_PROMISE.replace('this file', 'a local file')}?"
+            enabled = click.confirm(question, err=True)
+            answer(memory.services, memory.scope.user, enabled, is_asked=True)
+            note("`meritory telemetry` shows it and changes the answer")
 
 
 @command("export", "meritory telemetry export numbers.jsonl", telemetry)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from meritory.api.memory import Memory
 from meritory.domain.memory import EveryScope
-from meritory.engine.observe.consent import note_start
+from meritory.engine.observe.telemetry import note_start
 from meritory.server.auth import Grant
 from meritory.server.dashboard import Dashboard, Logins, own_address, read_files
 from meritory.server.dedupe import DuplicateFilter

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from meritory.domain.errors import MeritoryError
+from meritory.domain.access import Consent
+from meritory.domain.errors import Busy, MeritoryError, StorageError
 from meritory.domain.job import Job
 from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
 from meritory.engine.services import Services
 from meritory.rank.features import FEATURES
+from meritory.store.contract.store import Transaction
 
 LINE_VERSION: Final = 1
 # The most bytes of the current and the previous file together.
@@ -42,6 +44,34 @@ class TelemetryFile:
     file: Path | None
     line_count: int
     size_bytes: int
+
+
+def note_start(services: Services, user: str) -> None:
+    """Store the date of the installation; a failure is counted, and the next start tries again."""
+    try:
+        if services.store.consent(user) is None:
+            _save(services, user)
+    except (StorageError, Busy) as error:
+        services.observer.failed("consent", error)
+
+
+def answer(services: Services, user: str, enabled: bool, *, is_asked: bool = False) -> Consent:
+    """Store a user's yes or no; with `is_asked` also when the question was asked."""
+    changes: dict[str, Any] = {"opt_in": enabled}
+    if is_asked:
+        changes["last_prompted_at"] = services.world.now()
+    return _save(services, user, **changes)
+
+
+def _save(services: Services, user: str, **changes: Any) -> Consent:
+    now = services.world.now()
+
+    def work(transaction: Transaction) -> Consent:
+        consent = replace(transaction.consent(user) or Consent(install_date=now), **changes)
+        transaction.put_consent(user, consent)
+        return consent
+
+    return services.store.write(user, work)
 
 
 def keep(services: Services, job: Job) -> None:

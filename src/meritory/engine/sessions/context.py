@@ -38,8 +38,6 @@ class StartRequest:
     harness: str | None = None
     cwd: str | None = None
     request_id: str | None = None
-    # Whether the agent runs on another machine, where local commands and files are missing.
-    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

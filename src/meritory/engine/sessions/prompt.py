@@ -63,18 +63,11 @@ class PromptRequest:
     request_id: str | None = None
     # Whether the harness shows the agent nothing of the reply.
     is_silent: bool = False
-    is_elsewhere: bool = False
 
     def as_start(self) -> StartRequest:
         """Return the start of a session that begins with this prompt."""
         return StartRequest(
-            self.key,
-            self.scope,
-            self.prompt,
-            self.harness,
-            self.cwd,
-            self.request_id,
-            self.is_elsewhere,
+            self.key, self.scope, self.prompt, self.harness, self.cwd, self.request_id
         )
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from meritory.domain.errors import Busy, NotFound, StorageError
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Event, Injection, SessionRecord
-from meritory.engine.observe import consent
 from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import state_of, status_line
 from meritory.engine.services import Services
@@ -141,28 +140,18 @@ def record_start(run: SessionRun) -> None:
         )
         for name, numbers in details.items()
     ]
-    now = services.world.now()
-    # The answer is a local command, so an agent on another machine is not asked.
-    question = None
-    if not run.request.is_elsewhere:
-        limit = services.policy.session.start_tokens
-        question = consent.with_question(session.harness, run.served.inject, limit)
 
-    def work(transaction: Transaction) -> tuple[bool, bool]:
+    def work(transaction: Transaction) -> bool:
         if not transaction.open_session(session):
-            return False, False
+            return False
         transaction.put_candidates(session.user, session.key, run.packed.candidates)
         if injection is not None:
             transaction.put_injection(session.user, session.key, injection)
         transaction.log_events(session.user, events)
-        if question is None:
-            return True, False
-        return True, consent.ask(transaction, session.user, session.started_at, now)
+        return True
 
-    run.is_new, is_asked = services.store.write(session.user, work)
+    run.is_new = services.store.write(session.user, work)
     run.is_recorded = True
-    if question is not None and is_asked:
-        run.served = replace(run.served, inject=question)
     if run.is_new:
         publish(services, events)
 

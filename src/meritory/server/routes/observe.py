@@ -13,7 +13,7 @@ from meritory import __version__
 from meritory.api.memory import Memory
 from meritory.domain.errors import NotFound
 from meritory.domain.world import moment_text, parse_moment
-from meritory.engine.observe import consent, diagnostics, telemetry
+from meritory.engine.observe import diagnostics, telemetry
 from meritory.engine.observe.diagnostics import DOMAINS, Domain
 from meritory.engine.observe.observer import Latency, Observer, StageFailure
 from meritory.engine.pipeline import FLOWS
@@ -394,7 +394,7 @@ def opt_in(call: Call) -> TelemetryOut:
     """Turn local telemetry on or off."""
     body: OptIn = call.body
     memory = call.view(body.user)
-    consent.answer(memory.services, memory.scope.user, body.enabled)
+    telemetry.answer(memory.services, memory.scope.user, body.enabled)
     return _telemetry(call, body.user)
 
 

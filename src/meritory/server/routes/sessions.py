@@ -337,7 +337,6 @@ def _start(
         body.harness,
         body.cwd,
         call.request_id,
-        call.grant.caller == "token",
     )
     return _injected(pipeline.open_session(memory.services, request, known))
 
@@ -392,7 +391,6 @@ def user_prompt_submit(call: Call) -> Injected:
         () if transcript is None else read_turns(transcript),
         call.request_id,
         body.silent,
-        call.grant.caller == "token",
     )
     injected = _injected(pipeline.prompt(memory.services, request))
     if not opening.inject:
