@@ -22,9 +22,9 @@ from typing import Any
 from bench.sessions import Row, finish
 from bench.texts import memories, questions
 from meritory.api.memory import Memory
+from meritory.connect.transcripts import TranscriptFile
 from meritory.engine import pipeline
 from meritory.engine.sessions.end import EndRequest
-from meritory.server.transcripts import TranscriptFile
 from meritory.text.judge.digest import decode_digest
 
 MEMORY_COUNT = 400

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from meritory.connect.transcript_entry import without_context
-from meritory.connect.transcripts import read_messages
+from meritory.connect.transcripts import read_messages, without_context
 from meritory.server.dedupe import WINDOW_MS, DuplicateFilter
 from meritory.text.transcript import read_transcript
 

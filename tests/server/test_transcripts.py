@@ -17,8 +17,9 @@ import pytest
 from web_types import Processes, Served
 
 from meritory.connect.desired import harness_modules
+from meritory.connect.transcripts import Message, open_file, read_tail
 from meritory.domain.errors import InputError
-from meritory.server.transcripts import TAIL_LIMIT_BYTES, read_file
+from meritory.server.routes.sessions import TAIL_LIMIT_BYTES
 from meritory.text.judge.digest import decode_digest
 
 KEPT = ".claude/projects/-home-anna-shop"
@@ -35,6 +36,11 @@ def line(role: str, text: str, **more: Any) -> str:
     """A line as Claude Code writes it."""
     entry = {"type": role, "message": {"role": role, "content": text}, **more}
     return json.dumps(entry, ensure_ascii=False) + "\n"
+
+
+def read_file(path: str, home: Path) -> list[Message]:
+    with open_file(path, home) as opened:
+        return read_tail(opened, TAIL_LIMIT_BYTES)
 
 
 def said(path: Path | str, home: Path) -> list[str]:

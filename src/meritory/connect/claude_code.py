@@ -25,7 +25,7 @@ from meritory.connect.hook_groups import (
     settings_at,
 )
 from meritory.connect.managed import our_argv
-from meritory.connect.transcript_entry import Message
+from meritory.connect.transcripts import Message
 
 NAME = "claude-code"
 TITLE = "Claude Code"

@@ -20,7 +20,7 @@ from meritory.connect.desired import (
 )
 from meritory.connect.hook_groups import TIMEOUT_S, at, forbidding, grouped, settings_at
 from meritory.connect.managed import our_argv
-from meritory.connect.transcript_entry import MESSAGE_KEYS, Message, is_inserted
+from meritory.connect.transcripts import MESSAGE_KEYS, Message, is_inserted
 
 NAME = "codex"
 TITLE = "Codex"

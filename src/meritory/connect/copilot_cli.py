@@ -15,7 +15,7 @@ from meritory.connect.desired import (
     Mark,
 )
 from meritory.connect.hook_groups import TIMEOUT_S, flat, forbidding, server
-from meritory.connect.transcript_entry import Message, tool_calls, tool_result
+from meritory.connect.transcripts import Message, tool_calls, tool_result
 
 NAME = "copilot-cli"
 TITLE = "GitHub Copilot CLI"

@@ -15,7 +15,7 @@ from meritory.connect.desired import (
     Mark,
 )
 from meritory.connect.hook_groups import TIMEOUT_S, flat, server
-from meritory.connect.transcript_entry import no_own_format
+from meritory.connect.transcripts import no_own_format
 
 NAME = "cursor"
 TITLE = "Cursor"

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from meritory.connect.managed import Commands
-from meritory.connect.transcript_entry import Message
 from meritory.domain.errors import InputError
 from meritory.domain.harness import HARNESS_NAMES
+
+if TYPE_CHECKING:
+    from meritory.connect.transcripts import Message
 
 Status = Literal["ok", "warn", "fail"]
 Syntax = Literal["json", "json5", "toml", "text"]

@@ -15,7 +15,7 @@ from meritory.connect.desired import (
     Word,
 )
 from meritory.connect.hook_groups import TIMEOUT_S, at, forbidding, grouped, server, settings_at
-from meritory.connect.transcript_entry import Message, tool_calls, tool_result
+from meritory.connect.transcripts import Message, tool_calls, tool_result
 
 NAME = "gemini-cli"
 TITLE = "Gemini CLI"

@@ -7,7 +7,7 @@ from typing import Any
 
 from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Member, Word
 from meritory.connect.hook_groups import at, server, settings_at
-from meritory.connect.transcript_entry import no_own_format
+from meritory.connect.transcripts import no_own_format
 
 NAME = "openclaw"
 TITLE = "OpenClaw"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Member
-from meritory.connect.transcript_entry import no_own_format
+from meritory.connect.transcripts import no_own_format
 
 NAME = "opencode"
 TITLE = "OpenCode"

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from meritory.connect.transcript_entry import without_context
-from meritory.domain.errors import NotFound
+from meritory.connect import copilot_cli
+from meritory.connect.transcripts import (
+    TranscriptFile,
+    open_file,
+    read_messages,
+    read_tail,
+    without_context,
+)
+from meritory.domain.errors import InputError, NotFound
 from meritory.domain.harness import traits_of
 from meritory.domain.session import (
     SessionMemory,
@@ -20,6 +29,7 @@ from meritory.domain.session import (
     SessionRecord,
     SessionScore,
     SessionSummary,
+    Turn,
 )
 from meritory.domain.world import parse_moment
 from meritory.engine import pipeline
@@ -44,7 +54,6 @@ from meritory.server.table import (
     SessionKey,
     UserQuery,
 )
-from meritory.server.transcripts import NEAR_LIMIT_BYTES, open_transcript, read_transcript
 from meritory.text.render import BLOCK_LIMIT_CHARS, units
 from meritory.text.transcript import read_turns
 
@@ -52,6 +61,10 @@ from meritory.text.transcript import read_turns
 FORGETFUL = ("compact", "clear")
 # The source after which the agent's context is complete.
 RESUMED = "resume"
+# Before a compaction only late ratings matter.
+TAIL_LIMIT_BYTES = 1 << 20
+# A prompt waits for this read, and only the last replies matter.
+NEAR_LIMIT_BYTES = 1 << 18
 
 RatingScores = Annotated[
     dict[str, Any], Meta(description="Handles or memory ids with scores from -1 to 1")
@@ -351,6 +364,55 @@ def _injected(served: Served) -> Injected:
     )
 
 
+@contextlib.contextmanager
+def _open_transcript(
+    call: Call, transcript: Any, path: str | None, tail_bytes: int | None = None
+) -> Iterator[Any]:
+    """Yield the transcript of a hook, or the messages of the file that it names.
+
+    Without `tail_bytes` the whole file is read, message by message and only within the block.
+    """
+    body: Hook = call.body
+    if body.harness == copilot_cli.NAME and body.relayed:
+        # Only the replies of Copilot CLI name its transcript.
+        path = path or copilot_cli.usual_transcript(body.client_home, body.session_key)
+    if isinstance(transcript, str) and body.relayed:
+        # A hook on another machine sends the text of the file.
+        yield read_messages(transcript)
+        return
+    if transcript is not None or path is None:
+        yield transcript
+        return
+    try:
+        if call.door != "socket":
+            raise InputError(
+                "transcript_path is only allowed on the Unix socket",
+                hint="send the transcript itself",
+            )
+        opened = open_file(path, Path(os.path.expanduser("~")), body.client_home)
+    except InputError:
+        if not body.relayed:
+            raise
+        # A relayed hook cannot send another path, and its other fields still count.
+        call.server.observer.count("hooks.transcript_refused")
+        yield None
+        return
+    with opened:
+        if tail_bytes is not None:
+            yield read_tail(opened, tail_bytes)
+            return
+        file = TranscriptFile(opened)
+        yield file.messages()
+        if file.skipped_count:
+            call.server.observer.count("hooks.transcript_lines_skipped", file.skipped_count)
+
+
+def _latest_turns(call: Call, transcript: Any, path: str | None) -> tuple[Turn, ...]:
+    """Return the last turns of a hook's transcript."""
+    with _open_transcript(call, transcript, path, NEAR_LIMIT_BYTES) as messages:
+        return () if messages is None else read_turns(messages)
+
+
 def session_start(call: Call) -> Injected:
     """Start or continue a session, and return the text to show the agent."""
     body: SessionStart = call.body
@@ -380,7 +442,6 @@ def user_prompt_submit(call: Call) -> Injected:
     if body.relayed and known is not None and known.state != "open":
         # The session continues, but its harness did not send a start.
         opening = _start(call, memory, known)
-    transcript = read_transcript(call, body.transcript, body.transcript_path, NEAR_LIMIT_BYTES)
     request = PromptRequest(
         body.session_key,
         memory.scope,
@@ -388,7 +449,7 @@ def user_prompt_submit(call: Call) -> Injected:
         body.harness,
         body.cwd,
         body.memory_feedback,
-        () if transcript is None else read_turns(transcript),
+        _latest_turns(call, body.transcript, body.transcript_path),
         call.request_id,
         body.silent,
     )
@@ -410,14 +471,13 @@ def stop(call: Call) -> RatingsOut:
     reply, path = body.last_assistant_message, body.transcript_path
     if reply and is_duplicate(call, memory.scope, reply):
         return RatingsOut(0, [])
-    # The transcript is only read for a reply that the hook does not carry.
-    transcript = read_transcript(call, None, path if reply is None else None, NEAR_LIMIT_BYTES)
     request = ratings.ReplyCall(
         memory.scope.user,
         body.session_key,
         reply,
         body.memory_feedback,
-        () if transcript is None else read_turns(transcript),
+        # The transcript is only read for a reply that the hook does not carry.
+        _latest_turns(call, None, path if reply is None else None),
     )
     return RatingsOut.of(ratings.stop(memory.services, request))
 
@@ -426,20 +486,19 @@ def pre_compact(call: Call) -> RatingsOut:
     """Report that the agent's context is about to be compacted: memories may be shown again."""
     body: Compact = call.body
     memory, _ = _open(call)
-    request = end.EndRequest(
-        body.session_key,
-        memory.scope.user,
-        read_transcript(call, body.transcript, body.transcript_path),
-        feedback=body.memory_feedback,
-    )
-    return RatingsOut.of(end.compact(memory.services, request))
+    path = body.transcript_path
+    with _open_transcript(call, body.transcript, path, TAIL_LIMIT_BYTES) as transcript:
+        request = end.EndRequest(
+            body.session_key, memory.scope.user, transcript, feedback=body.memory_feedback
+        )
+        return RatingsOut.of(end.compact(memory.services, request))
 
 
 def session_end(call: Call) -> EndedOut:
     """End a session; a job learns from it."""
     body: SessionEnd = call.body
     memory, _ = _open(call)
-    with open_transcript(call, body.transcript, body.transcript_path) as transcript:
+    with _open_transcript(call, body.transcript, body.transcript_path) as transcript:
         ended = pipeline.end(
             memory.services,
             end.EndRequest(

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meritory.connect.transcript_entry import Message
-from meritory.connect.transcripts import read_messages
-from meritory.server import transcripts
-from meritory.server.transcripts import TranscriptFile
+from meritory.connect import transcripts
+from meritory.connect.transcripts import Message, TranscriptFile, read_messages
 
 MEGABYTE = 1_000_000
 
