@@ -320,7 +320,7 @@ def test_a_purge_says_so_when_traces_must_stay_in_the_log(
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM memories").fetchone()
     store.write("default", lambda t: t.purge("default", memory_id(1)))
-    with pytest.raises(Busy, match="gone") as told:
+    with pytest.raises(Busy, match="purge succeeded") as told:
         store.erase_traces()
     assert "next opening or purge" in (told.value.hint or "")
     reader.close()
