@@ -262,7 +262,9 @@ class Sessions:
         for store in shelf.before_and_after_reopening():
             found = store.session_memories(USER, KEY)
             assert [one.candidate for one in found] == [candidate(1), full]
-            assert found[0] == SessionMemory(candidate=candidate(1))
+            assert found[0] == SessionMemory(
+                memory_id=candidate(1).memory_id, candidate=candidate(1)
+            )
 
     def test_ranking_anew_never_wipes_what_happened(self, store: Store) -> None:
         begin(store, 1, 2)

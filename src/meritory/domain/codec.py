@@ -9,14 +9,7 @@ from typing import Any
 from meritory.domain.memory import MemoryRecord, Outcome, Scope, Source
 from meritory.domain.world import moment_text, parse_moment
 
-_MOMENTS = (
-    "valid_from",
-    "valid_until",
-    "created_at",
-    "updated_at",
-    "last_accessed",
-    "deleted_at",
-)
+_MOMENTS = tuple(field.name for field in fields(MemoryRecord) if "datetime" in str(field.type))
 _FIELDS = tuple(field.name for field in fields(MemoryRecord))
 _SOURCE_FIELDS = tuple(field.name for field in fields(Source))
 

@@ -93,6 +93,7 @@ class Candidate(NamedTuple):
 class SessionMemory:
     """A candidate with its use, ratings and label in the session."""
 
+    memory_id: str
     candidate: Candidate
     handle: str | None = None
     # The first injection that showed it, and whether it is still in the agent's context.
@@ -106,11 +107,6 @@ class SessionMemory:
     agent_feedback_count: int = 0
     label: float | None = None
     label_parts: dict[str, float | str | None] = field(default_factory=dict)
-
-    @property
-    def memory_id(self) -> str:
-        """The memory's id."""
-        return self.candidate.memory_id
 
 
 class ModelRows(Protocol):

@@ -23,7 +23,7 @@ from contract.builders import (
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.store.contract.memories import Search
 from meritory.store.contract.store import Transaction
-from meritory.store.sqlite.fts_tokenizer import Stemmer
+from meritory.store.sqlite.fulltext import Stemmer
 from meritory.store.sqlite.store import SqliteStore
 
 DEFAULT = Scope()

@@ -31,6 +31,9 @@ class SessionReads(Protocol):
     def session(self, user: str, key: str) -> SessionRecord:
         """Return one session."""
 
+    def find_session(self, user: str, key: str) -> SessionRecord | None:
+        """Return one session, None if it was never started."""
+
     def session_of_code(self, user: str, code: str) -> SessionRecord:
         """Return the session of the injection with this code; raise NotFound otherwise."""
 

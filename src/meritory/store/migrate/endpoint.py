@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from meritory.store.sql.connection import SqlConnection
+from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sql.memories import MEMORIES, row_hash
 from meritory.store.sql.tables import BY_NAME, TENANT, SqlTable
 from meritory.store.sql.tables import TABLES as ALL_TABLES

@@ -39,7 +39,7 @@ from meritory.store.postgres.pool import connect
 from meritory.store.postgres.retry import translated
 from meritory.store.postgres.schema import MIGRATIONS, TYPES, schema_version
 from meritory.store.sql.tables import SqlTable
-from meritory.store.sqlite.fts_tokenizer import Stemmer
+from meritory.store.sqlite.fulltext import Stemmer
 
 _HEADER = struct.Struct(">iiiii")
 _INTEGER, _REAL, _LENGTH = struct.Struct(">iq"), struct.Struct(">id"), struct.Struct(">i")

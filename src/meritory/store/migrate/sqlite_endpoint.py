@@ -27,7 +27,7 @@ from meritory.store.migrate.endpoint import (
     TablePart,
     key_of,
 )
-from meritory.store.sql.connection import SqlConnection
+from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sql.tables import SqlTable
 from meritory.store.sqlite.backup import hold_alone, sync_file
 from meritory.store.sqlite.engine import (

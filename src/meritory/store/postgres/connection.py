@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from meritory.domain.errors import InputError, StorageError
 from meritory.store.postgres.dialect import NUL_REFUSED, Statement, translate
 from meritory.store.postgres.schema import APP, SETTING, STEWARD
-from meritory.store.sql import connection as sql_connection
+from meritory.store.sql import mapper
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection
@@ -86,7 +86,7 @@ class TenantConnection:
         self._begin = begin
         self._has_begun = False
 
-    def execute(self, statement: str, values: Any = (), /) -> sql_connection.Cursor:
+    def execute(self, statement: str, values: Any = (), /) -> mapper.Cursor:
         """Run a statement with `?` or `:name` in place of its values."""
         plan = translate(statement)
         bound = _bound(plan, plan.values(values))
@@ -95,7 +95,7 @@ class TenantConnection:
         cursor.execute(plan.text.encode(), bound)
         return self._answer(cursor)
 
-    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql_connection.Cursor:
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> mapper.Cursor:
         """Run a statement once for every row of values, without waiting in between."""
         plan = translate(statement)
         bound = [_bound(plan, plan.values(row)) for row in rows]
@@ -148,7 +148,7 @@ class TenantConnection:
         """A cursor for the next statement."""
         return self._raw_cursor()
 
-    def _answer(self, cursor: RawCursor[Any]) -> sql_connection.Cursor:
+    def _answer(self, cursor: RawCursor[Any]) -> mapper.Cursor:
         return cursor
 
     def _raw_cursor(self) -> RawCursor[Any]:
@@ -225,11 +225,11 @@ class WritingConnection(TenantConnection):
         # What has to be done before the next statement of anybody else.
         self.ahead: Callable[[], None] | None = None
 
-    def execute(self, statement: str, values: Any = (), /) -> sql_connection.Cursor:
+    def execute(self, statement: str, values: Any = (), /) -> mapper.Cursor:
         self._catch_up()
         return super().execute(statement, values)
 
-    def executemany(self, statement: str, rows: Iterable[Any], /) -> sql_connection.Cursor:
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> mapper.Cursor:
         self._catch_up()
         return super().executemany(statement, rows)
 
@@ -331,7 +331,7 @@ class WritingConnection(TenantConnection):
                 self._pipeline = self._pipelined.__enter__()
         return cursor
 
-    def _answer(self, cursor: RawCursor[Any]) -> sql_connection.Cursor:
+    def _answer(self, cursor: RawCursor[Any]) -> mapper.Cursor:
         return cursor if self._pipeline is None else QueryResult(cursor, self.settle)
 
     def _say(self, *statements: str) -> Cursor[Any] | None:

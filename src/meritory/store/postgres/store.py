@@ -48,7 +48,7 @@ from meritory.store.postgres.write import TOPICS, BulkTransaction, Tools
 from meritory.store.search import search
 from meritory.store.search.index import Nearest
 from meritory.store.search.search import Ground
-from meritory.store.sql.connection import SqlConnection, as_json
+from meritory.store.sql.mapper import SqlConnection, as_json
 from meritory.store.sql.memories import (
     SELECT_RECORD,
     MemoryRows,
@@ -57,7 +57,7 @@ from meritory.store.sql.memories import (
     visible_scopes,
 )
 from meritory.store.sql.store import SqlStore, set_serving
-from meritory.store.sqlite.fts_tokenizer import Stemmer
+from meritory.store.sqlite.fulltext import Stemmer
 
 T = TypeVar("T")
 # Memories of all tenants that lack a vector, in the order of tenants and numbers.

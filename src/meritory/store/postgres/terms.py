@@ -19,8 +19,8 @@ from meritory.store.postgres.dialect import packed_numbers, packed_pieces, packe
 from meritory.store.postgres.vectors import rows_text
 from meritory.store.search.index import View, top
 from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
-from meritory.store.sql.connection import SqlConnection, as_json
-from meritory.store.sqlite.fts_tokenizer import Stemmer
+from meritory.store.sql.mapper import SqlConnection, as_json
+from meritory.store.sqlite.fulltext import Stemmer
 from meritory.text.terms import MAX_TERMS
 
 # Longer stems would not fit into an index; no query has one.

@@ -13,7 +13,7 @@ from meritory.domain.predictor import TaughtSession
 from meritory.domain.session import ModelRows
 from meritory.store.postgres.engine import PostgresEngine
 from meritory.store.postgres.vectors import vector_of
-from meritory.store.sql.connection import SqlConnection, as_json
+from meritory.store.sql.mapper import SqlConnection, as_json
 from meritory.store.sql.predictor import taught_sessions
 
 

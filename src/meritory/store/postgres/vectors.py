@@ -19,7 +19,7 @@ from meritory.store.postgres.pool import connect, is_pooled
 from meritory.store.postgres.retry import translated
 from meritory.store.postgres.schema import SCHEMA
 from meritory.store.search.index import Nearest, View
-from meritory.store.sql.connection import SqlConnection
+from meritory.store.sql.mapper import SqlConnection
 
 if TYPE_CHECKING:
     from psycopg import Connection as RawConnection

@@ -16,7 +16,7 @@ from meritory.store.postgres.vectors import Mean, StoredEmbedder, take_mean
 from meritory.store.search.cache import Traits
 from meritory.store.search.index import IndexBatch, MemoryIndex, View
 from meritory.store.search.search import EPOCH_JULIAN_DAY
-from meritory.store.sql.connection import SqlConnection
+from meritory.store.sql.mapper import SqlConnection
 
 # So many of each may be kept: see TRAITS_LIMIT.
 TENANTS_KEPT = 64

@@ -35,15 +35,15 @@ from meritory.store.postgres.dialect import (
 from meritory.store.postgres.schema import TYPES
 from meritory.store.postgres.vectors import embedder_of, nearest_rows, vector_text
 from meritory.store.search.index import Nearest
-from meritory.store.sql.connection import as_json
 from meritory.store.sql.jobs import PARK_UNLOCKED, SKIP_LOCKED
+from meritory.store.sql.mapper import as_json
 from meritory.store.sql.memories import COUNTERS, MEMORY_COLUMNS, vector_blob
 from meritory.store.sql.memory_writes import CHANGES
 from meritory.store.sql.rules import ACTION_LIMIT, ACTIONS
 from meritory.store.sql.sessions import EVENT_LIMIT, EVENTS
 from meritory.store.sql.store import SqlTransaction
 from meritory.store.sql.tables import BY_NAME
-from meritory.store.sqlite.fts_tokenizer import Stemmer
+from meritory.store.sqlite.fulltext import Stemmer
 
 _TEXT = """SELECT row, content, words FROM memories WHERE user = ? AND id = ?
     AND deleted_at IS NULL AND superseded_by IS NULL"""

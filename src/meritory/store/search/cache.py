@@ -18,8 +18,7 @@ from meritory.domain.world import moment_text
 from meritory.rank.usage_history import WORD_SESSIONS, UsedSessions
 from meritory.store.contract.memories import IntArray, Trait
 from meritory.store.search.search import EPOCH_JULIAN_DAY, numbers
-from meritory.store.sql.connection import SqlConnection, as_json
-from meritory.store.sql.mapper import moment
+from meritory.store.sql.mapper import SqlConnection, as_json, moment
 from meritory.text.overlap import OPENING_CHARS
 from meritory.text.terms import query_terms
 from meritory.text.tokens import MAX_WORDS, imprint

@@ -9,7 +9,7 @@ import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from meritory.store.contract.memories import (
     SearchPool,
 )
 from meritory.store.search.index import IndexEntry, MemoryIndex, View, top
-from meritory.store.sql.connection import SqlConnection, as_json
-from meritory.store.sqlite.fts_tokenizer import Stemmer
+from meritory.store.sql.mapper import SqlConnection, as_json
 from meritory.text.terms import choose_terms
+
+if TYPE_CHECKING:
+    from meritory.store.sqlite.fulltext import Stemmer
 
 # A hit in the parts of identifiers or in tags counts half of one in the text.
 WORDS_COLUMN_WEIGHT = 0.5

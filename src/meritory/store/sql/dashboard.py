@@ -17,8 +17,7 @@ from meritory.domain.session import (
     SessionSummary,
 )
 from meritory.domain.world import moment_text
-from meritory.store.sql.connection import SqlEngine, SqlReader, as_json
-from meritory.store.sql.mapper import moment
+from meritory.store.sql.mapper import SqlEngine, SqlReader, as_json, moment
 from meritory.store.sql.memories import LIVE, visible_scopes
 from meritory.store.sql.sessions import SESSIONS, no_session
 
@@ -73,7 +72,7 @@ _SHOWN = f"""SELECT s.key, s.project, s.started_at, m.handle, m.source, m.rank, 
     FROM session_memories m JOIN sessions s ON s.session = m.session {_JUDGED}
     WHERE m.memory_id = ? AND m.was_injected = 1 AND s.user = ?
     ORDER BY m.session DESC LIMIT ?"""  # noqa: S608 - ours
-TOP_ENTITIES = f"""SELECT n.entity, n.kind, n.name, count(DISTINCT m.row) AS many
+_TOP_ENTITIES = f"""SELECT n.entity, n.kind, n.name, count(DISTINCT m.row) AS many
     FROM entities n JOIN aspects p ON p.entity = n.entity
     JOIN attributes a ON a.aspect = p.aspect
     JOIN memories m ON m.row = a.row AND {LIVE}
@@ -149,6 +148,16 @@ class SqlDashboardReads(SqlReader):
                     facets[name][value] = facets[name].get(value, 0) + count
         return {name: dict(sorted(counts.items())) for name, counts in facets.items()}
 
+    def entities(self, scope: Scope, limit: int) -> list[Entity]:
+        def count() -> list[Entity]:
+            with self._reading(scope.user) as connection:
+                values = {"user": scope.user, "limit": limit}
+                scopes = as_json(visible_scopes(connection, scope))
+                rows = connection.execute(_TOP_ENTITIES, {**values, "scopes": scopes}).fetchall()
+            return [Entity(kind, name, memory_count) for _, kind, name, memory_count in rows]
+
+        return list(self._while_unchanged(("entities", scope, limit), count))
+
     def totals(self, user: str) -> dict[str, int]:
         facets = self.facets(EveryScope(user))
         states = facets["state"]
@@ -210,7 +219,7 @@ class SqlDashboardReads(SqlReader):
         with self._reading(scope.user) as connection:
             scopes = as_json(visible_scopes(connection, scope))
             nodes = connection.execute(
-                TOP_ENTITIES, {"user": scope.user, "scopes": scopes, "limit": node_limit}
+                _TOP_ENTITIES, {"user": scope.user, "scopes": scopes, "limit": node_limit}
             ).fetchall()
             about = [
                 {row for (row,) in connection.execute(_ROWS_OF_NODE, (key, scopes, ROWS_PER_NODE))}

@@ -23,8 +23,7 @@ from meritory.domain.feedback import (
 from meritory.domain.memory import Scope
 from meritory.domain.world import moment_text
 from meritory.rank.feedback import RiskTally
-from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
-from meritory.store.sql.mapper import FLAG, RecordTable, moment
+from meritory.store.sql.mapper import FLAG, RecordTable, SqlConnection, SqlReader, as_json, moment
 from meritory.store.sql.memories import LIVE, MemoryRows
 
 # Older testimony has faded.
@@ -39,7 +38,10 @@ _EVENTS = RecordTable(
     owner=("tool", "texts", "details"),
     omit=(*TEXTS, *_DETAILS),
 )
-_SELECT = f"SELECT {', '.join((*_EVENTS.columns, 'texts', 'details'))} FROM feedback_events"  # noqa: S608
+_SELECT = (
+    f"SELECT {', '.join((*_EVENTS.columns, 'texts', 'details'))} FROM feedback_events"  # noqa: S608
+    " WHERE user = :user"
+)
 _LESSONS = RecordTable("feedback_lessons", Lesson, owner=("user",))
 _TESTIMONY = RecordTable("feedback_evidence", Testimony, owner=("user", "memory_id", "feedback_id"))
 _BELIEFS = RecordTable(
@@ -157,16 +159,12 @@ class SqlFeedbackReads(SqlReader):
     def feedback_events(self, user: str, query: FeedbackQuery) -> list[FeedbackEvent]:
         given = {name: value for name, value in asdict(query).items() if value is not None}
         conditions = [
-            "id < :before" if name == "before" else f"{name} = :{name}"
+            " AND id < :before" if name == "before" else f" AND {name} = :{name}"
             for name in given
             if name != "limit"
         ]
-        rows = self._all(
-            user,
-            f"{_SELECT} WHERE {' AND '.join(['user = :user', *conditions])}"
-            " ORDER BY id DESC LIMIT :limit",
-            {"user": user, **given},
-        )
+        statement = f"{_SELECT}{''.join(conditions)} ORDER BY id DESC LIMIT :limit"
+        rows = self._all(user, statement, {"user": user, **given})
         return [_decode_event(row) for row in rows]
 
     def feedback_counts(self, user: str) -> list[FeedbackCount]:
@@ -218,12 +216,9 @@ class SqlFeedbackReads(SqlReader):
         return {memory_id: items for memory_id, items in said.items() if items}
 
     def lessons(self, user: str, memory_ids: Sequence[str]) -> dict[str, Lesson]:
-        rows = self._all(
-            user,
-            f"{_LESSONS.select} WHERE user = ? AND memory_id IN (SELECT value FROM json_each(?))",  # noqa: S608
-            (user, as_json(memory_ids)),
-        )
-        return {lesson.memory_id: lesson for lesson in map(_LESSONS.decode, rows)}
+        where = "user = ? AND memory_id IN (SELECT value FROM json_each(?))"
+        lessons = self._records(_LESSONS, user, where, (user, as_json(memory_ids)))
+        return {lesson.memory_id: lesson for lesson in lessons}
 
     def contested(self, user: str, limit: int) -> list[Contested]:
         with self._reading(user) as connection:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from meritory.domain.errors import Conflict, InputError, NotFound
+from meritory.domain.errors import Conflict, Corrupt, NotFound
 from meritory.domain.job import (
     JOB_STATES,
     LEASE_LENGTH_MAX,
@@ -21,9 +21,16 @@ from meritory.domain.job import (
     JobState,
     Lease,
 )
-from meritory.domain.world import moment_text, parse_moment
-from meritory.store.sql.connection import SqlConnection, SqlEngine, SqlReader, as_json
-from meritory.store.sql.mapper import ColumnCodec, RecordTable
+from meritory.domain.world import moment_text
+from meritory.store.sql.mapper import (
+    ColumnCodec,
+    RecordTable,
+    SqlConnection,
+    SqlEngine,
+    SqlReader,
+    as_json,
+    moment,
+)
 from meritory.store.sql.memories import fetch_all
 
 _UNKNOWN_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,8 +39,8 @@ _UNKNOWN_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 def _moment(text: str) -> datetime:
     """Return a stored moment, one long ago if it cannot be read."""
     try:
-        return parse_moment(text)
-    except InputError:
+        return moment(text)
+    except Corrupt:
         return _UNKNOWN_MOMENT
 
 

@@ -1,22 +1,32 @@
-"""Map records to rows: columns, statements and codecs from the fields of a record's class."""
+"""The connection that every SQL statement runs on, and the mapping of records to rows.
+
+The statements are written once, in the SQL that SQLite and PostgreSQL share. Where the two differ,
+PostgreSQL's connection translates (`meritory.store.postgres.dialect`), or the PostgreSQL store has
+a method of its own. Columns, statements and codecs come from the fields of a record's class.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from meritory.domain.codec import record_from_dict, record_to_dict
-from meritory.domain.errors import Corrupt, InputError
-from meritory.domain.memory import MemoryRecord
+from meritory.domain.codec import record_from_dict, record_to_dict, source_to_dict
+from meritory.domain.errors import Corrupt, InputError, MeritoryError
+from meritory.domain.memory import MemoryRecord, Source
 from meritory.domain.world import moment_text, parse_moment
 
 R = TypeVar("R")
+T = TypeVar("T")
+PREFIX_CHARS_MIN = 4
 
 
 class ColumnCodec(NamedTuple):
@@ -29,9 +39,10 @@ class ColumnCodec(NamedTuple):
 def moment(text: str) -> datetime:
     """Return a stored moment; raise Corrupt if it is not one."""
     try:
-        return parse_moment(text)
-    except InputError as error:
-        raise Corrupt(f"a stored moment cannot be read: {error.message}") from error
+        at = datetime.fromisoformat(text)
+        return at if at.tzinfo is UTC else parse_moment(at)
+    except (TypeError, ValueError, InputError) as error:
+        raise Corrupt(f"a stored moment cannot be read: {str(text)[:40]!r}") from error
 
 
 def _past_record(text: str) -> MemoryRecord:
@@ -48,9 +59,20 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _json_tuple(text: str) -> tuple[Any, ...]:
+    # Most memories have no tags and no sources.
+    return () if text == "[]" else tuple(json.loads(text))
+
+
 UNCHANGED = ColumnCodec(lambda value: value, lambda value: value)
 FLAG = ColumnCodec(int, bool)
-_JSON_TUPLE = ColumnCodec(_json_text, lambda text: tuple(json.loads(text)))
+# SQLite does not keep a negative zero: hashed with one, the row would look damaged when read.
+FLOAT = ColumnCodec(lambda number: float(number) + 0.0, lambda number: number)
+DOUBLES = ColumnCodec(
+    lambda numbers: struct.pack(f"={len(numbers)}d", *numbers),
+    lambda blob: struct.unpack(f"={len(blob) // 8}d", blob),
+)
+_JSON_TUPLE = ColumnCodec(_json_text, _json_tuple)
 # By annotation. Annotations stay strings: resolving them would import numpy for every record.
 CODECS: Mapping[str, ColumnCodec] = {
     "datetime": ColumnCodec(moment_text, moment),
@@ -58,7 +80,20 @@ CODECS: Mapping[str, ColumnCodec] = {
     "bytes": ColumnCodec(bytes, bytes),
     "tuple[str, ...]": _JSON_TUPLE,
     "tuple[float, ...]": _JSON_TUPLE,
+    "tuple[Source, ...]": ColumnCodec(
+        lambda sources: _json_text([source_to_dict(source) for source in sources]),
+        lambda text: tuple(Source(**source) for source in _json_tuple(text)),
+    ),
     "Mapping[str, float]": ColumnCodec(lambda mapping: json.dumps(dict(mapping)), json.loads),
+    "Mapping[str, object]": ColumnCodec(
+        lambda mapping: json.dumps(dict(mapping), ensure_ascii=False, default=str), json.loads
+    ),
+    "Sequence[Mapping[str, object]]": ColumnCodec(
+        lambda items: json.dumps(list(items)), json.loads
+    ),
+    "dict[str, float | str | None]": ColumnCodec(
+        json.dumps, lambda text: json.loads(text) if text else {}
+    ),
     "FloatArray": ColumnCodec(
         lambda vector: np.asarray(vector, np.float32).tobytes(),
         lambda blob: np.frombuffer(blob, np.float32),
@@ -178,3 +213,110 @@ def _annotations(record: type[Any]) -> dict[str, str]:
         name: getattr(annotation, "__forward_arg__", str(annotation))
         for name, annotation in record.__annotations__.items()
     }
+
+
+# -- connections --------------------------------------------------------------------------------
+
+
+class Cursor(Protocol):
+    """The result of a statement."""
+
+    @property
+    def rowcount(self) -> int:
+        """Return the number of rows that were changed."""
+
+    def fetchone(self) -> Any:
+        """Return the next row, None after the last."""
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows that are left."""
+
+    def fetchmany(self, size: int, /) -> list[Any]:
+        """Return the next few rows."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the rows that are left."""
+
+
+class SqlConnection(Protocol):
+    """One connection inside a transaction."""
+
+    def execute(self, statement: str, values: Any = ..., /) -> Cursor:
+        """Run a statement with `?` or `:name` in place of its values."""
+
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> Cursor:
+        """Run a statement once for every row of values."""
+
+
+class SqlEngine(Protocol):
+    """The source of a store's connections."""
+
+    def read(self, user: str) -> AbstractContextManager[SqlConnection]:
+        """Return a connection for reads of one user, for the length of the block."""
+
+    def read_across(self) -> AbstractContextManager[SqlConnection]:
+        """Return a connection for the few reads that cover all users."""
+
+    def write_across(self, work: Callable[[SqlConnection], T]) -> T:
+        """Run `work`, which covers all users, in one transaction."""
+
+
+class SqlReader(ABC):
+    """The base of all reads; a store and a transaction each say where their connection is."""
+
+    # Row numbers of memories that did not match their hash.
+    damaged: set[int]
+
+    @abstractmethod
+    def _reading(self, user: str | None) -> AbstractContextManager[SqlConnection]:
+        """Return the connection to read rows of a user from, for the block. Do not nest.
+
+        Without a user it reads tables that all users share.
+        """
+
+    def _one(self, user: str | None, statement: str, values: Any) -> tuple[Any, ...] | None:
+        with self._reading(user) as connection:
+            row: tuple[Any, ...] | None = connection.execute(statement, values).fetchone()
+            return row
+
+    def _all(self, user: str, statement: str, values: Any) -> list[tuple[Any, ...]]:
+        with self._reading(user) as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def _record(self, table: RecordTable[R], user: str, where: str, values: Any) -> R | None:
+        """Return the first record of a table that meets a condition."""
+        row = self._one(user, f"{table.select} WHERE {where}", values)
+        return None if row is None else table.decode(row)
+
+    def _records(self, table: RecordTable[R], user: str, where: str, values: Any) -> list[R]:
+        """Return the records of a table that meet a condition."""
+        rows = self._all(user, f"{table.select} WHERE {where}", values)
+        return [table.decode(row) for row in rows]
+
+    def _by_prefix(
+        self, select: str, user: str, prefix: str, unknown: MeritoryError, **values: Any
+    ) -> tuple[Any, ...]:
+        """Return the only row whose id starts with `prefix`, which may be a whole id.
+
+        `select` ends in a condition.
+        """
+        wanted = prefix.strip().lower()
+        rows = []
+        if len(wanted) >= PREFIX_CHARS_MIN and wanted.isascii():
+            rows = self._all(
+                user,
+                f"{select} AND id >= :low AND id < :high ORDER BY id LIMIT 2",
+                {"user": user, "low": wanted, "high": wanted + "~", **values},
+            )
+        if not rows:
+            raise unknown
+        if len(rows) > 1:
+            raise InputError(
+                f"{prefix[:40]!r} is the start of several ids", hint="give more of its characters"
+            )
+        return rows[0]
+
+
+def as_json(values: Iterable[Any]) -> str:
+    """Return a list for `json_each`: one bound parameter instead of many."""
+    return json.dumps(list(values))

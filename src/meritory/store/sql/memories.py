@@ -1,47 +1,42 @@
-"""Memories and their history: rows, records, pages, neighbours and merges."""
+"""Memories, their history and their entities: rows, records, pages, neighbours and merges."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import sqlite3
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.codec import source_to_dict
 from meritory.domain.errors import Corrupt, InputError, NotFound
-from meritory.domain.memory import EveryScope, HistoryEntry, Listing, MemoryRecord, Scope, Source
-from meritory.domain.world import ID_LENGTH, moment_text
-from meritory.store.contract.memories import IntArray, Near, NeighbourProbe
+from meritory.domain.memory import (
+    Entity,
+    EntityView,
+    EveryScope,
+    HistoryEntry,
+    Listing,
+    MemoryRecord,
+    Scope,
+)
+from meritory.domain.world import moment_text
+from meritory.store.contract.memories import Attribute, IntArray, Near, NeighbourProbe
 from meritory.store.search.index import Nearest
-from meritory.store.sql.connection import PREFIX_CHARS_MIN, SqlConnection, SqlReader, as_json
-from meritory.store.sql.mapper import CODECS, ColumnCodec, RecordTable
+from meritory.store.sql.mapper import CODECS, FLOAT, RecordTable, SqlConnection, SqlReader, as_json
 
 LIVE = "m.deleted_at IS NULL AND m.superseded_by IS NULL"
 _PAGE_ROWS = 500
 _COUNTERS = ("access_count", "last_accessed", "usefulness")
-# SQLite does not keep a negative zero: hashed with one, the row would look damaged when read.
-_FLOAT = ColumnCodec(lambda number: float(number) + 0.0, lambda number: number)
-# Most memories have no tags and no sources.
-_TAGS = ColumnCodec(
-    lambda tags: json.dumps(tags, ensure_ascii=False),
-    lambda text: () if text == "[]" else tuple(json.loads(text)),
-)
-_SOURCES = ColumnCodec(
-    lambda sources: json.dumps([source_to_dict(one) for one in sources], ensure_ascii=False),
-    lambda text: () if text == "[]" else tuple(Source(**one) for one in json.loads(text)),
-)
+_FLOATS = [name for name, kind in MemoryRecord.__annotations__.items() if kind == "float"]
 # The fields that the hash of a row covers, in their order. Counters and the embedder are not.
 MEMORIES = RecordTable(
     "memories",
     MemoryRecord,
     omit=(*_COUNTERS, "embedder", "dimension"),
-    codecs={"confidence": _FLOAT, "importance": _FLOAT, "tags": _TAGS, "sources": _SOURCES},
+    codecs=dict.fromkeys(_FLOATS, FLOAT),
 )
 COUNTERS = RecordTable(
     "memory_stats",
@@ -89,6 +84,29 @@ HISTORY = RecordTable(
 _NEXT_BEFORE = """SELECT before FROM memory_history
     WHERE user = ? AND memory_id = ? AND entry > ? ORDER BY entry LIMIT 1"""
 _LAST_ENTRY = 1 << 62
+_HOLDS = "m.trust = 'trusted' AND (m.valid_until IS NULL OR m.valid_until > :now)"
+# The named entities and the ones they depend on directly.
+_IN_PLAY = """WITH named AS (
+        SELECT entity FROM entities
+        WHERE user = :user AND key IN (SELECT value FROM json_each(:keys))),
+    in_play AS (
+        SELECT entity FROM named
+        UNION SELECT d.on_entity FROM dependencies d JOIN named USING (entity))
+"""
+_ASPECTS = f"""{_IN_PLAY} SELECT p.aspect FROM in_play
+    CROSS JOIN aspects p ON p.entity = in_play.entity ORDER BY p.aspect LIMIT :aspects"""  # noqa: S608
+_PINNED = f"""SELECT m.id FROM memories m
+    WHERE m.user = :user AND m.pinned = 1 AND {LIVE} AND {_HOLDS}
+        AND m.scope IN (SELECT value FROM json_each(:scopes))"""  # noqa: S608 - constants
+# Starts at the constraints: they are few, while any number of memories can be about an entity.
+_CONSTRAINTS = f"""{_IN_PLAY} SELECT m.id FROM memories m
+    WHERE m.user = :user AND m.kind = 'constraint' AND {LIVE} AND {_HOLDS}
+        AND m.scope IN (SELECT value FROM json_each(:scopes))
+        AND EXISTS (SELECT 1 FROM attributes a JOIN aspects p ON p.aspect = a.aspect
+            WHERE a.row = m.row AND p.entity IN (SELECT entity FROM in_play))"""  # noqa: S608 - constants
+# Only the latest memories about an entity are read.
+ASPECT_LIMIT = 256
+ROWS_PER_ASPECT = 400
 # Made once: every record that is read is hashed.
 _HASHED_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=repr).encode
 
@@ -199,12 +217,11 @@ class MemoryRows:
         return records, len(rows)
 
 
-class SqlNeighbours(SqlReader):
-    """The nearest memories of a vector, for a store and for a transaction."""
+class SqlMemoryQueries(SqlReader):
+    """Neighbours and the history of memories, for a store and for a transaction."""
 
-    @abstractmethod
-    def _find_nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
-        """Return the nearest rows of a scope; every database finds them in its own way."""
+    # Returns the nearest rows of a scope; every database finds them in its own way.
+    _find_nearest: Callable[[NeighbourProbe, int], list[Nearest]]
 
     def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
         scope = self._one(
@@ -241,90 +258,7 @@ class SqlNeighbours(SqlReader):
                 {"user": user, "rows": as_json(sorted(rows)), **values},
             )
 
-
-class SqlMemoryReads(SqlNeighbours):
-    """Memories by id, page or row."""
-
-    def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
-        with self._reading(scope.user) as connection:
-            return MemoryRows(connection, self.damaged).sound_records(
-                f"""m.row IN (SELECT value FROM json_each(:rows))
-                    AND m.scope IN (SELECT value FROM json_each(:scopes)) AND {LIVE}
-                    AND (m.valid_until IS NULL OR m.valid_until > :now)""",  # noqa: S608
-                {
-                    "rows": as_json(rows.tolist()),
-                    "scopes": as_json(visible_scopes(connection, scope)),
-                    "now": moment_text(now),
-                },
-            )
-
-    def memories(self, user: str, memory_ids: Sequence[str]) -> dict[str, MemoryRecord]:
-        with self._reading(user) as connection:
-            records = MemoryRows(connection, self.damaged).sound_records(
-                "m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))",
-                {"user": user, "ids": as_json(memory_ids)},
-            )
-        return {record.id: record for record in records.values()}
-
-    def get(self, user: str, prefix: str, within: Scope | None = None) -> MemoryRecord:
-        wanted = prefix.strip().lower()
-        if not (PREFIX_CHARS_MIN <= len(wanted) <= ID_LENGTH and wanted.isascii()):
-            raise NotFound(f"no memory {prefix[:40]!r}")
-        with self._reading(user) as connection:
-            seen = "" if within is None else "AND m.scope IN (SELECT value FROM json_each(:seen))"
-            scopes = [] if within is None else visible_scopes(connection, within)
-            records = MemoryRows(connection, self.damaged).records(
-                f"m.user = :user AND m.id >= :low AND m.id < :high {seen} ORDER BY m.id LIMIT 2",
-                {"user": user, "low": wanted, "high": wanted + "~", "seen": as_json(scopes)},
-            )
-        if not records:
-            raise NotFound(f"no memory {prefix[:40]!r}")
-        if len(records) > 1:
-            raise InputError(
-                f"{prefix!r} is the start of several ids", hint="give more of its characters"
-            )
-        return records[0]
-
-    def listing(self, listing: Listing) -> list[MemoryRecord]:
-        conditions = ["m.user = :user"]
-        if not listing.everywhere:
-            conditions.append("m.scope IN (SELECT value FROM json_each(:scopes))")
-        if listing.state is not None:
-            conditions.append(_STATES[listing.state])
-        elif not listing.include_gone:
-            conditions.append(LIVE)
-        filters = {name: getattr(listing, name) for name in _FILTERS}
-        conditions += [_FILTERS[name] for name, value in filters.items() if value is not None]
-        with self._reading(listing.scope.user) as connection:
-            scopes = as_json(visible_scopes(connection, listing.scope))
-            return MemoryRows(connection, self.damaged).page(
-                f"{' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit OFFSET :offset",
-                {"user": listing.scope.user, "scopes": scopes, **filters},
-                listing.limit,
-            )
-
-    def walk(self, user: str) -> Iterator[MemoryRecord]:
-        last = 0
-        # All row numbers at once: no index is by user and in order, and sorting the memories of
-        # a user again for every page takes a hundred times as long. The loop ends when no memory
-        # was added since.
-        while rows := [
-            row
-            for (row,) in self._all(
-                user,
-                "SELECT row FROM memories WHERE user = ? AND row > ? ORDER BY row",
-                (user, last),
-            )
-        ]:
-            for start in range(0, len(rows), _PAGE_ROWS):
-                yield from self._rows_of_user(
-                    user, set(rows[start : start + _PAGE_ROWS]), "ORDER BY m.row"
-                ).values()
-            last = rows[-1]
-
-
-class SqlHistoryReads(SqlReader):
-    """Changes of memories, for a store and for a transaction."""
+    # -- history --------------------------------------------------------------------------
 
     def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
         return self._entries(user, "memory_id = ? ORDER BY entry", memory_id)
@@ -364,21 +298,199 @@ class SqlHistoryReads(SqlReader):
             rows = connection.execute(
                 f"{HISTORY.select} WHERE user = ? AND {where}", (user, *values)
             ).fetchall()
-            return [self._entry(connection, user, row) for row in rows]
+            return [_with_state_after(connection, user, HISTORY.fields(row)) for row in rows]
 
-    def _entry(self, connection: SqlConnection, user: str, row: Sequence[Any]) -> HistoryEntry:
-        fields = HISTORY.fields(row)
-        key = (user, fields["memory_id"], fields["entry"])
-        following = connection.execute(_NEXT_BEFORE, key).fetchone()
-        if following is not None:
-            before = following[0]
-            after = None if before is None else CODECS["MemoryRecord"].decode(before)
-        else:
-            now = MemoryRows(connection).records(
-                "m.user = :user AND m.id = :id", {"user": user, "id": fields["memory_id"]}
+
+def _with_state_after(connection: SqlConnection, user: str, fields: dict[str, Any]) -> HistoryEntry:
+    key = (user, fields["memory_id"], fields["entry"])
+    following = connection.execute(_NEXT_BEFORE, key).fetchone()
+    if following is not None:
+        before = following[0]
+        after = None if before is None else CODECS["MemoryRecord"].decode(before)
+    else:
+        now = MemoryRows(connection).records(
+            "m.user = :user AND m.id = :id", {"user": user, "id": fields["memory_id"]}
+        )
+        after = now[0] if now else None
+    return HistoryEntry(**fields, after=after)
+
+
+class SqlMemoryReads(SqlMemoryQueries):
+    """Memories by id, page, row or entity."""
+
+    def fetch(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, MemoryRecord]:
+        with self._reading(scope.user) as connection:
+            return MemoryRows(connection, self.damaged).sound_records(
+                f"""m.row IN (SELECT value FROM json_each(:rows))
+                    AND m.scope IN (SELECT value FROM json_each(:scopes)) AND {LIVE}
+                    AND (m.valid_until IS NULL OR m.valid_until > :now)""",  # noqa: S608
+                {
+                    "rows": as_json(rows.tolist()),
+                    "scopes": as_json(visible_scopes(connection, scope)),
+                    "now": moment_text(now),
+                },
             )
-            after = now[0] if now else None
-        return HistoryEntry(**fields, after=after)
+
+    def memories(self, user: str, memory_ids: Sequence[str]) -> dict[str, MemoryRecord]:
+        with self._reading(user) as connection:
+            records = MemoryRows(connection, self.damaged).sound_records(
+                "m.user = :user AND m.id IN (SELECT value FROM json_each(:ids))",
+                {"user": user, "ids": as_json(memory_ids)},
+            )
+        return {record.id: record for record in records.values()}
+
+    def get(self, user: str, prefix: str, within: Scope | None = None) -> MemoryRecord:
+        select, scopes = f"{SELECT_RECORD} WHERE m.user = :user", "[]"
+        if within is not None:
+            select += " AND m.scope IN (SELECT value FROM json_each(:scopes))"
+            with self._reading(user) as connection:
+                scopes = as_json(visible_scopes(connection, within))
+        unknown = NotFound(f"no memory {prefix[:40]!r}")
+        return decode_memory(self._by_prefix(select, user, prefix, unknown, scopes=scopes))
+
+    def listing(self, listing: Listing) -> list[MemoryRecord]:
+        conditions = ["m.user = :user"]
+        if not listing.everywhere:
+            conditions.append("m.scope IN (SELECT value FROM json_each(:scopes))")
+        if listing.state is not None:
+            conditions.append(_STATES[listing.state])
+        elif not listing.include_gone:
+            conditions.append(LIVE)
+        filters = {name: getattr(listing, name) for name in _FILTERS}
+        conditions += [_FILTERS[name] for name, value in filters.items() if value is not None]
+        with self._reading(listing.scope.user) as connection:
+            scopes = as_json(visible_scopes(connection, listing.scope))
+            return MemoryRows(connection, self.damaged).page(
+                f"{' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit OFFSET :offset",
+                {"user": listing.scope.user, "scopes": scopes, **filters},
+                listing.limit,
+            )
+
+    def walk(self, user: str) -> Iterator[MemoryRecord]:
+        last = 0
+        # All row numbers at once: no index is by user and in order, and sorting the memories of
+        # a user again for every page takes a hundred times as long. The loop ends when no memory
+        # was added since.
+        while rows := [
+            row
+            for (row,) in self._all(
+                user,
+                "SELECT row FROM memories WHERE user = ? AND row > ? ORDER BY row",
+                (user, last),
+            )
+        ]:
+            for start in range(0, len(rows), _PAGE_ROWS):
+                yield from self._rows_of_user(
+                    user, set(rows[start : start + _PAGE_ROWS]), "ORDER BY m.row"
+                ).values()
+            last = rows[-1]
+
+    # -- entities -------------------------------------------------------------------------
+
+    def describe(self, scope: Scope, key: str) -> EntityView:
+        # An entity that the scope cannot see gets the same reply as one that does not exist.
+        unknown = NotFound(f"nothing is known about {key[:80]!r}")
+        with self._reading(scope.user) as connection:
+            found = connection.execute(
+                "SELECT entity, kind, name FROM entities WHERE user = ? AND key = ?",
+                (scope.user, key),
+            ).fetchone()
+            if found is None:
+                raise unknown
+            entity, kind, name = found
+            rows = connection.execute(
+                f"""SELECT p.name, m.id, m.kind FROM aspects p
+                    JOIN attributes a ON a.aspect = p.aspect
+                    JOIN memories m ON m.row = a.row AND {LIVE}
+                    WHERE p.entity = ? AND m.scope IN (SELECT value FROM json_each(?))
+                    ORDER BY p.name, m.id""",  # noqa: S608
+                (entity, as_json(visible_scopes(connection, scope))),
+            ).fetchall()
+            needed = connection.execute(
+                """SELECT n.kind, n.name FROM dependencies d
+                    JOIN entities n ON n.entity = d.on_entity WHERE d.entity = ? ORDER BY n.key""",
+                (entity,),
+            ).fetchall()
+        if not rows:
+            raise unknown
+        aspects: dict[str, tuple[str, ...]] = {}
+        for aspect, memory_id, _ in rows:
+            aspects[aspect] = (*aspects.get(aspect, ()), memory_id)
+        return EntityView(
+            Entity(kind, name, len({memory_id for _, memory_id, _ in rows})),
+            aspects,
+            tuple(dict.fromkeys(memory_id for _, memory_id, k in rows if k == "constraint")),
+            tuple(Entity(kind, name) for kind, name in needed),
+        )
+
+    def stated_attributes(self, user: str) -> dict[str, tuple[Attribute, ...]]:
+        stated: dict[str, tuple[Attribute, ...]] = {}
+        for memory_id, key, kind, name, aspect in self._all(
+            user,
+            """SELECT m.id, n.key, n.kind, n.name, p.name FROM attributes a
+                JOIN aspects p ON p.aspect = a.aspect JOIN entities n ON n.entity = p.entity
+                JOIN memories m ON m.row = a.row
+                WHERE m.user = ? AND a.is_stated = 1 ORDER BY m.row, n.key, p.name""",
+            (user,),
+        ):
+            stated[memory_id] = (
+                *stated.get(memory_id, ()),
+                Attribute(key, kind, name, aspect, is_stated=True),
+            )
+        return stated
+
+    def dependencies(self, user: str) -> list[tuple[Attribute, Attribute]]:
+        rows = self._all(
+            user,
+            """SELECT a.key, a.kind, a.name, b.key, b.kind, b.name FROM dependencies d
+                JOIN entities a ON a.entity = d.entity JOIN entities b ON b.entity = d.on_entity
+                WHERE a.user = ? ORDER BY a.key, b.key""",
+            (user,),
+        )
+        return [
+            (Attribute(key, kind, name, ""), Attribute(needed_key, needed_kind, needed_name, ""))
+            for key, kind, name, needed_key, needed_kind, needed_name in rows
+        ]
+
+    def memories_about(
+        self, scope: Scope, keys: Sequence[str], now: datetime, limit: int
+    ) -> list[str]:
+        with self._reading(scope.user) as connection:
+            values = _parameters(connection, scope, keys, now)
+            aspects = connection.execute(_ASPECTS, {**values, "aspects": ASPECT_LIMIT}).fetchall()
+            rows: set[int] = set()
+            for (aspect,) in aspects:
+                latest = connection.execute(
+                    "SELECT row FROM attributes WHERE aspect = ? ORDER BY row DESC LIMIT ?",
+                    (aspect, max(ROWS_PER_ASPECT, 4 * limit)),
+                )
+                rows.update(row for (row,) in latest)
+            ids = connection.execute(
+                f"""SELECT m.id FROM memories m WHERE m.row IN (SELECT value FROM json_each(:rows))
+                    AND {LIVE} AND {_HOLDS} AND m.scope IN (SELECT value FROM json_each(:scopes))
+                    ORDER BY m.id DESC LIMIT :limit""",  # noqa: S608
+                {**values, "rows": as_json(rows), "limit": limit},
+            )
+            return [memory_id for (memory_id,) in ids]
+
+    def required(self, scope: Scope, keys: Sequence[str], now: datetime) -> list[str]:
+        with self._reading(scope.user) as connection:
+            values = _parameters(connection, scope, keys, now)
+            # Two statements: for one with OR, SQLite scans all memories.
+            pinned = connection.execute(_PINNED, values).fetchall()
+            constraints = connection.execute(_CONSTRAINTS, values).fetchall()
+        return sorted({memory_id for (memory_id,) in (*pinned, *constraints)})
+
+
+def _parameters(
+    connection: SqlConnection, scope: Scope, keys: Sequence[str], now: datetime
+) -> dict[str, str]:
+    return {
+        "user": scope.user,
+        "keys": as_json(keys),
+        "scopes": as_json(visible_scopes(connection, scope)),
+        "now": moment_text(now),
+    }
 
 
 def damaged_history(connection: SqlConnection, user: str | None = None) -> Iterator[str]:

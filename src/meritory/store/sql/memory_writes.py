@@ -9,16 +9,14 @@ from typing import Any
 from meritory.domain.errors import Corrupt, InputError, NotFound
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
 from meritory.store.contract.memories import Attribute, FloatArray, Indexed, MemoryChange
-from meritory.store.sql.connection import SqlConnection, as_json
-from meritory.store.sql.mapper import RecordTable
+from meritory.store.sql.mapper import RecordTable, SqlConnection, as_json
 from meritory.store.sql.memories import (
     COUNTERS,
     HISTORY,
     MEMORIES,
     MEMORY_COLUMNS,
     MemoryRows,
-    SqlHistoryReads,
-    SqlNeighbours,
+    SqlMemoryQueries,
     row_hash,
     vector_blob,
 )
@@ -36,27 +34,25 @@ CHANGES = RecordTable("memory_history", MemoryChange, owner=("user", "memory_id"
 _LAST_NUMBER = re.compile(r"(\d{1,9})\D*$")
 
 
-class SqlMemoryWrites(SqlNeighbours, SqlHistoryReads):
+class SqlMemoryWrites(SqlMemoryQueries):
     """New, changed and erased memories; each verb runs inside the writer's transaction."""
 
     connection: SqlConnection
-
-    def __init__(self) -> None:
-        self._change: int | None = None
-        self._scopes: dict[Scope, int] = {}
-        self._embedders: dict[str, tuple[int, int] | None] = {}
+    _change: int | None
+    _scopes: dict[Scope, int]
+    _embedders: dict[str, tuple[int, int] | None]
 
     def get(self, user: str, memory_id: str) -> MemoryRecord:
-        records = self._records("m.user = :user AND m.id = :id", user, memory_id)
+        records = self._memories("m.user = :user AND m.id = :id", user, memory_id)
         if not records:
             raise NotFound(f"no memory {memory_id[:40]!r}")
         return records[0]
 
     def superseded_by(self, user: str, memory_id: str) -> list[MemoryRecord]:
         where = "m.user = :user AND m.superseded_by = :id ORDER BY m.row"
-        return self._records(where, user, memory_id)
+        return self._memories(where, user, memory_id)
 
-    def _records(self, where: str, user: str, memory_id: str) -> list[MemoryRecord]:
+    def _memories(self, where: str, user: str, memory_id: str) -> list[MemoryRecord]:
         if not memory_id.isascii():
             return []
         return MemoryRows(self.connection).records(where, {"user": user, "id": memory_id})

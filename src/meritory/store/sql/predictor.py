@@ -22,8 +22,14 @@ from meritory.domain.predictor import (
 )
 from meritory.domain.world import moment_text
 from meritory.rank.influence import ALPHAS, EMA_WEIGHT, START_RATE, Margins
-from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
-from meritory.store.sql.mapper import UNCHANGED, ColumnCodec, RecordTable, moment
+from meritory.store.sql.mapper import (
+    UNCHANGED,
+    RecordTable,
+    SqlConnection,
+    SqlReader,
+    as_json,
+    moment,
+)
 
 _SESSION = "(SELECT session FROM sessions WHERE user = :user AND key = :session_key)"
 _COMPARISONS = RecordTable(
@@ -40,11 +46,7 @@ _SELECT_COMPARISON = f"""SELECT {_COMPARISONS.selected("c")}, s.key
     FROM predictor_comparisons c JOIN sessions s ON s.session = c.session
     WHERE c.user = :user"""  # noqa: S608 - our names
 _RUNS = RecordTable(
-    "predictor_training_log",
-    TrainingRun,
-    owner=("user",),
-    renamed={"is_accepted": "accepted"},
-    codecs={"gates": ColumnCodec(lambda gates: json.dumps(list(gates)), json.loads)},
+    "predictor_training_log", TrainingRun, owner=("user",), renamed={"is_accepted": "accepted"}
 )
 _CALIBRATION = RecordTable("predictor_calibration", Rated, omit=("session_key",))
 _TAUGHT_SESSIONS = """SELECT s.session, s.key, s.started_at, s.project, s.context, s.embedder,
@@ -222,10 +224,7 @@ class SqlPredictorReads(SqlPredictorState):
         return [EntitySlice(*row) for row in rows]
 
     def training_runs(self, user: str, limit: int) -> list[TrainingRun]:
-        rows = self._all(
-            user, f"{_RUNS.select} WHERE user = ? ORDER BY run DESC LIMIT ?", (user, limit)
-        )
-        return [_RUNS.decode(row) for row in rows]
+        return self._records(_RUNS, user, "user = ? ORDER BY run DESC LIMIT ?", (user, limit))
 
     def canary_count(self, user: str) -> int:
         row = self._one(

@@ -29,8 +29,7 @@ from meritory.domain.quality import (
 )
 from meritory.domain.world import moment_text
 from meritory.store.contract.quality import R
-from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
-from meritory.store.sql.mapper import RecordTable, moment
+from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json, moment
 
 # The weekly counts read at most this many changes.
 OUTCOME_ENTRIES = 20_000
@@ -56,6 +55,7 @@ _TURNS = f"""SELECT (SELECT count(*) FROM ({_LATEST}) s),
 _REFUSALS = RecordTable("refusals", Refusal, owner=("user", "agent", "project"), omit=("scope",))
 _SELECT_REFUSALS = (
     f"SELECT {', '.join((*_REFUSALS.columns, 'user', 'agent', 'project'))} FROM refusals"  # noqa: S608
+    " WHERE user = :user"
 )
 # The table of each kind of row, and the key after the user.
 _EXTRA_TABLES: Mapping[type[Carried], tuple[RecordTable[Any], str]] = {
@@ -108,7 +108,7 @@ class SqlQualityReads(SqlReader):
     def refusals(self, user: str, limit: int, offset: int = 0) -> list[Refusal]:
         rows = self._all(
             user,
-            f"{_SELECT_REFUSALS} WHERE user = :user AND memory_id IS NULL"
+            f"{_SELECT_REFUSALS} AND memory_id IS NULL"
             " ORDER BY at DESC, id DESC LIMIT :limit OFFSET :offset",
             {"user": user, "limit": limit, "offset": offset},
         )
@@ -185,8 +185,7 @@ class SqlQualityReads(SqlReader):
 
     def carried(self, user: str, kind: type[R]) -> list[R]:
         table, key = _EXTRA_TABLES[kind]
-        rows = self._all(user, f"{table.select} WHERE user = ? ORDER BY {key}", (user,))
-        return [table.decode(row) for row in rows]
+        return self._records(table, user, f"user = ? ORDER BY {key}", (user,))
 
 
 class SqlQualityWrites(SqlQualityReads):

@@ -19,8 +19,7 @@ from meritory.domain.rule import (
     State,
 )
 from meritory.domain.world import moment_text
-from meritory.store.sql.connection import SqlConnection, SqlReader, as_json
-from meritory.store.sql.mapper import ColumnCodec, RecordTable
+from meritory.store.sql.mapper import ColumnCodec, RecordTable, SqlConnection, SqlReader, as_json
 
 # Of all users together, about 0.4 kB each: 20 MB at most.
 ACTION_LIMIT = 50_000
@@ -82,13 +81,13 @@ class SqlRuleReads(SqlReader):
             for name, value in given.items()
         }
         conditions = [_QUERY[name] for name, value in given.items() if value is not None]
-        rows = self._all(
+        return self._records(
+            ACTIONS,
             user,
-            f"{ACTIONS.select} WHERE {' AND '.join(['user = :user', *conditions])}"
+            f"{' AND '.join(['user = :user', *conditions])}"
             " AND action > :after ORDER BY action DESC LIMIT :limit",
             {**values, "user": user, "after": query.after, "limit": query.limit},
         )
-        return [ACTIONS.decode(row) for row in rows]
 
     def rules(self, user: str, states: Collection[State]) -> list[Rule]:
         rows = self._all(
@@ -101,24 +100,17 @@ class SqlRuleReads(SqlReader):
 
     def rule(self, user: str, prefix: str) -> Rule:
         unknown = NotFound(f"no rule {prefix[:40]!r}", hint="`meritory rules` lists them")
-        return _decode_rule(self._by_prefix(_RULES.select, user, prefix, unknown))
+        return _decode_rule(
+            self._by_prefix(f"{_RULES.select} WHERE user = :user", user, prefix, unknown)
+        )
 
     def rule_events(self, user: str, rule_id: str, limit: int) -> list[RuleEvent]:
-        rows = self._all(
-            user,
-            f"{_EVENTS.select} WHERE user = ? AND rule_id = ? ORDER BY event DESC LIMIT ?",
-            (user, rule_id, limit),
-        )
-        return [_EVENTS.decode(row) for row in rows]
+        where = "user = ? AND rule_id = ? ORDER BY event DESC LIMIT ?"
+        return self._records(_EVENTS, user, where, (user, rule_id, limit))
 
     def session_constraints(self, user: str, session_key: str) -> list[SessionConstraint]:
-        rows = self._all(
-            user,
-            f"{_CONSTRAINTS.select} WHERE user = ? AND session_key = ? AND lifted_at IS NULL"
-            " ORDER BY kind, argument",
-            (user, session_key),
-        )
-        return [_CONSTRAINTS.decode(row) for row in rows]
+        where = "user = ? AND session_key = ? AND lifted_at IS NULL ORDER BY kind, argument"
+        return self._records(_CONSTRAINTS, user, where, (user, session_key))
 
 
 class SqlRuleWrites(SqlRuleReads):

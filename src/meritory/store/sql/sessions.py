@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import struct
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -34,8 +33,14 @@ from meritory.domain.session import (
 from meritory.domain.world import moment_text
 from meritory.rank.usage_history import UsedSessions
 from meritory.store.search.cache import UsageHistory
-from meritory.store.sql.connection import SqlConnection, SqlReader
-from meritory.store.sql.mapper import ColumnCodec, RecordTable, moment
+from meritory.store.sql.mapper import (
+    DOUBLES,
+    ColumnCodec,
+    RecordTable,
+    SqlConnection,
+    SqlReader,
+    moment,
+)
 from meritory.store.sql.predictor import stored_vectors
 
 EVENT_LIMIT = 50_000
@@ -50,16 +55,8 @@ _ORIGINS = ColumnCodec(
     functools.lru_cache(256)(json.dumps),
     functools.lru_cache(256)(lambda text: tuple(json.loads(text))),
 )
-_DOUBLES = ColumnCodec(
-    lambda numbers: struct.pack(f"={len(numbers)}d", *numbers),
-    lambda blob: struct.unpack(f"={len(blob) // 8}d", blob),
-)
-_LABEL_PARTS = ColumnCodec(json.dumps, lambda text: json.loads(text) if text else {})
-_DETAILS = ColumnCodec(
-    lambda details: json.dumps(dict(details), ensure_ascii=False, default=str), json.loads
-)
 SESSIONS = RecordTable("sessions", SessionRecord)
-EVENTS = RecordTable("events", Event, owner=("user",), codecs={"details": _DETAILS})
+EVENTS = RecordTable("events", Event, owner=("user",))
 _SPENDING = RecordTable("spending", Spending, owner=("user",))
 _INJECTIONS = RecordTable(
     "injections", Injection, owner=("session",), omit=("memories", "is_explained")
@@ -71,11 +68,9 @@ _CANDIDATES = RecordTable(
     "session_memories",
     Candidate,
     owner=("session",),
-    codecs={"origins": _ORIGINS, "features": _DOUBLES},
+    codecs={"origins": _ORIGINS, "features": DOUBLES},
 )
-_OUTCOMES = RecordTable(
-    "session_memories", SessionMemory, omit=("candidate",), codecs={"label_parts": _LABEL_PARTS}
-)
+_OUTCOMES = RecordTable("session_memories", SessionMemory, omit=("candidate",))
 _SELECT_CANDIDATES = (
     f"SELECT {', '.join((*_CANDIDATES.columns, *_OUTCOMES.columns))} FROM session_memories"  # noqa: S608
 )
@@ -118,10 +113,13 @@ class SqlOneSession(SqlReader):
     """One session, for a store and for a transaction."""
 
     def session(self, user: str, key: str) -> SessionRecord:
-        row = self._one(user, f"{SESSIONS.select} WHERE user = ? AND key = ?", (user, key))
-        if row is None:
+        session = self.find_session(user, key)
+        if session is None:
             raise no_session(key)
-        return SESSIONS.decode(row)
+        return session
+
+    def find_session(self, user: str, key: str) -> SessionRecord | None:
+        return self._record(SESSIONS, user, "user = ? AND key = ?", (user, key))
 
     def _session_column(self, user: str, key: str, column: str) -> Any:
         row = self._one(
@@ -374,24 +372,24 @@ class SqlSessionReads(SqlOneSession):
     def sessions(
         self, user: str, limit: int, *, project: str | None = None, before: str | None = None
     ) -> list[SessionRecord]:
-        rows = self._all(
+        return self._records(
+            SESSIONS,
             user,
-            f"""{SESSIONS.select} WHERE user = :user AND (:project IS NULL OR project = :project)
+            """user = :user AND (:project IS NULL OR project = :project)
                 AND (:before IS NULL OR (started_at, session) <
                     (SELECT started_at, session FROM sessions WHERE user = :user AND key = :before))
-                ORDER BY started_at DESC, session DESC LIMIT :limit""",  # noqa: S608
+                ORDER BY started_at DESC, session DESC LIMIT :limit""",
             {"user": user, "project": project, "before": before, "limit": limit},
         )
-        return [SESSIONS.decode(row) for row in rows]
 
     def previous_session(self, scope: Scope, before: datetime) -> SessionRecord | None:
-        row = self._one(
+        return self._record(
+            SESSIONS,
             scope.user,
-            f"""{SESSIONS.select} WHERE user = ? AND project IS ? AND agent IS ? AND started_at < ?
-                AND summary <> '' ORDER BY started_at DESC, session DESC LIMIT 1""",
+            """user = ? AND project IS ? AND agent IS ? AND started_at < ? AND summary <> ''
+                ORDER BY started_at DESC, session DESC LIMIT 1""",
             (scope.user, scope.project, scope.agent, moment_text(before)),
         )
-        return None if row is None else SESSIONS.decode(row)
 
     def session_memories(self, user: str, key: str) -> list[SessionMemory]:
         rows = self._all(
@@ -405,23 +403,14 @@ class SqlSessionReads(SqlOneSession):
         ]
 
     def shown(self, user: str, key: str) -> list[ShownRow]:
-        rows = self._all(
-            user,
-            f"{_SHOWN.select} WHERE {_OF_SESSION} AND handle IS NOT NULL"
-            " ORDER BY CAST(substr(handle, 2) AS INTEGER)",
-            (user, key),
-        )
-        return [_SHOWN.decode(row) for row in rows]
+        where = f"{_OF_SESSION} AND handle IS NOT NULL ORDER BY CAST(substr(handle, 2) AS INTEGER)"
+        return self._records(_SHOWN, user, where, (user, key))
 
     def injections(self, user: str, key: str) -> list[Injection]:
-        rows = self._all(
-            user, f"{_INJECTIONS.select} WHERE {_OF_SESSION} ORDER BY number", (user, key)
-        )
-        return [_INJECTIONS.decode(row) for row in rows]
+        return self._records(_INJECTIONS, user, f"{_OF_SESSION} ORDER BY number", (user, key))
 
     def ratings(self, user: str, key: str) -> list[Rating]:
-        rows = self._all(user, f"{_RATINGS.select} WHERE {_OF_SESSION} ORDER BY event", (user, key))
-        return [_RATINGS.decode(row) for row in rows]
+        return self._records(_RATINGS, user, f"{_OF_SESSION} ORDER BY event", (user, key))
 
     def transcript(self, user: str, key: str) -> tuple[Turn, ...]:
         text = self._session_column(user, key, "transcript")
@@ -436,8 +425,7 @@ class SqlSessionReads(SqlOneSession):
         return None if text is None else dict(json.loads(text))
 
     def session_score(self, user: str, key: str) -> SessionScore | None:
-        row = self._one(user, f"{_SCORES.select} WHERE {_OF_SESSION}", (user, key))
-        return None if row is None else _SCORES.decode(row)
+        return self._record(_SCORES, user, _OF_SESSION, (user, key))
 
     def sessions_shown(self, user: str, memory_id: str, since: datetime) -> list[str]:
         rows = self._all(
@@ -520,20 +508,13 @@ class SqlSessionReads(SqlOneSession):
     ) -> list[Event]:
         given = {"session_key": session_key, "request_id": request_id, "memory_id": memory_id}
         column = next((name for name, value in given.items() if value is not None), "memory_id")
-        rows = self._all(
-            user,
-            f"{EVENTS.select} WHERE user = ? AND {column} = ? ORDER BY event DESC LIMIT ?",
-            (user, given[column], _EVENTS_PER_TIMELINE),
-        )
-        return [EVENTS.decode(row) for row in reversed(rows)]
+        where = f"user = ? AND {column} = ? ORDER BY event DESC LIMIT ?"
+        values = (user, given[column], _EVENTS_PER_TIMELINE)
+        return self._records(EVENTS, user, where, values)[::-1]
 
     def spending(self, user: str, since: datetime) -> list[Spending]:
-        rows = self._all(
-            user,
-            f"{_SPENDING.select} WHERE user = ? AND at >= ? ORDER BY at, spend",
-            (user, moment_text(since)),
-        )
-        return [_SPENDING.decode(row) for row in rows]
+        where = "user = ? AND at >= ? ORDER BY at, spend"
+        return self._records(_SPENDING, user, where, (user, moment_text(since)))
 
     def session_totals(self, user: str) -> dict[str, int]:
         totals = {

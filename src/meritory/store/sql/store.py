@@ -1,28 +1,28 @@
 """The store and the transaction: every noun's reads and writes put together.
 
 `store.x` and `transaction.x` are implemented in the module of their noun: `memories`,
-`memory_writes`, `entities`, `sessions`, `predictor`, `feedback`, `rules`, `quality`, `jobs`,
-`access` or `dashboard`.
+`memory_writes`, `sessions`, `predictor`, `feedback`, `rules`, `quality`, `jobs` or `dashboard`.
+Tokens, consent, counters and embedders are here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from functools import cached_property
 
-from meritory.domain.errors import InputError
-from meritory.domain.memory import EmbedderInfo, EmbeddingState
+from meritory.domain.access import AccessToken, Consent
+from meritory.domain.errors import Corrupt, InputError
+from meritory.domain.memory import EmbedderInfo, EmbeddingState, Scope
 from meritory.domain.world import moment_text
 from meritory.store.contract.memories import NeighbourProbe
 from meritory.store.search.index import Nearest
-from meritory.store.sql.access import SqlAccessReads, SqlAccessWrites
-from meritory.store.sql.connection import SqlConnection, SqlEngine
-from meritory.store.sql.entities import SqlEntityReads
+from meritory.store.sql.dashboard import SqlDashboardReads
 from meritory.store.sql.feedback import SqlFeedbackReads, SqlFeedbackWrites
 from meritory.store.sql.jobs import SqlJobReads, SqlJobWrites
-from meritory.store.sql.mapper import RecordTable
-from meritory.store.sql.memories import SqlHistoryReads, SqlMemoryReads
+from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlEngine, SqlReader
+from meritory.store.sql.memories import SqlMemoryReads
 from meritory.store.sql.memory_writes import SqlMemoryWrites
 from meritory.store.sql.predictor import SqlPredictorReads, SqlPredictorWrites
 from meritory.store.sql.quality import SqlQualityReads, SqlQualityWrites
@@ -30,12 +30,55 @@ from meritory.store.sql.rules import SqlRuleReads, SqlRuleWrites
 from meritory.store.sql.sessions import SqlSessionReads, SqlSessionWrites
 
 _EMBEDDERS = RecordTable("embedders", EmbedderInfo)
+_TOKENS = RecordTable("access_tokens", AccessToken)
+_CONSENTS = RecordTable("consents", Consent, owner=("user",))
+
+
+class SqlAccessReads(SqlReader):
+    """Tokens and consent, for a store and for a transaction."""
+
+    def access_token(self, user: str, token_id: str) -> AccessToken | None:
+        return self._record(_TOKENS, user, "user = ? AND id = ?", (user, token_id))
+
+    def access_tokens(self, user: str) -> Sequence[AccessToken]:
+        return self._records(_TOKENS, user, "user = ? ORDER BY created_at, id", (user,))
+
+    def consent(self, user: str) -> Consent | None:
+        return self._record(_CONSENTS, user, "user = ?", (user,))
+
+    @cached_property
+    def _secret(self) -> bytes:
+        row = self._one(None, "SELECT value FROM meta WHERE key = 'secret'", ())
+        if row is None:
+            raise Corrupt("the store has lost its secret", hint="restore a backup")
+        return bytes.fromhex(row[0])
+
+    def secret(self) -> bytes:
+        return self._secret
+
+
+class SqlAccessWrites(SqlAccessReads):
+    """Changes of tokens and consent."""
+
+    connection: SqlConnection
+
+    def put_access_token(self, token: AccessToken) -> None:
+        self.connection.execute(_TOKENS.upsert("user", "id"), _TOKENS.values(token))
+
+    def note_access(self, user: str, token_id: str, at: datetime) -> None:
+        self.connection.execute(
+            """UPDATE access_tokens SET last_used_at = :at WHERE user = :user AND id = :id
+                AND (last_used_at IS NULL OR last_used_at < :at)""",
+            {"user": user, "id": token_id, "at": moment_text(at)},
+        )
+
+    def put_consent(self, user: str, consent: Consent) -> None:
+        self.connection.execute(_CONSENTS.upsert("user"), _CONSENTS.values(consent, user=user))
 
 
 class SqlStore(
     SqlMemoryReads,
-    SqlHistoryReads,
-    SqlEntityReads,
+    SqlDashboardReads,
     SqlSessionReads,
     SqlPredictorReads,
     SqlFeedbackReads,
@@ -111,16 +154,16 @@ class SqlTransaction(
         find_nearest: Callable[[NeighbourProbe, int], list[Nearest]],
         damaged: set[int] | None = None,
     ) -> None:
-        super().__init__()
         self.connection = connection
         self.damaged = set() if damaged is None else damaged
-        self._nearest_in_store = find_nearest
+        self._find_nearest = find_nearest
+        # Numbers that this transaction has looked up or taken.
+        self._change: int | None = None
+        self._scopes: dict[Scope, int] = {}
+        self._embedders: dict[str, tuple[int, int] | None] = {}
 
     def _reading(self, user: str | None) -> AbstractContextManager[SqlConnection]:
         return nullcontext(self.connection)
-
-    def _find_nearest(self, probe: NeighbourProbe, scope: int) -> list[Nearest]:
-        return self._nearest_in_store(probe, scope)
 
     def count(self, user: str, name: str, amount: int = 1) -> None:
         self.connection.execute(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from meritory.store.sql.connection import SqlConnection
+from meritory.store.sql.mapper import SqlConnection
 from meritory.text.normalize import canonical
 
 # What stands in the history of others in place of a text that was erased.

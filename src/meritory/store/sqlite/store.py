@@ -29,12 +29,12 @@ from meritory.store.search import search
 from meritory.store.search.cache import Traits
 from meritory.store.search.index import MemoryIndex, Nearest
 from meritory.store.search.search import Ground
-from meritory.store.sql.connection import SqlConnection
+from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sql.memories import MemoryRows, visible_scopes
 from meritory.store.sql.store import SqlStore, SqlTransaction, set_serving
 from meritory.store.sqlite import backup, fulltext
 from meritory.store.sqlite.engine import SqliteEngine, side_files, sqlite_features
-from meritory.store.sqlite.fts_tokenizer import Stemmer
+from meritory.store.sqlite.fulltext import Stemmer
 
 T = TypeVar("T")
 # From the row after a given memory's on, or from the first. Counters stand for their memories:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.predictor import TaughtSession
 from meritory.domain.session import ModelRows
-from meritory.store.sql.connection import as_json
+from meritory.store.sql.mapper import as_json
 from meritory.store.sql.predictor import stored_vectors, taught_sessions
 from meritory.store.sqlite.engine import connect, translated
 
