@@ -183,11 +183,8 @@ class ScopedMemory:
 
     def can_use_session(self, key: str) -> bool:
         """Return whether a session belongs to the token's agent and project, or is new."""
-        try:
-            session = self.services.store.session(self.scope.user, key)
-        except NotFound:
-            return True
-        return self.grant.fits(session.agent, session.project)
+        session = self.services.store.find_session(self.scope.user, key)
+        return session is None or self.grant.fits(session.agent, session.project)
 
     def require_session(self, key: object) -> None:
         """Refuse a session of another agent or project."""
