@@ -233,7 +233,7 @@ class Library:
     """A stored collection, and which notes each of its rows stands for."""
 
     def __init__(self, memory: Memory, notes_of: dict[str, list[Note]]) -> None:
-        self._services: Services = memory._services
+        self._services: Services = memory.services
         self._scope: Scope = memory.scope
         self._notes_of = notes_of
         self._by_row: dict[int, list[Note]] = {}

@@ -25,7 +25,7 @@ from meritory.text.judge.evidence import (
     SIGNALS,
     Weights,
     chances,
-    open_docket,
+    build_table,
     signals,
     weights_names,
 )
@@ -111,17 +111,17 @@ def test_each_fold_is_judged_by_the_others_only() -> None:
 
 def test_the_weights_of_each_memory_are_those_of_the_judge() -> None:
     texts = ["src/a.py\nthe otter swims", "the heron waits\nby the river", "Otters are fast."]
-    exhibits = [JudgedMemory(text, was_shown=True) for text in texts]
+    memories = [JudgedMemory(text, was_shown=True) for text in texts]
     turns = [
         Turn("user", "go on"),
         Turn("edit", "otter = heron", ("/x/src/a.py",)),
         Turn("result", "a river"),
     ]
-    docket = open_docket(exhibits)
+    table = build_table(memories)
     digest = read_digest(turns, vocabulary_of(texts))
-    names = weights_names(docket, digest)
+    names = weights_names(table, digest)
     assert names.tolist() == [TITLED, UNTITLED, CLAIM]
-    found = chances_by_name(signals(docket, digest), names)
-    assert found == pytest.approx(chances(docket, digest))
+    found = chances_by_name(signals(table, digest), names)
+    assert found == pytest.approx(chances(table, digest))
     other = {**SHIPPED, CLAIM: Weights(0.0, 1.0, {})}
-    assert chances_by_name(signals(docket, digest), names, other)[2] == 0.5
+    assert chances_by_name(signals(table, digest), names, other)[2] == 0.5

@@ -38,4 +38,4 @@ def test_an_address_that_hooks_refuse_is_not_called_good(
 ) -> None:
     monkeypatch.setenv("MERITORY_URL", "unix:///run/meritory.sock")
     found, _ = elsewhere(run)
-    assert (found["status"], "no daemon's address" in found["detail"]) == ("fail", True)
+    assert (found["status"], "not the address of a daemon" in found["detail"]) == ("fail", True)

@@ -254,7 +254,11 @@ def changed(path: Path, **changes: Any) -> bytes:
 
 @pytest.mark.parametrize(
     ("version", "flags", "reason"),
-    [(2, 3, "format is version 2"), (0, 3, "nobody writes"), (1, 4, "nobody writes")],
+    [
+        (2, 3, "format is version 2"),
+        (0, 3, "unknown version or unknown flags"),
+        (1, 4, "unknown version or unknown flags"),
+    ],
 )
 def test_other_versions_and_flags_are_refused(
     path: Path, version: int, flags: int, reason: str

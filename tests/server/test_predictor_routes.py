@@ -217,7 +217,7 @@ def test_a_training_is_ordered_and_runs(daemon: Served, keys: list[str]) -> None
 
 def test_models_that_are_not_there_are_not_rolled_back_to(daemon: Served) -> None:
     told = refused(post(daemon, "rollback", {"user": "ben"}), 409)
-    assert "first one" in told["detail"]
+    assert "no model before 0" in told["detail"]
     told = refused(post(daemon, "rollback", {"user": "ben", "version": 5}), 404)
     assert "0 (base)" in told["hint"]
 

@@ -109,7 +109,7 @@ def test_a_document_is_named_by_its_title_and_a_claim_by_any_path() -> None:
     )
 
 
-def test_an_empty_docket_has_no_chances() -> None:
+def test_an_empty_table_has_no_chances() -> None:
     table = build_table([])
     assert signals(table, said("anything")).shape == (0, len(SIGNALS))
     assert chances(table, said("anything")).shape == (0,)
@@ -492,6 +492,6 @@ def test_a_memory_whose_file_a_call_opened_is_not_an_echo() -> None:
     assert echoes(memories, opened) == [0, 1, 2, 3]
 
 
-def test_the_docket_knows_which_memories_are_documents() -> None:
+def test_the_table_knows_which_memories_are_documents() -> None:
     table: EvidenceTable = build_table([JudgedMemory(TITLED_NOTE, True), *claims(1)])
     assert table.is_document.tolist() == [True, False]
