@@ -98,7 +98,7 @@ def request(stock: Stock, seed: int, version: int = BASE_VERSION) -> ScoreReques
         embedder=stock.embedder,
         context=rng.standard_normal(VECTOR_WIDTH).astype(np.float32),
         context_text="where does the daemon keep the models of its users " * 20,
-        project="shop",
+        project_slot=7,
     )
 
 

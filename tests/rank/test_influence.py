@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meritory.domain.policy import RRF_K
+from meritory.engine.predictor.state import PredictorState
 from meritory.rank import influence
 from meritory.rank.history_proof import MIN_SESSIONS, PARTIAL_FACTOR, VALID_ERRORS, HistoryProof
 from meritory.rank.influence import (
@@ -297,6 +298,11 @@ def after(
     return standing
 
 
+def alpha(standing: InfluenceState) -> float:
+    """The weight of the baseline that is served."""
+    return PredictorState(standing=standing).alpha
+
+
 NOT_ENOUGH = MIN_JUDGED - 1
 ENOUGH_TIES = [0.5] * (MIN_JUDGED + 20)
 
@@ -322,13 +328,13 @@ def test_cold_start(outcomes: list[float | None], is_cold: bool, waits_for: dict
     assert found.is_cold == is_cold
     assert missing(found) == waits_for
     assert has_enough_sessions(found) == (not waits_for)
-    assert found.alpha == (1.0 if is_cold else 0.2)
+    assert alpha(found) == (1.0 if is_cold else 0.2)
 
 
 def test_a_caller_may_ask_for_fewer_sessions() -> None:
     standing = after([1.0] * NOT_ENOUGH)
-    assert weighed(standing, OPEN, "replay", min_judged=NOT_ENOUGH).alpha == 0.2
-    assert weighed(standing, OPEN, "replay", min_judged=MIN_JUDGED).alpha == 1.0
+    assert alpha(weighed(standing, OPEN, "replay", min_judged=NOT_ENOUGH)) == 0.2
+    assert alpha(weighed(standing, OPEN, "replay", min_judged=MIN_JUDGED)) == 1.0
 
 
 def test_wins_alone_do_not_end_cold_start() -> None:
@@ -336,19 +342,19 @@ def test_wins_alone_do_not_end_cold_start() -> None:
     for _ in range(40):
         standing, _ = judged(standing, 1.0, WINDOW)
         standing = weighed(standing, SHUT, "replay")
-        assert standing.alpha == 1.0
+        assert alpha(standing) == 1.0
         assert standing.is_cold
     assert has_enough_sessions(standing)
-    assert weighed(standing, OPEN, "replay").alpha == 0.2
+    assert alpha(weighed(standing, OPEN, "replay")) == 0.2
 
 
 def test_the_earned_weight_is_served_at_once_and_lost_at_once() -> None:
     standing = after([1.0] * MIN_JUDGED)
-    assert (standing.alpha, standing.active_since) == (0.2, MIN_JUDGED)
+    assert (alpha(standing), standing.active_since) == (0.2, MIN_JUDGED)
     paused = weighed(standing, SHUT, "replay")
-    assert (paused.alpha, paused.is_cold) == (1.0, False)
-    assert weighed(paused, [weighing(0.9, 1.0)], "replay").alpha == 0.9
-    assert after([1.0], paused).alpha == 0.2
+    assert (alpha(paused), paused.is_cold) == (1.0, False)
+    assert alpha(weighed(paused, [weighing(0.9, 1.0)], "replay")) == 0.9
+    assert alpha(after([1.0], paused)) == 0.2
 
 
 def test_the_seeds_rule_is_the_success_rate() -> None:
@@ -361,7 +367,7 @@ def test_the_seeds_rule_is_the_success_rate() -> None:
         assert standing.success_rate == pytest.approx(rate)
         if n >= MIN_JUDGED - 1:
             assert standing.earned_alpha == pytest.approx(1.0 - rate)
-    assert standing.alpha == pytest.approx(1.0 - rate)
+    assert alpha(standing) == pytest.approx(1.0 - rate)
 
 
 def test_what_is_left_out_moves_nothing() -> None:
@@ -374,7 +380,7 @@ def test_what_is_left_out_moves_nothing() -> None:
 
 def test_a_drift_takes_everything_away_once_an_episode() -> None:
     standing = after([1.0] * 40)
-    assert standing.alpha == 0.2
+    assert alpha(standing) == 0.2
     resets, rates = [], []
     for n in range(60):
         standing, has_drifted = judged(standing, 0.0, WINDOW)
@@ -382,11 +388,11 @@ def test_a_drift_takes_everything_away_once_an_episode() -> None:
         if has_drifted:
             resets.append(n)
             assert standing.success_rate == 0.5
-            assert standing.alpha == 1.0
+            assert alpha(standing) == 1.0
             assert standing.is_cold
             # Whatever spoke for it before does not let it in again at once.
-            assert weighed(standing, OPEN, "replay").alpha == 1.0
-            assert weighed(standing, OPEN, "seed").alpha == 1.0
+            assert alpha(weighed(standing, OPEN, "replay")) == 1.0
+            assert alpha(weighed(standing, OPEN, "seed")) == 1.0
         assert standing.drift_resets == len(resets)
     # From 0.99 it takes twelve losses to come below 0.3, and ten sessions there are a drift.
     first = next(n for n in range(60) if 0.9 ** (n + 1) * after([1.0] * 40).success_rate < 0.3)
@@ -422,7 +428,7 @@ def test_after_a_drift_it_has_to_win_again() -> None:
     standing = after([1.0] * (MIN_NON_TIES - 1), standing)
     assert standing.is_cold
     standing = after([1.0], standing)
-    assert (standing.alpha, standing.is_cold) == (0.2, False)
+    assert (alpha(standing), standing.is_cold) == (0.2, False)
 
 
 @given(
@@ -455,11 +461,11 @@ def test_alpha_is_always_a_weight_and_cold_is_silent(
     for won, weighings in steps:
         standing, has_drifted = judged(standing, won, window)
         standing = weighed(standing, weighings, rule)
-        assert 0.0 <= standing.alpha <= 1.0
+        assert 0.0 <= alpha(standing) <= 1.0
         assert 0.0 <= standing.success_rate <= 1.0
-        assert not has_drifted or standing.alpha == 1.0
+        assert not has_drifted or alpha(standing) == 1.0
         if standing.is_cold or standing.judged < influence.MIN_JUDGED:
-            assert standing.alpha == 1.0
+            assert alpha(standing) == 1.0
         assert standing.wins <= standing.non_ties <= standing.judged
 
 
@@ -516,15 +522,15 @@ def openings(draw: Draw, labels: HistoryProof, streams: int = STREAMS) -> Openin
         seen, skill = draw(np.random.default_rng([1, stream]), SESSIONS)
         ours = theirs = InfluenceState()
         for n in range(SESSIONS):
-            gained[stream, n] = np.interp(1.0 - ours.alpha, [0.0, *_SHARES], [0.0, *seen.ndcg[n]])
+            gained[stream, n] = np.interp(1.0 - alpha(ours), [0.0, *_SHARES], [0.0, *seen.ndcg[n]])
             won = 0.5 if abs(skill[n]) < 1e-6 else float(skill[n] > 0.0)
             so_far = Margins(seen.ndcg[: n + 1], seen.log_rank[: n + 1])
             ours, _ = judged(ours, won, WINDOW)
             if not ours.is_cold or has_enough_sessions(ours):
                 ours = weighed(ours, weigh(so_far, labels), "replay")
             theirs = weighed(judged(theirs, won, WINDOW)[0], (), "seed")
-            opened[stream, n] = ours.alpha < 1.0
-            by_seed[stream, n] = theirs.alpha < 1.0
+            opened[stream, n] = alpha(ours) < 1.0
+            by_seed[stream, n] = alpha(theirs) < 1.0
     return Openings(opened.any(1).mean(), opened.mean(), gained.mean(), by_seed.any(1).mean())
 
 

@@ -107,7 +107,7 @@ def test_it_gives_the_same_scores_as_in_process_bit_for_bit(
 ) -> None:
     shelves(home).of("anna").put(kept(drawn(5), 5))
     local = LocalScorer(shelves(home), "features")
-    wild = request(150, user="anna", context_text="a \ud800 b", project="shop")
+    wild = request(150, user="anna", context_text="a \ud800 b", project_slot=7)
     wild.features[3] = np.nan, *[np.inf] * (WIDTH - 1)
     wild.features[4] = 1e300
     with scorer(home) as made:

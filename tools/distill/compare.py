@@ -18,8 +18,7 @@ from bench.datasets import ADVERSARIAL, Corpus, load
 from bench.plain import Embedder, TextIndex
 from numpy.typing import NDArray
 
-from meritory.ports.embed_static import StaticEmbedder
-from meritory.ports.embedder import EmbedderSpec, open_embedder
+from meritory.ports.embedder import EmbedderSpec, StaticEmbedder, open_embedder
 from meritory.rank.metrics import ndcg_at
 
 SETS = ("locomo", "longmemeval", "beam")

@@ -25,6 +25,8 @@ class CircuitBreaker:
         self.last_error: str | None = None
         # The process may start again at this time.
         self.resume_ms = 0.0
+        # It is open before this time: it crashed too often within an hour.
+        self.open_until_ms = 0.0
         self._world = world
         self._first_pause_ms = first_pause_ms
         self._crashes_ms: deque[float] = deque(maxlen=threshold)
@@ -32,9 +34,7 @@ class CircuitBreaker:
     @property
     def is_open(self) -> bool:
         """Whether the process crashed too often within the last hour."""
-        if len(self._crashes_ms) < self.threshold:
-            return False
-        return self._world.monotonic_ms() - self._crashes_ms[0] < HOUR_MS
+        return self._world.monotonic_ms() < self.open_until_ms
 
     @property
     def is_paused(self) -> bool:
@@ -47,6 +47,8 @@ class CircuitBreaker:
         self.crash_count += 1
         self.last_error = message
         self._crashes_ms.append(now_ms)
+        if len(self._crashes_ms) == self.threshold:
+            self.open_until_ms = self._crashes_ms[0] + HOUR_MS
         recent = sum(now_ms - at_ms < HOUR_MS for at_ms in self._crashes_ms)
         pause_ms = self._first_pause_ms * 2.0 ** min(recent - 1, 30)
         self.resume_ms = now_ms + min(pause_ms, LONGEST_PAUSE_MS)
@@ -54,4 +56,4 @@ class CircuitBreaker:
     def reset(self) -> None:
         """Forget all crashes, so that the process can start at once."""
         self._crashes_ms.clear()
-        self.resume_ms = 0.0
+        self.resume_ms = self.open_until_ms = 0.0

@@ -1,22 +1,36 @@
-"""Text to vectors: the contract, how one is opened, and the one check of what it gives."""
+"""Embedders: the contract, how one is opened, the check of vectors, and the default embedder."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from importlib import import_module, resources
+from importlib.abc import Traversable
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.domain.errors import BadReply, InputError
+from meritory.domain.errors import BadReply, InputError, PortError
 from meritory.domain.policy import EmbedderSpec
+from meritory.text.tokens import WordPiece
 
 Vectors = NDArray[np.float32]
 
 # A vector whose largest number is below this has no direction worth keeping.
 MIN_PEAK = 1e-9
+MAX_BATCH = 64
+STATIC_NAME = "static-minilm-256-v1"
+STATIC_DIMENSION = 256
+TABLE_FILE = "static-256.npy"
+VOCABULARY_FILE = "vocab.txt"
+# Each row ends with its own scale, a little-endian float32, so that one file holds everything.
+SCALE_BYTES = 4
+STATIC_MAX_BATCH = 1024
 
 
 @runtime_checkable
@@ -62,60 +76,33 @@ class NoEmbedder:
 
 
 def open_embedder(spec: EmbedderSpec) -> Embedder:
-    """Return the embedder the spec names; nothing of the others is imported."""
+    """Return the embedder that the spec names; nothing of the others is imported."""
     if spec.timeout_ms <= 0:
         raise InputError("the embedder's timeout_ms must be above 0", hint="e.g. 10000")
-    opener = _OPENERS.get(spec.kind)
-    if opener is None:
+    if spec.kind == "static":
+        if spec.dimension not in (None, STATIC_DIMENSION):
+            raise InputError(
+                f"the static embedder has {STATIC_DIMENSION} dimensions, not {spec.dimension}",
+                hint="leave the embedder's dimension unset",
+            )
+        return StaticEmbedder()
+    if spec.kind == "none":
+        return NoEmbedder()
+    if spec.kind not in _CLASSES:
+        kinds = ("static", *_CLASSES, "none")
         raise InputError(
-            f"unknown embedder kind {spec.kind!r}", hint="choose one of " + ", ".join(_OPENERS)
+            f"unknown embedder kind {spec.kind!r}", hint="choose one of " + ", ".join(kinds)
         )
+    module, _, name = _CLASSES[spec.kind].partition(":")
+    opener: Callable[[EmbedderSpec], Embedder] = getattr(import_module(module), name)
     return opener(spec)
 
 
-def _open_static(spec: EmbedderSpec) -> Embedder:
-    from meritory.ports.embed_static import StaticEmbedder
-
-    embedder = StaticEmbedder()
-    if spec.dimension not in (None, embedder.dimension):
-        raise InputError(
-            f"the static embedder has {embedder.dimension} dimensions, not {spec.dimension}",
-            hint="leave the embedder's dimension unset",
-        )
-    return embedder
-
-
-def _open_http(spec: EmbedderSpec) -> Embedder:
-    from meritory.ports.embed_http import HttpEmbedder
-
-    return HttpEmbedder(spec)
-
-
-def _open_fastembed(spec: EmbedderSpec) -> Embedder:
-    from meritory.ports.embed_extras import FastembedEmbedder
-
-    return FastembedEmbedder(spec)
-
-
-def _open_sentence_transformers(spec: EmbedderSpec) -> Embedder:
-    from meritory.ports.embed_extras import SentenceTransformersEmbedder
-
-    return SentenceTransformersEmbedder(spec)
-
-
-def _open_onnx(spec: EmbedderSpec) -> Embedder:
-    from meritory.ports.embed_extras import OnnxEmbedder
-
-    return OnnxEmbedder(spec)
-
-
-_OPENERS: dict[str, Callable[[EmbedderSpec], Embedder]] = {
-    "static": _open_static,
-    "openai": _open_http,
-    "fastembed": _open_fastembed,
-    "sentence-transformers": _open_sentence_transformers,
-    "onnx": _open_onnx,
-    "none": lambda spec: NoEmbedder(),
+_CLASSES = {
+    "openai": "meritory.ports.embed_http:HttpEmbedder",
+    "fastembed": "meritory.ports.embed_extras:FastembedEmbedder",
+    "sentence-transformers": "meritory.ports.embed_extras:SentenceTransformersEmbedder",
+    "onnx": "meritory.ports.embed_extras:OnnxEmbedder",
 }
 
 
@@ -158,9 +145,6 @@ def embed_in_batches(
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-MAX_BATCH = 64
-
-
 class BatchEmbedder(ABC):
     """Texts go to the model with their prefix, at most `max_batch` at a time."""
 
@@ -198,3 +182,76 @@ class BatchEmbedder(ABC):
     @abstractmethod
     def _embed_batch(self, texts: Sequence[str]) -> Vectors:
         """The checked rows of one batch."""
+
+
+# -- the default embedder: a table of word-piece vectors inside the package --------------------
+
+
+class VectorTable(NamedTuple):
+    """The loaded table: rows stay int8 and are widened only when gathered."""
+
+    rows: NDArray[np.int8]
+    scales: NDArray[np.float32]
+    pieces: WordPiece
+
+
+class StaticEmbedder:
+    """Adds up the vectors of a text's word pieces; the table is mapped at the first use."""
+
+    name = STATIC_NAME
+    dimension = STATIC_DIMENSION
+    max_batch = STATIC_MAX_BATCH
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._table: VectorTable | None = None
+        self._lock = threading.Lock()
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        table = self._table
+        if table is None:
+            with self._lock:
+                table = self._table = self._table or _load_table(self._folder)
+        sums = np.zeros((len(texts), self.dimension), np.float32)
+        for row, text in enumerate(texts):
+            counts = Counter(table.pieces.encode(text))
+            if counts:
+                ids = np.fromiter(counts.keys(), np.intp, len(counts))
+                # The square root keeps a word repeated all through a long text from drowning the
+                # others.
+                weights = np.sqrt(np.fromiter(counts.values(), np.float32, len(counts)))
+                rows = table.rows[ids].astype(np.float32)
+                np.dot(weights * table.scales[ids], rows, out=sums[row])
+        return checked(sums, len(texts), self.dimension, self.name)
+
+    def embed_query(self, text: str) -> Vectors:
+        row: Vectors = self.embed_documents([text])[0]
+        return row
+
+
+def _load_table(folder: Path | None) -> VectorTable:
+    home: Traversable | Path = folder or resources.files("meritory") / "data"
+    try:
+        vocabulary = (home / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")
+        file = home / TABLE_FILE
+        if isinstance(file, Path):
+            packed: NDArray[np.int8] = np.load(file, mmap_mode="r", allow_pickle=False)
+        else:
+            # Inside a zip archive there is nothing to map.
+            with file.open("rb") as stream:
+                packed = np.load(stream, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise PortError(
+            f"the static embedder's table cannot be read: {error}",
+            hint="the installation is damaged; install meritory again",
+        ) from error
+    expected = (len(vocabulary), STATIC_DIMENSION + SCALE_BYTES)
+    if packed.dtype != np.int8 or packed.shape != expected:
+        raise PortError(
+            f"the static embedder's table is {packed.dtype} {packed.shape}, expected {expected}",
+            hint="the installation is damaged; install meritory again",
+        )
+    scales = np.ascontiguousarray(packed[:, STATIC_DIMENSION:]).view("<f4")[:, 0]
+    return VectorTable(
+        packed[:, :STATIC_DIMENSION], scales.astype(np.float32), WordPiece(vocabulary)
+    )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +26,6 @@ Texts = Callable[[str, Sequence[str]], Mapping[str, str]]
 BASE_VERSION = 0
 _UNIT_BITS = 53
 _USER_CHARS = 200
-_SLOTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class ScoreRequest:
     embedder: str | None = None
     context: NDArray[np.float32] | None = None
     context_text: str = ""
-    project: str | None = None
+    project_slot: int = 0
     # A row per candidate, zeros where a memory has no vector; only for a scorer in this process.
     vectors: NDArray[np.float32] | None = field(default=None, repr=False)
 
@@ -65,6 +62,30 @@ class Scorer(Protocol):
 
     def close(self) -> None:
         """Release resources; safe to call twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerFacts:
+    """The state of a scorer's process; a scorer in this process is always alive and ready."""
+
+    is_alive: bool = True
+    # It has answered its first request.
+    is_ready: bool = True
+    pid: int | None = None
+    uptime_s: float | None = None
+    crash_count: int = 0
+    # It crashed too often and does not restart for a while.
+    is_disabled: bool = False
+    scores_processed: int = 0
+    timeout_count: int = 0
+    last_latency_ms: float | None = None
+    # Of the last crash.
+    last_error: str | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it crashed and did not restart; one that never started is not dead."""
+        return self.is_disabled or (not self.is_alive and self.crash_count > 0)
 
 
 class RandomScorer:
@@ -111,7 +132,7 @@ class LocalScorer:
                 vectors=request.vectors,
                 context_words=words_of(request.context_text),
                 words=self._words(request),
-                project_slot=project_slot(request.project),
+                project_slot=request.project_slot,
             )
         )
 
@@ -147,12 +168,9 @@ class Soundness:
     fault: str | None
     kind: str = ""
     embedder: str = ""
-
-    def fault_with(self, embedder: str) -> str | None:
-        """Return why it cannot be used with an embedder's vectors; None if it can."""
-        if self.fault is None and self.kind != "features" and self.embedder != embedder:
-            return f"it was trained on vectors of {self.embedder!r}, not of {embedder!r}"
-        return self.fault
+    # The file when it was examined: inode, time and size.
+    path: Path = Path()
+    mark: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +181,8 @@ class ModelFolders:
     base: Path
     # The store of the models, if the folder only caches copies.
     rows: ModelRows | None = field(default=None, compare=False, repr=False)
-    # Results by file; a file is read again only after a change.
-    _examined: dict[Path, tuple[tuple[int, ...], Soundness]] = field(
+    # The models that were examined, by user and version.
+    examined: dict[tuple[str, int], Soundness] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -183,27 +201,23 @@ class ModelFolders:
             return checkpoint.read(self.base)
         return self.of(user).get(version)
 
-    def soundness(self, user: str, version: int) -> Soundness:
-        """Return whether a model exists and is intact; cached until the file changes."""
-        path = self.base if version == BASE_VERSION else self.of(user).path_of(version)
-        try:
-            about = os.stat(path)
-            mark: tuple[int, ...] = (about.st_ino, about.st_mtime_ns, about.st_size)
-        except OSError as error:
-            return Soundness(f"{path.name}: {str(error.strerror).lower()}")
-        known = self._examined.get(path)
-        if known is None or known[0] != mark:
-            known = self._examined[path] = (mark, self._examine(user, version))
-        return known[1]
+    def path_of(self, user: str, version: int) -> Path:
+        """Return the file of a model, whether or not it exists."""
+        return self.base if version == BASE_VERSION else self.of(user).path_of(version)
 
-    def _examine(self, user: str, version: int) -> Soundness:
+    def examine(self, user: str, version: int, mark: tuple[int, ...]) -> Soundness:
+        """Read a model and return whether it is intact."""
+        fault, kind, embedder = None, "", ""
         try:
-            kept = self.checkpoint(user, version)
-            fault = checkpoint.fits(kept, kept.embedder, FEATURES, FEATURE_VERSION)
-            checkpoint.restored(kept)
+            stored = self.checkpoint(user, version)
+            fault = checkpoint.fits(stored, stored.embedder, FEATURES, FEATURE_VERSION)
+            checkpoint.restored(stored)
+            kind, embedder = stored.kind, stored.embedder
         except BadCheckpoint as error:
-            return Soundness(error.message)
-        return Soundness(fault, kept.kind, kept.embedder)
+            fault = error.message
+        sound = Soundness(fault, kind, embedder, self.path_of(user, version), mark)
+        self.examined[user, version] = sound
+        return sound
 
     def model(self, request: ScoreRequest) -> Model:
         """Return the requested model; PortError if it does not fit the request."""
@@ -224,8 +238,3 @@ def base_weights(named: str = "") -> Path:
     if named:
         return Path(named).expanduser()
     return Path(__file__).parent.parent / "data" / "base.sgpt"
-
-
-def project_slot(project: str | None) -> int:
-    """Return a small number for a project, the same on every machine; 0 for none."""
-    return 0 if project is None else 1 + zlib.crc32(project.encode()) % (_SLOTS - 1)

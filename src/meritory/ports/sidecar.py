@@ -7,7 +7,14 @@ Features travel as base64, which is ten times faster to encode than decimal numb
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import selectors
+import subprocess
 import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Condition, Lock, Thread
 
@@ -19,11 +26,23 @@ from meritory.domain.errors import BadReply, PortError, PortTimeout
 from meritory.domain.world import World
 from meritory.model.tokens import MAX_CHARS
 from meritory.ports.breaker import FIRST_PAUSE_MS, CircuitBreaker
-from meritory.ports.child import Child, LineReader
-from meritory.ports.scorer import ModelFolders, ScoreRequest, project_slot
-from meritory.ports.trainer_process import StoreLocation
+from meritory.ports.scorer import ModelFolders, ScoreRequest, ScorerFacts
+from meritory.ports.trainer_process import StoreLocation, environment_of
 
+LINE_LIMIT_BYTES = 4 << 20
+# A request or a start without an answer for this long counts as a crash.
+HANG_LIMIT_MS = 10_000.0
+# The time to end after a request, after SIGTERM, and after SIGKILL.
+_ASK_LIMIT_S, _TERM_LIMIT_S, _KILL_LIMIT_S = 0.3, 0.2, 5.0
+_GREETING = 0
+_READY_LOOK_S = 0.01
+_READ_BYTES = 1 << 16
+_ERROR_BYTES = 2_000
+_LAST_READS = 4
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+# -- requests and replies ---------------------------------------------------------------------
 
 
 class ScoreRefusal(msgspec.Struct, frozen=True):
@@ -71,7 +90,7 @@ def score_line(number: int, request: ScoreRequest) -> bytes:
         "candidate_ids": request.memory_ids,
         "features_b64": np.ascontiguousarray(request.features, "<f8").tobytes(),
         "context_text": request.context_text[:MAX_CHARS].encode("utf-8", "replace").decode(),
-        "project_slot": project_slot(request.project),
+        "project_slot": request.project_slot,
     }
     if request.context is not None:
         params["context_b64"] = np.ascontiguousarray(request.context, "<f4").tobytes()
@@ -106,13 +125,145 @@ def read_scores(reply: ScoreReply, request: ScoreRequest) -> NDArray[np.float64]
     return scores
 
 
-LINE_LIMIT_BYTES = 4 << 20
-# A request or a start without an answer for this long counts as a crash.
-HANG_LIMIT_MS = 10_000.0
-# The time to end after a request, after SIGTERM, and after SIGKILL.
-_ASK_LIMIT_S, _TERM_LIMIT_S, _KILL_LIMIT_S = 0.3, 0.2, 5.0
-_GREETING = 0
-_READY_LOOK_S = 0.01
+# -- the process ------------------------------------------------------------------------------
+
+
+class LineReader:
+    """Splits a stream into lines and drops lines over the limit, to bound memory."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._pieces: list[bytes] = []
+        self._held_bytes = 0
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """Return the lines that this piece completes; None for a line that is too long."""
+        *ended, rest = data.split(b"\n")
+        lines: list[bytes | None] = []
+        for piece in ended:
+            self._hold(piece)
+            lines.append(None if self.is_too_long else b"".join(self._pieces))
+            self._pieces.clear()
+            self._held_bytes = 0
+        self._hold(rest)
+        return lines
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the current incomplete line is over the limit."""
+        return self._held_bytes > self._limit_bytes
+
+    def _hold(self, piece: bytes) -> None:
+        self._held_bytes += len(piece)
+        if self.is_too_long:
+            self._pieces.clear()
+        elif piece:
+            self._pieces.append(piece)
+
+
+class Child:
+    """A process with three pipes; one thread may write while another one reads."""
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Run a command; `environment` is added to the environment of this process."""
+        self._process = subprocess.Popen(  # noqa: S603 - the caller's own command
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            # Ctrl-C in the terminal is for the parent process.
+            process_group=0,
+            env=environment_of(environment or {}),
+        )
+        pipes = self._process.stdin, self._process.stdout, self._process.stderr
+        self._input, self._output, self._errors = (pipe for pipe in pipes if pipe is not None)
+        os.set_blocking(self._input.fileno(), False)
+        self._unsent = memoryview(b"")
+        self._complaints: deque[int] = deque(maxlen=_ERROR_BYTES)
+        self.pid = self._process.pid
+
+    @property
+    def complaints(self) -> str:
+        """The end of its stderr."""
+        return bytes(self._complaints).decode("utf-8", "replace").strip()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether some data is not written yet."""
+        return len(self._unsent) > 0
+
+    def send(self, data: bytes) -> None:
+        """Set the data for `push`; earlier data must be written first."""
+        self._unsent = memoryview(data)
+
+    def push(self, left_s: Callable[[], float]) -> None:
+        """Write the data, as much as the process accepts in the time left."""
+        if self._input.closed:
+            return
+        room = select.poll()
+        room.register(self._input, select.POLLOUT)
+        while self.has_unsent:
+            try:
+                self._unsent = self._unsent[os.write(self._input.fileno(), self._unsent) :]
+            except BlockingIOError:
+                if not room.poll(left_s() * 1e3):
+                    return
+            except BrokenPipeError:
+                # The reader of its output notices the end too, and the reason.
+                return
+
+    def says(self) -> Iterator[bytes]:
+        """Yield its stdout piece by piece until it closes it."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._output, selectors.EVENT_READ)
+            selector.register(self._errors, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    data = os.read(key.fd, _READ_BYTES)
+                    if key.fileobj is self._errors:
+                        self._complaints.extend(data)
+                        if not data:
+                            selector.unregister(self._errors)
+                    elif data:
+                        yield data
+                    else:
+                        # The rest of its stderr, with a limit in case it is still running.
+                        os.set_blocking(self._errors.fileno(), False)
+                        with contextlib.suppress(BlockingIOError):
+                            for _ in range(_LAST_READS):
+                                self._complaints.extend(os.read(self._errors.fileno(), _READ_BYTES))
+                        return
+
+    def end_input(self) -> None:
+        """Close its stdin; no thread may be writing."""
+        self._input.close()
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self._process.kill()
+
+    def wait_or_kill(self, patience_s: float) -> int:
+        """Return its exit code; kill it when it does not end in time."""
+        try:
+            return self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def close(self) -> None:
+        """Close the pipes; no thread may be writing."""
+        for pipe in (self._input, self._output, self._errors):
+            pipe.close()
+
+
+# -- the scorer -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,24 +288,6 @@ class SidecarSpec:
         program = (sys.executable, "-P", "-m", "meritory.sidecar")
         paths = (self.store.argument, str(self.shelves.folder))
         return (*program, *paths, "--base-weights", str(self.shelves.base))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SidecarFacts:
-    """The state of the process."""
-
-    is_alive: bool
-    # It has answered its first request.
-    is_ready: bool
-    pid: int | None
-    uptime_s: float | None
-    crash_count: int
-    is_disabled: bool
-    scores_processed: int
-    timeout_count: int
-    last_latency_ms: float | None
-    # Of the last crash.
-    last_error: str | None
 
 
 @dataclass(slots=True, eq=False)
@@ -188,7 +321,7 @@ class SidecarScorer:
         self._thread: Thread | None = None
         self._life: _Life | None = None
         self._is_closed = False
-        self._breaker = CircuitBreaker(world, spec.crash_disable_threshold, spec.first_pause_ms)
+        self.breaker = CircuitBreaker(world, spec.crash_disable_threshold, spec.first_pause_ms)
         self._score_count = 0
         self._timeout_count = 0
         self._request_count = 0
@@ -208,40 +341,55 @@ class SidecarScorer:
     def enable(self) -> None:
         """Reset the circuit breaker and start the process again."""
         with self._changed:
-            self._breaker.reset()
+            self.breaker.reset()
             self._ensure_thread()
             self._changed.notify_all()
 
     def score(self, request: ScoreRequest) -> NDArray[np.float64]:
         """Return one score per candidate; PortTimeout after the deadline."""
         began_ms = self._world.monotonic_ms()
+        deadline_ms = began_ms + self._spec.score_timeout_ms
         try:
-            found = self._in_turn(request, began_ms + self._spec.score_timeout_ms)
+            if not self._turn.acquire(timeout=self._left_s(deadline_ms)):
+                raise PortTimeout("the predictor was busy with other sessions")
+            try:
+                life = self._idle_life(deadline_ms)
+                self._request_count += 1
+                line = score_line(self._request_count, request)
+                with self._changed:
+                    life.pending = self._request_count
+                    life.pending_since_ms = self._world.monotonic_ms()
+                life.child.send(line)
+                life.child.push(lambda: self._left_s(deadline_ms))
+                reply = self._reply(life, deadline_ms)
+            finally:
+                self._turn.release()
         except PortTimeout:
             with self._changed:
                 self._timeout_count += 1
             raise
+        scores = read_scores(reply, request)
         with self._changed:
             self._score_count += 1
             self._last_latency_ms = self._world.monotonic_ms() - began_ms
-        return found
+        return scores
 
     @property
-    def facts(self) -> SidecarFacts:
+    def facts(self) -> ScorerFacts:
         """The current state of the process."""
         with self._changed:
             life, now_ms = self._sound_life(), self._world.monotonic_ms()
-            return SidecarFacts(
+            return ScorerFacts(
                 is_alive=life is not None,
                 is_ready=life is not None and life.pending != _GREETING,
                 pid=None if life is None else life.child.pid,
                 uptime_s=None if life is None else (now_ms - life.begun_ms) / 1e3,
-                crash_count=self._breaker.crash_count,
-                is_disabled=self._breaker.is_open,
+                crash_count=self.breaker.crash_count,
+                is_disabled=self.breaker.is_open,
                 scores_processed=self._score_count,
                 timeout_count=self._timeout_count,
                 last_latency_ms=self._last_latency_ms,
-                last_error=self._breaker.last_error,
+                last_error=self.breaker.last_error,
             )
 
     def close(self) -> None:
@@ -277,24 +425,7 @@ class SidecarScorer:
 
     # -- one request ------------------------------------------------------------------------
 
-    def _in_turn(self, request: ScoreRequest, deadline_ms: float) -> NDArray[np.float64]:
-        if not self._turn.acquire(timeout=self._left_s(deadline_ms)):
-            raise PortTimeout("the predictor was busy with other sessions")
-        try:
-            life = self._free(deadline_ms)
-            self._request_count += 1
-            line = score_line(self._request_count, request)
-            with self._changed:
-                life.pending = self._request_count
-                life.pending_since_ms = self._world.monotonic_ms()
-            life.child.send(line)
-            life.child.push(lambda: self._left_s(deadline_ms))
-            reply = self._reply(life, deadline_ms)
-        finally:
-            self._turn.release()
-        return read_scores(reply, request)
-
-    def _free(self, deadline_ms: float) -> _Life:
+    def _idle_life(self, deadline_ms: float) -> _Life:
         """Return the running process when it has no open request."""
         with self._changed:
             self._ensure_thread()
@@ -306,8 +437,11 @@ class SidecarScorer:
             life = self._life
             if self._is_closed or life is None:
                 raise self._absence()
-            if life.failure is None:
-                self._kill_if_hung(life)
+            silent_ms = self._world.monotonic_ms() - life.pending_since_ms
+            is_hung = life.pending is not None and silent_ms > self._spec.hang_limit_ms
+            if is_hung and life.failure is None:
+                life.failure = PortError("the predictor did not respond and was killed")
+                life.child.kill()
             if life.failure is not None:
                 raise life.failure
             if life.pending is not None:
@@ -332,12 +466,15 @@ class SidecarScorer:
     def _left_s(self, deadline_ms: float) -> float:
         return max(0.0, deadline_ms - self._world.monotonic_ms()) / 1e3
 
-    # -- how it stands; with the lock held ---------------------------------------------------
+    # -- its state; with the lock held ------------------------------------------------------
 
     def _ensure_thread(self) -> None:
-        if self._is_closed or self._breaker.is_open:
+        if self._is_closed:
             raise self._absence()
         if self._thread is None:
+            # The thread ends when the breaker opens.
+            if self.breaker.is_open:
+                raise self._absence()
             self._thread = Thread(target=self._supervise, name="meritory-sidecar", daemon=True)
             self._thread.start()
 
@@ -349,27 +486,21 @@ class SidecarScorer:
         """Return whether waiting would not change anything."""
         life = self._life
         if self._is_closed or life is None:
-            return self._is_closed or self._breaker.is_paused
+            return self._is_closed or self.breaker.is_paused
         return life.pending is None or life.failure is not None
-
-    def _kill_if_hung(self, life: _Life) -> None:
-        silent_ms = self._world.monotonic_ms() - life.pending_since_ms
-        if life.pending is not None and silent_ms > self._spec.hang_limit_ms:
-            life.failure = PortError("the predictor did not respond and was killed")
-            life.child.kill()
 
     def _absence(self) -> PortError:
         """Return the error for a missing process."""
         if self._is_closed:
             return PortError("the predictor was closed")
-        if self._breaker.is_open:
+        if self.breaker.is_open:
             return PortError(
-                f"the predictor is disabled after {self._breaker.threshold} "
-                f"crashes within an hour, the last: {self._breaker.last_error}",
+                f"the predictor is disabled after {self.breaker.threshold} "
+                f"crashes within an hour, the last: {self.breaker.last_error}",
                 hint="it restarts after an hour, or with `meritory predictor enable`",
             )
-        if self._breaker.is_paused:
-            return PortError(f"the predictor restarts after a crash: {self._breaker.last_error}")
+        if self.breaker.is_paused:
+            return PortError(f"the predictor restarts after a crash: {self.breaker.last_error}")
         return PortTimeout("the predictor is still starting")
 
     # -- the supervising thread ---------------------------------------------
@@ -381,14 +512,14 @@ class SidecarScorer:
             with self._changed:
                 self._life = None
                 if not self._is_closed:
-                    self._breaker.record_crash(error.message)
+                    self.breaker.record_crash(error.message)
                 self._changed.notify_all()
-                if not self._breaker.is_open:
-                    pause_s = self._left_s(self._breaker.resume_ms)
+                if not self.breaker.is_open:
+                    pause_s = self._left_s(self.breaker.resume_ms)
                     self._changed.wait_for(
-                        lambda: self._is_closed or not self._breaker.is_paused, pause_s
+                        lambda: self._is_closed or not self.breaker.is_paused, pause_s
                     )
-                is_needed = not self._is_closed and not self._breaker.is_open
+                is_needed = not self._is_closed and not self.breaker.is_open
                 if not is_needed:
                     self._thread = None
 
@@ -408,7 +539,17 @@ class SidecarScorer:
             if self._is_closed:
                 child.kill()
         self._read_replies(life)
-        return self._cleaned_up(life)
+        # Wait for the end of a process that is no longer usable, and close its pipes.
+        code = child.wait_or_kill(0.0 if life.failure else _ASK_LIMIT_S)
+        with self._changed:
+            if life.failure is None:
+                errors = child.complaints
+                life.failure = PortError(f"the predictor ended with {code}: {errors}".rstrip(": "))
+            self._changed.notify_all()
+        # A caller must notice the end before the pipes are closed.
+        with self._turn:
+            child.close()
+        return life.failure
 
     def _read_replies(self, life: _Life) -> None:
         """Read replies until the process closes stdout or sends an invalid one."""
@@ -429,16 +570,3 @@ class SidecarScorer:
                     if life.pending is not None and reply.id == life.pending:
                         life.pending, life.reply = None, reply
                 self._changed.notify_all()
-
-    def _cleaned_up(self, life: _Life) -> PortError:
-        """Wait for the end of a process that is no longer usable, and close its pipes."""
-        code = life.child.wait_or_kill(0.0 if life.failure else _ASK_LIMIT_S)
-        with self._changed:
-            if life.failure is None:
-                errors = life.child.complaints
-                life.failure = PortError(f"the predictor ended with {code}: {errors}".rstrip(": "))
-            self._changed.notify_all()
-        # A caller must notice the end before the pipes are closed.
-        with self._turn:
-            life.child.close()
-        return life.failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,12 +14,13 @@ from typing import Any, Protocol
 
 from meritory.domain.errors import BadReply, Conflict, PortError, PortTimeout
 from meritory.domain.policy import RRF_K
-from meritory.ports.child import environment_of
 from meritory.ports.scorer import ModelFolders
 
 # Its own limit is half a minute, plus start, reading and gates.
 TRAINER_LIMIT_S = 120.0
 _ERROR_CHARS = 500
+# More threads for numpy would compete with the agent.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _END_LIMIT_S = 2.0
 
 
@@ -73,6 +75,11 @@ class StoreLocation(Protocol):
     @property
     def environment(self) -> Mapping[str, str]:
         """The extra variables of its environment."""
+
+
+def environment_of(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child process: this one's and the extra variables."""
+    return {**os.environ, **extra, **_ONE_THREAD}
 
 
 class Trainer(Protocol):

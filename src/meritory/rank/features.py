@@ -6,6 +6,7 @@ A version fixes names, order and meaning; it is stored with every row.
 from __future__ import annotations
 
 import math
+import zlib
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -72,6 +73,7 @@ EXPOSURE = frozenset({"log_access_count", "frequency"})
 NEVER_LOG_DAYS = 8.0
 # No feature is larger, so that its product with a learned weight stays finite.
 LARGEST = 1e6
+_SLOTS = 32
 _HOURS_PER_DAY = 24.0
 _DAYS_PER_WEEK = 7.0
 _MONTHS_PER_YEAR = 12.0
@@ -137,6 +139,11 @@ def features(inputs: FeatureInputs) -> Floats:
         table[:, index] = columns[name]
     np.nan_to_num(table, copy=False, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
     return np.clip(table, -LARGEST, LARGEST)
+
+
+def project_slot(project: str | None) -> int:
+    """Return a small number for a project, the same on every machine; 0 for none."""
+    return 0 if project is None else 1 + zlib.crc32(project.encode()) % (_SLOTS - 1)
 
 
 def _of_occasion(occasion: Occasion) -> dict[str, ArrayLike]:

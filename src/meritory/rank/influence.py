@@ -111,13 +111,6 @@ class InfluenceState:
         """Whether the predictor has no influence yet, or lost it by drift."""
         return self.active_since is None
 
-    @property
-    def alpha(self) -> float:
-        """The served weight of the baseline: 1 in cold start, then the earned one."""
-        if self.active_since is None:
-            return 1.0
-        return self.earned_alpha
-
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOutcome:

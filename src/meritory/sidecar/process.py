@@ -15,8 +15,8 @@ from typing import NoReturn
 from meritory.domain.errors import MeritoryError
 from meritory.domain.place import Place
 from meritory.domain.world import World
-from meritory.ports.child import LineReader
 from meritory.ports.scorer import ModelFolders, base_weights
+from meritory.ports.sidecar import LineReader
 from meritory.ports.trainer_process import read_order, report_text
 from meritory.sidecar.models import Library
 from meritory.sidecar.rpc import PROCESS_ENDED, RpcServer

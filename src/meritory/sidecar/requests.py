@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from meritory.model.base import Floats, RankingQuery, Rows, Vectors
 from meritory.model.tokens import words_of
-from meritory.ports.scorer import project_slot
-from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.features import FEATURE_VERSION, FEATURES, project_slot
 from meritory.sidecar.rpc import INVALID_PARAMS, RpcFault
 
 CANDIDATE_LIMIT = 5_000

@@ -23,7 +23,7 @@ from meritory.engine.observe.health import (
     is_reembedding_due,
     worst,
 )
-from meritory.ports.embed_static import STATIC_NAME
+from meritory.ports.embedder import STATIC_NAME
 from meritory.store.contract.store import Store
 from meritory.store.sqlite.store import SqliteStore
 from places import Places

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from meritory import AsyncMemory
 from meritory.engine.jobs.worker import Background
 from meritory.engine.observe.diagnostics import DOMAINS, Domain, EngineFacts, overall
 from meritory.engine.predictor.drift import drift
-from meritory.engine.predictor.state import liveness
-from meritory.ports.scorer import RandomScorer
+from meritory.engine.predictor.state import scorer_facts
+from meritory.ports.scorer import RandomScorer, ScorerFacts
 from meritory.rank import influence
 from meritory.rank.composite import Trust
 from meritory.rank.history_proof import VALID_ERRORS, HistoryProof
@@ -34,22 +34,10 @@ def desk(desks: Desks) -> Desk:
     return desks(**CALM)
 
 
-@dataclass(frozen=True)
-class Facts:
-    """How a process that scores is."""
-
-    is_alive: bool = True
-    is_ready: bool = True
-    pid: int | None = 4711
-    uptime_s: float | None = 3.0
-    crash_count: int = 0
-    is_disabled: bool = False
-
-
 class Apart(RandomScorer):
     """A scorer that tells of a process of its own."""
 
-    facts = Facts()
+    facts = ScorerFacts(pid=4711, uptime_s=3.0)
 
 
 def domain(desk: Desk) -> Domain:
@@ -59,7 +47,7 @@ def domain(desk: Desk) -> Domain:
 
 def apart(desk: Desk, **facts: object) -> None:
     scorer = Apart(desk.memory.services.world)
-    scorer.facts = Facts(**facts)  # type: ignore[arg-type]
+    scorer.facts = replace(scorer.facts, **facts)  # type: ignore[arg-type]
     desk.equip(scorer=scorer)
 
 
@@ -146,7 +134,7 @@ def test_a_predictor_that_the_settings_switch_off_is_disabled(desks: Desks) -> N
     assert told["phase"] == "disabled"
     assert "predictor.enabled" in told["reason"]
     assert told["scorer"] == "none"
-    assert liveness(desk.memory.services.scorer).is_alive is False
+    assert scorer_facts(desk.memory.services.scorer).is_alive is False
 
 
 def test_slow_scoring_is_told_before_it_times_out(desk: Desk) -> None:

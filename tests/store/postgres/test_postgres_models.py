@@ -10,6 +10,7 @@ import pytest
 
 from meritory.domain.errors import BadCheckpoint
 from meritory.domain.place import Place
+from meritory.engine.predictor.state import soundness
 from meritory.model.checkpoint import Checkpoint, CheckpointFlags
 from meritory.model.ranker import KIND, Ranker
 from meritory.ports.scorer import ModelFolders, base_weights
@@ -57,7 +58,7 @@ def test_what_one_daemon_trained_another_serves(two: tuple[ModelFolders, ModelFo
     here, there = two
     here.of("ann").put(model(1))
     assert there.of("ann").versions() == [1]
-    assert there.soundness("ann", 1).fault is None
+    assert soundness(there, "ann", 1).fault is None
     assert same(there.checkpoint("ann", 1), model(1))
 
 
@@ -86,7 +87,7 @@ def test_what_is_gone_from_the_database_serves_nobody(
     here.of("ann").drop(1)
     with pytest.raises(BadCheckpoint):
         there.checkpoint("ann", 1)
-    assert there.soundness("ann", 1).fault is not None
+    assert soundness(there, "ann", 1).fault is not None
 
 
 def test_old_ones_go_for_everybody(two: tuple[ModelFolders, ModelFolders]) -> None:

@@ -16,10 +16,9 @@ from typing import Literal
 from meritory.domain.errors import MeritoryError
 from meritory.domain.place import Place
 from meritory.domain.policy import EmbedderSpec
-from meritory.engine.predictor.state import decoded
+from meritory.engine.predictor.state import decoded, soundness
 from meritory.model.model_files import models_beside
-from meritory.ports.embed_static import STATIC_NAME
-from meritory.ports.embedder import Embedder, open_embedder
+from meritory.ports.embedder import STATIC_NAME, Embedder, open_embedder
 from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.store.contract.store import Store
 from meritory.store.opening import open_store
@@ -245,7 +244,7 @@ def _models(store: Store, shelves: ModelFolders) -> HealthCheck:
         return HealthCheck("models", "fail", error.message, error.hint or "")
     found = []
     for user, state in states.items():
-        fault = shelves.soundness(user, state.version).fault
+        fault = soundness(shelves, user, state.version).fault
         if fault is not None:
             found.append(f"{user}: model {state.version} cannot be used: {fault}")
         elif state.lost is not None:

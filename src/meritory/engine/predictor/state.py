@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from meritory.domain.session import Event
 from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
-from meritory.ports.scorer import BASE_VERSION, Scorer
+from meritory.ports.scorer import BASE_VERSION, ModelFolders, Scorer, ScorerFacts, Soundness
 from meritory.rank.composite import Trust
 from meritory.rank.history_proof import HistoryProof
 from meritory.rank.influence import InfluenceState
@@ -72,7 +73,9 @@ class PredictorState:
     @property
     def alpha(self) -> float:
         """Return the weight of the baseline in the fused ranking."""
-        return self.standing.alpha if self.is_enabled and not self.shadow_left else 1.0
+        if not self.is_enabled or self.shadow_left or self.standing.active_since is None:
+            return 1.0
+        return self.standing.earned_alpha
 
     @property
     def trust(self) -> Trust:
@@ -136,11 +139,29 @@ def model_fault(services: Services, user: str, version: int) -> str | None:
     """Return why a model is not usable; None if it is, or if the scorer reads no models."""
     if services.shelves is None or not getattr(services.scorer, "reads_models", False):
         return None
-    soundness = services.shelves.soundness(user, version)
-    if soundness.kind in ("", REPLAYED_SCORER):
-        return soundness.fault
-    serving = services.store.serving_embedder()
-    return soundness.fault_with("" if serving is None else serving.name)
+    sound = soundness(services.shelves, user, version)
+    if sound.fault is None and sound.kind != REPLAYED_SCORER:
+        serving = services.store.serving_embedder()
+        embedder = "" if serving is None else serving.name
+        if sound.embedder != embedder:
+            return f"it was trained on vectors of {sound.embedder!r}, not of {embedder!r}"
+    return sound.fault
+
+
+def soundness(shelves: ModelFolders, user: str, version: int) -> Soundness:
+    """Return whether a model exists and is intact; its file is read again only after a change."""
+    known = shelves.examined.get((user, version))
+    # Of a shared store the file is a copy, which path_of renews.
+    is_local = shelves.rows is None or version == BASE_VERSION
+    path = known.path if known is not None and is_local else shelves.path_of(user, version)
+    try:
+        about = os.stat(path)
+    except OSError as error:
+        return Soundness(f"{path.name}: {str(error.strerror).lower()}")
+    mark = (about.st_ino, about.st_mtime_ns, about.st_size)
+    if known is not None and known.mark == mark:
+        return known
+    return shelves.examine(user, version, mark)
 
 
 def _fall_back(services: Services, user: str, state: PredictorState, fault: str) -> PredictorState:
@@ -154,7 +175,7 @@ def _fall_back(services: Services, user: str, state: PredictorState, fault: str)
     target = next((one for one in choices if model_fault(services, user, one) is None), None)
     if target is None:
         return state
-    kind = services.shelves.soundness(user, target).kind
+    kind = soundness(services.shelves, user, target).kind
     now = services.world.now()
     details = {"from": state.version, "to": target, "fault": fault}
     event = Event(at=now, category="predictor", name="predictor.fallback", details=details)
@@ -222,47 +243,23 @@ def served_kind(scorer: Scorer | None, state: PredictorState) -> str | None:
 # -- the status line --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Liveness:
-    """Whether the scorer is running, and how often it crashed; one in this process always runs."""
-
-    is_alive: bool = True
-    is_ready: bool = True
-    pid: int | None = None
-    uptime_s: float | None = None
-    crash_count: int = 0
-    is_crash_disabled: bool = False
-
-    @property
-    def is_dead(self) -> bool:
-        """Return whether it crashed and did not restart; one that never started is not dead."""
-        return self.is_crash_disabled or (not self.is_alive and self.crash_count > 0)
-
-
-def liveness(scorer: Scorer | None) -> Liveness:
-    """Return the health of the scorer process."""
+def scorer_facts(scorer: Scorer | None) -> ScorerFacts:
+    """Return the health of the scorer's process."""
     if scorer is None:
-        return Liveness(is_alive=False, is_ready=False)
-    facts = getattr(scorer, "facts", None)
-    if facts is None:
-        return Liveness()
-    return Liveness(
-        is_alive=facts.is_alive,
-        is_ready=facts.is_ready,
-        pid=facts.pid,
-        uptime_s=facts.uptime_s,
-        crash_count=facts.crash_count,
-        is_crash_disabled=facts.is_disabled,
-    )
+        return ScorerFacts(is_alive=False, is_ready=False)
+    facts: ScorerFacts = getattr(scorer, "facts", None) or ScorerFacts()
+    return facts
 
 
 def status_facts(services: Services, user: str, state: PredictorState) -> render.StatusFacts:
     """Return the phase of the predictor with the numbers behind it."""
     counted, excluded = services.store.judged_counts(user)
     needed = services.policy.predictor.min_training_sessions
-    life = liveness(services.scorer)
+    # Read as a plain value: every prompt shows this line.
+    breaker = getattr(services.scorer, "breaker", None)
+    is_broken = breaker is not None and services.world.monotonic_ms() < breaker.open_until_ms
     phase: render.State = "collecting"
-    if services.scorer is None or not state.is_enabled or life.is_crash_disabled:
+    if services.scorer is None or not state.is_enabled or is_broken:
         phase = "disabled"
     elif state.order_reason == "drift":
         phase = "retraining"
@@ -278,7 +275,7 @@ def status_facts(services: Services, user: str, state: PredictorState) -> render
         success_rate=state.standing.success_rate,
         alpha=state.alpha,
         model_version=state.version,
-        crashes=life.crash_count if life.is_crash_disabled else 0,
+        crashes=breaker.crash_count if breaker is not None and is_broken else 0,
         reason="drift" if phase == "retraining" else "switched off",
     )
 

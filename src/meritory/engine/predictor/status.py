@@ -14,16 +14,15 @@ from meritory.engine.observe.observer import Latency
 from meritory.engine.observe.timeline import timeline
 from meritory.engine.predictor.drift import DRIFT_SESSIONS, calibration, is_drifting, judge_drift
 from meritory.engine.predictor.state import (
-    Liveness,
     PredictorState,
     known_state,
-    liveness,
     load_checkpoint,
+    scorer_facts,
     status_facts,
     versions,
 )
 from meritory.engine.services import Services
-from meritory.ports.scorer import BASE_VERSION
+from meritory.ports.scorer import BASE_VERSION, ScorerFacts
 from meritory.rank import influence
 from meritory.rank.features import FEATURE_VERSION
 from meritory.rank.history_proof import VALID_ERRORS
@@ -77,7 +76,7 @@ def predictor_status(services: Services, user: str) -> dict[str, Any]:
     store, policy = services.store, services.policy.predictor
     state = known_state(services, user)
     standing, trained_at = state.standing, state.last_trained_at
-    life = liveness(services.scorer)
+    life = scorer_facts(services.scorer)
     phase, reason = _phase(services, user, state, life)
     latency, calibrated = _latency(services), calibration(store, user, state)
     model, model_warnings = _model(services, user, state)
@@ -124,7 +123,7 @@ def predictor_status(services: Services, user: str) -> dict[str, Any]:
             "dead": life.is_dead,
             "pid": life.pid,
             "crash_count": life.crash_count,
-            "crash_disabled": life.is_crash_disabled,
+            "crash_disabled": life.is_disabled,
         },
         "warnings": [*model_warnings, *_warnings(store, user, latency, calibrated)],
     }
@@ -138,14 +137,14 @@ def _rounded(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _phase(
-    services: Services, user: str, state: PredictorState, life: Liveness
+    services: Services, user: str, state: PredictorState, life: ScorerFacts
 ) -> tuple[str, str | None]:
     """Return one of the five phases, and the reason where it is not obvious."""
     if services.scorer is None:
         return "disabled", "the setting predictor.enabled is off"
     if not state.is_enabled:
         return "disabled", "switched off; `meritory predictor enable` switches it on"
-    if life.is_crash_disabled:
+    if life.is_disabled:
         return "disabled", f"{life.crash_count} crashes/h; `meritory predictor enable` tries again"
     phase = status_facts(services, user, state).state
     if state.shadow_left:

@@ -24,10 +24,10 @@ from meritory.model.base import Floats, Model, RankingQuery, TrainingExample
 from meritory.model.checkpoint import Checkpoint, CheckpointFlags, restored
 from meritory.model.fit import crossed
 from meritory.model.tokens import words_of
-from meritory.ports.scorer import BASE_VERSION, ModelFolders, project_slot
+from meritory.ports.scorer import BASE_VERSION, ModelFolders
 from meritory.ports.trainer_process import TrainOrder, TrainReport
 from meritory.rank import labels
-from meritory.rank.features import FEATURE_VERSION, FEATURES
+from meritory.rank.features import FEATURE_VERSION, FEATURES, project_slot
 
 # More sessions than these tell nothing new about a user, and cost time (decision 14).
 TRAIN_SESSIONS = 1_000

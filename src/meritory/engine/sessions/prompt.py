@@ -15,7 +15,7 @@ from meritory.domain.policy import SessionPolicy
 from meritory.domain.session import Candidate, Event, Injection, SessionRecord, ShownRow, Turn
 from meritory.engine.memories.recall import keys_in_play, pool_scores
 from meritory.engine.observe.observer import publish
-from meritory.engine.predictor.state import state_of, status_line
+from meritory.engine.predictor.state import known_state, status_line
 from meritory.engine.services import Services
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import StartRequest, clean, known_session, storable
@@ -271,7 +271,7 @@ def pack_prompt(run: PromptRun) -> None:
         empty_block(services.store, services.policy.predictor, session, number),
         earlier=earlier,
         explain=not session.is_explained,
-        status_line=status_line(services, session.user, state_of(services, session.user)),
+        status_line=status_line(services, session.user, known_state(services, session.user)),
     )
     chosen, overflow = _fit(run, empty, policy)
     # A memory that is shown again after a compaction keeps its handle.

@@ -283,7 +283,7 @@ def score_predictor(run: Ranking) -> None:
         embedder=context.vector.embedder,
         context=context.vector.vector,
         context_text=context.text,
-        project=context.scope.project,
+        project_slot=features.project_slot(context.scope.project),
         vectors=pool.gathered.vectors[pool.at],
     )
     with run.services.observer.timed("predictor_score"):

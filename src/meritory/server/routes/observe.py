@@ -17,7 +17,7 @@ from meritory.engine.observe import diagnostics, telemetry
 from meritory.engine.observe.diagnostics import DOMAINS, Domain
 from meritory.engine.observe.observer import Latency, Observer, StageFailure
 from meritory.engine.pipeline import FLOWS
-from meritory.engine.predictor.state import known_state, liveness
+from meritory.engine.predictor.state import known_state, scorer_facts
 from meritory.engine.quality.maintenance import JobLook, status
 from meritory.server.logs import Level, LineQuery, LogLine, latest_lines
 from meritory.server.table import (
@@ -277,7 +277,7 @@ def _job(look: JobLook) -> dict[str, Any]:
 
 def _predictor_worker(call: Call, memory: Memory, latencies: Mapping[str, Latency]) -> WorkerOut:
     """Return the process that scores candidates and trains models."""
-    life = liveness(memory.services.scorer)
+    life = scorer_facts(memory.services.scorer)
     scored, trained = latencies["predictor_score"], latencies["predictor_train"]
     return WorkerOut(
         life.is_alive,
