@@ -29,8 +29,7 @@ from meritory.ports.sidecar import score_line
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.server.auth import OWNER
 from meritory.server.routes.observe import pipeline
-from meritory.server.state import ServerState
-from meritory.server.table import Call, Scoped, UserQuery
+from meritory.server.table import Call, ServerState, UserQuery
 from meritory.settings import load_settings
 from meritory.store.sqlite.engine import connect
 from places import Chosen
@@ -317,10 +316,10 @@ def test_the_worker_that_scores_is_in_the_pipelines_status(tmp_path: Path) -> No
     with closing(
         ServerState(load_settings(tmp_path / "home", patient), "http://127.0.0.1:1")
     ) as engine:
-        memory = engine.view(OWNER, Scoped())
+        call = Call(engine, OWNER, {}, UserQuery(), None, "r1")
+        memory = call.user_memory()
         noted(memory)
         memory.session("run", context="fix the alpha service")
-        call = Call(engine, OWNER, {}, UserQuery(), None, "r1")
         told = pipeline(call).workers["predictor"]
         assert told.running
         assert told.details["pid"] not in (None, os.getpid())

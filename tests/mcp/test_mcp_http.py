@@ -11,7 +11,7 @@ from mcp_kit import ENVELOPE, PROJECT, STATELESS, called, mirrored, post, reques
 
 from meritory.api.client import Daemon
 from meritory.mcp.protocol import VERSION_KEY, VERSIONS
-from meritory.server.limits import BODY_LIMIT_BYTES
+from meritory.server.connection import BODY_LIMIT_BYTES
 
 SEARCH = stateless("tools/call", {"name": "memory_search", "arguments": {"query": "x"}})
 

@@ -22,9 +22,9 @@ from meritory.domain.errors import Conflict, InputError
 from meritory.domain.memory import Scope
 from meritory.engine import access
 from meritory.hook import main
-from meritory.server import limits
+from meritory.server import app
 from meritory.server import token_cache as door
-from meritory.server.limits import RateLimit, Workers
+from meritory.server.app import RateLimit, Workers
 from meritory.server.problems import Overloaded, TooMany
 from meritory.server.table import Call, Route, TextReply
 from meritory.server.token_cache import Tokens
@@ -135,7 +135,7 @@ def test_one_tenant_takes_half_of_the_requests_and_no_more() -> None:
 
 
 def test_the_shares_of_many_tenants_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TENANT_LIMIT_COUNT", 3)
+    monkeypatch.setattr(app, "TENANT_LIMIT_COUNT", 3)
     rate = RateLimit(1_000, lambda: 0.0)
     for number in range(10):
         rate.take(f"tenant {number}")

@@ -9,8 +9,8 @@ import pytest
 from web_types import Reply, Serve, Served, read_all
 
 from meritory.domain.memory import CONTENT_LIMIT_CHARS
-from meritory.server import connection, limits
-from meritory.server.limits import BODY_LIMIT_BYTES
+from meritory.server import connection
+from meritory.server.connection import BODY_LIMIT_BYTES
 
 MEMORIES = "/api/memories"
 PROBLEM = {"type", "title", "status", "detail", "code", "request_id"}
@@ -263,8 +263,8 @@ def test_slow_heads_and_bodies_are_not_waited_for(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "HEAD_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(limits, "DRAIN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(connection, "BODY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connection, "DRAIN_TIMEOUT_S", 0.1)
     server = serve()
     assert read_all(server.raw(b"GET /hea")) == b""
     assert read_all(server.raw(b"")) == b""

@@ -9,7 +9,7 @@ from test_auth_matrix import CELLS, PATHS, covers, known, let_through, real
 from web_types import Serve, Served, wait_for
 
 from meritory.server.app import TABLE
-from meritory.server.auth import DASHBOARD, OWNER, WRONG_TOKENS_PER_MINUTE, Guard, Visit, own_hosts
+from meritory.server.auth import DASHBOARD, OWNER, WRONG_TOKENS_PER_MINUTE, Guard, own_hosts
 from meritory.server.dashboard import (
     LINK_LIFE_S,
     LINK_LIMIT,
@@ -306,15 +306,15 @@ def test_a_planted_cookie_does_not_hide_the_right_one() -> None:
     host = (b"host", b"127.0.0.1:7737")
     both = (b"cookie", f"{name}=planted; {name}={secret}".encode())
     wrong = (b"cookie", f"{name}=\xff".encode("latin-1"))
-    assert guard.check(Visit("tcp", [host, both], b"", False, True)) == DASHBOARD
+    assert guard.check("tcp", [host, both], b"", is_reading=True) == DASHBOARD
     with pytest.raises(Forbidden):
-        guard.check(Visit("tcp", [host, both], b"", False))
+        guard.check("tcp", [host, both], b"")
     for _ in range(WRONG_TOKENS_PER_MINUTE):
         with pytest.raises(Unauthorized):
-            guard.check(Visit("tcp", [host, wrong], b"", False, True))
+            guard.check("tcp", [host, wrong], b"", is_reading=True)
     with pytest.raises(TooMany):
-        guard.check(Visit("tcp", [host, wrong], b"", False, True))
-    assert guard.check(Visit("socket", [wrong], b"", False)) == OWNER
+        guard.check("tcp", [host, wrong], b"", is_reading=True)
+    assert guard.check("socket", [wrong], b"") == OWNER
 
 
 @pytest.mark.parametrize(

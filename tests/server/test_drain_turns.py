@@ -7,9 +7,8 @@ import threading
 from web_types import WAIT_S, Serve
 
 from meritory import Memory
-from meritory.server.limits import WORKER_COUNT
-from meritory.server.state import ServerState
-from meritory.server.table import Call, Route
+from meritory.server.app import WORKER_COUNT
+from meritory.server.table import Call, Route, ServerState
 
 
 def test_who_drains_while_a_job_runs_keeps_no_agent_waiting(serve: Serve) -> None:
@@ -38,7 +37,7 @@ def test_who_drains_while_a_job_runs_keeps_no_agent_waiting(serve: Serve) -> Non
 
     drainers = [threading.Thread(target=drain) for _ in range(WORKER_COUNT + 1)]
     # As long as the daemon's own thread is at a job.
-    with engines[0]._memory.works.runner._lock:
+    with engines[0].engine.works.runner._lock:
         for drainer in drainers:
             drainer.start()
         drainers[0].join(0.3)

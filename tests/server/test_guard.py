@@ -11,7 +11,6 @@ from meritory.domain.errors import MeritoryError, SettingsError, StorageError
 from meritory.server.auth import (
     WRONG_TOKENS_PER_MINUTE,
     Guard,
-    Visit,
     load_token,
     own_hosts,
     write_private,
@@ -35,7 +34,7 @@ def status(guard: Guard, *headers: tuple[str, str], door: str = "tcp", query: st
     """How a request with these headers is answered; 200 when it is let through."""
     pairs = [(name.encode(), value.encode()) for name, value in headers]
     try:
-        guard.check(Visit(door, pairs, query.encode(), is_public=False))  # type: ignore[arg-type]
+        guard.check(door, pairs, query.encode())  # type: ignore[arg-type]
     except MeritoryError as error:
         return error.status
     return 200

@@ -21,7 +21,8 @@ from meritory.domain.errors import TooLarge
 from meritory.server import app as application
 from meritory.server import connection as server_connection
 from meritory.server import serve as serving
-from meritory.server.limits import Body, RateLimit, Workers
+from meritory.server.app import RateLimit, Workers
+from meritory.server.connection import Body
 from meritory.server.problems import TooMany
 from meritory.server.table import Call, Route
 

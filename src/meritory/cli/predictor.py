@@ -235,8 +235,8 @@ def comparisons(
 
     Both are measured by NDCG@10 against the labels of the session.
     """
-    from meritory.server import payload
     from meritory.server.routes.predictor import ComparisonOut
+    from meritory.server.table import to_json
 
     query = ComparisonQuery(
         winner=winner,
@@ -252,7 +252,7 @@ def comparisons(
     if not records:
         note("no matching comparisons; a session is compared when it has ended and was judged")
     plain = {
-        "results": [payload.to_json(ComparisonOut.keyed(record)) for record in records],
+        "results": [to_json(ComparisonOut.keyed(record)) for record in records],
         "next": offset + limit if len(records) == limit else None,
     }
     return Answer(plain, _COMPARISONS.blocks(records))
@@ -287,8 +287,8 @@ def audit(key: str, limit: int) -> Answer:
     from msgspec import structs
 
     from meritory.engine.predictor import status as records
-    from meritory.server import payload
     from meritory.server.routes.predictor import Audit
+    from meritory.server.table import to_json
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
@@ -298,7 +298,7 @@ def audit(key: str, limit: int) -> Answer:
     if len(listed) < len(found.candidates):
         note(f"{len(found.candidates) - len(listed)} more candidates; --limit shows them")
     whole = Audit.of(found)
-    plain: dict[str, Any] = payload.to_json(structs.replace(whole, results=whole.results[:limit]))
+    plain: dict[str, Any] = to_json(structs.replace(whole, results=whole.results[:limit]))
     texts = {name: record.content for name, record in memories.items()}
     view: RecordView[SessionMemory] = RecordView(
         Field("", "rank", lambda one: one.candidate.rank or None),

@@ -210,7 +210,7 @@ def import_lines(
 
 def _project_of(source: FoundFiles) -> str | None:
     """Return the project of Markdown instructions: that of their folder, as for a session."""
-    from meritory.server.project import project_of
+    from meritory.server.table import project_of
 
     if source.form != "markdown":
         return None

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NoReturn, TypeVar, cast
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -14,14 +20,12 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
-from meritory.domain.errors import MeritoryError
+from meritory.domain.errors import InputError, MeritoryError
 from meritory.engine.access import TokenClaim
-from meritory.server.auth import ANYONE, Grant, Guard, Visit
-from meritory.server.connection import DOOR_KEY
+from meritory.server.auth import ANYONE, Grant, Guard
+from meritory.server.connection import DOOR_KEY, Body, Receive, declared_bytes
 from meritory.server.dashboard import PAGE_HEADERS, PAGES, refusal_page
-from meritory.server.limits import Body, RateLimit, Receive, Workers
 from meritory.server.logs import Log
-from meritory.server.payload import decode_body, decode_query
 from meritory.server.problems import (
     MEDIA_TYPE,
     BadRequest,
@@ -49,8 +53,7 @@ from meritory.server.routes import (
     rules,
     sessions,
 )
-from meritory.server.state import ServerState
-from meritory.server.table import Call, Page, Route, TextReply
+from meritory.server.table import Call, Page, Route, ServerState, TextReply
 
 # A new route is one row in the file of its noun; a new noun is one file and one name here.
 TABLE: tuple[Route, ...] = (
@@ -73,6 +76,19 @@ _SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff
 _READING = frozenset({"GET", "HEAD"})
 _STATE_KEY = "meritory.request"
 REFUSAL_LOG_EVERY_MS = 1_000.0
+# Python runs one thread at a time, and the event loop waits behind the workers: more workers
+# would only make it wait longer.
+WORKER_COUNT = 4
+# The largest share that one user with tokens may take, so that others get through.
+TENANT_SHARE = 0.5
+TENANT_LIMIT_COUNT = 1_024
+_QUERY_LIMIT_COUNT = 50
+_NUMBER_LIMIT_CHARS = 40
+_WHOLE_LIMIT = 2**63
+_HINT = "`GET /openapi.json` describes what each route takes"
+_BOM = b"\xef\xbb\xbf"
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -123,14 +139,26 @@ class App:
             return
         world = self._server.world
         state = _RequestState(
-            world.new_id(), Body(receive, _declared_bytes(scope)), world.monotonic_ms()
+            world.new_id(), Body(receive, declared_bytes(scope["headers"])), world.monotonic_ms()
         )
         scope[_STATE_KEY] = state
         # With an application in scope the router raises instead of replying itself.
         scope["app"] = self
         error: MeritoryError | None = None
         try:
-            state.grant = await self._authenticate(scope)
+            caller = self._guard.check(
+                scope[DOOR_KEY],
+                scope["headers"],
+                scope["query_string"],
+                is_public=scope["path"] in self._public,
+                is_reading=scope["method"] in _READING,
+            )
+            if isinstance(caller, TokenClaim):
+                token = await self._server.tokens.redeem(caller)
+                if token is None:
+                    raise self._guard.wrong_secret()
+                caller = Grant.of(token)
+            state.grant = caller
             await self._router(scope, receive, partial(self._send, send, state))
         except MeritoryError as refused:
             error = refused
@@ -145,24 +173,6 @@ class App:
             await self._refuse(error, state, scope, receive, send)
         # Break the reference cycle, or every request would wait for the garbage collector.
         del scope[_STATE_KEY]
-
-    async def _authenticate(self, scope: Scope) -> Grant:
-        """Return the caller's grant; look up the token that a caller claims to have."""
-        caller = self._guard.check(
-            Visit(
-                scope[DOOR_KEY],
-                scope["headers"],
-                scope["query_string"],
-                scope["path"] in self._public,
-                scope["method"] in _READING,
-            )
-        )
-        if not isinstance(caller, TokenClaim):
-            return caller
-        token = await self._server.tokens.redeem(caller)
-        if token is None:
-            raise self._guard.wrong_secret()
-        return Grant.of(token)
 
     def refusal(self, address: bytes, is_kept: bool) -> bytes | None:
         """Return the reply to a request beyond the limits, None if it is within; cheaply."""
@@ -292,17 +302,6 @@ class App:
         await send(message)
 
 
-def _declared_bytes(scope: Scope) -> int | None:
-    """Return the declared length of the body; None if it is chunked."""
-    length = 0
-    for name, value in scope["headers"]:
-        if name == b"transfer-encoding":
-            return None
-        if name == b"content-length":
-            length = int(value)
-    return length
-
-
 def _require_json(request: Request, body: Body) -> None:
     """Refuse other content types: a foreign web page can post forms to any port, but not JSON."""
     if body.is_complete:
@@ -312,3 +311,179 @@ def _require_json(request: Request, body: Body) -> None:
         raise NotJson("a body must be JSON", hint=f"send it with Content-Type: {JSON}")
     if parameter.strip().lower() not in ("", "charset=utf-8"):
         raise BadRequest("JSON must be UTF-8")
+
+
+# -- limits --
+
+
+class RateLimit:
+    """A token bucket that holds one second's worth of requests."""
+
+    def __init__(self, per_s: int, now_ms: Callable[[], float]) -> None:
+        self._per_s = per_s
+        self._now_ms = now_ms
+        self._tokens = float(per_s)
+        self._at_ms = now_ms()
+        self._shares: dict[str, RateLimit] = {}
+
+    def require(self) -> None:
+        """Raise TooMany if the bucket is empty, but take nothing."""
+        if not self._per_s:
+            return
+        now = self._now_ms()
+        gained = (now - self._at_ms) / 1000 * self._per_s
+        self._tokens = min(float(self._per_s), self._tokens + gained)
+        self._at_ms = now
+        if self._tokens < 1:
+            raise TooMany(
+                f"more than {self._per_s} requests a second",
+                hint="raise the setting daemon.rate_limit_per_s",
+            )
+
+    def take(self, tenant: str | None = None) -> None:
+        """Take one request from the bucket and the tenant's share; raise TooMany if it is empty."""
+        self.require()
+        if tenant is not None and self._per_s:
+            if tenant not in self._shares:
+                if len(self._shares) >= TENANT_LIMIT_COUNT:
+                    self._shares.clear()
+                self._shares[tenant] = RateLimit(_share(self._per_s), self._now_ms)
+            self._shares[tenant].take()
+        self._tokens -= 1
+
+
+class Workers:
+    """Worker threads for handlers, with a limit on requests in flight."""
+
+    def __init__(self, in_flight_limit: int) -> None:
+        self._limit = in_flight_limit
+        self._pool = ThreadPoolExecutor(
+            max_workers=min(WORKER_COUNT, in_flight_limit), thread_name_prefix="meritory-web"
+        )
+        self.in_flight = 0
+        self._by_tenant: Counter[str] = Counter()
+
+    def require(self, tenant: str | None = None) -> None:
+        """Raise Overloaded if too many requests are in flight, of all or of one tenant."""
+        share = _share(self._limit)
+        is_greedy = tenant is not None and self._by_tenant[tenant] >= share
+        if is_greedy or self.in_flight >= self._limit:
+            limit = share if is_greedy else self._limit
+            raise Overloaded(
+                f"{limit} requests are in flight already", hint="try again in a second"
+            )
+
+    async def run(self, work: Callable[[], T], tenant: str | None = None) -> T:
+        """Run blocking work in a thread; refuse it at once if too many requests are in flight."""
+        self.require(tenant)
+        self.in_flight += 1
+        if tenant is not None:
+            self._by_tenant[tenant] += 1
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        # Counted until the work is done, even if the client left.
+        future.add_done_callback(partial(self._done, tenant))
+        return await asyncio.shield(future)
+
+    def _done(self, tenant: str | None, future: asyncio.Future[Any]) -> None:
+        self.in_flight -= 1
+        if tenant is not None:
+            self._by_tenant[tenant] -= 1
+            # Drop zeros, so that the counter does not grow for years.
+            self._by_tenant += Counter()
+        if not future.cancelled():
+            # Read here, so that asyncio does not warn about a caller who left.
+            future.exception()
+
+    def close(self) -> None:
+        """Accept no more work; running work continues."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _share(limit: int) -> int:
+    return max(1, int(limit * TENANT_SHARE))
+
+
+# -- JSON --
+
+
+def decode_body(raw: bytes, kind: type[S]) -> S:
+    """Return the body as its type; reject malformed JSON with 400 and wrong values with 422."""
+    if not raw.strip():
+        raise BadRequest("a JSON body is needed", hint=_HINT)
+    if raw.startswith(_BOM):
+        raise InputError("the body begins with a byte order mark", hint="send plain UTF-8")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"the body is not UTF-8: byte {error.start + 1} does not fit") from error
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_distinct,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_bounded,
+        )
+    except RecursionError as error:
+        raise BadRequest("the JSON is nested too deeply") from error
+    except ValueError as error:
+        raise BadRequest(f"the body is not valid JSON: {error}") from error
+    if "\\u" in text:
+        try:
+            msgspec.json.encode(value)
+        except UnicodeEncodeError as error:
+            # Such text can neither be stored nor sent back.
+            raise InputError("the body holds half a character (a lone surrogate)") from error
+    return _convert(value, kind, strict=True)
+
+
+def decode_query(query_string: bytes, kind: type[S]) -> S:
+    """Return the query string as its type."""
+    try:
+        pairs = parse_qsl(
+            query_string.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(query_string),
+            errors="strict",
+            max_num_fields=_QUERY_LIMIT_COUNT,
+        )
+    except UnicodeDecodeError as error:
+        raise InputError("the query string is not UTF-8") from error
+    except ValueError as error:
+        raise BadRequest("the query string cannot be read") from error
+    if len(dict(pairs)) != len(pairs):
+        raise BadRequest("a query parameter is given twice")
+    return _convert(dict(pairs), kind, strict=False)
+
+
+def _convert(value: Any, kind: type[S], *, strict: bool) -> S:
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            str(error).replace("`$.", "`").replace("`$`", "the top"), hint=_HINT
+        ) from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a key is given twice")
+    return members
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _bounded(text: str) -> int:
+    if len(text) > _NUMBER_LIMIT_CHARS or abs(value := int(text)) >= _WHOLE_LIMIT:
+        raise ValueError("a whole number is too large")
+    return value

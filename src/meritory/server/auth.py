@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
 import stat
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import parse_qsl
 
+from meritory.api.embedded import EmbeddedBackend
+from meritory.api.memory import Memory, Session
 from meritory.domain.access import ROLES, AccessToken, Role
-from meritory.domain.errors import MeritoryError, SettingsError, translate_system
+from meritory.domain.errors import (
+    InputError,
+    MeritoryError,
+    NotFound,
+    SettingsError,
+    translate_system,
+)
+from meritory.domain.memory import (
+    Draft,
+    Entity,
+    EntityView,
+    HistoryEntry,
+    MemoryRecord,
+    Recalled,
+    Scope,
+    WriteResult,
+)
 from meritory.engine.access import TokenClaim, read_claim
+from meritory.engine.feedback.capture import Captured
+from meritory.engine.memories import write
+from meritory.engine.services import Services
 from meritory.server.dashboard import OFFERED, Logins
 from meritory.server.problems import BadRequest, Forbidden, TooMany, Unauthorized
+from meritory.settings import Settings
 from meritory.settings.home import TOKEN_NAME
 
 if TYPE_CHECKING:
@@ -95,6 +118,34 @@ class Grant:
         """Return whether the grant covers something of this agent and project."""
         return self.agent in (None, agent) and self.project in (None, project)
 
+    def can_use_session(self, services: Services, key: object) -> bool:
+        """Return whether a session belongs to the grant's agent and project, or is new."""
+        if not self.is_narrow or not isinstance(key, str):
+            return True
+        session = services.store.find_session(services.user, key)
+        return session is None or self.fits(session.agent, session.project)
+
+    def require_session(self, services: Services, key: object) -> None:
+        """Refuse a session of another agent or project."""
+        if not self.can_use_session(services, key):
+            raise Forbidden(
+                "the session belongs to another agent or project", hint="choose another session key"
+            )
+
+    def require_report(self, memory: AnyMemory, fields: Mapping[str, Any]) -> None:
+        """Refuse a report on sessions or memories of others; handles are those of its session."""
+        if not self.is_narrow:
+            return
+        key, ids = fields.get("session_key"), fields.get("memory_ids")
+        handles: set[str] = set()
+        if isinstance(key, str):
+            self.require_session(memory.services, key)
+            shown = memory.services.store.shown(memory.scope.user, key)
+            handles = {row.handle for row in shown}
+        for name in ids if isinstance(ids, list | tuple) else [ids]:
+            if isinstance(name, str) and name.lower() not in handles:
+                memory.get(name)
+
     def _named(self, what: str, own: str | None, given: str | None) -> str | None:
         if own is None or given is None or given == own:
             return own if given is None else given
@@ -111,7 +162,6 @@ ANYONE = Grant("anyone")
 
 
 Door = Literal["socket", "tcp"]
-Headers = Sequence[tuple[bytes, bytes]]
 TOKEN_BYTES = 32
 WRONG_TOKENS_PER_MINUTE = 20
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -180,23 +230,6 @@ def own_hosts(port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
     return frozenset(with_port.union(more, OWN_NAMES if port == _HTTP_PORT else ()))
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """The parts of a request that the guard checks."""
-
-    door: Door
-    headers: Headers
-    query_string: bytes
-    # Whether the route needs no token.
-    is_public: bool
-    # Whether the method only reads: a change must come from a page of the dashboard.
-    is_reading: bool = False
-
-    def all(self, name: bytes) -> list[bytes]:
-        """Return every value of a header."""
-        return [value for key, value in self.headers if key == name]
-
-
 class OwnToken:
     """The owner's token, as its file has it now; only a hash stays in memory."""
 
@@ -208,25 +241,16 @@ class OwnToken:
         self._mark: tuple[int, ...] = ()
 
     def is_right(self, token: bytes) -> bool:
-        """Return whether this is the owner's token."""
-        self._reload()
+        """Return whether this is the owner's token; read its file again if it was replaced."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                info = os.stat(self._file, follow_symlinks=False)
+                mark = (info.st_ino, info.st_mtime_ns, info.st_mode, info.st_uid)
+                if stat.S_ISREG(info.st_mode) and mark != self._mark:
+                    written = _private_token(self._file, info)
+                    self._mark = mark
+                    self._digest = self._digest if written is None else _digest(written.encode())
         return hmac.compare_digest(_digest(token), self._digest)
-
-    def _reload(self) -> None:
-        """Read the token file again if it was replaced; ignore one that is not a token."""
-        if self._file is None:
-            return
-        try:
-            info = os.stat(self._file, follow_symlinks=False)
-            mark = (info.st_ino, info.st_mtime_ns, info.st_mode, info.st_uid)
-            if not stat.S_ISREG(info.st_mode) or mark == self._mark:
-                return
-            token = _private_token(self._file, info)
-        except OSError:
-            return
-        self._mark = mark
-        if token is not None:
-            self._digest = _digest(token.encode("ascii"))
 
 
 class Guard:
@@ -247,54 +271,67 @@ class Guard:
         self._logins = logins
         self._wrong: deque[float] = deque(maxlen=WRONG_TOKENS_PER_MINUTE)
 
-    def check(self, visit: Visit) -> Grant | TokenClaim:
-        """Return the caller, or a token's claim to look up; the order of checks leaks nothing."""
-        hosts = visit.all(b"host")
-        if visit.door == "tcp" and (len(hosts) != 1 or hosts[0] not in self._hosts):
+    def check(
+        self,
+        door: Door,
+        headers: Iterable[tuple[bytes, bytes]],
+        query_string: bytes,
+        *,
+        is_public: bool = False,
+        is_reading: bool = False,
+    ) -> Grant | TokenClaim:
+        """Return the caller, or a token's claim to look up; the order of checks leaks nothing.
+
+        A public route needs no token. A change by a browser must come from a page of the dashboard.
+        """
+        values: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for name, value in headers:
+            values[name].append(value)
+        hosts = values[b"host"]
+        if door == "tcp" and (len(hosts) != 1 or hosts[0] not in self._hosts):
             # A foreign web page can reach a port of this machine under a name of its own.
             raise Forbidden(
                 "the Host header does not name this daemon",
                 hint="use the url of `meritory status`; other names need --allow-host",
             )
-        is_foreign = any(origin not in self._origins for origin in visit.all(b"origin"))
-        if is_foreign or any(site not in _OWN_FETCHES for site in visit.all(b"sec-fetch-site")):
+        is_foreign = not self._origins.issuperset(values[b"origin"])
+        if is_foreign or not _OWN_FETCHES.issuperset(values[b"sec-fetch-site"]):
             raise Forbidden("requests from other web pages are refused")
-        query = parse_qsl(visit.query_string.decode("latin-1"), True)
-        if _TOKEN_WORDS & {name.lower() for name, _ in query}:
+        query = parse_qsl(query_string.decode("latin-1"), True)
+        if _TOKEN_WORDS & {word.lower() for word, _ in query}:
             # Logs and browser histories keep URLs.
             raise BadRequest(
                 "a token must not be in the URL",
                 hint="send it as `Authorization: Bearer TOKEN`",
             )
-        if visit.door == "socket":
+        if door == "socket":
             return OWNER
-        return ANYONE if visit.is_public else self._check_caller(visit)
+        return ANYONE if is_public else self._check_caller(values, is_reading)
 
-    def _check_caller(self, visit: Visit) -> Grant | TokenClaim:
-        given = visit.all(b"authorization")
-        if not given:
-            return self._check_cookie(visit)
-        if len(given) != 1:
+    def _check_caller(
+        self, values: Mapping[bytes, list[bytes]], is_reading: bool
+    ) -> Grant | TokenClaim:
+        given = values[b"authorization"]
+        if len(given) > 1:
             raise Unauthorized
-        scheme, _, token = given[0].partition(b" ")
-        is_own, claim = self._own.is_right(token.strip()), read_claim(token.strip())
-        if scheme.lower() == b"bearer" and (is_own or claim is not None):
-            return OWNER if is_own or claim is None else claim
-        raise self.wrong_secret()
-
-    def _check_cookie(self, visit: Visit) -> Grant:
-        """Check the login of a browser. A cookie alone does not authorise a change (CSRF)."""
+        if given:
+            scheme, _, token = given[0].partition(b" ")
+            is_own, claim = self._own.is_right(token.strip()), read_claim(token.strip())
+            if scheme.lower() == b"bearer" and (is_own or claim is not None):
+                return OWNER if is_own or claim is None else claim
+            raise self.wrong_secret()
         cookies = [
             secret
-            for header in visit.all(b"cookie")
+            for header in values[b"cookie"]
             for secret in self._logins.secrets_in(header.decode("latin-1"))
         ]
         if not cookies:
             raise Unauthorized
-        if not any(self._logins.is_valid(secret) for secret in cookies):
+        if not any(map(self._logins.is_valid, cookies)):
             raise self.wrong_secret()
-        is_own_page = visit.all(b"origin") or b"same-origin" in visit.all(b"sec-fetch-site")
-        if not visit.is_reading and not is_own_page:
+        # A cookie alone does not authorise a change (CSRF).
+        is_own_page = values[b"origin"] or b"same-origin" in values[b"sec-fetch-site"]
+        if not is_reading and not is_own_page:
             raise Forbidden("only pages of the dashboard may make changes")
         return DASHBOARD
 
@@ -313,3 +350,121 @@ class Guard:
 
 def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
+
+
+# -- the memory of a narrow token --------------------------------------------------------------
+
+
+class ScopedMemory:
+    """The methods of `Memory` that a narrow token may use; there are no others.
+
+    A method that `Memory` gains is out of reach until it is added here with its checks. Searches
+    and ids keep to their scope by themselves. The other arguments that name a scope are checked:
+    fields of a memory to store or change, session keys, and ids of reports.
+    """
+
+    # Bound to those of `Memory`, as they need no checks.
+    scope: Scope
+    settings: Settings
+    services: Services
+    confirm: Callable[[str], MemoryRecord]
+    forget: Callable[..., None]
+    undo: Callable[[str], list[MemoryRecord]]
+    split: Callable[..., list[MemoryRecord]]
+    recall: Callable[..., list[Recalled]]
+    get: Callable[[str], MemoryRecord]
+    history: Callable[[str], list[HistoryEntry]]
+    merges: Callable[..., list[HistoryEntry]]
+    entities: Callable[..., list[Entity]]
+    describe: Callable[[str], EntityView]
+    related: Callable[[str], list[str]]
+    required: Callable[..., list[str]]
+    work_meanwhile: Callable[[], None]
+
+    def __init__(self, memory: Memory, grant: Grant) -> None:
+        self._memory = memory
+        self._grant = grant
+        for name in ScopedMemory.__annotations__:
+            setattr(self, name, getattr(memory, name))
+
+    def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
+        """Store many texts; one for another agent or project becomes an error in its place."""
+        if isinstance(items, str | Mapping):
+            raise InputError("expected a list of memories", hint="for one, call remember")
+        backend = cast(EmbeddedBackend, self._memory.backend)
+        drafts = [backend.draft(item) for item in items]
+        for index, draft in enumerate(drafts):
+            if isinstance(draft, Draft) and not self._grant.fits(draft.agent, draft.project):
+                drafts[index] = _outside()
+        return write.write(self.services, backend.scope.user, drafts)
+
+    def update(self, /, memory_id: str, **fields: Any) -> MemoryRecord:
+        """Change fields of a memory, but not to another agent or project."""
+        self._require_own(fields)
+        return self._memory.update(memory_id, **fields)
+
+    def page(
+        self,
+        limit: int = 100,
+        *,
+        kind: str | None = None,
+        tag: str | None = None,
+        after: str | None = None,
+        everywhere: bool = False,
+        include_gone: bool = False,
+    ) -> list[MemoryRecord]:
+        """Return a page of memories of the scope."""
+        if everywhere:
+            raise _outside()
+        return self._memory.page(limit, kind=kind, tag=tag, after=after, include_gone=include_gone)
+
+    def session(
+        self,
+        key: str,
+        project: str | None = None,
+        context: str | None = None,
+        *,
+        harness: str | None = None,
+        cwd: str | None = None,
+    ) -> Session:
+        """Start or continue a session of the scope."""
+        if project is not None:
+            self._require_own({"project": project})
+        self._grant.require_session(self.services, key)
+        return self._memory.session(key, project, context, harness=harness, cwd=cwd)
+
+    def capture_feedback(self, /, signal: str, context: str = "", **fields: Any) -> Captured:
+        """Store a report on sessions and memories of the scope."""
+        self._grant.require_report(self, fields)
+        return self._memory.capture_feedback(signal, context, **fields)
+
+    def complete_feedback(
+        self, /, event_id: str, signal: str | None = None, **fields: Any
+    ) -> Captured:
+        """Add missing fields to a report of the scope."""
+        scope = self._memory.feedback_event(event_id).scope
+        if not self._grant.fits(scope.agent, scope.project):
+            # The store's own words: the caller must not learn that the report exists.
+            raise NotFound(
+                f"no feedback {event_id[:40]!r}", hint="`meritory feedback list` shows the ids"
+            )
+        self._grant.require_report(self, fields)
+        return self._memory.complete_feedback(event_id, signal, **fields)
+
+    def why(self, memory_id: str, session_key: str) -> dict[str, Any]:
+        """Explain a memory in a session of the scope."""
+        self._grant.require_session(self.services, session_key)
+        return self._memory.why(memory_id, session_key)
+
+    def _require_own(self, fields: Mapping[str, Any]) -> None:
+        own = {"agent": self._grant.agent, "project": self._grant.project}
+        for name, value in own.items():
+            if value is not None and name in fields and fields[name] != value:
+                raise _outside()
+
+
+AnyMemory = Memory | ScopedMemory
+
+
+def _outside() -> MeritoryError:
+    return Forbidden("this is outside the token's agent or project", hint="leave it out")

@@ -1,4 +1,4 @@
-"""Listening sockets and their HTTP connections: peer checks, head limits and timeouts."""
+"""Listening sockets, their HTTP connections and bodies: peer checks, limits and timeouts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,27 @@ import socket
 import stat
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from meritory.domain.errors import Conflict, MeritoryError, SettingsError
+from meritory.domain.errors import Conflict, MeritoryError, SettingsError, TooLarge
 from meritory.server.auth import Door, own_hosts
-from meritory.server.problems import BadRequest, Forbidden, Overloaded, raw_reply
+from meritory.server.problems import BadRequest, Forbidden, Overloaded, SlowBody, raw_reply
 from meritory.settings import Settings
 from meritory.settings.home import SOCKET_NAME
 
+if TYPE_CHECKING:
+    from meritory.server.app import App
+
+BODY_LIMIT_BYTES = 2 * 1024 * 1024
+BODY_TIMEOUT_S = 10.0
+# How much of a refused body is still read, so that the client can read the reply.
+DRAIN_LIMIT_BYTES = 4 * BODY_LIMIT_BYTES
+DRAIN_TIMEOUT_S = 1.0
 HEAD_LIMIT_BYTES = 32 * 1024
 HEAD_TIMEOUT_S = 10.0
 CONNECTION_LIMIT = 256
@@ -37,6 +45,7 @@ DOOR_KEY = "meritory.door"
 # Closes the connection at once, whatever is still to send.
 HANG_UP_KEY = "meritory.hang_up"
 _CREDENTIALS = struct.Struct("3i")
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class HeadTooLarge(MeritoryError):
@@ -53,13 +62,6 @@ def peer_uid(connection: Any) -> int | None:
         return None
     credentials = connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(credentials)[1])
-
-
-class Turnstile(Protocol):
-    """The application's check of its limits."""
-
-    def refusal(self, address: bytes, is_kept: bool) -> bytes | None:
-        """Return the reply to a request beyond the limits, None if it is within."""
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -165,11 +167,19 @@ class HttpConnection(HttpToolsProtocol):
         self._refuse(BadRequest("this is not a valid HTTP request"))
 
     def _refuse_by_head(self) -> bool:
-        """Answer a request beyond the limits by its head alone; return whether it was one."""
-        if not self._can_skip():
+        """Answer a request beyond the limits by its head alone; return whether it was one.
+
+        That needs a short body, and no earlier request that is still being answered.
+        """
+        is_first = self.cycle is None or self.cycle.response_complete
+        length = declared_bytes(self.headers)
+        is_short = length is not None and length <= SKIPPED_BODY_LIMIT_BYTES
+        if not is_first or not is_short or self.parser.get_method() == b"HEAD":
+            return False
+        if self.expect_100_continue or self.parser.should_upgrade():
             return False
         is_kept = bool(self.parser.should_keep_alive())
-        answer = cast("Turnstile", self.app).refusal(self.url, is_kept)
+        answer = cast("App", self.app).refusal(self.url, is_kept)
         if answer is None:
             return False
         self.transport.write(answer)
@@ -177,19 +187,6 @@ class HttpConnection(HttpToolsProtocol):
         # Skip the rest, within the timeout of a head.
         self._expect_head()
         return True
-
-    def _can_skip(self) -> bool:
-        """Return whether the request can be answered at once: nothing before it, a short body."""
-        is_first = self.cycle is None or self.cycle.response_complete
-        if not is_first or self.expect_100_continue or self.parser.should_upgrade():
-            return False
-        length = 0
-        for name, value in self.headers:
-            if name == b"transfer-encoding":
-                return False
-            if name == b"content-length":
-                length = int(value)
-        return length <= SKIPPED_BODY_LIMIT_BYTES and self.parser.get_method() != b"HEAD"
 
     def _open_connections(self) -> Iterator[HttpConnection]:
         """Return the open connections, including this one."""
@@ -232,6 +229,62 @@ class HttpConnection(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(LINGER_S, self._give_up)
 
 
+def declared_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """Return the declared length of a body; None if it is chunked."""
+    length = 0
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            return None
+        if name == b"content-length":
+            length = int(value)
+    return length
+
+
+class Body:
+    """The body of one request, read at most once."""
+
+    def __init__(self, receive: Receive, declared: int | None) -> None:
+        self._receive = receive
+        self._declared_bytes = declared
+        self.is_complete = declared == 0
+
+    async def read(self) -> bytes:
+        """Return the whole body; raise an error if it is too large or too slow."""
+        pieces: list[bytes] = []
+        size = 0
+        is_over = (self._declared_bytes or 0) > BODY_LIMIT_BYTES
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                while not self.is_complete and not is_over:
+                    pieces.append(await self._next())
+                    size += len(pieces[-1])
+                    is_over = size > BODY_LIMIT_BYTES
+        except TimeoutError as error:
+            raise SlowBody(f"the body did not arrive within {BODY_TIMEOUT_S:g} seconds") from error
+        if is_over:
+            raise TooLarge(
+                f"a request may have at most {BODY_LIMIT_BYTES} bytes", hint="split it into several"
+            )
+        return b"".join(pieces)
+
+    async def drain(self) -> bool:
+        """Read the rest of a refused body; return whether the connection can be used again."""
+        size = 0
+        with contextlib.suppress(TimeoutError, BadRequest):
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                while not self.is_complete and size <= DRAIN_LIMIT_BYTES:
+                    size += len(await self._next())
+        return self.is_complete
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise BadRequest("the connection closed before the body was complete")
+        self.is_complete = not message.get("more_body", False)
+        piece: bytes = message.get("body", b"")
+        return piece
+
+
 # The longest path of a Unix socket on Linux and macOS.
 SOCKET_PATH_LIMIT_BYTES = 103
 
@@ -265,9 +318,8 @@ def open_listeners(settings: Settings, allow_hosts: Sequence[str] = ()) -> Itera
         port = int(tcp.getsockname()[1])
         host = settings.daemon.host
         shown = f"[{host}]" if ":" in host else host
-        more = [shown, *allow_hosts] if is_loopback(host) else allow_hosts
-        doors = Listeners(f"http://{shown}:{port}", own_hosts(port, more), tcp, unix, path, notes)
-        yield doors
+        hosts = own_hosts(port, [shown, *allow_hosts] if is_loopback(host) else allow_hosts)
+        yield Listeners(f"http://{shown}:{port}", hosts, tcp, unix, path, notes)
     finally:
         tcp.close()
         if unix is not None and path is not None:
@@ -324,24 +376,19 @@ def _socket_path(home: Path, notes: list[str]) -> Path | None:
     own = home / SOCKET_NAME
     if len(os.fsencode(own)) <= SOCKET_PATH_LIMIT_BYTES:
         return own
+    folder = Path(tempfile.gettempdir()) / f"meritory-{os.geteuid()}"
     try:
-        folder = _private_folder()
-    except (OSError, MeritoryError) as error:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        info = os.stat(folder, follow_symlinks=False)
+        is_private = stat.S_ISDIR(info.st_mode) and not info.st_mode & 0o077
+        if not is_private or info.st_uid != os.geteuid():
+            raise OSError(f"other users can access {folder}")
+    except OSError as error:
         notes.append(f"the path of the data folder is too long for a socket, and {error}; TCP only")
         return None
     short = folder / (hashlib.sha256(os.fsencode(own)).hexdigest()[:16] + ".sock")
     notes.append(f"the path of the data folder is too long for a socket; the socket is {short}")
     return short
-
-
-def _private_folder() -> Path:
-    folder = Path(tempfile.gettempdir()) / f"meritory-{os.geteuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    info = os.stat(folder, follow_symlinks=False)
-    private = stat.S_ISDIR(info.st_mode) and not info.st_mode & 0o077
-    if not private or info.st_uid != os.geteuid():
-        raise SettingsError(f"other users can access {folder}")
-    return folder
 
 
 def _bind_unix(path: Path) -> socket.socket:

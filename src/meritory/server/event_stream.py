@@ -14,8 +14,7 @@ from starlette.responses import Response
 
 from meritory.domain.errors import MeritoryError
 from meritory.domain.world import Subscription
-from meritory.server.connection import HANG_UP_KEY
-from meritory.server.limits import Receive
+from meritory.server.connection import HANG_UP_KEY, Receive
 from meritory.server.problems import Overloaded
 
 CLIENT_LIMIT = 8
@@ -109,7 +108,7 @@ class LiveEvents:
         if not self._readers:
             self._nudged.set()
 
-    def nudge(self) -> None:
+    def nudge(self, *event: object) -> None:
         """Look soon, because something was just written; any thread may call this."""
         if self._readers and self._loop is not None:
             with contextlib.suppress(RuntimeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
@@ -48,6 +48,10 @@ class Log:
     def info(self, category: str, event: str, **details: Any) -> None:
         """Log an event."""
         self._write(logging.INFO, category, event, details)
+
+    def write_event(self, category: str, event: str, details: Mapping[str, Any]) -> None:
+        """Log an event of the engine."""
+        self.info(category, event, **details)
 
     def warning(self, category: str, event: str, **details: Any) -> None:
         """Log an event that an operator should look at."""

@@ -30,8 +30,8 @@ from meritory.engine.sessions.context import known_session
 from meritory.mcp.protocol import INVALID_PARAMS, NO_RESOURCE, Json, McpFault, failed
 from meritory.mcp.schema import problem
 from meritory.mcp.table import BY_NAME, MEMORY_URI, SEARCH_LIMIT, SESSION_URI
+from meritory.server.auth import OWNER, AnyMemory, Grant
 from meritory.server.routes.memories import find_entity
-from meritory.server.scoped_memory import AnyMemory, can_see_session, require_session
 from meritory.text.render import NONCE_CHARS, harmless
 
 CUT_CHARS = 1_000
@@ -116,6 +116,7 @@ class Caller:
     """The caller: their view of the memory, and the keys of their session."""
 
     memory: AnyMemory
+    grant: Grant = OWNER
     harness: str | None = None
     # Possible keys of the client's session, the most certain first.
     session_keys: tuple[str, ...] = ()
@@ -347,7 +348,7 @@ _TOOLS: Mapping[str, Callable[[Caller, Json], ToolReply]] = MappingProxyType(
 def _session_of_code(caller: Caller, code: str) -> SessionRecord:
     memory = caller.memory
     session = memory.services.store.session_of_code(memory.scope.user, code)
-    require_session(memory, session.key)
+    caller.grant.require_session(memory.services, session.key)
     return known_session(memory.services.store, memory.scope, session.key)
 
 
@@ -358,7 +359,7 @@ def _session(caller: Caller, code: str | None, key: str | None) -> SessionRecord
     memory = caller.memory
     for name in (key,) if key is not None else caller.session_keys:
         try:
-            require_session(memory, name)
+            caller.grant.require_session(memory.services, name)
             return known_session(memory.services.store, memory.scope, name)
         except MeritoryError:
             if key is not None:
@@ -372,8 +373,9 @@ _PLAIN = "text/plain"
 _MEMORIES, _SESSIONS = "m", "s"
 
 
-def list_resources(memory: AnyMemory, cursor: object) -> Json:
+def list_resources(caller: Caller, cursor: object) -> Json:
     """Return a page of resources: memories, newest first, then sessions, latest first."""
+    memory = caller.memory
     kind, after = _read_cursor(cursor)
     if kind == _MEMORIES:
         records = memory.page(PAGE_COUNT, after=after)
@@ -396,7 +398,7 @@ def list_resources(memory: AnyMemory, cursor: object) -> Json:
                 f"session, {session.state}, {moment_text(session.started_at)[:10]}",
             )
             for session in sessions
-            if can_see_session(memory, session.agent, session.project)
+            if caller.grant.fits(session.agent, session.project)
         ]
     }
     if len(sessions) == PAGE_COUNT:
@@ -408,18 +410,18 @@ def _resource(uri: str, text: str, about: str) -> Json:
     return {"uri": uri, "name": title(text), "description": about, "mimeType": _PLAIN}
 
 
-def read_resource(memory: AnyMemory, uri: object) -> Json:
+def read_resource(caller: Caller, uri: object) -> Json:
     """Return the resource of a URI."""
     if not isinstance(uri, str) or not 0 < len(uri) <= URI_LIMIT_CHARS:
         raise McpFault(INVALID_PARAMS, f"uri must be text of 1 to {URI_LIMIT_CHARS} characters")
     try:
         if uri.startswith(MEMORY_URI):
-            record = memory.get(unquote(uri.removeprefix(MEMORY_URI), errors="strict"))
+            record = caller.memory.get(unquote(uri.removeprefix(MEMORY_URI), errors="strict"))
             if record.deleted_at is not None:
                 raise NotFound("the memory was forgotten")
             text = block([entry(memory_json(record))])
         elif uri.startswith(SESSION_URI):
-            text = _session_text(memory, unquote(uri.removeprefix(SESSION_URI), errors="strict"))
+            text = _session_text(caller, unquote(uri.removeprefix(SESSION_URI), errors="strict"))
         else:
             raise NotFound("unknown uri")
     except (NotFound, InputError, UnicodeError) as error:
@@ -427,10 +429,11 @@ def read_resource(memory: AnyMemory, uri: object) -> Json:
     return {"contents": [{"uri": uri, "mimeType": _PLAIN, "text": text}]}
 
 
-def _session_text(memory: AnyMemory, key: str) -> str:
-    store, user = memory.services.store, memory.scope.user
-    session = known_session(memory.services.store, memory.scope, key)
-    is_seen = can_see_session(memory, session.agent, session.project)
+def _session_text(caller: Caller, key: str) -> str:
+    memory = caller.memory
+    store = memory.services.store
+    session = known_session(store, memory.scope, key)
+    is_seen = caller.grant.fits(session.agent, session.project)
     if memory.scope.project not in (None, session.project) or not is_seen:
         raise NotFound("the session belongs to another project")
     ended = "" if session.ended_at is None else f", ended {moment_text(session.ended_at)}"
@@ -439,7 +442,7 @@ def _session_text(memory: AnyMemory, key: str) -> str:
         line("state", f"{session.state}, began {moment_text(session.started_at)}{ended}"),
         line("about", harmless(session.context[:CUT_CHARS])),
     ]
-    for row in store.shown(user, key):
+    for row in store.shown(memory.scope.user, key):
         # Only memories that the caller may see and that still exist.
         with contextlib.suppress(NotFound):
             record = memory.get(row.memory_id)

@@ -12,9 +12,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -29,8 +28,7 @@ from meritory.server.auth import Guard, OwnToken, load_token, write_private
 from meritory.server.connection import HttpConnection, Listeners, open_listeners
 from meritory.server.event_stream import LiveEvents
 from meritory.server.logs import Log
-from meritory.server.state import ServerState
-from meritory.server.table import Route
+from meritory.server.table import Route, ServerState
 from meritory.settings import Settings, prepare_home
 from meritory.settings.home import DAEMON_NAME, LOCK_NAME, LOG_NAME, TOKEN_NAME
 
@@ -75,7 +73,6 @@ BACKLOG = 256
 GC_THRESHOLDS = (20_000, 20, 20)
 # How long a thread may run while another waits: the event loop must not wait for every worker.
 SWITCH_INTERVAL_S = 0.00025
-TICKS_PER_S = 10
 TRIM_EVERY_S = 15
 
 
@@ -110,7 +107,9 @@ def serve(plan: ServeOptions) -> bool:
         stack.callback(log.close)
         engine = ServerState(settings, listeners.url)
         stack.callback(engine.close)
-        engine.observer.listen(partial(_log_event, engine, log))
+        engine.observer.listen(log.write_event)
+        # Open pages look for changes.
+        engine.observer.listen(engine.live.nudge)
         token, is_new = load_token(settings.home)
         own = OwnToken(token, settings.home / TOKEN_NAME)
         guard = Guard(own, listeners.hosts, engine.world.monotonic_ms, engine.dashboard.logins)
@@ -140,14 +139,6 @@ def serve(plan: ServeOptions) -> bool:
         left = app.workers.in_flight
         log.info("daemon", "daemon.stop", pid=os.getpid(), unfinished=left)
         return left == 0
-
-
-def _log_event(
-    engine: ServerState, log: Log, category: str, event: str, details: Mapping[str, object]
-) -> None:
-    """Log an event of the engine, and let open pages look for changes."""
-    log.info(category, event, **details)
-    engine.live.nudge()
 
 
 @contextlib.contextmanager
@@ -194,7 +185,6 @@ class _Server(uvicorn.Server):
         self._listening = listening
         self._live = live
         self._heap = heap
-        self._requests_before = 0
 
     def live(self, sockets: list[socket.socket]) -> None:
         """Serve until a signal comes."""
@@ -207,21 +197,23 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and report it."""
         await super().startup(sockets)
+        self._trimming = asyncio.create_task(self._trim_often())
         self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down; event streams never end by themselves, so they are ended first."""
         self._live.close()
+        self._trimming.cancel()
         await super().shutdown(sockets)
 
-    async def on_tick(self, counter: int) -> bool:
+    async def _trim_often(self) -> None:
         """Return free memory to the system now and then."""
-        if counter % (TRIM_EVERY_S * TICKS_PER_S) == 0:
-            requests = self.server_state.total_requests
-            if requests != self._requests_before:
-                self._requests_before = requests
+        trimmed_count = 0
+        while True:
+            await asyncio.sleep(TRIM_EVERY_S)
+            if trimmed_count != self.server_state.total_requests:
+                trimmed_count = self.server_state.total_requests
                 await asyncio.to_thread(self._heap.trim)
-        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
+from datetime import datetime
+from pathlib import PurePath
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
+from meritory.api.embedded import EmbeddedBackend, open_embedded
 from meritory.api.memory import Memory
-from meritory.domain.memory import NAME_LIMIT_CHARS
-from meritory.server.payload import encode_reply
+from meritory.domain.memory import NAME_LIMIT_CHARS, EveryScope
+from meritory.domain.world import moment_text
+from meritory.engine.observe.telemetry import note_start
+from meritory.server.auth import AnyMemory, Door, Grant, ScopedMemory
+from meritory.server.dashboard import Dashboard, Logins, own_address, read_files
+from meritory.server.dedupe import DuplicateFilter
+from meritory.server.event_stream import LiveEvents, file_number
 from meritory.server.problems import Forbidden
-from meritory.server.project import folder_name, project_of
-from meritory.server.scoped_memory import AnyMemory, ScopedMemory
-
-if TYPE_CHECKING:
-    from meritory.server.auth import Door, Grant
-    from meritory.server.state import ServerState
-
+from meritory.server.token_cache import Tokens
+from meritory.settings import Settings
+from meritory.settings.home import LOG_NAME
 
 Method = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
 # health: liveness, without a token. read and write: memories. hooks: calls of harnesses.
@@ -93,6 +101,73 @@ class Page:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+def encode_reply(reply: object) -> bytes:
+    """Return a reply as JSON."""
+    return msgspec.json.encode(to_json(reply))
+
+
+def to_json(reply: object) -> Any:
+    """Return records and structs as JSON values; times are UTC text of one width."""
+    # Not by msgspec alone: it writes "Z" and drops zero microseconds, so that widths differ.
+    return _write_times(msgspec.to_builtins(reply, builtin_types=(datetime,)))
+
+
+def _write_times(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return moment_text(value)
+    if isinstance(value, dict):
+        return {name: _write_times(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_write_times(inner) for inner in value]
+    return value
+
+
+class ServerState:
+    """What all requests share: the open engine, its observer, and the dashboard."""
+
+    def __init__(self, settings: Settings, url: str) -> None:
+        options = {"everywhere": True, "background": True, "apart": True}
+        self.engine = open_embedded(
+            None, settings, None, names=(None, None, None), actor="daemon", **options
+        )
+        services, works = self.engine.services, self.engine.works
+        # The first request must not wait for the embedder and the index to load.
+        works.warm_up(self.engine.scope)
+        works.schedule_maintenance()
+        note_start(services, settings.user)
+        # Continue jobs that other processes left behind, and find later ones.
+        works.nudge()
+        self.settings = settings
+        self.world = services.world
+        self.observer = services.observer
+        self.tokens = Tokens(services)
+        # Held by the one request that runs jobs, or waits for running ones.
+        self.draining = threading.Lock()
+        self.duplicates = DuplicateFilter(self.world.monotonic_ms)
+        logins = Logins(self.world.monotonic_ms, urlsplit(url).port or 80)
+        self.dashboard = Dashboard(own_address(url), logins, read_files())
+        self.live = LiveEvents(self._numbers, services.store.follow)
+        self.started_at: datetime = self.world.now()
+        self._started_ms = self.world.monotonic_ms()
+
+    def _numbers(self) -> dict[str, int]:
+        """Return a number by topic that changes whenever something of the topic changes."""
+        return {
+            **self.engine.services.store.change_numbers(),
+            "error": sum(self.observer.failure_counts().values()),
+            "log": file_number(self.settings.home / LOG_NAME),
+        }
+
+    def uptime_s(self) -> float:
+        """Return how long the engine has been open."""
+        return (self.world.monotonic_ms() - self._started_ms) / 1000
+
+    def close(self) -> None:
+        """Finish running work and close the store."""
+        self.tokens.close()
+        self.engine.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One decoded request: everything a handler may read."""
@@ -107,41 +182,60 @@ class Call:
     # Names are lower case; of a repeated header the first value counts.
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def memory(self) -> AnyMemory:
-        """Return the memory for the scope that the body names, else the query."""
-        named = next((part for part in (self.body, self.query) if hasattr(part, "user")), Scoped())
-        return self.view(
-            named.user,
-            getattr(named, "agent", None),
-            getattr(named, "project", None),
-            everywhere=getattr(named, "everywhere", False),
-        )
-
-    def user_memory(self) -> Memory:
-        """Return all memories of the user that the body names, else the query.
-
-        Only for routes that reach the whole user: the table refuses them to narrow tokens before.
-        """
-        memory = self.view((self.query if self.body is None else self.body).user)
-        if isinstance(memory, ScopedMemory):
-            raise Forbidden("this route needs a token for the whole user")
-        return memory
-
-    def view(
+    def engine(
         self,
         user: str | None,
         agent: str | None = None,
         project: str | None = None,
         *,
         everywhere: bool = False,
-    ) -> AnyMemory:
-        """Return the memory for a scope, as the caller may use it; refuse names outside a token.
+        any_id: bool | None = None,
+        actor: str | None = None,
+    ) -> EmbeddedBackend:
+        """Return the engine for a scope; refuse names outside the caller's token.
 
-        A scope without agent and project is a person's: its ids may name any memory of the user.
-        With `everywhere` searches cover all of the user's memories too.
+        A scope without agent and project is a person's: its ids may name any memory of the user,
+        unless `any_id` says otherwise. With `everywhere` searches cover all of them too.
         """
-        named = Scoped(user=user, agent=agent, project=project)
-        return self.server.view(self.grant, named, everywhere=everywhere)
+        user, agent, project = self.grant.scope(
+            user, agent, project, everywhere=everywhere or any_id is True
+        )
+        if any_id is None:
+            any_id = everywhere or (agent is None and project is None)
+        view = self.server.engine.view(user, agent, project, everywhere=any_id, actor=actor)
+        if everywhere:
+            view.scope = EveryScope(view.scope.user)
+        return view
+
+    def memory(self) -> AnyMemory:
+        """Return the memory for the scope that the body names, else the query."""
+        named = next((part for part in (self.body, self.query) if hasattr(part, "user")), Scoped())
+        return self.open(
+            self.engine(
+                named.user,
+                getattr(named, "agent", None),
+                getattr(named, "project", None),
+                everywhere=getattr(named, "everywhere", False),
+            )
+        )
+
+    def open(self, engine: EmbeddedBackend) -> AnyMemory:
+        """Return the memory of an engine, limited to the caller's token."""
+        memory = Memory(backend=engine)
+        return ScopedMemory(memory, self.grant) if self.grant.is_narrow else memory
+
+    def user_memory(self) -> Memory:
+        """Return all memories of the user that the body names, else the query.
+
+        Only for routes that reach the whole user: the table refuses them to narrow tokens before.
+        """
+        return self.whole(self.engine((self.query if self.body is None else self.body).user))
+
+    def whole(self, engine: EmbeddedBackend) -> Memory:
+        """Return the memory of an engine for a caller who may use all methods."""
+        if self.grant.is_narrow:
+            raise Forbidden("this route needs a token for the whole user")
+        return Memory(backend=engine)
 
     def project(self, named: str | None, cwd: str | None) -> str | None:
         """Return the project that a request or its token names, else that of its directory.
@@ -150,7 +244,9 @@ class Call:
         """
         if named is not None or self.grant.project is not None:
             return named
-        return folder_name(cwd) if self.grant.caller == "token" else project_of(cwd)
+        if not cwd or not os.path.isabs(cwd) or len(cwd) > _PATH_LIMIT_CHARS:
+            return None
+        return _project_name(PurePath(cwd)) if self.grant.caller == "token" else project_of(cwd)
 
 
 Handler = Callable[[Call], object]
@@ -191,3 +287,49 @@ class Route:
             raise ValueError(f"GET {self.path} must not have a body")
         if self.is_quick and self.body is not None:
             raise ValueError(f"quick route {self.path} must not have a body")
+
+
+# -- projects ---------------------------------------------------------------------------------
+
+LEVELS_LIMIT = 64
+_PATH_LIMIT_CHARS = 4_096
+_POINTER_LIMIT_BYTES = 4_096
+
+
+def project_of(cwd: str | None, home: str | None = None) -> str | None:
+    """Return the project of a directory, None for folders that are not projects.
+
+    It is the name of the repository's folder, from anywhere inside it and from its worktrees.
+    Without a repository it is the directory's own name. The home folder, the temporary folder and
+    the root are not projects.
+    """
+    if not cwd or not os.path.isabs(cwd) or "\0" in cwd or len(cwd) > _PATH_LIMIT_CHARS:
+        return None
+    directory = PurePath(os.path.realpath(cwd))
+    own = home or os.path.expanduser("~")
+    excluded = {PurePath(os.path.realpath(path)) for path in (own, tempfile.gettempdir())}
+    for folder in (directory, *directory.parents)[:LEVELS_LIMIT]:
+        if folder in excluded or folder == folder.parent:
+            # A home folder that is a repository is not one project.
+            break
+        marker = os.path.join(folder, ".git")
+        try:
+            if os.path.isfile(marker):
+                # A worktree has a file that points to its repository.
+                with open(marker, "rb") as file:
+                    pointer = file.read(_POINTER_LIMIT_BYTES).decode("utf-8", "replace")
+                target = os.path.join(folder, pointer.removeprefix("gitdir:").strip())
+                git = PurePath(os.path.normpath(target))
+                if git.parent.name == "worktrees" and git.parent.parent.name == ".git":
+                    folder = git.parents[2]
+            if os.path.lexists(marker):
+                return _project_name(folder)
+        except (OSError, ValueError):
+            break
+    is_excluded = directory in excluded or directory == directory.parent
+    return None if is_excluded else _project_name(directory)
+
+
+def _project_name(folder: PurePath) -> str | None:
+    shown = "".join(character for character in folder.name if character.isprintable())
+    return shown[:NAME_LIMIT_CHARS].strip() or None

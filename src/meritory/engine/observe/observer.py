@@ -106,7 +106,7 @@ class Observer:
         self._failures: deque[StageFailure] = deque(maxlen=ERROR_RING_COUNT)
         self._counters: Counter[str] = Counter()
         self._failure_counts: Counter[tuple[str, str]] = Counter()
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
 
     def took(self, operation: str, duration_ms: float) -> None:
         """Record the duration of an operation."""
@@ -143,16 +143,17 @@ class Observer:
             self._failure_counts[stage, code] += 1
         if stage.startswith(_PREDICTOR):
             event = stage.replace("_", ".", 1)
-            self.publish("predictor", event, {"code": code, "error": message})
+            self.publish(("predictor", event, {"code": code, "error": message}))
 
     def listen(self, listener: Listener) -> None:
-        """Set the function that receives published events, such as the daemon's log."""
-        self._listener = listener
+        """Add a function that receives published events, such as the daemon's log."""
+        self._listeners.append(listener)
 
-    def publish(self, category: str, event: str, details: Mapping[str, object]) -> None:
-        """Pass an event to the listener."""
-        if self._listener is not None:
-            self._listener(category, event, details)
+    def publish(self, *events: tuple[str, str, Mapping[str, object]]) -> None:
+        """Pass events to the listeners, each with its category, name and details."""
+        for listener in self._listeners:
+            for event in events:
+                listener(*event)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
@@ -226,6 +227,13 @@ def _latency(operation: str, count: int, total_ms: float, recent: list[float]) -
 
 def publish(services: Services, events: Sequence[Event]) -> None:
     """Publish events that have been stored."""
-    for event in events:
-        ids = {"session_key": event.session_key, "request_id": event.request_id}
-        services.observer.publish(event.category, event.name, {**ids, **event.details})
+    services.observer.publish(
+        *(
+            (
+                event.category,
+                event.name,
+                {"session_key": event.session_key, "request_id": event.request_id, **event.details},
+            )
+            for event in events
+        )
+    )

@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from meritory.domain.access import ROLES, AccessToken, Role
 from meritory.engine import access
+from meritory.server.auth import AnyMemory
 from meritory.server.problems import Forbidden
-from meritory.server.scoped_memory import AnyMemory
 from meritory.server.table import Call, ReplyShape, Results, Route, Scoped
 
 GRACE_S = 600
@@ -80,7 +80,7 @@ def list_tokens(call: Call) -> Results[TokenOut]:
 def create(call: Call) -> MintedOut:
     """Create an access token; only this reply contains its text."""
     body: NewToken = call.body
-    memory = call.view(body.user, body.agent, body.project)
+    memory = call.memory()
     if ROLES.index(body.role) > ROLES.index(call.grant.role):
         raise Forbidden(
             f"a token with the role {call.grant.role} cannot create one with the role {body.role}"

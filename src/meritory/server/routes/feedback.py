@@ -20,7 +20,6 @@ from meritory.engine.memories.validate import checked_name
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
 from meritory.server.routes.sessions import RatingScores, RatingsOut
-from meritory.server.scoped_memory import require_report, require_session
 from meritory.server.table import Call, QueryParams, ReplyShape, Results, Route, Scoped, UserQuery
 from meritory.text.feedback import Question
 
@@ -205,10 +204,10 @@ def report(call: Call) -> CapturedOut | RatingsOut:
     memory = call.memory()
     if body.ratings is None:
         request = _report(call, body, body.signal, body.session_key)
-        require_report(memory, request.fields)
+        call.grant.require_report(memory, request.fields)
         return _captured(capture.capture(memory.services, memory.scope, request))
     key = str(checked_name("session_key", body.session_key))
-    require_session(memory, key)
+    call.grant.require_session(memory.services, key)
     with contextlib.suppress(NotFound):
         known_session(memory.services.store, memory.scope, key)
     rating = ratings.RatingCall(memory.scope.user, key, body.ratings, "tool", body.injection)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from meritory.api.memory import Memory
+from meritory.api.embedded import EmbeddedBackend
 from meritory.domain.codec import ErrorReply, Greeting, WrittenReply
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.engine import pipeline
@@ -21,7 +21,6 @@ from meritory.engine.sessions import end, prompt, ratings
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.ratings import RatingsTaken
 from meritory.server.problems import Forbidden, Overloaded
-from meritory.server.scoped_memory import AnyMemory, ScopedMemory, require_session
 from meritory.server.table import Access, Call, Handler, Reach, Route, Scoped
 
 PREFIX = "/api/library/"
@@ -36,16 +35,9 @@ class Verb(Scoped, kw_only=True):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-def _memory(call: Call) -> AnyMemory:
+def _engine(call: Call) -> EmbeddedBackend:
     body: Verb = call.body
-    return call.server.agents_view(call.grant, body, actor=ACTOR, any_id=body.everywhere)
-
-
-def _whole_memory(call: Call) -> Memory:
-    memory = _memory(call)
-    if isinstance(memory, ScopedMemory):
-        raise Forbidden("this needs a token for the whole user")
-    return memory
+    return call.engine(body.user, body.agent, body.project, any_id=body.everywhere, actor=ACTOR)
 
 
 def _run(verb: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -59,22 +51,22 @@ def _run(verb: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 def _run_method(name: str, call: Call) -> object:
     """Call a method whose arguments and result need no translation."""
-    memory = _memory(call)
-    if isinstance(memory, ScopedMemory) and not hasattr(memory, name):
+    memory = call.open(_engine(call))
+    if not hasattr(memory, name):
         raise Forbidden(f"{name} needs a token for the whole user")
     return _run(getattr(memory, name), call.body.arguments)
 
 
 def scope(call: Call) -> Greeting:
     """Check the scope that a program asks for."""
-    memory = _memory(call)
+    memory = call.open(_engine(call))
     # The default user of a program with a token is the token's.
     return Greeting(memory.scope, call.grant.user or memory.settings.user)
 
 
 def remember_many(call: Call) -> list[WrittenReply]:
     """Store many texts."""
-    results = _run(_memory(call).remember_many, call.body.arguments)
+    results = _run(call.open(_engine(call)).remember_many, call.body.arguments)
     replies = []
     for result in results:
         error = result.error
@@ -91,7 +83,7 @@ def remember_many(call: Call) -> list[WrittenReply]:
 
 def forget(call: Call) -> None:
     """Forget a memory."""
-    memory = _memory(call)
+    memory = call.open(_engine(call))
 
     def verb(memory_id: str, why: str = "") -> None:
         memory.forget(memory_id, why=_text("a reason", why))
@@ -101,7 +93,7 @@ def forget(call: Call) -> None:
 
 def purge(call: Call) -> None:
     """Erase a memory for good."""
-    memory = _memory(call)
+    memory = call.open(_engine(call))
 
     def verb(memory_id: str) -> None:
         memory.forget(memory_id, purge=True)
@@ -111,7 +103,7 @@ def purge(call: Call) -> None:
 
 def backup(call: Call) -> None:
     """Write a verified copy on the daemon's machine."""
-    memory = _whole_memory(call)
+    memory = call.whole(_engine(call))
 
     def verb(target: str) -> None:
         memory.backup(_text("a target", target))
@@ -128,7 +120,7 @@ def drain(call: Call) -> int:
     if not lock.acquire(blocking=False):
         raise Overloaded("another request runs the jobs already", hint="try again in a second")
     try:
-        count: int = _run(_whole_memory(call).drain, call.body.arguments)
+        count: int = _run(call.whole(_engine(call)).drain, call.body.arguments)
         return count
     finally:
         lock.release()
@@ -145,7 +137,7 @@ def _text(what: str, value: object) -> str:
 
 def session_start(call: Call) -> Served:
     """Start or continue a session."""
-    session = _run(_memory(call).session, call.body.arguments)
+    session = _run(call.open(_engine(call)).session, call.body.arguments)
     return Served(
         key=session.key,
         inject=session.inject,
@@ -159,13 +151,13 @@ def session_start(call: Call) -> Served:
 
 def session_prompt(call: Call) -> Served:
     """Return the memories that a prompt calls for."""
-    memory, key, arguments = _running(call)
+    engine, key, arguments = _running(call)
 
     def verb(text: str, feedback: object = None) -> Served:
         request = prompt.PromptRequest(
-            key, memory.scope, text, feedback=feedback, request_id=call.request_id
+            key, engine.scope, text, feedback=feedback, request_id=call.request_id
         )
-        return pipeline.prompt(memory.services, request)
+        return pipeline.prompt(engine.services, request)
 
     served: Served = _run(verb, arguments)
     return served
@@ -173,11 +165,11 @@ def session_prompt(call: Call) -> Served:
 
 def session_reply(call: Call) -> RatingsTaken:
     """Take the ratings at the end of a reply."""
-    memory, key, arguments = _running(call)
+    engine, key, arguments = _running(call)
 
     def verb(text: str) -> RatingsTaken:
-        reply = ratings.ReplyCall(memory.scope.user, key, _text("a reply", text))
-        return ratings.stop(memory.services, reply)
+        reply = ratings.ReplyCall(engine.scope.user, key, _text("a reply", text))
+        return ratings.stop(engine.services, reply)
 
     result: RatingsTaken = _run(verb, arguments)
     return result
@@ -185,11 +177,11 @@ def session_reply(call: Call) -> RatingsTaken:
 
 def session_rate(call: Call) -> RatingsTaken:
     """Take ratings from a program."""
-    memory, key, arguments = _running(call)
+    engine, key, arguments = _running(call)
 
     def verb(scores: object) -> RatingsTaken:
-        rated = ratings.RatingCall(memory.scope.user, key, scores, "program")
-        return ratings.rate(memory.services, rated)
+        rated = ratings.RatingCall(engine.scope.user, key, scores, "program")
+        return ratings.rate(engine.services, rated)
 
     result: RatingsTaken = _run(verb, arguments)
     return result
@@ -197,35 +189,35 @@ def session_rate(call: Call) -> RatingsTaken:
 
 def session_compact(call: Call) -> None:
     """Mark the agent's context as empty."""
-    memory, key, _ = _running(call)
-    end.compact(memory.services, end.EndRequest(key, memory.scope.user))
+    engine, key, _ = _running(call)
+    end.compact(engine.services, end.EndRequest(key, engine.scope.user))
 
 
 def session_end(call: Call) -> None:
     """End a session, and learn at once if the program says which memories helped."""
-    memory, key, arguments = _running(call)
+    engine, key, arguments = _running(call)
 
     def verb(transcript: object = None, used: Any = None) -> None:
         request = end.EndRequest(
             key,
-            memory.scope.user,
+            engine.scope.user,
             transcript,
             used,
             request_id=call.request_id,
             learns_at_once=used is not None,
         )
-        pipeline.end(memory.services, request)
-        memory._session_ended(key, used is not None)
+        pipeline.end(engine.services, request)
+        engine.session_ended(key, used is not None)
 
     _run(verb, arguments)
 
 
-def _running(call: Call) -> tuple[AnyMemory, str, dict[str, Any]]:
-    """Return the memory, the session's key and the other arguments."""
-    arguments, memory = dict(call.body.arguments), _memory(call)
+def _running(call: Call) -> tuple[EmbeddedBackend, str, dict[str, Any]]:
+    """Return the engine, the session's key and the other arguments."""
+    arguments, engine = dict(call.body.arguments), _engine(call)
     key = str(checked_name("session key", arguments.pop("key", None)))
-    require_session(memory, key)
-    return memory, key, arguments
+    call.grant.require_session(engine.services, key)
+    return engine, key, arguments
 
 
 # -- the table --------------------------------------------------------------------------------

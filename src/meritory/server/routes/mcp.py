@@ -15,7 +15,6 @@ from meritory.mcp.protocol import Json, McpFault, McpRequest, failed
 from meritory.mcp.schema import framed
 from meritory.mcp.table import BY_NAME
 from meritory.server.mcp_tools import Caller, call_tool, list_resources, read_resource
-from meritory.server.scoped_memory import ScopedMemory
 from meritory.server.table import Call, Route, Scoped, TextReply
 
 ACTOR = "mcp"
@@ -112,8 +111,8 @@ def _dispatch(call: Call, request: McpRequest) -> Json:
     if request.method != "tools/call":
         try:
             if request.method == "resources/list":
-                return list_resources(caller.memory, request.params.get("cursor"))
-            return read_resource(caller.memory, request.params.get("uri"))
+                return list_resources(caller, request.params.get("cursor"))
+            return read_resource(caller, request.params.get("uri"))
         except MeritoryError as error:
             if error.status >= 500:
                 caller.memory.services.observer.failed("mcp", error, None)
@@ -131,16 +130,17 @@ def _dispatch(call: Call, request: McpRequest) -> Json:
 def _caller(call: Call, request: McpRequest) -> Caller:
     query: McpQuery = call.query
     project = call.project(query.project, query.cwd)
-    named = Scoped(user=query.user, agent=query.agent, project=project)
-    # A caller without agent and project is a person, unless the token is narrow.
-    any_id = query.agent is None and project is None and not call.grant.is_narrow
-    memory = call.server.agents_view(call.grant, named, actor=ACTOR, any_id=any_id)
+    engine = call.engine(query.user, query.agent, project, actor=ACTOR)
     given = [request.meta.get(name) for name in _SESSION_META]
-    keys = [key for key in (*given, query.session_key) if isinstance(key, str) and _is_name(key)]
-    if isinstance(memory, ScopedMemory):
-        keys = [key for key in keys if memory.can_use_session(key)]
+    keys = [
+        key
+        for key in (*given, query.session_key)
+        if isinstance(key, str)
+        and _is_name(key)
+        and call.grant.can_use_session(engine.services, key)
+    ]
     harness = query.harness if query.harness and _is_name(query.harness) else None
-    return Caller(memory, harness, tuple(dict.fromkeys(keys)))
+    return Caller(call.open(engine), call.grant, harness, tuple(dict.fromkeys(keys)))
 
 
 def _is_name(text: str) -> bool:

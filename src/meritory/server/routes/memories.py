@@ -30,7 +30,7 @@ from meritory.domain.memory import (
 from meritory.domain.session import SessionOutcome
 from meritory.engine.memories import change
 from meritory.engine.memories.validate import checked_tags
-from meritory.server.scoped_memory import AnyMemory
+from meritory.server.auth import AnyMemory
 from meritory.server.table import (
     PAGE_LIMIT,
     Call,

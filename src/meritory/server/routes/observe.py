@@ -387,19 +387,18 @@ def log_lines(call: Call) -> Results[LogLine]:
 
 def show_telemetry(call: Call) -> TelemetryOut:
     """Show whether local telemetry is on, and its size."""
-    return _telemetry(call, call.query.user)
+    return _telemetry(call, call.user_memory())
 
 
 def opt_in(call: Call) -> TelemetryOut:
     """Turn local telemetry on or off."""
     body: OptIn = call.body
-    memory = call.view(body.user)
+    memory = call.user_memory()
     telemetry.answer(memory.services, memory.scope.user, body.enabled)
-    return _telemetry(call, body.user)
+    return _telemetry(call, memory)
 
 
-def _telemetry(call: Call, user: str | None) -> TelemetryOut:
-    memory = call.view(user)
+def _telemetry(call: Call, memory: Memory) -> TelemetryOut:
     choice = memory.services.store.consent(memory.scope.user)
     is_owner = call.grant.user is None
     size = telemetry.kept(memory.services.telemetry_file) if is_owner else None

@@ -9,12 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from meritory.domain.rule import State
-from meritory.engine.memories.validate import checked_name
 from meritory.engine.rules import book, constraints, guard
 from meritory.engine.rules.guard import ToolCall
+from meritory.server.auth import AnyMemory
 from meritory.server.dedupe import is_duplicate
-from meritory.server.routes.sessions import Hook
-from meritory.server.scoped_memory import AnyMemory, require_session
+from meritory.server.routes.sessions import Hook, hook_engine
 from meritory.server.table import Call, ReplyShape, Results, Route, Scoped, SessionKey
 
 ToolName = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -142,23 +141,21 @@ class LiftedOut(msgspec.Struct):
 def pre_tool(call: Call) -> VerdictOut:
     """Check a tool call before it runs: allow, warn or deny."""
     body: PreTool = call.body
-    checked_name("session_key", body.session_key)
-    memory = call.view(body.user, body.agent, call.project(body.project, body.cwd))
-    require_session(memory, body.session_key)
+    engine = hook_engine(call)
     tool_input = msgspec.json.encode(body.tool_input).decode()
     tool_call = ToolCall(
         body.session_key,
-        memory.scope,
+        engine.scope,
         body.tool_name,
         body.tool_input,
         body.harness,
         call.request_id,
-        is_duplicate(call, memory.scope, body.tool_name, tool_input),
+        is_duplicate(call, engine.scope, body.tool_name, tool_input),
     )
-    verdict = guard.check(memory.services, tool_call)
+    verdict = guard.check(engine.services, tool_call)
     if verdict.decision != "allow":
         # A job writes the memory of a rule that has just begun to warn.
-        memory.work_meanwhile()
+        engine.works.nudge()
     return VerdictOut.of(verdict, rule=verdict.rule_id)
 
 

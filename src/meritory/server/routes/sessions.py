@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from meritory.api.embedded import EmbeddedBackend
 from meritory.connect import copilot_cli
 from meritory.connect.transcripts import (
     TranscriptFile,
@@ -42,7 +43,6 @@ from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.sessions.ratings import RatingsTaken
 from meritory.rank.features import FEATURES
 from meritory.server.dedupe import is_duplicate
-from meritory.server.scoped_memory import AnyMemory, require_session
 from meritory.server.table import (
     Call,
     Moment,
@@ -158,7 +158,7 @@ class SessionsQuery(QueryParams, kw_only=True):
 # -- replies ----------------------------------------------------------------------------------
 
 
-class ShownOut(ReplyShape):
+class ShownOut(msgspec.Struct):
     """A memory in the agent's context; of its record only id and text."""
 
     handle: str
@@ -325,40 +325,49 @@ class Timeline(msgspec.Struct):
 # -- hooks ------------------------------------------------------------------------------------
 
 
-def _open(call: Call) -> tuple[AnyMemory, SessionRecord | None]:
-    """Return the memory for a hook's scope and its session, None for a new one.
+def hook_engine(call: Call) -> EmbeddedBackend:
+    """Return the engine for a hook's scope; refuse a session that the caller must not use."""
+    body: Hook = call.body
+    checked_name("session_key", body.session_key)
+    engine = call.engine(body.user, body.agent, call.project(body.project, body.cwd))
+    call.grant.require_session(engine.services, body.session_key)
+    return engine
+
+
+def _open(call: Call) -> tuple[EmbeddedBackend, SessionRecord | None]:
+    """Return the engine for a hook's scope and its session, None for a new one.
 
     An agent must not continue another agent's session.
     """
-    body: Hook = call.body
-    checked_name("session_key", body.session_key)
-    memory = call.view(body.user, body.agent, call.project(body.project, body.cwd))
-    require_session(memory, body.session_key)
+    engine = hook_engine(call)
     with contextlib.suppress(NotFound):
-        return memory, known_session(memory.services.store, memory.scope, body.session_key)
-    return memory, None
+        return engine, known_session(engine.services.store, engine.scope, call.body.session_key)
+    return engine, None
 
 
 def _start(
-    call: Call, memory: AnyMemory, known: SessionRecord | None, context: str | None = None
+    call: Call, engine: EmbeddedBackend, known: SessionRecord | None, context: str | None = None
 ) -> Injected:
     body: Hook = call.body
     request = StartRequest(
         body.session_key,
-        memory.scope,
+        engine.scope,
         context,
         body.harness,
         body.cwd,
         call.request_id,
     )
-    return _injected(pipeline.open_session(memory.services, request, known))
+    return _injected(pipeline.open_session(engine.services, request, known))
 
 
 def _injected(served: Served) -> Injected:
     return Injected(
         served.inject,
         served.injection,
-        [ShownOut.of(shown) for shown in served.memories],
+        [
+            ShownOut(each.handle, each.memory.id, each.memory.content, each.source, each.rank)
+            for each in served.memories
+        ],
         served.status_line,
         "on" if served.is_recorded else "off",
     )
@@ -416,17 +425,17 @@ def _latest_turns(call: Call, transcript: Any, path: str | None) -> tuple[Turn, 
 def session_start(call: Call) -> Injected:
     """Start or continue a session, and return the text to show the agent."""
     body: SessionStart = call.body
-    memory, known = _open(call)
-    if is_duplicate(call, memory.scope, body.source, body.context):
+    engine, known = _open(call)
+    if is_duplicate(call, engine.scope, body.source, body.context):
         return Injected.nothing()
     if known is not None and body.source in FORGETFUL:
-        end.compact(memory.services, end.EndRequest(known.key, known.user))
+        end.compact(engine.services, end.EndRequest(known.key, known.user))
     has_context = False
     is_resumed = body.source == RESUMED and not traits_of(body.harness).loses_start_on_resume
     if known is not None and is_resumed:
-        rows = memory.services.store.shown(known.user, known.key)
+        rows = engine.services.store.shown(known.user, known.key)
         has_context = any(row.in_context for row in rows)
-    injected = _start(call, memory, known, body.context)
+    injected = _start(call, engine, known, body.context)
     # The session is open again, and the agent still has its memories in context.
     return Injected.nothing() if has_context else injected
 
@@ -434,17 +443,17 @@ def session_start(call: Call) -> Injected:
 def user_prompt_submit(call: Call) -> Injected:
     """Report a prompt, and return the memories that it calls for."""
     body: PromptSubmit = call.body
-    memory, known = _open(call)
-    if is_duplicate(call, memory.scope, body.prompt) or (body.silent and known is None):
+    engine, known = _open(call)
+    if is_duplicate(call, engine.scope, body.prompt) or (body.silent and known is None):
         # A session must not start with memories that the agent never sees.
         return Injected.nothing()
     opening = Injected.nothing()
     if body.relayed and known is not None and known.state != "open":
         # The session continues, but its harness did not send a start.
-        opening = _start(call, memory, known)
+        opening = _start(call, engine, known)
     request = PromptRequest(
         body.session_key,
-        memory.scope,
+        engine.scope,
         without_context(body.prompt),
         body.harness,
         body.cwd,
@@ -453,7 +462,7 @@ def user_prompt_submit(call: Call) -> Injected:
         call.request_id,
         body.silent,
     )
-    injected = _injected(pipeline.prompt(memory.services, request))
+    injected = _injected(pipeline.prompt(engine.services, request))
     if not opening.inject:
         return injected
     both = "\n".join(text for text in (opening.inject, injected.inject) if text)
@@ -467,43 +476,43 @@ def user_prompt_submit(call: Call) -> Injected:
 def stop(call: Call) -> RatingsOut:
     """Report the agent's reply, and take the ratings in it."""
     body: Stop = call.body
-    memory, _ = _open(call)
+    engine, _ = _open(call)
     reply, path = body.last_assistant_message, body.transcript_path
-    if reply and is_duplicate(call, memory.scope, reply):
+    if reply and is_duplicate(call, engine.scope, reply):
         return RatingsOut(0, [])
     request = ratings.ReplyCall(
-        memory.scope.user,
+        engine.scope.user,
         body.session_key,
         reply,
         body.memory_feedback,
         # The transcript is only read for a reply that the hook does not carry.
         _latest_turns(call, None, path if reply is None else None),
     )
-    return RatingsOut.of(ratings.stop(memory.services, request))
+    return RatingsOut.of(ratings.stop(engine.services, request))
 
 
 def pre_compact(call: Call) -> RatingsOut:
     """Report that the agent's context is about to be compacted: memories may be shown again."""
     body: Compact = call.body
-    memory, _ = _open(call)
+    engine, _ = _open(call)
     path = body.transcript_path
     with _open_transcript(call, body.transcript, path, TAIL_LIMIT_BYTES) as transcript:
         request = end.EndRequest(
-            body.session_key, memory.scope.user, transcript, feedback=body.memory_feedback
+            body.session_key, engine.scope.user, transcript, feedback=body.memory_feedback
         )
-        return RatingsOut.of(end.compact(memory.services, request))
+        return RatingsOut.of(end.compact(engine.services, request))
 
 
 def session_end(call: Call) -> EndedOut:
     """End a session; a job learns from it."""
     body: SessionEnd = call.body
-    memory, _ = _open(call)
+    engine, _ = _open(call)
     with _open_transcript(call, body.transcript, body.transcript_path) as transcript:
         ended = pipeline.end(
-            memory.services,
+            engine.services,
             end.EndRequest(
                 body.session_key,
-                memory.scope.user,
+                engine.scope.user,
                 transcript,
                 body.used,
                 body.memory_feedback,
@@ -511,7 +520,7 @@ def session_end(call: Call) -> EndedOut:
                 call.request_id,
             ),
         )
-    memory.work_meanwhile()
+    engine.works.nudge()
     return EndedOut(ended.job, ended.is_queued, RatingsOut.of(ended.ratings))
 
 
