@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from pathlib import PurePath
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    Self,
+    TypeVar,
+    get_type_hints,
+)
 from urllib.parse import urlsplit
 
 import msgspec
@@ -63,11 +72,48 @@ class Scoped(UserQuery, kw_only=True):
     project: str | None = None
 
 
-class ReplyShape(msgspec.Struct):
+class ShapeMeta(msgspec.StructMeta):
+    """Gives a reply the fields of a record: those of `names`, else all but those of `without`.
+
+    Fields that the class itself declares come first, or replace those of the record.
+    """
+
+    def __new__(
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        record: type | None = None,
+        names: str = "",
+        without: str = "",
+        **options: Any,
+    ) -> Any:
+        if record is not None:
+            own, types = namespace.get("__annotations__", {}), get_type_hints(record)
+            kept = [field for field in types if field not in without.split()]
+            order = names.split() or [*(field for field in own if field not in types), *kept]
+            namespace["__annotations__"] = {
+                field: own[field] if field in own else types[field] for field in order
+            }
+        return super().__new__(cls, name, bases, namespace, **options)
+
+
+class ReplyShape(msgspec.Struct, metaclass=ShapeMeta):
     """A reply whose public shape differs from its record.
 
     A reply that has the fields of its record, and no others, is the record itself.
     """
+
+    if TYPE_CHECKING:
+
+        def __init_subclass__(
+            cls,
+            record: type | None = None,
+            names: str = "",
+            without: str = "",
+            kw_only: bool = False,
+        ) -> None: ...
 
     @classmethod
     def of(cls, record: object, **changed: Any) -> Self:

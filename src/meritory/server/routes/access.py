@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Annotated
 
@@ -39,19 +39,14 @@ class Rotation(Scoped, kw_only=True):
     grace_s: Annotated[int, Meta(ge=0, le=_GRACE_LIMIT_S)] = GRACE_S
 
 
-class TokenOut(ReplyShape, kw_only=True):
+class TokenOut(
+    ReplyShape,
+    record=AccessToken,
+    names="id user name role agent project created_at expires_at revoked_at last_used_at is_valid",
+    kw_only=True,
+):
     """A token without the hash of its secret, and whether it is valid now."""
 
-    id: str
-    user: str
-    name: str
-    role: Role
-    agent: str | None
-    project: str | None
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
     is_valid: bool
 
 

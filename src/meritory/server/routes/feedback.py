@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,6 +17,7 @@ from meritory.engine.feedback.summary import Summary
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
+from meritory.rank.feedback import Pair, Risk
 from meritory.server.routes.sessions import RatingScores, RatingsOut
 from meritory.server.table import Call, QueryParams, ReplyShape, Results, Route, Scoped, UserQuery
 from meritory.text.feedback import Question
@@ -104,37 +103,11 @@ class RiskQuery(UserQuery, kw_only=True):
 # -- replies ----------------------------------------------------------------------------------
 
 
-class FeedbackOut(ReplyShape, kw_only=True):
+class FeedbackOut(ReplyShape, record=FeedbackEvent, without="user", kw_only=True):
     """A stored report, without its user: the caller knows the user."""
 
-    id: str
-    at: datetime
-    signal: str
-    polarity: int
     status: str
-    reason: str
-    project: str | None
-    agent: str | None
-    session_key: str | None
     origin: str
-    context: str
-    what_went_wrong: str
-    what_to_change: str
-    what_worked: str
-    reasoning: str
-    visual_evidence: str
-    skill: str
-    tags: tuple[str, ...]
-    domain: str
-    last_action: Mapping[str, str] | None
-    rubric: Mapping[str, Any] | None
-    diagnosis: Mapping[str, Any] | None
-    quality: float
-    issues: tuple[Issue, ...]
-    memory_ids: tuple[str, ...]
-    memory_id: str | None
-    occurrence: int
-    completed_at: datetime | None
 
 
 class CapturedOut(ReplyShape, kw_only=True):
@@ -158,31 +131,18 @@ class Events(msgspec.Struct):
     before: str | None
 
 
-class RiskOut(ReplyShape):
+class RiskOut(ReplyShape, record=Risk):
     """The failure rate of one tag, tool or domain, with the `id` FACET:NAME."""
 
     id: str
     facet: str
-    name: str
-    total: int
-    negative: int
-    rate: float
-    low: float
-    high: float
-    base_rate: float
     level: str
 
 
-class PairOut(ReplyShape):
+class PairOut(ReplyShape, record=Pair):
     """A prompt with a preferred and a rejected reply, under the `id` of the negative report."""
 
     id: str
-    prompt: str
-    chosen: str
-    rejected: str
-    negative_id: str
-    positive_id: str | None
-    overlap: float
 
 
 class ContestedOut(msgspec.Struct):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from meritory.domain.job import Job, JobState
@@ -17,19 +15,15 @@ class JobsQuery(UserQuery, kw_only=True):
     limit: Limit = PAGE_LIMIT
 
 
-class JobOut(ReplyShape):
+class JobOut(
+    ReplyShape,
+    record=Job,
+    names="id kind key state stage attempt_count created_at due_at finished_at error",
+):
     """A job with its `id`, KIND/KEY; without its lease. The stage is the last completed one."""
 
     id: str
-    kind: str
-    key: str
-    state: JobState
     stage: str | None
-    attempt_count: int
-    created_at: datetime
-    due_at: datetime
-    finished_at: datetime | None
-    error: str | None
 
     @classmethod
     def named(cls, job: Job) -> JobOut:

@@ -15,6 +15,7 @@ from meritory.domain.memory import (
     Entity,
     EntityView,
     EveryScope,
+    HistoryEntry,
     Kind,
     Listing,
     MemoryRecord,
@@ -27,7 +28,7 @@ from meritory.domain.memory import (
     Trust,
     WriteResult,
 )
-from meritory.domain.session import SessionOutcome
+from meritory.domain.session import MemoryDelivery
 from meritory.engine.memories import change
 from meritory.engine.memories.validate import checked_tags
 from meritory.server.auth import AnyMemory
@@ -221,20 +222,15 @@ class WriteOut(ReplyShape):
     error: WriteError | None = None
 
 
-class HistoryEntryOut(ReplyShape):
+class HistoryEntryOut(
+    ReplyShape,
+    record=HistoryEntry,
+    names="id entry at actor action why undone other_id before after other",
+):
     """One change of a memory, under the memory's `id`."""
 
     id: str
-    entry: int
-    at: datetime
-    actor: str
     action: str
-    why: str
-    undone: bool
-    other_id: str | None
-    before: MemoryRecord | None
-    after: MemoryRecord | None
-    other: MemoryRecord | None
 
 
 class Gone(msgspec.Struct):
@@ -267,27 +263,21 @@ class MemoryText(ReplyShape):
     is_live: bool
 
 
-class SessionShown(ReplyShape):
+class SessionShown(
+    ReplyShape,
+    record=MemoryDelivery,
+    names="id session_key project at handle source rank label outcome",
+):
     """A session that a memory was shown in; `id` is its key, as in every list."""
 
     id: str
-    session_key: str
-    project: str | None
     at: datetime
-    handle: str | None
-    source: str
-    rank: int
-    label: float | None
-    outcome: SessionOutcome | None
 
 
-class EntityOut(ReplyShape):
+class EntityOut(ReplyShape, record=Entity):
     """An entity with its `id`, KIND:NAME."""
 
     id: str
-    kind: str
-    name: str
-    memory_count: int
 
     @classmethod
     def named(cls, entity: Entity) -> EntityOut:

@@ -134,16 +134,10 @@ class Stats(msgspec.Struct):
     figures: dict[str, int]
 
 
-class LatencyOut(ReplyShape):
+class LatencyOut(ReplyShape, record=Latency, without="operation total_ms"):
     """The latest durations of an operation, whose name is the `id`."""
 
     id: str
-    count: int
-    last_ms: float | None
-    p50_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    recent_ms: tuple[float, ...]
 
 
 class ActivityOut(msgspec.Struct):

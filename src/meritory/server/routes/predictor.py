@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -219,27 +218,18 @@ class DriftOut(msgspec.Struct, kw_only=True):
 # -- records ----------------------------------------------------------------------------------
 
 
-class ComparisonOut(ReplyShape, kw_only=True):
+class ComparisonOut(
+    ReplyShape,
+    record=Comparison,
+    names="id at project scorer model_version predictor_ndcg baseline_ndcg margin predictor_won"
+    " ema_updated reason scorer_confidence success_rate alpha predictor_top_ids baseline_top_ids"
+    " relevance_scores fts_overlap_score",
+    kw_only=True,
+):
     """Both orders of one session, measured against its labels; without the replays."""
 
     id: str
-    at: datetime
-    project: str | None
-    scorer: str | None
-    model_version: int | None
-    predictor_ndcg: float | None
-    baseline_ndcg: float | None
     margin: float | None
-    predictor_won: float | None
-    ema_updated: bool
-    reason: str | None
-    scorer_confidence: float
-    success_rate: float
-    alpha: float
-    predictor_top_ids: tuple[str, ...]
-    baseline_top_ids: tuple[str, ...]
-    relevance_scores: Mapping[str, float]
-    fts_overlap_score: float | None
 
     @classmethod
     def keyed(cls, comparison: Comparison) -> ComparisonOut:

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from meritory.domain.errors import NotFound
-from meritory.domain.memory import Kind, MemoryRecord, Origin, Provenance
-from meritory.domain.quality import MergeVerdict, Refusal
+from meritory.domain.memory import MemoryRecord
+from meritory.domain.quality import CarriedRefusal, MergeVerdict, Refusal
 from meritory.engine.memories import undo
 from meritory.engine.quality import figures as quality_figures
 from meritory.engine.quality import janitor as sweeping
@@ -139,24 +139,8 @@ class JanitorOut(msgspec.Struct):
     erase: dict[str, int]
 
 
-class RefusalOut(ReplyShape):
+class RefusalOut(ReplyShape, record=CarriedRefusal):
     """A rejected extraction and the reason, with its scope in the same object."""
-
-    id: str
-    at: datetime
-    agent: str | None
-    project: str | None
-    session_key: str | None
-    content: str
-    kind: Kind
-    provenance: Provenance
-    origin: Origin
-    confidence: float
-    turn: str | None
-    quote: str
-    reason: str
-    extractor: str
-    memory_id: str | None
 
     @classmethod
     def flat(cls, refusal: Refusal) -> RefusalOut:

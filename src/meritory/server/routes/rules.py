@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from meritory.domain.rule import State
+from meritory.domain.rule import Rule, RuleEvent, SessionConstraint, State
 from meritory.engine.rules import book, constraints, guard
 from meritory.engine.rules.guard import ToolCall
+from meritory.engine.rules.status import Replay
 from meritory.server.auth import AnyMemory
 from meritory.server.dedupe import is_duplicate
 from meritory.server.routes.sessions import Hook, hook_engine
@@ -67,37 +67,22 @@ class VerdictOut(ReplyShape):
     constraint: str | None
 
 
-class RuleEventOut(ReplyShape):
+class RuleEventOut(ReplyShape, record=RuleEvent, without="number rule_id action before"):
     """An event of a rule, without the state before it."""
 
-    at: datetime
     kind: str
-    reason: str
-    actor: str
-    session_key: str | None
-    feedback_id: str | None
-    is_undone: bool
 
 
-class RuleOut(ReplyShape):
+class RuleOut(
+    ReplyShape,
+    record=Rule,
+    names="id state trigger text project weight report_count risk reach is_approved replay_count"
+    " alarm_count memory_id created_at reported_at expires_at events",
+):
     """A rule with its present weight and reach, and its events."""
 
-    id: str
-    state: State
     trigger: str
-    text: str
-    project: str | None
-    weight: float
-    report_count: int
-    risk: int
     reach: State
-    is_approved: bool
-    replay_count: int
-    alarm_count: int
-    memory_id: str | None
-    created_at: datetime
-    reported_at: datetime | None
-    expires_at: datetime
     events: list[RuleEventOut]
 
     @classmethod
@@ -112,24 +97,15 @@ class RuleOut(ReplyShape):
         )
 
 
-class ReplayOut(ReplyShape):
+class ReplayOut(ReplyShape, record=Replay, without="through"):
     """The number of harmless actions tried, and on how many of them the trigger would have acted.
 
     Without the position in the action log at which the replay stopped.
     """
 
-    tried_count: int
-    alarm_count: int
-    examples: tuple[str, ...]
 
-
-class ConstraintOut(ReplyShape):
+class ConstraintOut(ReplyShape, record=SessionConstraint, names="kind argument said at"):
     """A constraint of a session that was not lifted."""
-
-    kind: str
-    argument: str
-    said: str
-    at: datetime
 
 
 class LiftedOut(msgspec.Struct):

@@ -24,6 +24,8 @@ from meritory.connect.transcripts import (
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.harness import traits_of
 from meritory.domain.session import (
+    Candidate,
+    Event,
     SessionMemory,
     SessionOutcome,
     SessionQuery,
@@ -210,19 +212,15 @@ class EndedOut(msgspec.Struct):
     feedback: RatingsOut
 
 
-class ScoreOut(ReplyShape):
+class ScoreOut(
+    ReplyShape,
+    record=SessionScore,
+    names="judge score confidence memories_recalled memories_used novel_context_count"
+    " missing_topics reasoning excluded at",
+):
     """The judge's verdict on a session, without the raw reply of a model."""
 
-    judge: str
-    score: float | None
-    confidence: float
-    memories_recalled: int
-    memories_used: int
-    novel_context_count: int
-    missing_topics: tuple[str, ...]
     reasoning: str
-    excluded: str | None
-    at: datetime
 
 
 class SessionOut(ReplyShape, kw_only=True):
@@ -270,24 +268,20 @@ class SessionsOut(msgspec.Struct):
     before: str | None
 
 
-class CandidateOut(ReplyShape, kw_only=True):
+class CandidateOut(
+    ReplyShape,
+    record=Candidate,
+    names="id source origins rank baseline_rank predictor_rank effective_score composite_score"
+    " predictor_score final_score was_injected handle propensity features feature_version"
+    " relevance_score fts_hit_count agent_relevance_score agent_feedback_count label label_parts",
+    kw_only=True,
+):
     """A candidate of a session with every number as served, its features by name."""
 
     id: str
     source: str
-    origins: tuple[str, ...]
-    rank: int
-    baseline_rank: int | None
-    predictor_rank: int | None
-    effective_score: float | None
-    composite_score: float | None
-    predictor_score: float | None
-    final_score: float
-    was_injected: bool
     handle: str | None
-    propensity: float
     features: dict[str, float]
-    feature_version: int
     relevance_score: float | None
     fts_hit_count: int
     agent_relevance_score: float | None
@@ -303,15 +297,10 @@ class CandidateOut(ReplyShape, kw_only=True):
         return cls.of(row, id=served.pop("memory_id"), features=features, **served)
 
 
-class EventOut(ReplyShape):
+class EventOut(ReplyShape, record=Event):
     """An event of a session; its name is published as `event`."""
 
-    at: datetime
-    category: str
     name: str = msgspec.field(name="event")
-    session_key: str | None
-    memory_id: str | None
-    request_id: str | None
     details: Mapping[str, Any]
 
 
