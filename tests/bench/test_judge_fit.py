@@ -24,8 +24,8 @@ from meritory.text.judge.digest import read_digest, vocabulary_of
 from meritory.text.judge.evidence import (
     SIGNALS,
     Weights,
-    chances,
     build_table,
+    chances,
     signals,
     weights_names,
 )
