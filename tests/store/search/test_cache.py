@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -16,6 +15,7 @@ from contract.builders import EMBEDDER, NOW, OTHER_EMBEDDER, insert, memory_id, 
 from contract.sessions import USER, begin
 from meritory.rank.usage_history import UsedSessions
 from meritory.store.search.cache import LESSONS_KEPT, UsageHistory
+from meritory.store.sql.mapper import SqlConnection
 from meritory.store.sqlite.store import SqliteStore
 
 SESSIONS, STEPS, MEMORIES = 12, 60, 9
@@ -90,11 +90,10 @@ def test_what_is_learned_between_two_looks_is_not_missed(
     class Overtaken(UsageHistory):
         """Others learn right after it has looked, and before it reads old ones again."""
 
-        def _read_on(self, connection: sqlite3.Connection) -> dict[int, Any]:
-            fresh = super()._read_on(connection)
+        def _from(self, connection: SqlConnection, position: int) -> list[Any]:
             for key in later.pop(0) if later else ():
                 teach(store, draw, key)
-            return fresh
+            return super()._from(connection, position)
 
     later: list[tuple[str, ...]] = [(), ("s3", "s1")]
     index = Overtaken(USER)

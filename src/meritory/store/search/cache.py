@@ -104,7 +104,11 @@ class _Arrays:
         positions = np.arange(at, at + len(lessons))
         used_at = int(np.searchsorted(self._use_session.values, at))
         self._times.put(at, [lesson.at_days for lesson in lessons])
-        self._contexts.put(at, self._vectors(lessons))
+        # A session of another embedder gets a zero vector.
+        missing = bytes(4 * self.width)
+        blobs = [lesson.vector_of(self.embedder) for lesson in lessons]
+        blob = b"".join(vector if len(vector) == len(missing) else missing for vector in blobs)
+        self._contexts.put(at, np.frombuffer(blob, np.float32).reshape(len(lessons), self.width))
         self._projects.put(at, [lesson.project for lesson in lessons])
         self._use_session.put(
             used_at, np.repeat(positions, [len(lesson.rows) for lesson in lessons])
@@ -116,13 +120,6 @@ class _Arrays:
             said_at, np.repeat(positions, [len(lesson.words) for lesson in lessons])
         )
         self._word.put(said_at, np.concatenate([lesson.words for lesson in lessons]))
-
-    def _vectors(self, lessons: Sequence[_Lesson]) -> NDArray[np.float32]:
-        # A session of another embedder gets a zero vector.
-        usable = [lesson.vector_of(self.embedder) for lesson in lessons]
-        missing = bytes(4 * self.width)
-        blob = b"".join(one if len(one) == len(missing) else missing for one in usable)
-        return np.frombuffer(blob, np.float32).reshape(len(lessons), self.width)
 
     def past(self) -> UsedSessions:
         """Return the history for ranking."""
@@ -160,10 +157,18 @@ class UsageHistory:
 
     def caught_up(self, connection: SqlConnection, embedder: str | None) -> UsedSessions:
         """Return the current history, with contexts of one embedder."""
-        fresh = self._read_on(connection)
+        fresh = self._read(connection, _LEARNED_SINCE, (self._user, self._learned))
+        # Not from sessions that are read again: other processes may have labelled in between.
+        self._learned = max((one.learned for one in fresh.values()), default=self._learned)
         self._lessons.update(fresh)
         # Sessions that began before the first change stay; the later ones are inserted again.
-        changed = min((self._placed(session) for session in fresh), default=len(self._order))
+        changed = len(self._order)
+        for session, lesson in fresh.items():
+            key = (lesson.at_days, session)
+            position = bisect_left(self._order, key)
+            if self._order[position : position + 1] != [key]:
+                self._order.insert(position, key)
+            changed = min(changed, position)
         width = max((len(one.vector_of(embedder)) // 4 for one in fresh.values()), default=0)
         if embedder != self._arrays.embedder or width > self._arrays.width:
             changed = 0
@@ -174,16 +179,8 @@ class UsageHistory:
                 self._arrays = _Arrays(embedder, max(every))
             self._arrays.put(changed, lessons)
             latest = (session for _, session in self._order[-LESSONS_KEPT:])
-            self._lessons = {one: self._lessons[one] for one in latest if one in self._lessons}
+            self._lessons = {key: self._lessons[key] for key in latest if key in self._lessons}
         return self._arrays.past()
-
-    def _placed(self, session: int) -> int:
-        """Return the position of a session in the order, after inserting a new one."""
-        key = (self._lessons[session].at_days, session)
-        position = bisect_left(self._order, key)
-        if self._order[position : position + 1] != [key]:
-            self._order.insert(position, key)
-        return position
 
     def _from(self, connection: SqlConnection, position: int) -> list[_Lesson]:
         """Return the sessions from a position on; read those that are not cached."""
@@ -193,13 +190,6 @@ class UsageHistory:
         lessons = {**again, **self._lessons}
         # A session that was purged since stays in the order without content.
         return [lessons.get(session, _Lesson.nothing(at)) for at, session in self._order[position:]]
-
-    def _read_on(self, connection: SqlConnection) -> dict[int, _Lesson]:
-        """What was learned since the last time."""
-        fresh = self._read(connection, _LEARNED_SINCE, (self._user, self._learned))
-        # Not from sessions that are read again: other processes may have labelled in between.
-        self._learned = max((one.learned for one in fresh.values()), default=self._learned)
-        return fresh
 
     def _read(
         self, connection: SqlConnection, which: str, values: tuple[Any, ...]
@@ -263,7 +253,16 @@ class Traits:
     ) -> dict[int, Trait]:
         """Return the traits of the live, trusted and valid memories of these rows."""
         wanted, now_text = rows.tolist(), moment_text(now)
-        self._forget_changed(connection)
+        change = self._last_change(connection)
+        if len(self._lasting) > TRAITS_LIMIT:
+            self._lasting.clear()
+        if self._lasting and change != self._change:
+            # Rows read later may be newer, never older.
+            for (row,) in connection.execute(
+                "SELECT row FROM memories WHERE user = ? AND change > ?", (self._user, self._change)
+            ):
+                self._lasting.pop(row, None)
+        self._change = change
         missing = [row for row in wanted if row not in self._lasting]
         if missing:
             values = {"user": self._user, "rows": as_json(missing), "epoch": EPOCH_JULIAN_DAY}
@@ -279,19 +278,6 @@ class Traits:
             if until is None or until > now_text:
                 traits[row] = Trait._make((*fields, access_count, usefulness))
         return traits
-
-    def _forget_changed(self, connection: SqlConnection) -> None:
-        """Drop the memories that changed since; rows read later may be newer, never older."""
-        change = self._last_change(connection)
-        if len(self._lasting) > TRAITS_LIMIT:
-            self._lasting.clear()
-        if self._lasting and change != self._change:
-            changed = connection.execute(
-                "SELECT row FROM memories WHERE user = ? AND change > ?", (self._user, self._change)
-            )
-            for (row,) in changed:
-                self._lasting.pop(row, None)
-        self._change = change
 
     def _last_change(self, connection: SqlConnection) -> int:
         return numbers(connection)["change"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,36 +20,43 @@ _NONE = -1
 
 
 class View:
-    """The slots of an index that were open to a search when it began."""
+    """The slots of an index that were open to a search when it began; `columns` is by slot."""
 
     def __init__(self, index: MemoryIndex, count: int, open_: BoolArray) -> None:
         self._index = index
-        self._columns = index._columns
+        self.columns = index._columns
         self.count = count
         self.open = open_
         self._is_open = np.append(open_, False)
 
-    def cosines(self, query: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return raw and centred cosines, NaN where there is no vector."""
+    def cosines(self, query: FloatArray, limit: int = 0) -> tuple[FloatArray, FloatArray]:
+        """Return raw and centred cosines of all open slots, NaN where there is no vector."""
         raw = np.full(self.count, np.nan, np.float32)
         if query.size != self._index.dimension:
             return raw, raw
         if np.any(query):
-            usable = self.open & self._columns.embedded[: self.count]
+            usable = self.open & self.columns.embedded[: self.count]
             raw[usable] = self._index._dots(query, self.count)[usable]
-        mean_dots = self._columns.mean_dot[: self.count]
+        mean_dots = self.columns.mean_dot[: self.count]
         centred = centred_cosine(raw, mean_dots, query, self._index._mean) if query.size else raw
         return raw, centred.astype(np.float32)
 
+    def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
+        """Do nothing: `cosines` returns all of them."""
+
+    def mean_cosine(self, centred: FloatArray) -> float:
+        """Return the mean of the centred cosines."""
+        return float(np.nanmean(centred)) if np.isfinite(centred).any() else 0.0
+
     def injectable(self, day: float) -> View:
         """Return this view without memories that are untrusted or invalid on a Julian day."""
-        columns, count = self._columns, self.count
+        columns, count = self.columns, self.count
         may = columns.trusted[:count] & (columns.until_day[:count] > day)
         return View(self._index, count, self.open & may)
 
     def best_standing(self, limit: int) -> IntArray:
         """Return the open slots whose importance has faded least."""
-        return top(np.where(self.open, self._columns.standing[: self.count], np.nan), limit)
+        return top(np.where(self.open, self.columns.standing[: self.count], np.nan), limit)
 
     def vectors(self, slots: IntArray) -> FloatArray:
         """Return the vectors of slots, zero where there is none."""
@@ -57,32 +64,12 @@ class View:
 
     def rows(self, slots: IntArray) -> IntArray:
         """Return the row numbers of slots."""
-        return self._columns.row[slots]
-
-    def sessions(self, slots: IntArray) -> IntArray:
-        """Return a small number per session, -1 for a memory without one."""
-        return self._columns.session[slots]
-
-    def lengths_chars(self, slots: IntArray) -> IntArray:
-        """Return the length of each text."""
-        return self._columns.length_chars[slots]
-
-    def provenances(self, slots: IntArray) -> IntArray:
-        """Return each memory's step on the provenance ladder."""
-        return self._columns.provenance[slots]
-
-    def confidences(self, slots: IntArray) -> FloatArray:
-        """Return the confidence of each memory."""
-        return self._columns.confidence[slots]
-
-    def demotions(self, slots: IntArray) -> IntArray:
-        """Return how often each memory was demoted."""
-        return self._columns.demotion[slots]
+        return self.columns.row[slots]
 
     def mean_length_chars(self) -> float:
         """Return the mean length of the open texts."""
         count = int(self.open.sum())
-        return float(self._columns.length_chars[: self.count] @ self.open) / count if count else 0.0
+        return float(self.columns.length_chars[: self.count] @ self.open) / count if count else 0.0
 
     def open_slots_of(self, rows: IntArray) -> IntArray:
         """Return the slots of rows, -1 for those not open to this search."""
@@ -118,8 +105,7 @@ _TAKEN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(NamedTuple):
     """The columns of one memory; an empty vector means there is none."""
 
     row: int
@@ -158,18 +144,21 @@ class IndexBatch:
     @classmethod
     def of(cls, entries: Sequence[IndexEntry]) -> IndexBatch:
         """Return the columns of single entries."""
+        row, scope, keys, turn, length, provenance, confidence, demotion, _, *rest = zip(
+            *entries, strict=True
+        )
         return cls(
-            row=np.array([entry.row for entry in entries], np.int64),
-            scope=np.array([entry.scope for entry in entries], np.int64),
-            session_key=[entry.session_key for entry in entries],
-            turn=np.array([_NONE if e.turn is None else e.turn for e in entries], np.int64),
-            length_chars=np.array([entry.length_chars for entry in entries], np.int64),
-            provenance=provenance_codes([entry.provenance for entry in entries]),
-            demotion=np.array([entry.demotion for entry in entries], np.int64),
-            confidence=np.array([entry.confidence for entry in entries], np.float32),
-            standing=np.array([entry.standing for entry in entries], np.float64),
-            until_day=np.array([entry.until_day for entry in entries], np.float64),
-            trusted=np.array([entry.is_trusted for entry in entries], np.bool_),
+            row=np.array(row, np.int64),
+            scope=np.array(scope, np.int64),
+            session_key=keys,
+            turn=np.array([_NONE if number is None else number for number in turn], np.int64),
+            length_chars=np.array(length, np.int64),
+            provenance=provenance_codes(provenance),
+            demotion=np.array(demotion, np.int64),
+            confidence=np.array(confidence, np.float32),
+            standing=np.array(rest[0], np.float64),
+            trusted=np.array(rest[1], np.bool_),
+            until_day=np.array(rest[2], np.float64),
         )
 
 
@@ -272,9 +261,31 @@ class MemoryIndex:
             return
         first = self._count
         slots = self._take(IndexBatch.of(entries))
-        self._columns.embedded[slots] = [bool(entry.vector) for entry in entries]
-        self._fill(entries)
-        self._note_mean(first)
+        missing = bytes(4 * self.dimension)
+        blob = b"".join(entry.vector or missing for entry in entries)
+        vectors = np.frombuffer(blob, np.float32).reshape(len(entries), self.dimension)
+        # A damaged vector would spoil the mean, and with it every search.
+        is_sound = are_unit(vectors)
+        vectors = np.where(is_sound[:, None], vectors, np.float32(0.0))
+        self._columns.embedded[slots] = is_sound & [bool(entry.vector) for entry in entries]
+        done = 0
+        while done < len(vectors):
+            block, at = divmod(self._count, BLOCK_ROWS)
+            if block == len(self._blocks):
+                self._blocks.append(np.empty((BLOCK_ROWS, self.dimension), np.float32))
+            taken = min(BLOCK_ROWS - at, len(vectors) - done)
+            self._blocks[block][at : at + taken] = vectors[done : done + taken]
+            self._count += taken
+            done += taken
+        if self._count > self._mean_count * (1.0 + _MEAN_GROWTH):
+            total = np.zeros(self.dimension, np.float64)
+            for filled, stop in self._filled(self._count):
+                total += filled[:stop].sum(axis=0, dtype=np.float64)
+            self._mean = store_mean(total, self._count).astype(np.float32)
+            self._mean_count = self._count
+            first = 0
+        # Every row's product with the mean, so that centring needs no second pass.
+        self._columns.mean_dot[first : self._count] = self._dots(self._mean, self._count, first)
 
     def add_columns(self, batch: IndexBatch) -> None:
         """Add memories whose vectors are stored elsewhere."""
@@ -286,12 +297,21 @@ class MemoryIndex:
         """Write the columns behind the last slot; they count once `_count` includes them."""
         rows = batch.row
         self.remove(rows.tolist())
-        self._reserve(len(rows), int(rows.max()))
-        slots = np.arange(self._count, self._count + len(rows))
-        columns = self._columns
+        needed, largest_row = self._count + len(rows), int(rows.max())
+        if needed > len(self._columns.row):
+            room = max(needed, len(self._columns.row) + len(self._columns.row) // 2)
+            self._columns = self._columns.grown(room, self._count)
+        if largest_row >= len(self._slot_of_row):
+            longer = np.full(largest_row + 1 + largest_row // 2, _NONE, np.int64)
+            longer[: len(self._slot_of_row)] = self._slot_of_row
+            self._slot_of_row = longer
+        slots = np.arange(self._count, needed)
+        columns, codes = self._columns, self._session_codes
         for name in _TAKEN:
             getattr(columns, name)[slots] = getattr(batch, name)
-        known = [self._session(key) for key in batch.session_key]
+        known = [
+            _NONE if key is None else codes.setdefault(key, len(codes)) for key in batch.session_key
+        ]
         sessions = columns.session[slots] = np.array(known, np.int64)
         # Session and turn in one number, so that the turn after is this number plus one.
         has_turn = (sessions != _NONE) & (batch.turn != _NONE)
@@ -299,50 +319,6 @@ class MemoryIndex:
         columns.alive[slots] = True
         self._slot_of_row[rows] = slots
         return slots
-
-    def _session(self, key: str | None) -> int:
-        return (
-            _NONE if key is None else self._session_codes.setdefault(key, len(self._session_codes))
-        )
-
-    def _reserve(self, more: int, largest_row: int) -> None:
-        needed = self._count + more
-        if needed > len(self._columns.row):
-            room = max(needed, len(self._columns.row) + len(self._columns.row) // 2)
-            self._columns = self._columns.grown(room, self._count)
-        if largest_row >= len(self._slot_of_row):
-            slots = np.full(largest_row + 1 + largest_row // 2, _NONE, np.int64)
-            slots[: len(self._slot_of_row)] = self._slot_of_row
-            self._slot_of_row = slots
-
-    def _fill(self, entries: Sequence[IndexEntry]) -> None:
-        missing = bytes(4 * self.dimension)
-        blob = b"".join(entry.vector or missing for entry in entries)
-        vectors = np.frombuffer(blob, np.float32).reshape(len(entries), self.dimension)
-        # A damaged vector would spoil the mean, and with it every search.
-        is_sound = are_unit(vectors)
-        vectors = np.where(is_sound[:, None], vectors, np.float32(0.0))
-        self._columns.embedded[self._count : self._count + len(entries)] &= is_sound
-        done = 0
-        while done < len(vectors):
-            block, at = divmod(self._count, BLOCK_ROWS)
-            if block == len(self._blocks):
-                self._blocks.append(np.empty((BLOCK_ROWS, self.dimension), np.float32))
-            taken = min(BLOCK_ROWS - at, len(vectors) - done)
-            self._blocks[block][at : at + taken] = vectors[done : done + taken]
-            self._count += taken
-            done += taken
-
-    def _note_mean(self, first: int) -> None:
-        """Store every row's product with the mean, so that centring needs no second pass."""
-        if self._count > self._mean_count * (1.0 + _MEAN_GROWTH):
-            total = np.zeros(self.dimension, np.float64)
-            for block, stop in self._filled(self._count):
-                total += block[:stop].sum(axis=0, dtype=np.float64)
-            self._mean = store_mean(total, self._count).astype(np.float32)
-            self._mean_count = self._count
-            first = 0
-        self._columns.mean_dot[first : self._count] = self._dots(self._mean, self._count, first)
 
     def _filled(self, count: int) -> Iterable[tuple[FloatArray, int]]:
         for number, block in enumerate(self._blocks):
@@ -393,7 +369,13 @@ class MemoryIndex:
     def turns_after(self, slots: IntArray, step: int) -> IntArray:
         """Return the slots `step` turns later in the same session, -1 where there is none."""
         with self.lock:
-            self._sort_turns()
+            if self._sorted_count != self._count:
+                # A stable sort of mostly sorted keys is cheap.
+                turn_keys = self._columns.turn_key[: self._count]
+                known = np.flatnonzero(self._columns.alive[: self._count] & (turn_keys >= 0))
+                self._sorted_slots = known[np.argsort(turn_keys[known], kind="stable")]
+                self._sorted_keys = turn_keys[self._sorted_slots]
+                self._sorted_count = self._count
             if not len(self._sorted_keys):
                 return np.full(len(slots), _NONE, np.int64)
             keys = self._columns.turn_key[slots]
@@ -402,18 +384,6 @@ class MemoryIndex:
             at = np.minimum(at, len(self._sorted_keys) - 1)
             found = (self._sorted_keys[at] == wanted) & (wanted >= 0)
             return np.where(found, self._sorted_slots[at], _NONE)
-
-    def _sort_turns(self) -> None:
-        """Sort (session, turn); a stable sort of mostly sorted keys is cheap."""
-        if self._sorted_count == self._count:
-            return
-        slots = np.flatnonzero(
-            self._columns.alive[: self._count] & (self._columns.turn_key[: self._count] >= 0)
-        )
-        order = np.argsort(self._columns.turn_key[slots], kind="stable")
-        self._sorted_slots = slots[order]
-        self._sorted_keys = self._columns.turn_key[self._sorted_slots]
-        self._sorted_count = self._count
 
     def nearest_many(
         self, vectors: FloatArray, scope: int, limit: int, floor: float

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -43,7 +43,7 @@ _LOAD_ROWS = 4_096
 _WIDENING = 4
 _SECONDS_PER_DAY = 86_400.0
 EPOCH_JULIAN_DAY = 2_440_587.5
-_ENTRY_COLUMNS = tuple(item.name for item in fields(IndexEntry))[:9]
+_NONSENSE = (TypeError, ValueError, OverflowError)
 
 
 class Words(Protocol):
@@ -96,18 +96,6 @@ def rarest(stems: Mapping[str, tuple[str, ...]], found: Mapping[str, int]) -> di
     }
 
 
-def open_hits(ground: Ground, search: Search, terms: Sequence[str]) -> tuple[IntArray, FloatArray]:
-    """Return slots and scores of the best open hits; a hit that is not open takes no place."""
-    limit = search.text_limit
-    while True:
-        rows, found = ground.words.hits(terms, ground.scopes, limit)
-        slots = ground.view.open_slots_of(rows)
-        is_open = slots >= 0
-        if len(rows) < limit or np.count_nonzero(is_open) >= search.text_limit:
-            return slots[is_open][: search.text_limit], found[is_open][: search.text_limit]
-        limit *= _WIDENING
-
-
 def open_view(index: MemoryIndex, search: Search, scopes: Sequence[int]) -> View:
     """Return the view of all memories that a search may find."""
     view = index.view(scopes)
@@ -116,39 +104,27 @@ def open_view(index: MemoryIndex, search: Search, scopes: Sequence[int]) -> View
     return view.injectable(search.injectable_at.timestamp() / _SECONDS_PER_DAY + EPOCH_JULIAN_DAY)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionScores:
-    """How well whole sessions match a search."""
-
-    # By session.
-    words: FloatArray
-    # By slot: whether no stronger source spoke in the same session.
-    leads: BoolArray
-    count: int
-
-    def words_of(self, sessions: IntArray) -> FloatArray:
-        """Return how well the words of these sessions match as one text, 0 without a session."""
-        found = np.zeros(len(sessions), np.float32)
-        found[sessions >= 0] = self.words[sessions[sessions >= 0]]
-        return found
-
-
-def session_leg(words: Words, view: View, terms: Sequence[str]) -> SessionScores:
+def session_leg(
+    words: Words, view: View, terms: Sequence[str]
+) -> tuple[FloatArray, BoolArray, int]:
     """Return how well every session matches as one text, made of its strongest source.
 
     Words spread over a session add up here, without a second index. Long replies of an assistant
-    next to texts of the user are left out: they contain words of everything.
+    next to texts of the user are left out: they contain words of everything. The scores are by
+    session, with a last 0 for -1. Then come, by slot, whether no stronger source spoke in its
+    session, and the number of sessions.
     """
-    slots = np.flatnonzero(view.open)
-    slots = slots[view.sessions(slots) >= 0]
     leads = np.ones(len(view.open), np.bool_)
+    slots = np.flatnonzero(view.open)
+    slots = slots[view.columns.session[slots] >= 0]
     if not len(slots):
-        return SessionScores(np.empty(0, np.float32), leads, 0)
-    sessions, steps = view.sessions(slots), _ladder_steps(view, slots)
-    step_count = len(PROVENANCE_LADDER)
+        return np.zeros(1, np.float32), leads, 0
+    sessions, step_count = view.columns.session[slots], len(PROVENANCE_LADDER)
+    steps = view.columns.provenance[slots] + np.maximum(view.columns.demotion[slots], 0)
+    steps = np.minimum(steps, step_count - 1)
     lengths = np.bincount(
         sessions * step_count + steps,
-        view.lengths_chars(slots),
+        view.columns.length_chars[slots],
         (int(sessions.max()) + 1) * step_count,
     ).reshape(-1, step_count)
     strongest = (lengths > 0.0).argmax(axis=1)
@@ -157,15 +133,9 @@ def session_leg(words: Words, view: View, terms: Sequence[str]) -> SessionScores
     hits = []
     for term in terms:
         found = view.open_slots_of(words.rows(term))
-        hits.append(view.sessions(found[(found >= 0) & leads[found]]))
-    found_words = match_sessions(hits, length).astype(np.float32)
-    return SessionScores(found_words, leads, int(np.count_nonzero(length)))
-
-
-def _ladder_steps(view: View, slots: IntArray) -> IntArray:
-    """Return each memory's step on the provenance ladder, with demotions."""
-    steps = view.provenances(slots) + np.maximum(view.demotions(slots), 0)
-    return np.minimum(steps, len(PROVENANCE_LADDER) - 1)
+        hits.append(view.columns.session[found[(found >= 0) & leads[found]]])
+    scores = match_sessions(hits, length).astype(np.float32)
+    return np.append(scores, np.float32(0.0)), leads, int(np.count_nonzero(length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +159,17 @@ def both_legs(ground: Ground, search: Search) -> SearchLegs:
     terms = choose_terms(frequencies, view.count, search.posting_budget)
     kept = {token for term in terms for token in stems[term]}
     phrases = [text for text in search.phrases if kept.issuperset(stems[text])]
-    hits, text_scores = open_hits(ground, search, (*terms, *phrases))
+    limit = search.text_limit
+    while True:
+        rows, scores = words.hits((*terms, *phrases), ground.scopes, limit)
+        slots = view.open_slots_of(rows)
+        is_open = slots >= 0
+        # A hit that is not open takes no place.
+        if len(rows) < limit or np.count_nonzero(is_open) >= search.text_limit:
+            break
+        limit *= _WIDENING
+    hits = slots[is_open][: search.text_limit]
+    text_scores = scores[is_open][: search.text_limit]
     best, rare = view.rows(hits[: search.hit_limit]), []
     if len(best):
         single = {term: rows for term, rows in frequencies.items() if len(stems[term]) == 1}
@@ -237,35 +217,30 @@ def rare_hits(words: Words, rows: IntArray, terms: Sequence[str]) -> tuple[int, 
 
 def run(ground: Ground, search: Search) -> SearchPool:
     """Return the hits of both legs, and the turns up to two steps away from each."""
-    view = ground.view
+    view, columns = ground.view, ground.view.columns
     legs = both_legs(ground, search)
     found = united(view, legs.hits, top(legs.cosines, search.vector_limit))
-    return joined(ground, legs, with_neighbours(view, found))
-
-
-def joined(ground: Ground, legs: SearchLegs, slots: IntArray) -> SearchPool:
-    """Return the pool of slots, which are sorted and contain all text hits."""
-    view, cosines = ground.view, legs.cosines
+    slots = united(view, found, *(view.turns_after(found, step) for step in (-2, -1, 1, 2)))
     text = np.zeros(len(slots), np.float32)
     text[np.searchsorted(slots, legs.hits)] = legs.text_scores
-    ground.vectors.complete(legs.raw, cosines, slots)
-    sessions = session_leg(ground.words, view, legs.terms)
+    ground.vectors.complete(legs.raw, legs.cosines, slots)
+    session_words, leads, session_count = session_leg(ground.words, view, legs.terms)
     return SearchPool(
         rows=view.rows(slots),
         text=text,
-        cosine=cosines[slots],
+        cosine=legs.cosines[slots],
         raw_cosine=legs.raw[slots],
-        length_chars=view.lengths_chars(slots),
-        provenance=view.provenances(slots),
-        confidence=view.confidences(slots),
-        demotion=view.demotions(slots),
-        session=view.sessions(slots),
+        length_chars=columns.length_chars[slots],
+        provenance=columns.provenance[slots],
+        confidence=columns.confidence[slots],
+        demotion=columns.demotion[slots],
+        session=columns.session[slots],
         previous=_positions(slots, view.turns_after(slots, -1)),
         following=_positions(slots, view.turns_after(slots, +1)),
-        leads=sessions.leads[slots],
-        session_words=sessions.words_of(view.sessions(slots)),
-        session_count=sessions.count,
-        mean_cosine=ground.vectors.mean_cosine(cosines),
+        leads=leads[slots],
+        session_words=session_words[columns.session[slots]],
+        session_count=session_count,
+        mean_cosine=ground.vectors.mean_cosine(legs.cosines),
         mean_length_chars=view.mean_length_chars(),
         rare_hits=legs.rare_hits,
     )
@@ -278,11 +253,6 @@ def united(view: View, *parts: IntArray) -> IntArray:
     for part in parts:
         is_named[part] = True
     return np.flatnonzero(is_named[:-1])
-
-
-def with_neighbours(view: View, slots: IntArray) -> IntArray:
-    """Return the slots and the turns up to two steps away, sorted."""
-    return united(view, slots, *(view.turns_after(slots, step) for step in (-2, -1, 1, 2)))
 
 
 def _positions(slots: IntArray, wanted: IntArray) -> IntArray:
@@ -327,9 +297,9 @@ def gather(ground: Ground, gathering: Gathering) -> Gathered:
         text=text[slots],
         cosine=legs.raw[slots],
         centred=legs.cosines[slots],
-        provenance=view.provenances(slots),
-        confidence=view.confidences(slots),
-        demotion=view.demotions(slots),
+        provenance=view.columns.provenance[slots],
+        confidence=view.columns.confidence[slots],
+        demotion=view.columns.demotion[slots],
         vectors=ground.vectors.vectors(slots),
         by_effective=view.rows(effective),
         by_cosine=view.rows(near),
@@ -374,28 +344,24 @@ def synchronise(
         )
         while batch := cursor.fetchmany(_LOAD_ROWS):
             index.remove([row[0] for row in batch if not row[-1]])
-            take_in(index, [entry_of(row) for row in batch if row[-1]])
+            entries = [
+                # Row, scope and so on, and then the numbers made of importance, age and validity.
+                IndexEntry._make(
+                    (
+                        *row[:9],
+                        static_effective(row[9], row[10]),
+                        bool(row[11]),
+                        math.inf if row[12] is None else row[12],
+                    )
+                )
+                for row in batch
+                if row[-1]
+            ]
+            try:
+                index.add(entries)
+            except _NONSENSE:
+                # A damaged row must not hide the others from a search.
+                for entry in entries:
+                    with contextlib.suppress(*_NONSENSE):
+                        index.add([entry])
         index.change = noted["change"]
-
-
-def entry_of(row: Sequence[Any]) -> IndexEntry:
-    """Return the index entry of a row that `synchronise` reads."""
-    importance, created_day, is_trusted, until_day = row[9:13]
-    known = dict(zip(_ENTRY_COLUMNS, row[:9], strict=True))
-    return IndexEntry(
-        **known,
-        standing=static_effective(importance, created_day),
-        is_trusted=bool(is_trusted),
-        until_day=math.inf if until_day is None else until_day,
-    )
-
-
-def take_in(index: MemoryIndex, entries: Sequence[IndexEntry]) -> None:
-    """Add entries; a damaged row must not hide the others from a search."""
-    nonsense = (TypeError, ValueError, OverflowError)
-    try:
-        index.add(entries)
-    except nonsense:
-        for entry in entries:
-            with contextlib.suppress(*nonsense):
-                index.add([entry])

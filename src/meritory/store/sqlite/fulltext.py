@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from meritory.store.contract.memories import FloatArray, IntArray
-from meritory.store.search.index import View
 from meritory.store.search.search import WORDS_COLUMN_WEIGHT, rarest
 from meritory.store.sql.mapper import SqlConnection
 from meritory.text.terms import fts_query
@@ -70,25 +69,6 @@ class Stemmer:
     def close(self) -> None:
         """Lets the probe go."""
         self._connection.close()
-
-
-class InMemory:
-    """The vectors that the index holds in memory: all cosines at once."""
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self.vectors = view.vectors
-
-    def cosines(self, query: FloatArray, limit: int) -> tuple[FloatArray, FloatArray]:
-        """By slot raw and centred cosines, of everything open."""
-        return self._view.cosines(query)
-
-    def complete(self, raw: FloatArray, centred: FloatArray, slots: IntArray) -> None:
-        """There is nothing missing."""
-
-    def mean_cosine(self, centred: FloatArray) -> float:
-        """The mean of those there are."""
-        return float(np.nanmean(centred)) if np.isfinite(centred).any() else 0.0
 
 
 class FullText:

@@ -99,8 +99,8 @@ class SqliteStore(SqlStore):
     def _ground(self, connection: SqlConnection, index: MemoryIndex, asked: Search) -> Ground:
         scopes = visible_scopes(connection, asked.scope)
         view = search.open_view(index, asked, scopes)
-        words, vectors = fulltext.FullText(connection), fulltext.InMemory(view)
-        return Ground(connection, self._stemmer, view, scopes, words, vectors)
+        words = fulltext.FullText(connection)
+        return Ground(connection, self._stemmer, view, scopes, words, vectors=view)
 
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
         with self._engine.read() as connection, self._traits_lock:
