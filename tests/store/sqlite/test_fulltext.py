@@ -169,5 +169,5 @@ def test_a_phrase_has_the_tokens_that_its_words_have() -> None:
     with contextlib.closing(Stemmer()) as stemmer:
         known = stemmer.tokens_of(phrases)
         # What the tokenizer says of each phrase as a whole.
-        assert known == stemmer._asked(phrases)
+        assert known == stemmer._tokenize(phrases)
         assert known["running shoes"] == ("run", "shoe")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.errors import Corrupt, InputError
+from meritory.domain.errors import InputError
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.place import Place
 from meritory.domain.session import ModelRows
@@ -50,10 +50,9 @@ from meritory.store.search.index import Nearest
 from meritory.store.search.search import Ground
 from meritory.store.sql.mapper import SqlConnection, as_json
 from meritory.store.sql.memories import (
-    SELECT_RECORD,
     MemoryRows,
     damaged_history,
-    decode_memory,
+    damaged_memories,
     visible_scopes,
 )
 from meritory.store.sql.store import SqlStore, set_serving
@@ -334,7 +333,7 @@ _BAD_VECTORS = """SELECT v.row FROM memory_vectors v JOIN embedders e ON e.embed
 
 def check_tenant(connection: SqlConnection, user: str) -> list[str]:
     """Reads every row of a tenant and its hash."""
-    damage = list(itertools.islice(_damaged_records(connection, user), _DAMAGE_LIMIT))
+    damage = list(itertools.islice(damaged_memories(connection, user), _DAMAGE_LIMIT))
     damage += itertools.islice(damaged_history(connection, user), _DAMAGE_LIMIT)
     bad = connection.execute(_BAD_VECTORS, (user, _UNIT_TOLERANCE, _DAMAGE_LIMIT))
     damage += [f"the vector of row {row} is damaged" for (row,) in bad]
@@ -342,11 +341,3 @@ def check_tenant(connection: SqlConnection, user: str) -> list[str]:
     if joined != stored:
         damage.append(f"{stored - joined} memories lack their counters")
     return damage
-
-
-def _damaged_records(connection: SqlConnection, user: str) -> Iterator[str]:
-    for row in connection.execute(f"{SELECT_RECORD} WHERE m.user = ?", (user,)):
-        try:
-            decode_memory(row)
-        except Corrupt as error:
-            yield error.message

@@ -493,6 +493,16 @@ def _parameters(
     }
 
 
+def damaged_memories(connection: SqlConnection, user: str | None = None) -> Iterator[str]:
+    """Yield the problems of memories, of one user or of all."""
+    where, values = ("", ()) if user is None else (" WHERE m.user = ?", (user,))
+    for row in connection.execute(SELECT_RECORD + where, values):
+        try:
+            decode_memory(row)
+        except Corrupt as error:
+            yield error.message
+
+
 def damaged_history(connection: SqlConnection, user: str | None = None) -> Iterator[str]:
     """Yield the problems of history entries, of one user or of all."""
     where, values = ("", ()) if user is None else (" WHERE user = ?", (user,))

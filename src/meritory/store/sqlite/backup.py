@@ -17,7 +17,7 @@ import numpy as np
 
 from meritory.domain.errors import Busy, Corrupt, InputError, NotFound, SchemaTooNew
 from meritory.store.search.index import are_unit
-from meritory.store.sql.memories import SELECT_RECORD, damaged_history, decode_memory
+from meritory.store.sql.memories import damaged_history, damaged_memories
 from meritory.store.sqlite.engine import (
     BUSY_TIMEOUT_MS,
     connect,
@@ -28,12 +28,14 @@ from meritory.store.sqlite.engine import (
 )
 from meritory.store.sqlite.schema import MIGRATIONS
 
+_DAMAGE_LIMIT = 20
+_SHADOW_TABLES = frozenset(f"memories_fts_{part}" for part in ("data", "idx", "docsize", "config"))
+
 
 def snapshot(source: Path, target: Path) -> None:
-    """Copies a database as it is at this moment into a file of its own.
+    """Copy a database as it is at this moment; it may be in use.
 
-    The source is opened for reading only, and no migration or tidying touches it, as opening it as
-    a store would. It may be in use meanwhile.
+    The source is opened read-only. Opening it as a store would migrate it and finish a purge.
     """
     source = Path(os.path.realpath(source))
     if not source.is_file():
@@ -42,52 +44,44 @@ def snapshot(source: Path, target: Path) -> None:
         raise InputError(f"{target} exists already", hint="choose another name")
     with translated(source), contextlib.closing(hold(source)):
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        reader = sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True, isolation_level=None)
         with (
-            contextlib.closing(_reader(source)) as reader,
+            contextlib.closing(reader),
             contextlib.closing(sqlite3.connect(target)) as copy,
         ):
+            reader.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            reader.execute("PRAGMA query_only = ON")
             demand_ours(reader, source)
             reader.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
 
 
-def _reader(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
-    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    connection.execute("PRAGMA query_only = ON")
-    return connection
-
-
-_DAMAGE_LIMIT = 20
-_SHADOW_TABLES = frozenset(f"memories_fts_{part}" for part in ("data", "idx", "docsize", "config"))
-
-
 def hold(path: Path) -> IO[bytes]:
     """Share the lock file of a store; a restore is refused while it is held."""
-    with translated(path):
-        return _lock(path, fcntl.LOCK_SH)
+    return _lock(path, fcntl.LOCK_SH)
 
 
 def hold_alone(path: Path) -> IO[bytes]:
-    """Takes the store's lock file for one alone: refused while anybody has the store open."""
-    with translated(path):
-        return _lock(path, fcntl.LOCK_EX)
+    """Lock the lock file of a store; refused while any process has the store open."""
+    return _lock(path, fcntl.LOCK_EX)
 
 
 def _lock(path: Path, kind: int) -> IO[bytes]:
     lock_path = path.with_name(f"{path.name}.lock")
     with translated(path):
         handle = open(os.open(lock_path, os.O_CREAT | os.O_RDWR, 0o600), "rb+")  # noqa: SIM115
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        handle.close()
-        raise Busy(f"{path} is in use by another process", hint="stop it, then try again") from None
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.close()
+            raise Busy(
+                f"{path} is in use by another process", hint="stop it, then try again"
+            ) from None
     return handle
 
 
 def write_backup(connection: sqlite3.Connection, target: Path) -> None:
-    """Copies the whole database online, checks the copy and moves it into place."""
+    """Copy the whole database online, check the copy and move it into place."""
     if target.exists():
         raise InputError(f"{target} exists already", hint="choose another name")
     if not target.parent.is_dir():
@@ -97,7 +91,7 @@ def write_backup(connection: sqlite3.Connection, target: Path) -> None:
     try:
         with contextlib.closing(sqlite3.connect(temporary)) as copy:
             connection.backup(copy)
-            # One plain file: a copy that needs its own log beside it would be easy to break.
+            # One plain file: a copy that needs its own log is easy to break.
             copy.execute("PRAGMA journal_mode = DELETE")
             _demand_sound(copy, temporary)
         sync_file(temporary)
@@ -108,7 +102,7 @@ def write_backup(connection: sqlite3.Connection, target: Path) -> None:
 
 
 def restore(path: Path, source: Path, now: datetime) -> Path | None:
-    """Puts a backup in the store's place; returns the folder where the former files were kept."""
+    """Replace a store with a backup; return the folder with the former files."""
     if not source.is_file():
         raise InputError(f"there is no backup {source}", hint="give the path of a backup file")
     log, _ = side_files(source)
@@ -123,7 +117,14 @@ def restore(path: Path, source: Path, now: datetime) -> Path | None:
         try:
             shutil.copyfile(source, temporary)
             temporary.chmod(0o600)
-            _check_copy(temporary, source)
+            try:
+                with translated(source), contextlib.closing(connect(temporary, write=True)) as copy:
+                    _demand_sound(copy, source)
+                    copy.execute("PRAGMA journal_mode = WAL")
+            except Corrupt as error:
+                # Not the usual advice to restore a backup: that is what failed.
+                hint = "nothing was changed; choose another backup"
+                raise Corrupt(error.message, hint=hint) from error
             sync_file(temporary)
             aside = _set_aside(path, now)
             os.replace(temporary, path)
@@ -134,25 +135,14 @@ def restore(path: Path, source: Path, now: datetime) -> Path | None:
                 leftover.unlink(missing_ok=True)
 
 
-def _check_copy(copy_path: Path, source: Path) -> None:
-    """Refuses what is no sound backup before anything of the present store is touched."""
-    try:
-        with translated(source), contextlib.closing(connect(copy_path, write=True)) as copy:
-            _demand_sound(copy, source)
-            copy.execute("PRAGMA journal_mode = WAL")
-    except Corrupt as error:
-        # The usual advice for a damaged store is to restore a backup: here that is what failed.
-        raise Corrupt(error.message, hint="nothing was changed; choose another backup") from error
-
-
 def _set_aside(path: Path, now: datetime) -> Path | None:
     present = [file for file in (path, *side_files(path)) if file.exists()]
     if not present:
         return None
     aside = path.with_name(f"{path.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
     aside.mkdir(mode=0o700)
-    # The database itself keeps its place until the new one takes it: killed in between, the next
-    # start finds the old one and never makes an empty one.
+    # The database itself stays until the new one replaces it. If the process is killed in between,
+    # the next start opens the old one instead of creating an empty one.
     for file in present:
         if file == path:
             os.link(file, aside / file.name)
@@ -163,7 +153,7 @@ def _set_aside(path: Path, now: datetime) -> Path | None:
 
 
 def sync_file(path: Path) -> None:
-    """Makes a file or folder durable."""
+    """Write a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -186,7 +176,7 @@ def _demand_sound(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
-    """What the schema is made of, but for what SQLite and FTS5 keep for themselves."""
+    """Return the objects of the schema without those of SQLite and FTS5."""
     found = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
     return {
         (kind, name, sql)
@@ -196,7 +186,7 @@ def _objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
 
 
 def _expected_objects(version: int) -> set[tuple[str, str, str]]:
-    """What our own migrations make: a foreign trigger in a backup must not come in with it."""
+    """Return the objects that our migrations make: a backup must not bring a foreign trigger."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
         for migration in MIGRATIONS[:version]:
             for statement in migration.statements:
@@ -205,39 +195,30 @@ def _expected_objects(version: int) -> set[tuple[str, str, str]]:
 
 
 def check(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
-    """What is wrong with the database, in words; `deep` also reads every row and its hash."""
-    try:
-        return _structure(connection, deep=deep) + (_contents(connection) if deep else [])
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        return [f"the database cannot be read: {error}"]
-
-
-def _structure(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
+    """Return the problems of the database; `deep` also reads every row and its hash."""
     # Only the slow check compares indexes with their tables; a wrong one can hide every memory.
     pragma = "integrity_check" if deep else "quick_check"
-    found = connection.execute(f"PRAGMA {pragma}({_DAMAGE_LIMIT})").fetchall()
-    return [text for (text,) in found if text != "ok"]
+    try:
+        rows = connection.execute(f"PRAGMA {pragma}({_DAMAGE_LIMIT})").fetchall()
+        damage = [text for (text,) in rows if text != "ok"]
+        return damage + _contents(connection) if deep else damage
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        return [f"the database cannot be read: {error}"]
 
 
 def _contents(connection: sqlite3.Connection) -> list[str]:
     damage = []
     if _objects(connection) != _expected_objects(schema_version(connection)):
         damage.append("the schema is not the one Meritory made")
-    for row in connection.execute(SELECT_RECORD):
-        try:
-            decode_memory(row)
-        except Corrupt as error:
-            damage.append(error.message)
-        if len(damage) >= _DAMAGE_LIMIT:
-            break
+    damage += itertools.islice(damaged_memories(connection), _DAMAGE_LIMIT - len(damage))
     damage += itertools.islice(damaged_history(connection), _DAMAGE_LIMIT)
     damage += itertools.islice(_damaged_vectors(connection), _DAMAGE_LIMIT)
     broken = connection.execute("PRAGMA foreign_key_check").fetchall()
     damage += [f"a row of {table} points at nothing" for table, *_ in broken[:_DAMAGE_LIMIT]]
-    (joined,) = connection.execute(
-        "SELECT count(*) FROM memories m JOIN memory_stats t ON t.row = m.row"
+    stored, joined = connection.execute(
+        """SELECT (SELECT count(*) FROM memories),
+            (SELECT count(*) FROM memories m JOIN memory_stats t ON t.row = m.row)"""
     ).fetchone()
-    (stored,) = connection.execute("SELECT count(*) FROM memories").fetchone()
     if joined != stored:
         damage.append(f"{stored - joined} memories lack their counters")
     return damage

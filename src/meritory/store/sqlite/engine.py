@@ -1,4 +1,4 @@
-"""What the SQLite of this Python can do, and what a database file says of itself."""
+"""One SQLite database: its file, its schema, its readers and its one writer thread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Features:
 
 
 def sqlite_features() -> Features:
-    """Looks at the SQLite that this Python was built with."""
+    """Return the features of the SQLite that this Python was built with."""
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         try:
             connection.execute("CREATE VIRTUAL TABLE probe USING fts5 (words)")
@@ -55,79 +55,26 @@ def sqlite_features() -> Features:
 
 
 def schema_of(path: Path) -> tuple[int, int]:
-    """The schema of a database file and the newest one we know; nothing is changed."""
+    """Return the schema version of a database file and the newest known one."""
     with translated(path), contextlib.closing(connect(path, write=False)) as connection:
         return schema_version(connection), MIGRATIONS[-1].version
 
 
-class Ownership:
-    """Remembers who opened which file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._pid = os.getpid()
-        self._file = _number(path)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether this is the process that opened the database."""
-        return os.getpid() == self._pid
-
-    def demand_process(self) -> None:
-        """Threads do not live on in a forked child, and SQLite's locks belong to the parent."""
-        if not self.is_ours:
-            raise StorageError(
-                f"{self._path} was opened before a fork", hint="open it again in this process"
-            )
-
-    def demand_file(self) -> None:
-        """What is written to a file without a name is lost, and two files' logs do not mix."""
-        if _number(self._path) != self._file:
-            raise StorageError(
-                f"{self._path} was moved, replaced or deleted while it was open",
-                hint="put it back, or restart whatever has it open (`meritory down`)",
-            )
-
-
-def _number(path: Path) -> int | None:
-    """The file system's number of a file; None when it is gone."""
-    try:
-        return os.stat(path).st_ino
-    except OSError:
-        return None
-
-
 T = TypeVar("T")
-
-
 Work = Callable[[sqlite3.Connection], T]
-
-
+WriteJob = tuple[Work[Any], "Future[Any]"]
 WRITE_QUEUE_LIMIT = 256
-
-
 GROUP_COMMIT_LIMIT = 32
-
-
 READER_LIMIT = 4
-
-
 BUSY_TIMEOUT_MS = 5_000
-
-
 WRITE_WAIT_LIMIT_S = 30.0
-
-
-# Each reader has a cache of its own, of which nothing is left after the next write: a large one
-# only fills up and is thrown away again, page by page.
+# The cache of a reader is empty after the next write: a large one only fills up again and again.
 WRITER_CACHE_KIB, READER_CACHE_KIB = 8_192, 2_048
-
-
 _DAMAGE = re.compile(r"decode to UTF-8|^no such |malformed|unknown tokenizer|has no column")
 
 
 def translate(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> MeritoryError:
-    """The typed error, with advice, for what SQLite reported."""
+    """Return the typed error, with a hint, for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     # Damaged text, an error that quotes it, and a missing table have no code of their own.
     if isinstance(error, UnicodeDecodeError) or _DAMAGE.search(str(error)):
@@ -151,7 +98,7 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Meritory
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turns errors of SQLite and of the operating system into typed ones."""
+    """Turn errors of SQLite and of the operating system into typed ones."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -186,12 +133,12 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """The version recorded in the database."""
+    """Return the version recorded in the database."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Brings the schema up to date; each step and its record are one transaction."""
+    """Bring the schema up to date; each step and its record are one transaction."""
     newest = MIGRATIONS[-1].version
     if schema_version(connection) > newest:
         raise SchemaTooNew(
@@ -217,7 +164,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def demand_ours(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuses the database of another program before anything in it is changed."""
+    """Refuse the database of another program before anything in it is changed."""
     found = connection.execute(
         "SELECT count(*) FROM sqlite_master WHERE name IN ('meta', 'memories', 'memories_fts')"
     ).fetchone()
@@ -229,18 +176,14 @@ def demand_ours(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def create(path: Path) -> None:
-    """Creates a new database beside its place and links it in: whole or absent, never empty."""
+    """Create a new database under another name and link it: it is whole or absent, never empty."""
     temporary = path.with_name(f"{path.name}.new-{os.getpid()}-{threading.get_ident()}")
-    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-    os.close(descriptor)
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
-        connection = connect(temporary, write=True)
-        try:
+        with contextlib.closing(connect(temporary, write=True)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             migrate(connection, path)
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            connection.close()
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
     finally:
@@ -249,7 +192,7 @@ def create(path: Path) -> None:
 
 
 def side_files(path: Path) -> tuple[Path, Path]:
-    """The write-ahead log and the shared-memory file that belong to a database."""
+    """Return the write-ahead log and the shared-memory file of a database."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
@@ -258,18 +201,26 @@ class SqliteEngine:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._pid = os.getpid()
         self._readers: deque[sqlite3.Connection] = deque()
         self._reader_slots = threading.BoundedSemaphore(READER_LIMIT)
-        self._jobs: queue.Queue[tuple[Work[Any], Future[Any]] | None] = queue.Queue(
-            WRITE_QUEUE_LIMIT
-        )
+        self._jobs: queue.Queue[WriteJob | None] = queue.Queue(WRITE_QUEUE_LIMIT)
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
         with translated(path):
             self._writer = self._open_writer()
-        self._ownership = Ownership(path)
-        self._finish_purge()
+            self._file = path.stat().st_ino
+        # What an earlier purge had to leave stays due if something is in the way.
+        with (
+            contextlib.suppress(StorageError, Busy),
+            translated(path),
+            contextlib.closing(connect(path, write=True)) as own,
+        ):
+            if purge.due(own) is not None:
+                # Opening a store must not wait for readers in other processes.
+                own.execute("PRAGMA busy_timeout = 0")
+                self._erase(own)
 
     def _open_writer(self) -> sqlite3.Connection:
         if not self.path.exists():
@@ -290,17 +241,36 @@ class SqliteEngine:
             raise
         return connection
 
+    def _require_process(self) -> None:
+        """Refuse a forked child: it has no writer thread, and the locks belong to the parent."""
+        if os.getpid() != self._pid:
+            raise StorageError(
+                f"{self.path} was opened before a fork", hint="open it again in this process"
+            )
+
+    def _require_file(self) -> None:
+        """Refuse a file that was replaced: writes would be lost, and two logs do not mix."""
+        try:
+            file = os.stat(self.path).st_ino
+        except OSError:
+            file = None
+        if file != self._file:
+            raise StorageError(
+                f"{self.path} was moved, replaced or deleted while it was open",
+                hint="put it back, or restart whatever has it open (`meritory down`)",
+            )
+
     @contextlib.contextmanager
     def read(self, user: str | None = None) -> Iterator[sqlite3.Connection]:
         """Return a reader connection for the length of the block; all users share the file."""
-        self._ownership.demand_process()
+        self._require_process()
         if self._closed:
             raise StorageError("the store is closed")
         with self._reader_slots, translated(self.path):
             try:
                 connection = self._readers.pop()
             except IndexError:
-                self._ownership.demand_file()
+                self._require_file()
                 connection = connect(self.path, write=False)
             try:
                 yield connection
@@ -316,15 +286,19 @@ class SqliteEngine:
             self._readers.append(connection)
 
     def write(self, work: Work[T]) -> T:
-        """Runs `work` in a transaction on the writer thread; returns once it is on disk."""
-        self._ownership.demand_process()
-        self._ownership.demand_file()
+        """Run `work` in a transaction on the writer thread; return once it is on disk."""
+        self._require_process()
+        self._require_file()
         future: Future[T] = Future()
         # Under one lock with `close`: a write queued behind its end mark would never run.
         with self._start_lock:
             if self._closed:
                 raise StorageError("the store is closed")
-            self._ensure_thread()
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve_writes, name="meritory-writer", daemon=True
+                )
+                self._thread.start()
             try:
                 self._jobs.put((work, cast("Future[Any]", future)), timeout=WRITE_WAIT_LIMIT_S)
             except queue.Full:
@@ -333,35 +307,22 @@ class SqliteEngine:
 
     write_across = write
 
-    def _ensure_thread(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._serve_writes, name="meritory-writer", daemon=True
-            )
-            self._thread.start()
-
     def _serve_writes(self) -> None:
-        stopping = False
-        while not stopping:
-            batch, stopping = self._next_batch()
+        """Wait for a write and commit it with those already queued: they share one fsync."""
+        is_open = True
+        while is_open:
+            batch: list[WriteJob] = []
+            with contextlib.suppress(queue.Empty):
+                while is_open and len(batch) < GROUP_COMMIT_LIMIT:
+                    job = self._jobs.get(block=not batch)
+                    if job is None:
+                        is_open = False
+                    else:
+                        batch.append(job)
             if batch:
                 self._commit(batch)
 
-    def _next_batch(self) -> tuple[list[tuple[Work[Any], Future[Any]]], bool]:
-        """Waits for a write, then takes along those already queued: they share one fsync."""
-        job = self._jobs.get()
-        batch = []
-        while job is not None:
-            batch.append(job)
-            if len(batch) == GROUP_COMMIT_LIMIT:
-                return batch, False
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                return batch, False
-        return batch, True
-
-    def _commit(self, batch: list[tuple[Work[Any], Future[Any]]]) -> None:
+    def _commit(self, batch: list[WriteJob]) -> None:
         done: list[tuple[Future[Any], Any]] = []
         # One that is alone needs no savepoint, for which SQLite copies every page that is changed.
         is_alone = len(batch) == 1
@@ -369,7 +330,7 @@ class SqliteEngine:
             self._writer.execute("BEGIN IMMEDIATE")
             for work, future in batch:
                 try:
-                    result = work(self._writer) if is_alone else self._run_one(work)
+                    result = work(self._writer) if is_alone else self._run_in_savepoint(work)
                     done.append((future, result))
                 except BaseException as error:
                     # Full disks and I/O errors roll the whole transaction back by themselves.
@@ -378,12 +339,17 @@ class SqliteEngine:
                     future.set_exception(self._typed(error))
             self._writer.execute("COMMIT")
         except BaseException as error:
-            self._give_up(batch, error)
+            with contextlib.suppress(sqlite3.Error):
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(self._typed(error))
             return
         for future, result in done:
             future.set_result(result)
 
-    def _run_one(self, work: Work[Any]) -> Any:
+    def _run_in_savepoint(self, work: Work[Any]) -> Any:
         self._writer.execute("SAVEPOINT one")
         try:
             result = work(self._writer)
@@ -395,14 +361,6 @@ class SqliteEngine:
         self._writer.execute("RELEASE one")
         return result
 
-    def _give_up(self, batch: list[tuple[Work[Any], Future[Any]]], error: BaseException) -> None:
-        with contextlib.suppress(sqlite3.Error):
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-        for _, future in batch:
-            if not future.done():
-                future.set_exception(self._typed(error))
-
     def _typed(self, error: BaseException) -> BaseException:
         if isinstance(error, sqlite3.Error | UnicodeDecodeError):
             typed = translate(error, self.path)
@@ -411,23 +369,11 @@ class SqliteEngine:
         return error
 
     def erase_traces(self) -> None:
-        """Rewrites the database without what was deleted and empties the write-ahead log."""
-        self._ownership.demand_process()
-        self._ownership.demand_file()
+        """Rewrite the database without deleted texts and empty the write-ahead log."""
+        self._require_process()
+        self._require_file()
         with translated(self.path), contextlib.closing(connect(self.path, write=True)) as own:
             self._erase(own)
-
-    def _finish_purge(self) -> None:
-        """Erases what an earlier purge had to leave; whatever is in the way now, it stays due."""
-        with (
-            contextlib.suppress(StorageError, Busy),
-            translated(self.path),
-            contextlib.closing(connect(self.path, write=True)) as own,
-        ):
-            if purge.due(own) is not None:
-                # Opening a store must not wait for readers in other processes.
-                own.execute("PRAGMA busy_timeout = 0")
-                self._erase(own)
 
     def _erase(self, own: sqlite3.Connection) -> None:
         due = purge.due(own)
@@ -454,9 +400,9 @@ class SqliteEngine:
                 purge.settle(own, due)
 
     def close(self) -> None:
-        """Finishes queued writes, then closes every connection; safe to call twice."""
-        if not self._ownership.is_ours:
-            # Closing here what the parent opened could take its locks and its log from it.
+        """Finish queued writes, then close every connection; safe to call twice."""
+        if os.getpid() != self._pid:
+            # In a forked child, closing would take the locks and the log from the parent.
             return
         with self._start_lock:
             if self._closed:

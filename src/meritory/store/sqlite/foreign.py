@@ -1,4 +1,4 @@
-"""Databases of other programs, read without ever writing to them."""
+"""Read-only access to SQLite databases of other programs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _COPY_TRIES = 3
 
 
 class ForeignTables:
-    """The tables of an open database that is not ours."""
+    """The tables of an open database of another program."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """The columns of a table; none when there is no such table."""
+        """Return the columns of a table; none if there is no such table."""
         found = self._connection.execute(
             """SELECT c.name FROM sqlite_master m, pragma_table_info(m.name) c
                 WHERE m.type = 'table' AND m.name = ? ORDER BY c.cid""",
@@ -33,28 +33,28 @@ class ForeignTables:
         return tuple(name for (name,) in found)
 
     def names(self) -> tuple[str, ...]:
-        """The tables there are."""
+        """Return the names of the tables."""
         found = self._connection.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
         )
         return tuple(str(name) for (name,) in found)
 
     def rows(self, table: str, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """All rows in the order they came in; a column that is missing is None in each."""
-        held = [name for name in wanted if name in self.columns(table)]
-        if not held:
+        """Yield all rows in the order of insertion; a missing column is None in each."""
+        present = [name for name in wanted if name in self.columns(table)]
+        if not present:
             return
-        picked = ", ".join(f'"{name}"' for name in held)
+        picked = ", ".join(f'"{name}"' for name in present)
         empty = dict.fromkeys(wanted)
         # Both names are ours: they were looked up above.
         statement = f'SELECT {picked} FROM "{table}" ORDER BY rowid'  # noqa: S608
         for row in self._connection.execute(statement):
-            yield empty | dict(zip(held, row, strict=True))
+            yield empty | dict(zip(present, row, strict=True))
 
 
 @contextmanager
 def open_foreign(path: Path) -> Iterator[ForeignTables]:
-    """Opens a database read-only; one with changes in a log beside it is read from a copy."""
+    """Open a database read-only; one with changes in its log is read from a copy."""
     log = path.with_name(f"{path.name}-wal")
     try:
         if log.is_file() and log.stat().st_size:
@@ -76,15 +76,11 @@ def open_foreign(path: Path) -> Iterator[ForeignTables]:
 @contextmanager
 def _connected(path: Path, how: str) -> Iterator[ForeignTables]:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as connection:
-        connection.text_factory = _text
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_LIMIT_BYTES)
         # Code in its schema is not run.
         connection.execute("PRAGMA trusted_schema = OFF")
         yield ForeignTables(connection)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
 
 
 def _copied(path: Path, log: Path, folder: Path) -> Path:
@@ -99,6 +95,5 @@ def _copied(path: Path, log: Path, folder: Path) -> Path:
     raise InputError(f"{path} is being written to", hint="stop the program that uses it first")
 
 
-def _state(path: Path, log: Path) -> tuple[int, ...]:
-    one, other = path.stat(), log.stat()
-    return one.st_size, one.st_mtime_ns, other.st_size, other.st_mtime_ns
+def _state(*files: Path) -> list[tuple[int, int]]:
+    return [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]

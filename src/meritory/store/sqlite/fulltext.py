@@ -1,4 +1,4 @@
-"""What the full-text index makes of words: its own tokenizer, asked through a probe."""
+"""The full-text index of a SQLite store, and its tokenizer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from meritory.store.sql.mapper import SqlConnection
 from meritory.text.terms import fts_query
 
 STEMS_LIMIT = 8_192
-# What one step of merging may write; others may write between two of them.
+# The limit of one merge step; other writes may run between two of them.
 MERGE_PAGES = 64
 
 
 class Stemmer:
-    """The full-text tokenizer itself, asked what it makes of a typed term."""
+    """The tokenizer of FTS5, called through a table of its own; it serves both engines."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,53 +33,53 @@ class Stemmer:
         self._known: dict[str, tuple[str, ...]] = {}
 
     def tokens_of(self, terms: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """The tokens of each term; words not met before are asked for all at once."""
-        # A space ends every token, so a phrase is its words: these come again, phrases seldom do.
+        """Return the tokens of each term; new words are tokenized in one call."""
+        # A space ends every token. Words repeat, phrases seldom do: cache words.
         words_of = {term: term.split(" ") for term in terms}
-        found = {word: self._known.get(word) for words in words_of.values() for word in words}
-        asked = [word for word, tokens in found.items() if tokens is None]
-        if asked:
+        stems = {word: self._known.get(word) for words in words_of.values() for word in words}
+        unknown = [word for word, tokens in stems.items() if tokens is None]
+        if unknown:
             if len(self._known) > STEMS_LIMIT:
                 self._known.clear()
-            fresh = self._asked(asked)
+            fresh = self._tokenize(unknown)
             self._known.update(fresh)
-            found.update(fresh)
+            stems.update(fresh)
         return {
-            term: tuple(token for word in words for token in found[word] or ())
+            term: tuple(token for word in words for token in stems[word] or ())
             for term, words in words_of.items()
         }
 
     def stems_of(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        """The tokens of whole texts, in their order; such are not remembered."""
-        found = self._asked(tuple(dict.fromkeys(texts)))
-        return [found[text] for text in texts]
+        """Return the tokens of whole texts, in their order; they are not cached."""
+        stems = self._tokenize(tuple(dict.fromkeys(texts)))
+        return [stems[text] for text in texts]
 
-    def _asked(self, terms: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def _tokenize(self, terms: Sequence[str]) -> dict[str, tuple[str, ...]]:
         with self._lock, self._connection as connection:
             connection.executemany(
                 "INSERT INTO probe (rowid, term) VALUES (?, ?)", enumerate(terms)
             )
             rows = connection.execute("SELECT doc, term FROM token ORDER BY doc, offset").fetchall()
             connection.execute("DELETE FROM probe")
-        found: list[list[str]] = [[] for _ in terms]
-        for place, token in rows:
-            found[place].append(token)
-        return {term: tuple(tokens) for term, tokens in zip(terms, found, strict=True)}
+        tokens: list[list[str]] = [[] for _ in terms]
+        for index, token in rows:
+            tokens[index].append(token)
+        return dict(zip(terms, map(tuple, tokens), strict=True))
 
     def close(self) -> None:
-        """Lets the probe go."""
+        """Close the table."""
         self._connection.close()
 
 
 class FullText:
-    """FTS5, which SQLite brings along."""
+    """The FTS5 index."""
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
         self._known: dict[str, IntArray] = {}
 
     def frequencies(self, stems: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-        """In how many memories each term occurs; one of several words as often as its rarest."""
+        """Return how many memories have each term; a phrase counts as its rarest word."""
         wanted = sorted({stem for tokens in stems.values() for stem in tokens})
         found = dict(
             self._connection.execute(
@@ -93,7 +93,7 @@ class FullText:
     def hits(
         self, terms: Sequence[str], scopes: Sequence[int], limit: int
     ) -> tuple[IntArray, FloatArray]:
-        """Rows of the best hits for any of the terms in these scopes with their BM25 scores."""
+        """Return the best rows for any of the terms in these scopes, with their BM25 scores."""
         if not terms or not scopes:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         found = self._connection.execute(
@@ -107,7 +107,7 @@ class FullText:
         return np.array(rows, np.int64), np.maximum(np.array(scores, np.float32), np.float32(0.0))
 
     def rows(self, term: str) -> IntArray:
-        """The rows that have a term, ascending."""
+        """Return the rows that have a term, ascending."""
         if term not in self._known:
             # One long text comes over three times as fast as thousands of small rows.
             (found,) = self._connection.execute(
@@ -119,7 +119,7 @@ class FullText:
 
 
 def merge(pages: int, connection: sqlite3.Connection) -> bool:
-    """Merges some pieces of the full-text index, for many make searches slow; False when done."""
+    """Merge some segments of the index, for many make searches slow; return False when done."""
     before = connection.total_changes
     connection.execute(
         "INSERT INTO memories_fts (memories_fts, rank) VALUES ('merge', ?)", (pages,)

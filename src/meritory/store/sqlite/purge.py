@@ -1,4 +1,4 @@
-"""Erasing a memory from an SQLite store: its row, its history, its words and its entities."""
+"""The erasure of a memory: its row, history, words, entities and all other traces."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from meritory.store.sql.mapper import SqlConnection
 from meritory.text.normalize import canonical
 
-# What stands in the history of others in place of a text that was erased.
+# Replaces an erased text in the history of other memories.
 PURGED_TEXT = "[purged]"
 
 _TEXT = "SELECT content FROM memories WHERE user = :user AND id = :id"
 _STATES = """SELECT before FROM memory_history
     WHERE user = :user AND memory_id = :id AND before IS NOT NULL"""
-# After a merge was split again, the survivor's history still holds the state in which it wore
-# the other's words. What is redacted counts as undone: nothing may ever bring it back.
+# After a merge was split again, the survivor's history still has the state with the other's words.
+# A redacted state counts as undone: no undo may restore it.
 _WORN = """SELECT entry, before FROM memory_history
     WHERE user = :user AND memory_id <> :id AND before IS NOT NULL
         AND memory_id IN
@@ -26,7 +26,7 @@ _WORN = """SELECT entry, before FROM memory_history
 _REDACT = """UPDATE memory_history SET before = :before, undone = 1
     WHERE user = :user AND entry = :entry"""
 _REFUSED = "SELECT id, content, quote FROM refusals WHERE user = :user"
-# Less than this stands in many texts without being what they are about.
+# A shorter text occurs in many others by accident.
 _TELLING_CHARS = 12
 # Labels, ratings and uses of a memory go with it.
 _SESSION_TABLES = ("session_memories", "rating_events", "uses", "predictor_calibration")
@@ -35,7 +35,7 @@ _FEEDBACK_TABLES = (
     *("feedback_events", "feedback_wordings", "feedback_lessons", "feedback_evidence"),
     "memory_beliefs",
 )
-# A digest holds words of every candidate; it cannot be told which of them are only this memory's.
+# A digest has words of every candidate, so it is unknown which are only this memory's.
 _FORGET_DIGESTS = """UPDATE sessions SET digest = NULL
     WHERE user = :user AND digest IS NOT NULL AND EXISTS (SELECT 1 FROM session_memories c
         WHERE c.session = sessions.session AND c.memory_id = :id)"""
@@ -89,31 +89,31 @@ _ERASURES = (
 def erase(connection: SqlConnection, user: str, memory_id: str) -> None:
     """Erase one memory and all records of it."""
     names = {"user": user, "id": memory_id}
-    texts = _texts(connection, names)
+    # All texts that the memory ever had.
+    texts = {text for (text,) in connection.execute(_TEXT, names)}
+    states = [_state(before) for (before,) in connection.execute(_STATES, names)]
+    texts |= {state["content"] for state in states if isinstance(state.get("content"), str)}
     _redact(connection, names, texts)
     _forget_refusals(connection, names, texts)
     for statement in _ERASURES:
         connection.execute(statement, names)
-    # An entity that only this memory named would still tell its name, and so would one that is
-    # held only by a dependency of the first: hence again until nothing more goes.
+    # An entity that only this memory named would still show its name, and so would one that only a
+    # dependency of the first needs: repeat until no entity is left without memories.
     while connection.execute(_ORPHAN_ENTITIES, names).rowcount:
         pass
 
 
-def _texts(connection: SqlConnection, names: Mapping[str, str]) -> set[str]:
-    """All that the memory ever said."""
-    texts = {text for (text,) in connection.execute(_TEXT, names)}
-    told = (_state(before).get("content") for (before,) in connection.execute(_STATES, names))
-    return texts | {text for text in told if isinstance(text, str)}
-
-
 def _forget_refusals(connection: SqlConnection, names: Mapping[str, str], texts: set[str]) -> None:
-    """Takes along what was refused and has these words, whatever their spelling or when."""
-    said = [_spelled(text) for text in texts]
+    """Erase the refusals that repeat one of the texts, in any spelling."""
+    spelled = [_spelled(text) for text in texts]
     gone = [
         {**names, "refusal": refusal_id}
-        for refusal_id, *held in connection.execute(_REFUSED, names)
-        if any(_repeats(_spelled(text), one) for text in held for one in said)
+        for refusal_id, *quotes in connection.execute(_REFUSED, names)
+        if any(
+            text == erased or (len(erased) >= _TELLING_CHARS and erased in text)
+            for text in map(_spelled, quotes)
+            for erased in spelled
+        )
     ]
     connection.executemany("DELETE FROM refusals WHERE user = :user AND id = :refusal", gone)
 
@@ -122,14 +122,10 @@ def _spelled(text: str) -> str:
     return canonical(text).casefold().rstrip(" .!?")
 
 
-def _repeats(text: str, said: str) -> bool:
-    return text == said or (len(said) >= _TELLING_CHARS and said in text)
-
-
 def _redact(connection: SqlConnection, names: Mapping[str, str], texts: set[str]) -> None:
-    """Takes the memory's words out of the history of those it was merged with."""
-    told = {**names, "texts": json.dumps(sorted(texts))}
-    for entry, before in connection.execute(_WORN, told).fetchall():
+    """Replace the texts in the history of memories that this one was merged with."""
+    values = {**names, "texts": json.dumps(sorted(texts))}
+    for entry, before in connection.execute(_WORN, values).fetchall():
         state = _state(before)
         if state.get("content") in texts:
             state |= {"content": PURGED_TEXT, "tags": []}
@@ -138,19 +134,19 @@ def _redact(connection: SqlConnection, names: Mapping[str, str], texts: set[str]
 
 
 def _state(text: str) -> dict[str, Any]:
-    """A memory as it was; nothing at all where that cannot be read any more."""
+    """Return a former state of a memory; empty if it cannot be read."""
     try:
-        found = json.loads(text)
+        state = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return state if isinstance(state, dict) else {}
 
 
 def note(connection: SqlConnection, change: int) -> None:
-    """Tells indexes in memory that something is gone, by the number of the change."""
+    """Record a purge by the number of its change, for in-memory indexes and for `due`."""
     # FTS5 keeps deleted words in old segments until they are merged away.
     connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('optimize')")
-    # The first tells indexes in memory; the second goes when the traces are gone from the files.
+    # In-memory indexes read the first. The second goes when the files have no traces left.
     connection.executemany(
         """INSERT INTO meta VALUES (?, CAST(? AS TEXT))
             ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
@@ -159,17 +155,17 @@ def note(connection: SqlConnection, change: int) -> None:
 
 
 def due(connection: SqlConnection) -> str | None:
-    """The number of the last purge whose traces were not erased from the files yet."""
+    """Return the number of the last purge with traces left in the files; None without one."""
     found = connection.execute("SELECT value FROM meta WHERE key = 'purge_due'").fetchone()
     return None if found is None else str(found[0])
 
 
 def settle(connection: SqlConnection, number: str) -> None:
-    """Notes that the traces are gone, unless another purge came in between."""
+    """Record that the traces are gone, unless another purge came in between."""
     connection.execute("DELETE FROM meta WHERE key = 'purge_due' AND value = ?", (number,))
 
 
 def is_log_in_use(connection: SqlConnection) -> bool:
-    """Empties the log, unless another connection is in its way."""
+    """Empty the log; return whether another connection is in the way."""
     (is_blocked, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return bool(is_blocked)
