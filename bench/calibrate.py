@@ -30,7 +30,7 @@ from bench.calibrate_score import (
     measure,
 )
 from bench.datasets import MissingData, data_root
-from meritory.rank.bootstrap import Paired
+from meritory.rank.metrics import Paired
 
 RECALLED = (DERIVED, SUMMARY, SLOPE, FLOOR, HALF_LIFE)
 SWEEPS = {sweep.name: sweep for sweep in (*RECALLED, MERGING, CHANGES)}

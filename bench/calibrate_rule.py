@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.rank.bootstrap import MARGIN, PASS, Paired, compare
+from meritory.rank.metrics import MARGIN, PASS, Paired, compare
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -25,8 +25,7 @@ from bench.datasets import MAX_MEMORY_CHARS, Corpus, MissingData, Query, data_ro
 from bench.noise_made import Noise, planted
 from bench.product import is_derived
 from meritory import Memory
-from meritory.rank.bootstrap import compare
-from meritory.rank.metrics import DEPTH, ProbeHit, values
+from meritory.rank.metrics import DEPTH, ProbeHit, compare, values
 from meritory.settings import load_settings
 
 SHARE = 0.3

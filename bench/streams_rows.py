@@ -20,7 +20,7 @@ from meritory.domain.session import Candidate
 from meritory.engine.pipeline import RANK, run_stages
 from meritory.engine.sessions.context import StartRequest
 from meritory.engine.sessions.ranking import Ranking
-from meritory.rank import diversity, fusion
+from meritory.rank import fusion
 from meritory.rank.composite import seed_composite
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.hybrid import REQUIRED
@@ -85,8 +85,8 @@ def text_ranking(memory: Memory, served: Sequence[Candidate]) -> list[str]:
     vectors = _vectors(memory, ids)
     known = services.store.memories(memory.scope.user, ids)
     openings = [known[ids[at]].content[:OPENING_CHARS] for at in found.order.tolist()]
-    apart = diversity.named_apart(openings)
-    spread = diversity.diversify(
+    apart = fusion.named_apart(openings)
+    spread = fusion.diversify(
         found.scores[found.order], vectors[found.order], required[found.order], lambda: apart
     )
     return [ids[at] for at in found.order[spread.order].tolist()]

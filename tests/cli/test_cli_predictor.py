@@ -13,7 +13,7 @@ from learning_kit import Clock, change, lived, noted, shelved
 from meritory.api.memory import Memory
 from meritory.domain.world import SeededWorld
 from meritory.rank.composite import Trust
-from meritory.rank.history_proof import HistoryProof
+from meritory.rank.influence import HistoryProof
 from meritory.settings import load_settings
 
 CALM = {"predictor.train_interval_sessions": 10_000}

@@ -15,7 +15,7 @@ from cli_types import Run
 from eval_kit import NAMED, facts, fingerprint, opened, probes
 from meritory.api.memory import Memory
 from meritory.lab.probes import probe_line
-from meritory.rank.bootstrap import MIN_PAIRS
+from meritory.rank.metrics import MIN_PAIRS
 from meritory.settings import load_settings
 from ports.model_server import ModelServer, Raw, running, wrapped
 

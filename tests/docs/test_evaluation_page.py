@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from meritory.cli.app import APP
 from meritory.lab.probes import AMBIGUOUS_FROM, read_probes
-from meritory.rank.bootstrap import MARGIN, MIN_PAIRS
-from meritory.rank.metrics import DEPTH
+from meritory.rank.metrics import DEPTH, MARGIN, MIN_PAIRS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/operations/evaluation.md").read_text("utf-8")
 

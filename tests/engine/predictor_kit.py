@@ -18,8 +18,7 @@ from meritory.engine.sessions.end import EndRequest
 from meritory.engine.sessions.ratings import LEARN_JOB
 from meritory.ports.scorer import ScoreRequest
 from meritory.ports.trainer_process import TrainOrder, TrainReport
-from meritory.rank.history_proof import HistoryProof
-from meritory.rank.influence import InfluenceState
+from meritory.rank.influence import HistoryProof, InfluenceState
 
 USER = "default"
 # Labels agree with relevance, and nothing is known about history.

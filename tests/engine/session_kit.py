@@ -12,7 +12,7 @@ from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
 from meritory.engine.predictor.state import known_state
 from meritory.rank.composite import FULL_TRUST
-from meritory.rank.history_proof import HistoryProof
+from meritory.rank.influence import HistoryProof
 from meritory.store.contract.store import Store, Transaction
 
 T = TypeVar("T")

@@ -13,18 +13,22 @@ from meritory.domain.errors import InputError
 from meritory.domain.feedback import Witness
 from meritory.rank.belief import SESSION_CAPS, BeliefEvent, believe
 from meritory.rank.feedback import (
+    CRITERIA,
     WEIGHTS,
     FeedbackText,
     QualityFacts,
     RiskTally,
+    RubricVerdict,
     approval,
+    evaluate,
     interval,
     pairs,
     quality,
+    read_guardrails,
+    read_scores,
     risks,
     trend,
 )
-from meritory.rank.rubric import CRITERIA, RubricVerdict, evaluate, read_guardrails, read_scores
 
 
 def judged(scores: Any, guardrails: Any = None) -> RubricVerdict:

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from meritory.domain.policy import RRF_K
 from meritory.engine.predictor.state import PredictorState
 from meritory.rank import influence
-from meritory.rank.history_proof import MIN_SESSIONS, PARTIAL_FACTOR, VALID_ERRORS, HistoryProof
 from meritory.rank.influence import (
     ALPHAS,
     BASELINE_TRUST,
@@ -25,9 +24,13 @@ from meritory.rank.influence import (
     MIN_JUDGED,
     MIN_NON_TIES,
     MIN_RECORD,
+    MIN_SESSIONS,
+    PARTIAL_FACTOR,
     RECORD_SESSIONS,
     TRUST_RATE,
+    VALID_ERRORS,
     ComparisonOutcome,
+    HistoryProof,
     InfluenceState,
     Margins,
     Weighing,
@@ -36,7 +39,6 @@ from meritory.rank.influence import (
     has_enough_sessions,
     judged,
     missing,
-    no_margins,
     weigh,
     weighed,
 )
@@ -251,8 +253,8 @@ def test_the_record_takes_so_many_sessions(count: int) -> None:
 
 
 def test_nothing_was_compared_at_the_beginning() -> None:
-    assert no_margins().ndcg.shape == no_margins().log_rank.shape == (0, len(ALPHAS))
-    assert earned(weigh(no_margins(), VALID)) == 1.0
+    nothing = np.empty((0, len(ALPHAS)))
+    assert earned(weigh(Margins(nothing, nothing), VALID)) == 1.0
 
 
 def test_only_the_latest_sessions_count() -> None:

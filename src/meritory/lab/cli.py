@@ -244,7 +244,7 @@ def compare(
     """
     from meritory.engine.quality import saved_runs
     from meritory.lab.results import compared
-    from meritory.rank.bootstrap import PASS
+    from meritory.rank.metrics import PASS
 
     points = parsed_values(before), parsed_values(after)
     if not any(points):

@@ -56,7 +56,7 @@ def extraction(
     with 0 when the second passes, with 1 when it fails or there is not enough data.
     """
     from meritory.lab.extraction import compared, extraction_run, read_labels
-    from meritory.rank.bootstrap import PASS
+    from meritory.rank.metrics import PASS
 
     if (place is None) != with_sessions:
         raise InputError(

@@ -22,8 +22,7 @@ from meritory.engine.memories.write import write
 from meritory.lab.measure import MeasurePlan, Sandbox, anchored, measure
 from meritory.lab.probes import Probe, means_the_same, read_expected, read_object
 from meritory.lab.results import plain_pair, statement
-from meritory.rank import bootstrap
-from meritory.rank.metrics import Floats, ProbeHit, values
+from meritory.rank.metrics import MIN_PAIRS, Floats, ProbeHit, overall, values
 from meritory.text.normalize import check_text
 
 KNOWN_READ = 8
@@ -228,9 +227,9 @@ def compared(
         }
     precision = plain_pair(_precisions(left), _precisions(right), margin)
     # Paired by transcript; with too few of them it is reported and not judged.
-    is_judged = precision["pairs"] >= bootstrap.MIN_PAIRS
+    is_judged = precision["pairs"] >= MIN_PAIRS
     judged = {**metrics, "precision": precision} if is_judged else metrics
-    verdict = bootstrap.overall([one["verdict"] for one in judged.values()])
+    verdict = overall([one["verdict"] for one in judged.values()])
     return {
         "verdict": verdict,
         "statement": statement(verdict, judged, len(left.is_found)),

@@ -12,7 +12,6 @@ from meritory.domain.errors import InputError
 from meritory.engine.quality.saved_runs import FORMAT
 from meritory.lab.measure import ProbeOutcome
 from meritory.lab.probes import set_hash
-from meritory.rank import bootstrap
 from meritory.rank import metrics as probes
 from meritory.rank.metrics import front
 
@@ -80,7 +79,7 @@ def _entry(outcome: ProbeOutcome) -> dict[str, Any]:
 
 
 def compared(
-    before: Mapping[str, Any], after: Mapping[str, Any], margin: float = bootstrap.MARGIN
+    before: Mapping[str, Any], after: Mapping[str, Any], margin: float = probes.MARGIN
 ) -> dict[str, Any]:
     """Compare two runs of the same probes, probe by probe."""
     if before["set_hash"] != after["set_hash"]:
@@ -97,7 +96,7 @@ def compared(
         for metric in probes.METRICS
         if all(metric in run["figures"] for run in (before, after))
     }
-    verdict = bootstrap.overall([metrics[name]["verdict"] for name in JUDGED if name in metrics])
+    verdict = probes.overall([metrics[name]["verdict"] for name in JUDGED if name in metrics])
     return {
         "set_hash": before["set_hash"],
         "verdict": verdict,
@@ -119,7 +118,7 @@ def _hits(run: Mapping[str, Any]) -> dict[str, probes.ProbeHit]:
 
 def plain_pair(left: probes.Floats, right: probes.Floats, margin: float) -> dict[str, Any]:
     """Return a paired comparison as JSON, with the means of both sides."""
-    found = bootstrap.compare(left, right, margin)
+    found = probes.compare(left, right, margin)
     if not found.count:
         return {"pairs": 0, "verdict": found.verdict}
     return {
@@ -138,16 +137,16 @@ def plain_pair(left: probes.Floats, right: probes.Floats, margin: float) -> dict
 def statement(verdict: str, metrics: Mapping[str, Mapping[str, Any]], count: int) -> str:
     """Return the result of a comparison in one sentence."""
     judged = {name: one for name, one in metrics.items() if name != _REPORTED_ONLY}
-    if verdict == bootstrap.PASS:
+    if verdict == probes.PASS:
         if all(not one["won"] and not one["lost"] for one in judged.values()):
             return f"all {count} probes were answered as before"
         return "nothing was lost beyond the margin"
-    if verdict == bootstrap.FAIL:
-        lost = [name for name, one in judged.items() if one["verdict"] == bootstrap.FAIL]
+    if verdict == probes.FAIL:
+        lost = [name for name, one in judged.items() if one["verdict"] == probes.FAIL]
         return f"{', '.join(lost)} lost more than the margin"
-    if count < bootstrap.MIN_PAIRS:
-        return f"{count} pairs; at least {bootstrap.MIN_PAIRS} are needed"
-    open_ = [name for name, one in judged.items() if one["verdict"] == bootstrap.UNDECIDED]
+    if count < probes.MIN_PAIRS:
+        return f"{count} pairs; at least {probes.MIN_PAIRS} are needed"
+    open_ = [name for name, one in judged.items() if one["verdict"] == probes.UNDECIDED]
     return f"{', '.join(open_)} may or may not have lost more than the margin: add probes"
 
 
@@ -213,10 +212,10 @@ def differs(against: Mapping[str, Any]) -> bool:
 def _statement(rows: Sequence[Mapping[str, Any]]) -> str:
     others = rows[1:]
     count = rows[0]["scored"]
-    if count < bootstrap.MIN_PAIRS:
+    if count < probes.MIN_PAIRS:
         return (
             f"only {count} probes were scored; choosing a configuration takes at least"
-            f" {bootstrap.MIN_PAIRS}"
+            f" {probes.MIN_PAIRS}"
         )
     clear = [row for row in others if row["differs"]]
     if not clear:
@@ -224,7 +223,7 @@ def _statement(rows: Sequence[Mapping[str, Any]]) -> str:
             "no configuration differs from the current one by more than its interval: "
             "keep the current one"
         )
-    good = [row for row in clear if row["against"]["verdict"] == bootstrap.PASS]
+    good = [row for row in clear if row["against"]["verdict"] == probes.PASS]
     summary = f"{len(clear)} of {len(others)} differ from the current one by more than chance"
     if not good:
         return f"{summary}, none of them without a loss"

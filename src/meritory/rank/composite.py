@@ -1,7 +1,7 @@
 """Scores of memories: the composite of five weighted parts, and its two feeds.
 
 The history feed takes the parts from what helped in past sessions. History must prove itself first
-(history_proof.py): each part is shrunk towards a constant, the same for all candidates, until the
+(influence.py): each part is shrunk towards a constant, the same for all candidates, until the
 record shows that it helps this user. Without proof the order is that of relevance alone. The seed
 feed takes the stored usefulness and the creation time.
 

@@ -1,4 +1,4 @@
-"""The influence of the predictor: comparisons in, alpha out. Pure.
+"""The influence of the predictor: comparisons in, alpha out; and how far history counts.
 
 Alpha is the baseline's weight in the fusion; 1 leaves the predictor without influence. Both orders
 of every judged session are on record as they were served, so every weight of the fusion can be
@@ -8,27 +8,41 @@ Schapire, 1997). The served alpha is the mean by trust, so one lucky session cha
 bound on the loss does not hold here: only the latest sessions count, and only after checks. The
 tests measure the loss of an equal or a worse order.
 
-Meaningless labels would move trust too. So nothing counts until the labels are valid: until helpful
-memories are more relevant than chance, by an order that does not depend on labels (see
-history_proof.py). A weight must also be ahead in the mean log rank of helpful memories, which looks
-beyond rank 10.
+A weight must also be ahead in the mean log rank of helpful memories, which looks beyond rank 10.
+
+Meaningless labels would move trust too. `prove_history` therefore asks two questions first:
+
+1. *Are the labels valid?* What helped must be more relevant to the session than chance, by an
+   order that no label ever touched: plain relevance. Labels drawn by lot, and labels that always
+   favour the same memories, fail here, and then nothing is learned from them. A check by the
+   labels alone could not notice either.
+2. *Does history help?* The composite with history must rank what helped better than relevance
+   alone, by standard errors over the same sessions.
+
+A bias that follows relevance (the first place is always rated well, everything shown is) passes
+the first question and fails the second: no order can beat relevance on labels that copy it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from meritory.domain.policy import RRF_K
-from meritory.domain.predictor import TIE
+from meritory.domain.predictor import TIE, TaughtSession
+from meritory.rank import composite
+from meritory.rank.composite import NO_TRUST, Trust
+from meritory.rank.features import FEATURES
 from meritory.rank.fusion import ranks, rrf
-from meritory.rank.history_proof import HistoryProof
+from meritory.rank.labels import USEFUL_LABEL
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 Rule = Literal["replay", "seed"]
 # The weights that are tried.
@@ -51,9 +65,52 @@ BASELINE_ALONE = 0.5
 MIN_JUDGED = 10
 MIN_NON_TIES = 5
 DRIFT_RATE = 0.3
-_FEW = 2
 _TINY = 1e-12
 _DIGITS = 3
+
+# The latest sessions that count.
+PROOF_SESSIONS = 60
+MIN_SESSIONS = 4
+# Standard errors by which relevance must beat chance before labels count at all.
+VALID_ERRORS = 1.5
+# Standard errors by which history must beat relevance in log rank: to count half, and to count
+# in full; in NDCG half as many are asked for.
+PART_ERRORS = 0.7
+FULL_ERRORS = 1.5
+NDCG_SHARE = 0.5
+# Labels of shown memories alone say less, and showing shaped them: twice the proof.
+PARTIAL_FACTOR = 2.0
+LEVELS = (0.0, 0.5, 1.0)
+# As if half a session had a margin of this size: a few equal margins are not certain.
+_PRIOR_VARIANCE = 0.25
+_RELEVANCE = FEATURES.index("relevance")
+_RECENCY = FEATURES.index("recency")
+_USEFULNESS = FEATURES.index("usefulness")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryProof:
+    """The evidence about the labels and about history."""
+
+    trust: Trust = NO_TRUST
+    session_count: int = 0
+    # How many standard errors relevance is above chance on the labels.
+    validity: float = 0.0
+    # Whether most sessions have labels of shown memories alone.
+    is_partial: bool = False
+    # The gain in NDCG@10 over relevance alone of what is trusted, and of history in full.
+    margin: float = 0.0
+    full_margin: float = 0.0
+
+    @property
+    def strictness(self) -> float:
+        """Return the factor on the standard errors that a proof takes."""
+        return PARTIAL_FACTOR if self.is_partial else 1.0
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether labels agree with relevance more than chance would."""
+        return self.session_count >= MIN_SESSIONS and self.validity >= VALID_ERRORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +123,6 @@ class Margins:
     def latest(self, count: int) -> Margins:
         """Return the margins of the last sessions."""
         return Margins(self.ndcg[-count:], self.log_rank[-count:])
-
-
-def no_margins() -> Margins:
-    """Return margins of no session."""
-    nothing = np.empty((0, len(ALPHAS)))
-    return Margins(nothing, nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +204,8 @@ def compare(
     return ComparisonOutcome(
         predictor_ndcg=_quality(predictor, gains)[0],
         baseline_ndcg=base[0],
-        ndcg=tuple(one[0] - base[0] for one in fused),
-        log_rank=tuple(one[1] - base[1] for one in fused),
+        ndcg=tuple(ndcg - base[0] for ndcg, _ in fused),
+        log_rank=tuple(log_rank - base[1] for _, log_rank in fused),
     )
 
 
@@ -170,9 +221,13 @@ def weigh(record: Margins, labels: HistoryProof) -> tuple[Weighing, ...]:
     """Return the record of every alpha; trust is 0 unless the labels are valid."""
     latest = record.latest(RECORD_SESSIONS)
     count = len(latest.ndcg)
-    mean, errors = _errors(latest.ndcg)
-    log_rank = latest.log_rank.mean(axis=0) if count else np.zeros(len(ALPHAS))
-    trust = np.zeros(len(ALPHAS))
+    mean, errors, log_rank, trust = np.zeros((4, len(ALPHAS)))
+    if count:
+        log_rank = latest.log_rank.mean(axis=0)
+    if count > 1:
+        mean = latest.ndcg.mean(axis=0)
+        error = latest.ndcg.std(axis=0, ddof=1) / np.sqrt(count)
+        errors = np.where(error > _TINY, mean / np.maximum(error, _TINY), 0.0)
     if labels.is_valid and count >= MIN_RECORD:
         gained = np.clip(latest.ndcg, -LARGEST_MARGIN, LARGEST_MARGIN).sum(axis=0)
         first = (1.0 - BASELINE_TRUST) / len(ALPHAS)
@@ -185,22 +240,13 @@ def weigh(record: Margins, labels: HistoryProof) -> tuple[Weighing, ...]:
     )
 
 
-def _errors(margins: Floats) -> tuple[Floats, Floats]:
-    """Return the mean of each column, and its distance from 0 in standard errors."""
-    count = len(margins)
-    if count < _FEW:
-        return np.zeros(len(ALPHAS)), np.zeros(len(ALPHAS))
-    mean = margins.mean(axis=0)
-    error = margins.std(axis=0, ddof=1) / np.sqrt(count)
-    return mean, np.where(error > _TINY, mean / np.maximum(error, _TINY), 0.0)
-
-
 def earned(weighings: Sequence[Weighing]) -> float:
     """Return the mean alpha by trust; 1 while the baseline has half of it or more."""
-    trust = sum(one.trust for one in weighings)
+    trust = sum(weighing.trust for weighing in weighings)
     if 1.0 - trust >= BASELINE_ALONE:
         return 1.0
-    return round(1.0 - sum(one.trust * (1.0 - one.alpha) for one in weighings), _DIGITS)
+    predictor = sum(weighing.trust * (1.0 - weighing.alpha) for weighing in weighings)
+    return round(1.0 - predictor, _DIGITS)
 
 
 def judged(
@@ -270,3 +316,92 @@ def missing(state: InfluenceState, min_judged: int = MIN_JUDGED) -> Mapping[str,
         "non_ties": MIN_NON_TIES - state.non_ties,
     }
     return {name: count for name, count in found.items() if count > 0}
+
+
+def comparable(labels: Floats, shown: Flags) -> Flags:
+    """Return the candidates of a session that two orders may be compared by.
+
+    Where only shown memories could be labelled as useful (ratings, words of a reply), labels say
+    nothing about the others: comparing both kinds would reward whatever was shown.
+    """
+    known = np.isfinite(labels)
+    with np.errstate(invalid="ignore"):
+        reaches_beyond = bool((known & ~shown & (labels >= USEFUL_LABEL)).any())
+    return known if reaches_beyond else known & shown
+
+
+def prove_history(sessions: Sequence[TaughtSession]) -> HistoryProof:
+    """Return how far history may count, from the latest sessions, oldest first."""
+    validity: list[float] = []
+    partial: list[bool] = []
+    margins: list[list[tuple[float, float]]] = []
+    grid = [Trust(*pair) for pair in product(LEVELS, LEVELS) if any(pair)]
+
+    def quality(table: Floats, gains: Floats, trust: Trust) -> tuple[float, float]:
+        # The composite of recorded candidates, without the parts that all share.
+        served = (
+            composite.WEIGHT_RELEVANCE * table[:, _RELEVANCE]
+            + trust.recency * composite.WEIGHT_RECENCY * table[:, _RECENCY]
+            + trust.usefulness * composite.WEIGHT_USEFULNESS * table[:, _USEFULNESS]
+        )
+        return _tied_quality(np.asarray(served), gains)
+
+    for session in sessions[-PROOF_SESSIONS:]:
+        chosen = comparable(session.labels, session.was_injected)
+        gains = np.maximum(session.labels[chosen], 0.0)
+        table = session.features[chosen]
+        # A single label, or equal labels, cannot compare two orders.
+        if len(gains) < 2 or np.ptp(gains) <= 0.0:
+            continue
+        partial.append(bool(session.was_injected[chosen].all()))
+        relevance = quality(table, gains, NO_TRUST)
+        validity.append(relevance[1] + float(np.log(np.arange(1, len(gains) + 1)).mean()))
+        tried = [quality(table, gains, trust) for trust in grid]
+        margins.append([(ndcg - relevance[0], rank - relevance[1]) for ndcg, rank in tried])
+    if not margins:
+        return HistoryProof()
+    table = np.array(margins)
+    proof = HistoryProof(
+        session_count=len(validity),
+        validity=errors_above_zero(np.array(validity)),
+        is_partial=2 * sum(partial) > len(partial),
+        full_margin=float(table[:, grid.index(Trust(1.0, 1.0)), 0].mean()),
+    )
+    if not proof.is_valid:
+        return proof
+    # The most certain of the proved levels of trust.
+    best, margin, highest = NO_TRUST, 0.0, -np.inf
+    for index, trust in enumerate(grid):
+        ndcg, log_rank = table[:, index, 0], table[:, index, 1]
+        is_full = max(trust.recency, trust.usefulness) == max(LEVELS)
+        needed = proof.strictness * (FULL_ERRORS if is_full else PART_ERRORS)
+        if errors_above_zero(log_rank) < needed or errors_above_zero(ndcg) < NDCG_SHARE * needed:
+            continue
+        bound = float(ndcg.mean() - ndcg.std() / np.sqrt(len(ndcg)))
+        if bound > highest:
+            best, margin, highest = trust, float(ndcg.mean()), bound
+    return replace(proof, trust=best, margin=margin)
+
+
+def errors_above_zero(margins: Floats) -> float:
+    """Return by how many standard errors the mean lies above 0; few margins count for less."""
+    count = len(margins)
+    if count < MIN_SESSIONS - 1:
+        return 0.0
+    variance = (float(margins.var(ddof=1)) * (count - 1) + _PRIOR_VARIANCE) / count
+    return float(margins.mean()) / float(np.sqrt(variance / count))
+
+
+def _tied_quality(order: Floats, gains: Floats) -> tuple[float, float]:
+    """Return NDCG@10 and the negative mean log rank of helpful memories.
+
+    Candidates with equal scores share the mean of their ranks.
+    """
+    places = np.arange(1.0, len(order) + 1.0)
+    discount = np.where(places <= DEPTH, 1.0 / np.log2(places + 1.0), 0.0)
+    _, group, counts = np.unique(-order, return_inverse=True, return_counts=True)
+    starts = np.cumsum(counts) - counts
+    seen = gains @ (np.add.reduceat(discount, starts) / counts)[group]
+    log_rank = gains @ (np.add.reduceat(np.log(places), starts) / counts)[group]
+    ideal = float(np.sort(gains)[::-1] @ discount)
+    return float(seen) / ideal, -float(log_rank) / float(gains.sum())

@@ -1,19 +1,35 @@
-"""Ranking quality: NDCG, recall, reciprocal rank, bootstrap intervals, and metrics of probes."""
+"""Ranking quality (NDCG, recall, reciprocal rank), metrics of probes, and bootstrap intervals.
+
+`compare` is the non-regression gate: it compares two runs on the same questions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.rank.bootstrap import interval
+Floats = NDArray[np.float64]
+Verdict = Literal["pass", "fail", "not enough data"]
+PASS: Final[Verdict] = "pass"  # noqa: S105 - a verdict, not a password
+FAIL: Final[Verdict] = "fail"
+UNDECIDED: Final[Verdict] = "not enough data"
 
-DEFAULT_RESAMPLES = 2000
+MARGIN: Final = 0.02
+# Fewer pairs are not enough evidence.
+MIN_PAIRS: Final = 20
+RESAMPLES: Final = 2_000
+LEVEL: Final = 0.95
 # A block of resamples is drawn at once; this bounds its memory to about 32 MB.
-_BLOCK_CELLS = 4_000_000
+_BLOCK_CELLS: Final = 4_000_000
+_WEYL, _MIX_ONE, _MIX_TWO = (
+    np.uint64(0x9E3779B97F4A7C15),
+    np.uint64(0xBF58476D1CE4E5B9),
+    np.uint64(0x94D049BB133111EB),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +50,7 @@ class Interval:
 def dcg(labels: ArrayLike) -> float:
     """Return the discounted gain of labels in ranked order, gain / log2(place + 2) from place 0."""
     gains = _gains(labels)
-    return float(gains @ _discounts(gains.size))
+    return float(gains @ (1.0 / np.log2(np.arange(gains.size, dtype=np.float64) + 2.0)))
 
 
 def ndcg_at(ranking: Sequence[Hashable], labels: Mapping[Hashable, float], k: int) -> float | None:
@@ -78,8 +94,8 @@ def mrr(ranking: Sequence[Hashable], relevant: Collection[Hashable]) -> float | 
 def bootstrap_interval(
     values: ArrayLike,
     rng: np.random.Generator,
-    resamples: int = DEFAULT_RESAMPLES,
-    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
 ) -> Interval:
     """Return the mean of the finite values with its percentile bootstrap interval.
 
@@ -91,25 +107,19 @@ def bootstrap_interval(
     sample = sample[np.isfinite(sample)]
     if sample.size == 0:
         return Interval(float("nan"), float("nan"), float("nan"), 0)
-    block = max(1, _BLOCK_CELLS // sample.size)
-    means = np.concatenate(
-        [
-            sample[
-                rng.integers(sample.size, size=(min(block, resamples - start), sample.size))
-            ].mean(axis=1)
-            for start in range(0, resamples, block)
-        ]
-    )
-    tail = (1.0 - level) / 2.0
-    low, high = np.quantile(means, [tail, 1.0 - tail])
-    return Interval(float(sample.mean()), float(low), float(high), int(sample.size))
+
+    def draw(_: int, rows: int) -> NDArray[np.int64]:
+        return rng.integers(sample.size, size=(rows, sample.size))
+
+    low, high = _percentiles(sample, draw, resamples, level)
+    return Interval(float(sample.mean()), low, high, int(sample.size))
 
 
 def paired_bootstrap(
     ours: ArrayLike,
     theirs: ArrayLike,
     rng: np.random.Generator,
-    resamples: int = DEFAULT_RESAMPLES,
+    resamples: int = RESAMPLES,
 ) -> Interval:
     """Return the interval of the mean difference ours - theirs over the same queries."""
     left = np.asarray(ours, dtype=np.float64).ravel()
@@ -129,15 +139,9 @@ def _gains(labels: ArrayLike) -> NDArray[np.float64]:
     return np.where(np.isfinite(values) & (values > 0.0), values, 0.0)
 
 
-def _discounts(count: int) -> NDArray[np.float64]:
-    return np.asarray(1.0 / np.log2(np.arange(count, dtype=np.float64) + 2.0))
-
-
 DEPTH: Final = 10
 METRICS: Final = ("p@1", "p@3", "p@5", "mrr", "in_prompt")
 _DEPTHS: Final = {"p@1": 1, "p@3": 3, "p@5": 5}
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +214,84 @@ def front(rows: Sequence[Mapping[str, float]], metrics: Iterable[str]) -> list[i
         return []
     dominated = (((table >= row).all(axis=1) & (table > row).any(axis=1)).any() for row in table)
     return [index for index, is_dominated in enumerate(dominated) if not is_dominated]
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """The mean difference after - before with its interval, and the verdict."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+    margin: float
+    verdict: Verdict
+
+
+def compare(before: ArrayLike, after: ArrayLike, margin: float = MARGIN) -> Paired:
+    """Compare `after` with `before` on the same questions, pair by pair.
+
+    pass: the whole interval of the mean difference lies at or above -margin. fail: all of it lies
+    below -margin. Otherwise, and on fewer than MIN_PAIRS pairs, there is not enough data. Pairs
+    with a value that is not finite are left out. The same input always gives the same verdict.
+    """
+    if not (np.isfinite(margin) and margin >= 0.0):
+        raise ValueError(f"the margin must be a number of at least 0, not {margin}")
+    left = np.asarray(before, dtype=np.float64).ravel()
+    right = np.asarray(after, dtype=np.float64).ravel()
+    if left.size != right.size:
+        raise ValueError(f"paired samples differ in size: {left.size} and {right.size}")
+    found = right - left
+    found = found[np.isfinite(found)]
+    if not found.size:
+        nothing = float("nan")
+        return Paired(nothing, nothing, nothing, 0, margin, UNDECIDED)
+    low, high = interval(found)
+    verdict = UNDECIDED
+    if found.size >= MIN_PAIRS and (low >= -margin or high < -margin):
+        verdict = PASS if low >= -margin else FAIL
+    return Paired(float(found.mean()), low, high, int(found.size), margin, verdict)
+
+
+def overall(verdicts: list[Verdict]) -> Verdict:
+    """Return one verdict of several: any failure fails, and all must pass."""
+    if FAIL in verdicts:
+        return FAIL
+    return PASS if verdicts and set(verdicts) == {PASS} else UNDECIDED
+
+
+def interval(values: ArrayLike) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of the mean of finite values.
+
+    It draws from a mixed counter (splitmix64), so that it is the same in every run.
+    """
+    sample = np.asarray(values, dtype=np.float64).ravel()
+    sample = sample[np.isfinite(sample)]
+    if not sample.size:
+        return float("nan"), float("nan")
+
+    def draw(start: int, rows: int) -> NDArray[np.int64]:
+        first, last = start * sample.size, (start + rows) * sample.size
+        mixed = (np.arange(first, last, dtype=np.uint64) + np.uint64(1)) * _WEYL
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_ONE
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_TWO
+        mixed ^= mixed >> np.uint64(31)
+        return (mixed % np.uint64(sample.size)).astype(np.int64).reshape(rows, sample.size)
+
+    return _percentiles(sample, draw, RESAMPLES, LEVEL)
+
+
+def _percentiles(
+    sample: Floats, draw: Callable[[int, int], NDArray[np.int64]], resamples: int, level: float
+) -> tuple[float, float]:
+    """Return the bounds of the resampled means; `draw` gives the indices of some resamples."""
+    block = max(1, _BLOCK_CELLS // sample.size)
+    means = np.concatenate(
+        [
+            sample[draw(start, min(block, resamples - start))].mean(axis=1)
+            for start in range(0, resamples, block)
+        ]
+    )
+    tail = (1.0 - level) / 2.0
+    low, high = np.quantile(means, [tail, 1.0 - tail])
+    return float(low), float(high)

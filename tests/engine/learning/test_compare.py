@@ -51,8 +51,7 @@ from meritory.ports.scorer import ScoreRequest
 from meritory.rank import influence
 from meritory.rank.composite import NO_TRUST, Trust
 from meritory.rank.features import FEATURE_VERSION
-from meritory.rank.history_proof import HistoryProof
-from meritory.rank.influence import MIN_RECORD, InfluenceState
+from meritory.rank.influence import MIN_RECORD, HistoryProof, InfluenceState
 from meritory.store.contract.store import Transaction
 from places import Places
 

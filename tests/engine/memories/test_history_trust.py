@@ -16,7 +16,7 @@ from session_kit import Desk, kept
 from meritory.domain.world import SeededWorld
 from meritory.engine.predictor.state import known_state
 from meritory.rank.composite import NO_TRUST
-from meritory.rank.history_proof import HistoryProof
+from meritory.rank.influence import HistoryProof
 
 TOPICS, NOTES_EACH, MARKS_EACH = 4, 10, 4
 SYLLABLES = ("ka", "ro", "mi", "tu", "ze", "lo", "fa", "ni", "gu", "pe", "so", "vi")

@@ -21,7 +21,7 @@ from meritory.engine.predictor.state import scorer_facts
 from meritory.ports.scorer import RandomScorer, ScorerFacts
 from meritory.rank import influence
 from meritory.rank.composite import Trust
-from meritory.rank.history_proof import VALID_ERRORS, HistoryProof
+from meritory.rank.influence import VALID_ERRORS, HistoryProof
 from places import Places
 
 Desks = Callable[..., Desk]

@@ -55,7 +55,7 @@ from meritory.ports.trainer_process import (
     report_text,
 )
 from meritory.rank.features import FEATURE_VERSION, FEATURES
-from meritory.rank.history_proof import HistoryProof
+from meritory.rank.influence import HistoryProof
 from meritory.rank.labels import HARM_WEIGHT
 from meritory.store.opening import open_reader
 from places import Places

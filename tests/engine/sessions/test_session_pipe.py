@@ -23,7 +23,7 @@ from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.sessions.ranking import Ranking
 from meritory.ports.embedder import open_embedder
 from meritory.ports.scorer import ScoreRequest
-from meritory.rank.diversity import SIMILAR_COSINE
+from meritory.rank.fusion import SIMILAR_COSINE
 from meritory.store.sqlite.store import SqliteStore
 from meritory.text.render import BLOCK_LIMIT_CHARS
 from places import Places

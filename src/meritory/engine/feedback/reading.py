@@ -14,8 +14,14 @@ from meritory.domain.feedback import TEXTS, FeedbackEvent, Issue
 from meritory.domain.memory import NAME_LIMIT_CHARS, TAG_LIMIT_CHARS, TAG_LIMIT_COUNT, Origin, Scope
 from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.memories.validate import checked_choice, checked_name, known_fields, screened
-from meritory.rank.feedback import QualityFacts, quality
-from meritory.rank.rubric import RubricVerdict, evaluate, read_guardrails, read_scores
+from meritory.rank.feedback import (
+    QualityFacts,
+    RubricVerdict,
+    evaluate,
+    quality,
+    read_guardrails,
+    read_scores,
+)
 from meritory.text import feedback
 from meritory.text.ratings_trailer import strip_own
 from meritory.text.secrets import find_secrets, redact

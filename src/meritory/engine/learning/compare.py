@@ -30,8 +30,13 @@ from meritory.engine.predictor.train_job import queue
 from meritory.engine.services import Services
 from meritory.rank import influence
 from meritory.rank.features import FEATURE_VERSION
-from meritory.rank.history_proof import PROOF_SESSIONS, comparable, prove_history
-from meritory.rank.influence import ComparisonOutcome, Margins
+from meritory.rank.influence import (
+    PROOF_SESSIONS,
+    ComparisonOutcome,
+    Margins,
+    comparable,
+    prove_history,
+)
 from meritory.store.contract.store import Store, Transaction
 
 TOP_COUNT = 10

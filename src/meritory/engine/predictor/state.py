@@ -16,8 +16,7 @@ from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.ports.scorer import BASE_VERSION, ModelFolders, Scorer, ScorerFacts, Soundness
 from meritory.rank.composite import Trust
-from meritory.rank.history_proof import HistoryProof
-from meritory.rank.influence import InfluenceState
+from meritory.rank.influence import HistoryProof, InfluenceState
 from meritory.store.contract.store import Transaction
 from meritory.text import render
 

@@ -25,7 +25,7 @@ from meritory.engine.services import Services
 from meritory.ports.scorer import BASE_VERSION, ScorerFacts
 from meritory.rank import influence
 from meritory.rank.features import FEATURE_VERSION
-from meritory.rank.history_proof import VALID_ERRORS
+from meritory.rank.influence import VALID_ERRORS
 from meritory.store.contract.store import Store
 
 # From this share of its timeout on, scoring is slow. The first calls, which load everything, and

@@ -21,7 +21,7 @@ from meritory.engine.services import Services
 from meritory.engine.sessions.context import Context, StartRequest
 from meritory.ports.scorer import ScoreRequest
 from meritory.rank import composite as rank_composite
-from meritory.rank import diversity, features, usage_history
+from meritory.rank import features, usage_history
 from meritory.rank import fusion as rank_fusion
 from meritory.rank import hybrid as rank_candidates
 from meritory.store.contract.memories import Gathered, Gathering, Search, Trait
@@ -315,12 +315,12 @@ def diversify(run: Ranking) -> None:
         record proves that labels are valid.
         """
         openings = [pool.traits[index].opening for index in fusion.order.tolist()]
-        differ = diversity.named_apart(openings)
+        differ = rank_fusion.named_apart(openings)
         if run.state.history.is_valid:
             differ |= usage_history.helped_together(pool.hindsight, pool.rows[fusion.order])
         return differ
 
-    spread = diversity.diversify(
+    spread = rank_fusion.diversify(
         fusion.scores[fusion.order],
         pool.gathered.vectors[pool.at][fusion.order],
         pool.required[fusion.order],

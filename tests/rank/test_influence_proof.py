@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from meritory.rank import composite, history_proof
+from meritory.rank import composite, influence
 from meritory.rank.composite import FULL_TRUST, NO_TRUST, Trust
 from meritory.rank.features import FEATURES
-from meritory.rank.history_proof import (
+from meritory.rank.influence import (
     FULL_ERRORS,
     MIN_SESSIONS,
     NDCG_SHARE,
@@ -499,7 +499,7 @@ def test_labels_that_favour_the_same_memories_are_not_valid(count: int, is_parti
 def test_without_the_check_of_validity_favoured_labels_would_be_trusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(history_proof, "VALID_ERRORS", -math.inf)
+    monkeypatch.setattr(influence, "VALID_ERRORS", -math.inf)
     assert trusted_share(proofs(favoured, 10)) == 1.0
 
 
@@ -519,5 +519,5 @@ def test_labels_that_copy_the_served_order_never_start_a_loop() -> None:
 
 
 def test_full_history_is_the_highest_level() -> None:
-    assert Trust(max(history_proof.LEVELS), max(history_proof.LEVELS)) == FULL_TRUST
-    assert Trust(min(history_proof.LEVELS), min(history_proof.LEVELS)) == NO_TRUST
+    assert Trust(max(influence.LEVELS), max(influence.LEVELS)) == FULL_TRUST
+    assert Trust(min(influence.LEVELS), min(influence.LEVELS)) == NO_TRUST

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.rank.bootstrap import FAIL, MIN_PAIRS, PASS, UNDECIDED, compare, interval, overall
-from meritory.rank.metrics import bootstrap_interval
+from meritory.rank.metrics import (
+    FAIL,
+    MIN_PAIRS,
+    PASS,
+    UNDECIDED,
+    bootstrap_interval,
+    compare,
+    interval,
+    overall,
+)
 
 SHARES = st.lists(st.floats(0.0, 1.0, allow_nan=False), min_size=1, max_size=60)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from meritory.rank.diversity import SIMILAR_COSINE, diversify, factor, named_apart
+from meritory.rank.fusion import SIMILAR_COSINE, diversify, factor, named_apart
 
 EAST, NORTH = [1.0, 0.0], [0.0, 1.0]
 
