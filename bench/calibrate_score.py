@@ -23,6 +23,7 @@ from meritory.engine.memories.recall import pool_scores, relevant
 from meritory.engine.services import Services
 from meritory.engine.sessions.prompt import HIT_LIMIT, near_prompt
 from meritory.rank import composite as rank_composite
+from meritory.rank import hybrid
 from meritory.rank.metrics import mrr, ndcg_at, recall_at
 from meritory.rank.usage_history import Usage
 from meritory.settings import load_settings
@@ -174,7 +175,7 @@ def _recalled(
     sources: SourceWeights,
     floor: float = RELEVANCE_FLOOR,
 ) -> Places:
-    weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, sources)
+    weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, sources)
     final = pool_scores(services, pool, weight)
     about = np.flatnonzero(relevant(pool, floor) & (final > 0.0))
     return about[np.argsort(-final[about], kind="stable")][:_FOLDED]
@@ -183,7 +184,7 @@ def _recalled(
 def _prompted(found: Found, floor: float) -> Places:
     """What a prompt would be shown with."""
     pool = found.pool
-    weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
+    weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
     final = pool_scores(found.services, pool, weight)
     return near_prompt(pool, weight, final, floor)[:_PROMPT_LIMIT]
 
@@ -195,7 +196,7 @@ def _started(found: Found, half_life_days: float) -> Places:
     """
     pool = found.pool
     there = np.flatnonzero(found.age_days >= 0.0)
-    weight = rank_composite.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
+    weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, _SOURCES)
     match = rank_composite.context_match(pool.raw_cosine, pool.text) * weight
     none = np.zeros(len(there))
     parts = rank_composite.history_parts(

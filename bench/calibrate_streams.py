@@ -13,7 +13,7 @@ from bench.streams_data import load
 from bench.streams_kept import Kept
 from bench.streams_replay import Run, replay
 from meritory.domain.policy import SessionPolicy, SourceWeights
-from meritory.rank import composite
+from meritory.rank import composite, hybrid
 from meritory.rank.features import FEATURES
 
 AGENTS = ("agent_specstory", "agent_calibrate")
@@ -82,8 +82,8 @@ def _prompted(known: Columns, floor: float) -> Floats:
     """
     none = np.zeros(len(known["cosine"]), np.intp)
     codes = known["provenance"].astype(np.intp)
-    weight = composite.source_weight(codes, known["confidence"], none, SourceWeights())
-    near = (composite.relevance(known["cosine"], weight) >= floor) & (known["text"] > 0.0)
+    weight = hybrid.source_weight(codes, known["confidence"], none, SourceWeights())
+    near = (hybrid.relevance(known["cosine"], weight) >= floor) & (known["text"] > 0.0)
     values = np.where(near, known["hybrid"], -np.inf)
     values[np.argsort(-values, kind="stable")[SessionPolicy().prompt_limit :]] = -np.inf
     return values

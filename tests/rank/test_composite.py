@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from meritory.domain.errors import InputError
 from meritory.domain.policy import RELEVANCE_FLOOR, SourceWeights
-from meritory.rank import composite
+from meritory.rank import composite, hybrid
 from meritory.rank.fusion import fuse
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -83,7 +83,7 @@ def test_relevance_dominates() -> None:
     assert one(composite.composite(0.85, 0, 0, 0, 0)) < old_but_established < only_relevant
     others = [one(composite.composite(0, *row)) for row in np.eye(4)]
     assert all(only_relevant > other for other in others)
-    assert one(composite.relevance(0.0, 1.0)) < RELEVANCE_FLOOR
+    assert one(hybrid.relevance(0.0, 1.0)) < RELEVANCE_FLOOR
 
 
 def test_recency_decay_14_day_half_life() -> None:
@@ -156,11 +156,11 @@ def test_composite_equals_the_scalar_formula(memories: list[dict[str, float | No
     def column(name: str) -> np.ndarray:
         return np.array([np.nan if m[name] is None else m[name] for m in memories], dtype=float)
 
-    weight = composite.source_weight(
+    weight = hybrid.source_weight(
         np.zeros(len(memories)), column("confidence"), np.zeros(len(memories)), RAW
     )
     got = composite.composite(
-        composite.relevance(column("cosine"), weight),
+        hybrid.relevance(column("cosine"), weight),
         composite.recency(column("age_days")),
         column("usefulness"),
         column("confidence"),
@@ -263,14 +263,14 @@ def test_effective_grows_with_importance_and_falls_with_age(
 
 
 def test_source_weights_by_class() -> None:
-    codes = composite.provenance_codes(["user_stated", "episode_summary", "assistant_derived", "?"])
+    codes = hybrid.provenance_codes(["user_stated", "episode_summary", "assistant_derived", "?"])
     assert codes.tolist() == [0, 1, 2, 2]
-    got = composite.source_weight(codes, 1.0, 0, SourceWeights())
+    got = hybrid.source_weight(codes, 1.0, 0, SourceWeights())
     assert got.tolist() == [1.0, 0.85, 0.7, 0.7]
 
 
 def test_doubt_lowers_the_weight_along_the_slope() -> None:
-    got = composite.source_weight([0, 0, 2], [1.0, 0.0, 0.5], 0, SourceWeights())
+    got = hybrid.source_weight([0, 0, 2], [1.0, 0.0, 0.5], 0, SourceWeights())
     assert got == pytest.approx([1.0, 0.7, 0.7 * 0.85])
 
 
@@ -279,17 +279,17 @@ def test_doubt_lowers_the_weight_along_the_slope() -> None:
     [(0, [1.0, 0.85, 0.7]), (1, [0.85, 0.7, 0.7]), (2, [0.7] * 3), (99, [0.7] * 3)],
 )
 def test_a_demotion_lowers_by_one_class_per_level(level: int, expected: list[float]) -> None:
-    assert composite.source_weight([0, 1, 2], 1.0, level, SourceWeights()).tolist() == expected
+    assert hybrid.source_weight([0, 1, 2], 1.0, level, SourceWeights()).tolist() == expected
 
 
 def test_an_unknown_class_is_the_lowest_and_an_unknown_demotion_is_none() -> None:
-    got = composite.source_weight([np.nan, 0, 0], 1.0, [0, np.nan, np.inf], SourceWeights())
+    got = hybrid.source_weight([np.nan, 0, 0], 1.0, [0, np.nan, np.inf], SourceWeights())
     assert got.tolist() == [0.7, 1.0, 1.0]
 
 
 def test_a_demotion_never_raises_even_with_unordered_weights() -> None:
     odd = SourceWeights(user_stated=0.2, episode_summary=0.9, assistant_derived=0.5)
-    got = composite.source_weight([0, 0, 1, 1], 1.0, [0, 1, 0, 1], odd)
+    got = hybrid.source_weight([0, 0, 1, 1], 1.0, [0, 1, 0, 1], odd)
     assert got.tolist() == [0.2, 0.2, 0.9, 0.5]
 
 
@@ -300,8 +300,8 @@ def test_weights_of_one_give_the_raw_cosine_back(
     cosine: float, code: int, confidence: float, demotion: int, extra: float
 ) -> None:
     for doubt in (confidence, extra):
-        weight = composite.source_weight(code, doubt, demotion, RAW)
-        assert one(composite.relevance(cosine, weight)) == max(0.0, cosine)
+        weight = hybrid.source_weight(code, doubt, demotion, RAW)
+        assert one(hybrid.relevance(cosine, weight)) == max(0.0, cosine)
 
 
 @given(anything, st.integers(0, 2), anything, st.integers(-3, 9), share, share)
@@ -309,15 +309,15 @@ def test_source_weights_only_demote(
     cosine: float, code: int, confidence: float, demotion: int, low: float, slope: float
 ) -> None:
     weights = SourceWeights(assistant_derived=low, confidence_slope=slope)
-    weight = composite.source_weight(code, confidence, demotion, weights)
+    weight = hybrid.source_weight(code, confidence, demotion, weights)
     assert 0.0 <= one(weight) <= 1.0
-    demoted = composite.source_weight(code, confidence, demotion + 1, weights)
+    demoted = hybrid.source_weight(code, confidence, demotion + 1, weights)
     assert one(demoted) <= one(weight)
-    assert one(composite.relevance(cosine, weight)) <= one(composite.relevance(cosine, 1.0))
+    assert one(hybrid.relevance(cosine, weight)) <= one(hybrid.relevance(cosine, 1.0))
 
 
 def test_relevance_is_never_negative_and_never_above_one() -> None:
-    got = composite.relevance([-0.4, 0.0, 0.5, 1.0000002, np.nan, np.inf, -np.inf], 1.0)
+    got = hybrid.relevance([-0.4, 0.0, 0.5, 1.0000002, np.nan, np.inf, -np.inf], 1.0)
     assert got.tolist() == [0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0]
 
 
@@ -387,8 +387,8 @@ def test_every_score_is_finite_and_within_zero_and_one(
     explained = composite.explain(a, b, c, d, e)
     got = [
         composite.effective(a, b, pinned),
-        composite.source_weight(c, d, e, SourceWeights()),
-        composite.relevance(a, b),
+        hybrid.source_weight(c, d, e, SourceWeights()),
+        hybrid.relevance(a, b),
         composite.recency(a),
         composite.frequency(b),
         *explained_parts(explained).values(),

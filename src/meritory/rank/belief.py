@@ -16,12 +16,8 @@ from meritory.domain.feedback import Belief, Witness
 
 # The weight of one event.
 EVENT_WEIGHTS: dict[Witness, float] = {"person": 1.0, "agent": 0.5, "judge": 0.2}
-
-
 # The largest weight of all events of one witness in one session.
 SESSION_CAPS: dict[Witness, float] = {"person": 2.0, "agent": 1.0, "judge": 0.2}
-
-
 EVIDENCE_HALF_LIFE_DAYS = 90.0
 
 
@@ -87,25 +83,18 @@ def _masses(events: Iterable[BeliefEvent], day: float) -> tuple[float, float, fl
         groups[session, event.witness].append(event)
     parts: list[tuple[float, float, float]] = []
     for (_, witness), group in groups.items():
-        weight = _together(witness, len(group)) / len(group)
-        parts += [_split(event, weight * _left(day - event.day)) for event in group]
+        # The total weight of a witness's events in one session nears the cap.
+        cap = SESSION_CAPS[witness]
+        total = cap * (1.0 - (1.0 - EVENT_WEIGHTS[witness] / cap) ** len(group))
+        for event in group:
+            mass = total / len(group) * _left(day - event.day)
+            value = min(1.0, max(-1.0, event.value))
+            parts.append(
+                (mass * max(0.0, value), mass * max(0.0, -value), mass * (1.0 - abs(value)))
+            )
     # Exact sums, so that the order of the events does not matter.
-    return (
-        math.fsum(part[0] for part in parts),
-        math.fsum(part[1] for part in parts),
-        math.fsum(part[2] for part in parts),
-    )
-
-
-def _together(witness: Witness, count: int) -> float:
-    """Return the total weight of a witness's events in one session, which nears the cap."""
-    cap = SESSION_CAPS[witness]
-    return float(cap * (1.0 - (1.0 - EVENT_WEIGHTS[witness] / cap) ** count))
-
-
-def _split(event: BeliefEvent, mass: float) -> tuple[float, float, float]:
-    value = min(1.0, max(-1.0, event.value))
-    return mass * max(0.0, value), mass * max(0.0, -value), mass * (1.0 - abs(value))
+    support, doubt, undecided = zip(*parts, strict=True) if parts else ((), (), ())
+    return math.fsum(support), math.fsum(doubt), math.fsum(undecided)
 
 
 def _left(elapsed_days: float) -> float:

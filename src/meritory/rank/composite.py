@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from meritory.domain.memory import DEFAULT_CONFIDENCE, DEFAULT_IMPORTANCE, DEFAULT_USEFULNESS
 from meritory.domain.policy import SourceWeights
+from meritory.rank.hybrid import finite, relative, relevance, source_weight, unit
 from meritory.rank.usage_history import Usage
 
 Floats = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
 
 # The five weights change only by a new decision record with a re-run of the eval (decision 0003).
 WEIGHT_RELEVANCE = 0.40
@@ -41,10 +41,6 @@ EFFECTIVE_DECAY = 0.95
 NEUTRAL_RECENCY = 0.5
 SCORE_DECIMALS = 6
 
-# Strongest first; a demotion moves a memory one step to the right.
-PROVENANCE_LADDER = ("user_stated", "episode_summary", "assistant_derived")
-_STEPS = {name: step for step, name in enumerate(PROVENANCE_LADDER)}
-_LAST_STEP = len(PROVENANCE_LADDER) - 1
 _SECONDS_PER_DAY = 86_400.0
 # The logarithm of an importance of 0 needs a lower limit.
 _FAINT = 1e-9
@@ -94,17 +90,12 @@ def age_days(now: datetime, moments: Sequence[datetime | None]) -> Floats:
     )
 
 
-def provenance_codes(provenances: Sequence[str]) -> IndexArray:
-    """Return the step of each provenance on the ladder; an unknown one is on the lowest."""
-    return np.array([_STEPS.get(name, _LAST_STEP) for name in provenances], dtype=np.intp)
-
-
 def effective(importance: ArrayLike, age_days: ArrayLike, pinned: ArrayLike) -> Floats:
     """Return importance decayed by age, 1 when pinned; an unknown age counts as half."""
     known, age = _known_age(age_days)
     faded = np.where(known, EFFECTIVE_DECAY**age, NEUTRAL_RECENCY)
-    return _array(
-        np.where(np.asarray(pinned, dtype=bool), 1.0, _unit(importance, DEFAULT_IMPORTANCE) * faded)
+    return np.where(
+        np.asarray(pinned, dtype=bool), 1.0, unit(importance, DEFAULT_IMPORTANCE) * faded
     )
 
 
@@ -121,40 +112,19 @@ def static_effective(importance: float | None, created_day: float | None) -> flo
 def static_effectives(importance: ArrayLike, created_day: ArrayLike) -> Floats:
     """Return `static_effective` of many memories whose importance and day are known."""
     worth = np.maximum(np.asarray(importance, np.float64), _FAINT)
-    return _array(np.log(worth) - np.asarray(created_day, np.float64) * math.log(EFFECTIVE_DECAY))
-
-
-def source_weight(
-    codes: ArrayLike, confidence: ArrayLike, demotion: ArrayLike, weights: SourceWeights
-) -> Floats:
-    """Return the factor in 0..1 by which provenance, demotions and doubt lower a cosine."""
-    ladder = [getattr(weights, name) for name in PROVENANCE_LADDER]
-    # The minimum over all steps passed: a demotion never raises a score.
-    reached = np.array(
-        [
-            [min(ladder[step : step + levels + 1]) for levels in range(len(ladder))]
-            for step in range(len(ladder))
-        ]
-    )
-    provenance = reached[_step(codes, _LAST_STEP), _step(demotion, 0)]
-    doubt = 1.0 - _unit(confidence, DEFAULT_CONFIDENCE)
-    return _array(provenance * (1.0 - weights.confidence_slope * doubt))
-
-
-def relevance(cosine: ArrayLike, weight: ArrayLike) -> Floats:
-    """Return the cosine, at least 0, times the source weight; 0 if it is not finite."""
-    return _array(_unit(cosine, 0.0) * _unit(weight, 0.0))
+    days = np.asarray(created_day, np.float64)
+    return np.asarray(np.log(worth) - days * math.log(EFFECTIVE_DECAY))
 
 
 def recency(age_days: ArrayLike) -> Floats:
     """Return 1 for a fresh memory, halved every 14 days; 0.5 for an unknown date."""
     known, age = _known_age(age_days)
-    return _array(np.where(known, np.exp(-RECENCY_DECAY_PER_DAY * age), NEUTRAL_RECENCY))
+    return np.where(known, np.exp(-RECENCY_DECAY_PER_DAY * age), NEUTRAL_RECENCY)
 
 
 def frequency(access_count: ArrayLike) -> Floats:
     """Return the number of injections as a share of the cap."""
-    return _unit(_array(access_count) / FREQUENCY_CAP, 0.0)
+    return unit(np.asarray(access_count, np.float64) / FREQUENCY_CAP)
 
 
 def composite(
@@ -177,11 +147,11 @@ def explain(
 ) -> Composition:
     """Return the composite with the five parts as they were used."""
     parts = np.broadcast_arrays(
-        _unit(relevance, 0.0),
-        _unit(recency, NEUTRAL_RECENCY),
-        _unit(usefulness, DEFAULT_USEFULNESS),
-        _unit(confidence, DEFAULT_CONFIDENCE),
-        _unit(frequency, 0.0),
+        unit(relevance),
+        unit(recency, NEUTRAL_RECENCY),
+        unit(usefulness, DEFAULT_USEFULNESS),
+        unit(confidence, DEFAULT_CONFIDENCE),
+        unit(frequency),
     )
     # Term by term, in this order: equal inputs give equal bits on every machine.
     total = (
@@ -198,22 +168,8 @@ def _utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
-def _array(values: ArrayLike) -> Floats:
-    return np.asarray(values, dtype=np.float64)
-
-
-def _unit(values: ArrayLike, neutral: float) -> Floats:
-    array = _array(values)
-    return np.clip(np.where(np.isfinite(array), array, neutral), 0.0, 1.0)
-
-
-def _step(values: ArrayLike, neutral: int) -> IndexArray:
-    array = _array(values)
-    return np.clip(np.where(np.isfinite(array), array, neutral), 0, _LAST_STEP).astype(np.intp)
-
-
 def _known_age(age_days: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-    age = _array(age_days)
+    age = np.asarray(age_days, np.float64)
     known = np.isfinite(age)
     return known, np.where(known, np.maximum(age, 0.0), 0.0)
 
@@ -224,7 +180,6 @@ COSINE_SHARE = 0.7
 ASSOCIATION_SHARE = 0.7
 # The weight of the title, relative to the match of the whole text.
 TITLE_SHARE = 0.3
-_TINY = 1e-9
 
 
 def context_match(raw_cosine: ArrayLike, text: ArrayLike) -> Floats:
@@ -232,7 +187,7 @@ def context_match(raw_cosine: ArrayLike, text: ArrayLike) -> Floats:
 
     The cosine is not centred: centring spreads the scores so far that usage no longer counts.
     """
-    cosine = np.clip(_finite(raw_cosine), 0.0, 1.0)
+    cosine = np.clip(finite(raw_cosine), 0.0, 1.0)
     return COSINE_SHARE * cosine + (1.0 - COSINE_SHARE) * relative(text)
 
 
@@ -304,18 +259,6 @@ def history_parts(feed: Feed) -> HistoryParts:
 def _shrunk(values: Floats, neutral: float, trust: float) -> Floats:
     clipped = np.clip(np.nan_to_num(values, nan=neutral), 0.0, 1.0)
     return np.asarray(neutral + trust * (clipped - neutral))
-
-
-def relative(values: ArrayLike) -> Floats:
-    """Return values divided by the largest; all 0 without a positive one."""
-    array = np.maximum(_finite(values), 0.0)
-    best = array.max(initial=0.0)
-    return array / best if best > _TINY else np.zeros_like(array)
-
-
-def _finite(values: ArrayLike) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
-    return np.where(np.isfinite(array), array, 0.0)
 
 
 def seed_composite(features: Mapping[str, Floats], sources: SourceWeights) -> Floats:

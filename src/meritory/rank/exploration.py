@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from meritory.domain.policy import EXPLORATION_RATE
 from meritory.rank.packing import Floats, Load, Packing, Room, loaded_costs
@@ -52,22 +52,6 @@ def explore(
     room = Room(packing.tokens_left + freed_tokens, packing.chars_left + freed_chars)
     free = np.array([room.has(*cost) for cost in costs]) & ~np.array(required)
     free[list(packing.chosen)] = False
-    challenger = _most_disputed(rankings, free)
-    if challenger is None:
-        return Exploration(packing, None, None, propensities)
-    is_explored = draw < rate
-    propensities[[lowest, challenger]] = rate if is_explored else 1.0 - rate
-    if not is_explored:
-        return Exploration(packing, None, None, propensities)
-    room.take(*costs[challenger])
-    kept = tuple(position for position in packing.chosen if position != lowest)
-    swapped = replace(
-        packing, chosen=(*kept, challenger), tokens_left=room.tokens, chars_left=room.chars
-    )
-    return Exploration(swapped, challenger, lowest, propensities)
-
-
-def _most_disputed(rankings: Rankings, free: NDArray[np.bool_]) -> int | None:
     baseline = np.asarray(rankings.baseline_ranks, dtype=np.intp)
     predictor = np.asarray(rankings.predictor_ranks, dtype=np.intp)
     eligible = np.asarray(rankings.eligible, dtype=bool)
@@ -81,7 +65,17 @@ def _most_disputed(rankings: Rankings, free: NDArray[np.bool_]) -> int | None:
     spoken = np.maximum(baseline, predictor) <= free.size
     disputed = np.flatnonzero(free & eligible & spoken & (gap > 0))
     if disputed.size == 0:
-        return None
+        return Exploration(packing, None, None, propensities)
     # Of equal gaps, the one that a ranker puts highest.
     best = np.minimum(baseline, predictor)[disputed]
-    return int(disputed[np.lexsort((best, -gap[disputed]))[0]])
+    challenger = int(disputed[np.lexsort((best, -gap[disputed]))[0]])
+    is_explored = draw < rate
+    propensities[[lowest, challenger]] = rate if is_explored else 1.0 - rate
+    if not is_explored:
+        return Exploration(packing, None, None, propensities)
+    room.take(*costs[challenger])
+    kept = tuple(position for position in packing.chosen if position != lowest)
+    swapped = replace(
+        packing, chosen=(*kept, challenger), tokens_left=room.tokens, chars_left=room.chars
+    )
+    return Exploration(swapped, challenger, lowest, propensities)

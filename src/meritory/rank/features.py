@@ -7,65 +7,29 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.rank.composite import HistoryParts, Trust, relative
+from meritory.rank.composite import HistoryParts, Trust
+from meritory.rank.hybrid import finite, relative
 from meritory.rank.usage_history import Usage
 
 Floats = NDArray[np.float64]
 
 FEATURE_VERSION = 3
 FEATURES: tuple[str, ...] = (
-    "log_age_days",
-    "importance",
-    "log_access_count",
-    "hour_sin",
-    "hour_cos",
-    "weekday_sin",
-    "weekday_cos",
-    "month_sin",
-    "month_cos",
-    "log_gap_hours",
-    "is_embedded",
-    "is_superseded",
-    "is_constraint",
-    "entity_slot",
-    "aspect_slot",
-    "cosine",
-    "centred_cosine",
-    "text",
-    "hybrid",
-    "effective",
-    "composite",
-    "relevance",
-    "recency",
-    "usefulness",
-    "stored_usefulness",
-    "confidence",
-    "frequency",
-    "provenance",
-    "is_pinned",
-    "is_same_project",
-    "log_days_since_useful",
-    "log_useful_count",
-    "log_days_since_useful_here",
-    "log_useful_count_here",
-    "frecency",
-    "used_in_previous",
-    "share_of_recent",
-    "never_used",
-    "association",
-    "context_cosine",
-    "co_use",
-    "word_association",
-    "word_overlap",
-    "title",
-    "recency_trust",
-    "usefulness_trust",
+    *("log_age_days", "importance", "log_access_count", "hour_sin", "hour_cos", "weekday_sin"),
+    *("weekday_cos", "month_sin", "month_cos", "log_gap_hours", "is_embedded", "is_superseded"),
+    *("is_constraint", "entity_slot", "aspect_slot", "cosine", "centred_cosine", "text", "hybrid"),
+    *("effective", "composite", "relevance", "recency", "usefulness", "stored_usefulness"),
+    *("confidence", "frequency", "provenance", "is_pinned", "is_same_project"),
+    *("log_days_since_useful", "log_useful_count", "log_days_since_useful_here"),
+    *("log_useful_count_here", "frecency", "used_in_previous", "share_of_recent", "never_used"),
+    *("association", "context_cosine", "co_use", "word_association", "word_overlap", "title"),
+    *("recency_trust", "usefulness_trust"),
 )
 # Training on exposure counts would relearn the old ranking.
 EXPOSURE = frozenset({"log_access_count", "frequency"})
@@ -127,40 +91,17 @@ class FeatureInputs:
 
 def features(inputs: FeatureInputs) -> Floats:
     """Return one row per candidate, one column per name in `FEATURES`; all finite."""
-    columns = {
-        **_of_occasion(inputs.occasion),
-        **_of_memory(inputs),
-        **_of_match(inputs),
-        **_of_composite(inputs),
-        **_of_usage(inputs.usage),
-    }
-    table = np.empty((len(inputs.parts.relevance), len(FEATURES)))
-    for index, name in enumerate(FEATURES):
-        table[:, index] = columns[name]
-    np.nan_to_num(table, copy=False, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
-    return np.clip(table, -LARGEST, LARGEST)
-
-
-def project_slot(project: str | None) -> int:
-    """Return a small number for a project, the same on every machine; 0 for none."""
-    return 0 if project is None else 1 + zlib.crc32(project.encode()) % (_SLOTS - 1)
-
-
-def _of_occasion(occasion: Occasion) -> dict[str, ArrayLike]:
-    at = occasion.at
+    at, usage, parts = inputs.occasion.at, inputs.usage, inputs.parts
     hour = at.hour + at.minute / 60.0
     turns = {
         "hour": hour / _HOURS_PER_DAY,
         "weekday": (at.weekday() + hour / _HOURS_PER_DAY) / _DAYS_PER_WEEK,
         "month": (at.month - 1) / _MONTHS_PER_YEAR,
     }
-    waves = {f"{name}_sin": math.sin(2.0 * math.pi * turn) for name, turn in turns.items()}
-    waves |= {f"{name}_cos": math.cos(2.0 * math.pi * turn) for name, turn in turns.items()}
-    return {**waves, "log_gap_hours": _log(occasion.gap_hours or 0.0)}
-
-
-def _of_memory(inputs: FeatureInputs) -> dict[str, ArrayLike]:
-    return {
+    columns: dict[str, ArrayLike] = {
+        **{f"{name}_sin": math.sin(2.0 * math.pi * turn) for name, turn in turns.items()},
+        **{f"{name}_cos": math.cos(2.0 * math.pi * turn) for name, turn in turns.items()},
+        "log_gap_hours": _log(inputs.occasion.gap_hours or 0.0),
         "log_age_days": _log(inputs.age_days),
         "importance": inputs.importance,
         "log_access_count": _log(inputs.access_count),
@@ -172,40 +113,18 @@ def _of_memory(inputs: FeatureInputs) -> dict[str, ArrayLike]:
         "aspect_slot": inputs.aspect_slot,
         "stored_usefulness": inputs.stored_usefulness,
         "provenance": inputs.provenance,
-    }
-
-
-def _of_match(inputs: FeatureInputs) -> dict[str, ArrayLike]:
-    cosine = np.asarray(inputs.cosine, dtype=np.float64)
-    centred = np.asarray(inputs.centred_cosine, dtype=np.float64)
-    return {
-        "cosine": np.where(np.isfinite(cosine), cosine, 0.0),
-        "centred_cosine": np.where(np.isfinite(centred), centred, 0.0),
-        "is_embedded": np.isfinite(cosine),
+        "cosine": finite(inputs.cosine),
+        "centred_cosine": finite(inputs.centred_cosine),
+        "is_embedded": np.isfinite(np.asarray(inputs.cosine, dtype=np.float64)),
         "text": relative(inputs.text),
         "hybrid": relative(inputs.hybrid),
         "title": relative(inputs.title),
-    }
-
-
-def _of_composite(inputs: FeatureInputs) -> dict[str, ArrayLike]:
-    # The parts before shrinking: trust changes over time, the parts do not.
-    parts = inputs.parts
-    return {
         "effective": inputs.effective,
         "composite": inputs.composite,
-        "relevance": parts.relevance,
-        "recency": parts.recency,
-        "usefulness": parts.usefulness,
-        "confidence": parts.confidence,
-        "frequency": parts.frequency,
+        # The parts before shrinking: trust changes over time, the parts do not.
+        **{item.name: getattr(parts, item.name) for item in fields(parts)},
         "recency_trust": inputs.trust.recency,
         "usefulness_trust": inputs.trust.usefulness,
-    }
-
-
-def _of_usage(usage: Usage) -> dict[str, ArrayLike]:
-    return {
         "log_days_since_useful": _log_since(usage.days_since, usage.count),
         "log_useful_count": _log(usage.count),
         "log_days_since_useful_here": _log_since(usage.days_since_here, usage.count_here),
@@ -220,12 +139,21 @@ def _of_usage(usage: Usage) -> dict[str, ArrayLike]:
         "word_association": relative(usage.word_association),
         "word_overlap": usage.word_overlap,
     }
+    table = np.empty((len(parts.relevance), len(FEATURES)))
+    for index, name in enumerate(FEATURES):
+        table[:, index] = columns[name]
+    np.nan_to_num(table, copy=False, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
+    return np.clip(table, -LARGEST, LARGEST)
+
+
+def project_slot(project: str | None) -> int:
+    """Return a small number for a project, the same on every machine; 0 for none."""
+    return 0 if project is None else 1 + zlib.crc32(project.encode()) % (_SLOTS - 1)
 
 
 def _log(values: ArrayLike) -> Floats:
     """Return log(1 + value), 0 for a negative or unknown value."""
-    array = np.asarray(values, dtype=np.float64)
-    return np.asarray(np.log1p(np.where(np.isfinite(array), np.maximum(array, 0.0), 0.0)))
+    return np.asarray(np.log1p(np.maximum(finite(values), 0.0)))
 
 
 def _log_since(days: Floats, count: Floats) -> Floats:
@@ -233,5 +161,4 @@ def _log_since(days: Floats, count: Floats) -> Floats:
 
 
 def _flag(values: ArrayLike) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
-    return np.where(np.isfinite(array) & (array != 0.0), 1.0, 0.0)
+    return np.where(finite(values) != 0.0, 1.0, 0.0)

@@ -1,4 +1,4 @@
-"""Hybrid search: the candidate pool, joined text and vector scores, and scores of neighbours."""
+"""Hybrid search: candidate pool, joined text and vector scores, neighbours, source weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from itertools import chain, islice, zip_longest
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meritory.domain.policy import CANDIDATE_POOL_SIZE, VECTOR_WEIGHT
+from meritory.domain.memory import DEFAULT_CONFIDENCE
+from meritory.domain.policy import CANDIDATE_POOL_SIZE, VECTOR_WEIGHT, SourceWeights
 
 Scores = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -27,6 +28,11 @@ SESSION_PRIOR_COUNT = 10.0
 _TINY = 1e-9
 # Cosines are computed in 32 bits: differences below this are rounding, not meaning.
 _ROUNDING = 1e-5
+
+# Strongest first; a demotion moves a memory one step to the right.
+PROVENANCE_LADDER = ("user_stated", "episode_summary", "assistant_derived")
+_STEPS = {name: step for step, name in enumerate(PROVENANCE_LADDER)}
+_LAST_STEP = len(PROVENANCE_LADDER) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,54 @@ class Links:
     session_count: int = 0
 
 
+def finite(values: ArrayLike, neutral: float = 0.0) -> Scores:
+    """Return the values, with `neutral` for those that are not finite."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.where(np.isfinite(array), array, neutral)
+
+
+def unit(values: ArrayLike, neutral: float = 0.0) -> Scores:
+    """Return the values clipped to 0..1, with `neutral` for those that are not finite."""
+    return np.clip(finite(values, neutral), 0.0, 1.0)
+
+
+def relative(values: ArrayLike) -> Scores:
+    """Return values divided by the largest; all 0 without a positive one."""
+    array = np.maximum(finite(values), 0.0)
+    best = array.max(initial=0.0)
+    return array / best if best > _TINY else np.zeros_like(array)
+
+
+def provenance_codes(provenances: Sequence[str]) -> Rows:
+    """Return the step of each provenance on the ladder; an unknown one is on the lowest."""
+    return np.array([_STEPS.get(name, _LAST_STEP) for name in provenances], dtype=np.intp)
+
+
+def source_weight(
+    codes: ArrayLike, confidence: ArrayLike, demotion: ArrayLike, weights: SourceWeights
+) -> Scores:
+    """Return the factor in 0..1 by which provenance, demotions and doubt lower a cosine."""
+    ladder = [getattr(weights, name) for name in PROVENANCE_LADDER]
+    # The minimum over all steps passed: a demotion never raises a score.
+    reached = np.array(
+        [
+            [min(ladder[step : step + count + 1]) for count in range(len(ladder))]
+            for step in range(len(ladder))
+        ]
+    )
+    steps, levels = (
+        np.clip(finite(given, neutral), 0, _LAST_STEP).astype(np.intp)
+        for given, neutral in ((codes, _LAST_STEP), (demotion, 0))
+    )
+    doubt = 1.0 - unit(confidence, DEFAULT_CONFIDENCE)
+    return np.asarray(reached[steps, levels] * (1.0 - weights.confidence_slope * doubt))
+
+
+def relevance(cosine: ArrayLike, weight: ArrayLike) -> Scores:
+    """Return the cosine, at least 0, times the source weight; 0 if it is not finite."""
+    return np.asarray(unit(cosine) * unit(weight))
+
+
 def store_mean(total: ArrayLike, count: int) -> NDArray[np.float64]:
     """Return the mean of a store's unit vectors from their sum, shrunk for small stores."""
     return np.asarray(total, dtype=np.float64) / (max(count, 0) + MEAN_PRIOR_COUNT)
@@ -115,13 +169,28 @@ def hybrid_scores(legs: Legs, stats: ScopeStats, weights: HybridWeights | None =
     not understand the user's texts loses influence. A score that is not finite is not a hit.
     """
     used = weights or HybridWeights()
-    text = _text_leg(legs, stats.mean_length_chars, used.length_floor_chars)
-    cosine = _cosine_leg(legs.cosine, stats.mean_cosine)
+    text, length = finite(legs.text), finite(legs.length_chars)
+    if stats.mean_length_chars > 0.0:
+        slope = BM25_SLOPE / stats.mean_length_chars
+        short = BM25_FLAT + slope * length
+        text = text * short / (BM25_FLAT + slope * np.maximum(length, used.length_floor_chars))
+    text = relative(text)
+    level = stats.mean_cosine if np.isfinite(stats.mean_cosine) else 0.0
+    above = finite(np.asarray(legs.cosine, dtype=np.float64) - level)
+    # All are equal, as in a store of one memory: use the plain cosine.
+    is_flat = above.max(initial=0.0) <= _ROUNDING
+    cosine = unit(legs.cosine) if is_flat else relative(above)
     if text.size != cosine.size:
         raise ValueError(f"the legs differ in size: {text.size} and {cosine.size}")
     share = used.cosine
     if text.any():
-        trust = _agreement(text, cosine) / max(used.full_agreement, _TINY)
+        # How close the vector scores of the best text hits are to the best vector scores.
+        count = min(AGREEMENT_HITS, text.size)
+        best_text = np.argpartition(-text, count - 1)[:count]
+        ideal = -np.partition(-cosine, count - 1)[:count].sum()
+        # Without vectors there is nothing to compare.
+        agreement = float(cosine[best_text].sum() / ideal) if ideal > _TINY else 1.0
+        trust = agreement / max(used.full_agreement, _TINY)
         share *= float(np.clip(trust, used.least_share, 1.0))
     return np.asarray(share * cosine + (1.0 - share) * text)
 
@@ -132,7 +201,7 @@ def match_sessions(hits: Sequence[Rows], length_chars: ArrayLike) -> Scores:
     `hits` holds for each term the session of every memory that has it, `length_chars` the length
     of each session; one of length 0 was not searched. The best session has 1.
     """
-    length = np.maximum(_finite(length_chars), 0.0)
+    length = np.maximum(finite(length_chars), 0.0)
     searched = length > 0.0
     count = int(searched.sum())
     found = np.zeros(length.size)
@@ -144,7 +213,7 @@ def match_sessions(hits: Sequence[Rows], length_chars: ArrayLike) -> Scores:
         having = int(np.count_nonzero(times))
         idf = np.log1p((count - having + 0.5) / (having + 0.5))
         found += idf * times / (times + limit)
-    return _over_best(found)
+    return relative(found)
 
 
 def with_neighbours(
@@ -159,13 +228,34 @@ def with_neighbours(
     given = np.asarray(scores, dtype=np.float64)
     valid = np.isfinite(given) & (given >= 0.0)
     own = np.where(valid, given, 0.0)
-    before, after = _neighbours(links.previous_row), _neighbours(links.next_row)
-    total = own + used.session * _session_share(own, links, used.session_words)
+    total = own + used.session * _session_scores(own, links, used.session_words)
     lent = own if links.lends is None else np.where(links.lends, own, 0.0)
-    for share, left, right in zip((used.near, used.far), before, after, strict=True):
-        total += share * np.maximum(_lookup(lent, left), _lookup(lent, right))
+
+    def better(left: Rows, right: Rows) -> Scores:
+        scores = (np.where(rows >= 0, lent[rows], 0.0) for rows in (left, right))
+        return np.maximum(*scores)
+
+    # The neighbours one step away, then two.
+    left, right = links.previous_row, links.next_row
+    total += used.near * better(left, right)
+    left, right = (np.where(rows >= 0, rows[rows], -1) for rows in (left, right))
+    total += used.far * better(left, right)
     total /= 1.0 + used.session + used.near + used.far
     return np.where(valid, total, 0.0)
+
+
+def _session_scores(own: Scores, links: Links, words_share: float) -> Scores:
+    """Return the score of each memory's session: its best memory, and all its words together."""
+    count = int(links.session.max(initial=-1)) + 1
+    if count == 0:
+        return own
+    has_session = links.session >= 0
+    best = np.where(has_session, fold_sessions(own, links.session, count)[links.session], own)
+    words = unit(0.0 if links.session_words is None else links.session_words)
+    if not words.any():
+        return best
+    share = words_share * links.session_count / (links.session_count + SESSION_PRIOR_COUNT)
+    return np.where(has_session, (1.0 - share) * best + share * words, best)
 
 
 def fold_sessions(scores: ArrayLike, session: Rows, count: int) -> Scores:
@@ -175,74 +265,6 @@ def fold_sessions(scores: ArrayLike, session: Rows, count: int) -> Scores:
     known = session >= 0
     np.maximum.at(out, session[known], values[known])
     return out
-
-
-def _text_leg(legs: Legs, mean_length_chars: float, floor_chars: float) -> Scores:
-    text = _finite(legs.text)
-    length = _finite(legs.length_chars)
-    if mean_length_chars > 0.0:
-        slope = BM25_SLOPE / mean_length_chars
-        short = BM25_FLAT + slope * length
-        text = text * short / (BM25_FLAT + slope * np.maximum(length, floor_chars))
-    return _over_best(np.maximum(text, 0.0))
-
-
-def _cosine_leg(cosine: ArrayLike, mean: float) -> Scores:
-    values = np.asarray(cosine, dtype=np.float64)
-    finite = np.isfinite(values)
-    level = mean if np.isfinite(mean) else 0.0
-    above = np.where(finite, values - level, 0.0)
-    if above.max(initial=0.0) <= _ROUNDING:
-        # All are equal, as in a store of one memory: use the plain cosine.
-        return np.clip(np.where(finite, values, 0.0), 0.0, 1.0)
-    return _over_best(np.maximum(above, 0.0))
-
-
-def _agreement(text: Scores, cosine: Scores) -> float:
-    """Return how close the vector scores of the best text hits are to the best vector scores."""
-    count = min(AGREEMENT_HITS, text.size)
-    best_text = np.argpartition(-text, count - 1)[:count]
-    ideal = -np.partition(-cosine, count - 1)[:count].sum()
-    # Without vectors there is nothing to compare.
-    return float(cosine[best_text].sum() / ideal) if ideal > _TINY else 1.0
-
-
-def _neighbours(rows: Rows) -> tuple[Rows, Rows]:
-    """Return the rows one and two steps away."""
-    return rows, np.where(rows >= 0, rows[rows], -1)
-
-
-def _lookup(values: Scores, rows: Rows) -> Scores:
-    return np.where(rows >= 0, values[rows], 0.0)
-
-
-def _session_share(own: Scores, links: Links, words_share: float) -> Scores:
-    """Return the score of each session: its best memory, and all its words together."""
-    best = _session_best(own, links.session)
-    if links.session_words is None:
-        return best
-    words = np.clip(_finite(links.session_words), 0.0, 1.0)
-    if not words.any():
-        return best
-    share = words_share * links.session_count / (links.session_count + SESSION_PRIOR_COUNT)
-    return np.where(links.session >= 0, (1.0 - share) * best + share * words, best)
-
-
-def _session_best(scores: Scores, session: Rows) -> Scores:
-    count = int(session.max(initial=-1)) + 1
-    best = fold_sessions(scores, session, count)
-    alone = session < 0
-    return scores if count == 0 else np.where(alone, scores, best[session])
-
-
-def _finite(values: ArrayLike) -> Scores:
-    array = np.asarray(values, dtype=np.float64)
-    return np.where(np.isfinite(array), array, 0.0)
-
-
-def _over_best(values: Scores) -> Scores:
-    best = values.max(initial=0.0)
-    return values / best if best > _TINY else np.zeros_like(values)
 
 
 REQUIRED = "required"

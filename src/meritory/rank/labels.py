@@ -148,13 +148,27 @@ def label(evidence: Evidence, weights: LabelWeights) -> Label:
 
     Missing is never 0, and a number that is not finite is missing; others are clipped.
     """
-    seen = _cleaned(evidence)
-    made = (
-        _known(seen)
-        or _fated(seen)
-        or _rated(seen, weights)
-        or (_shown(seen) if seen.was_injected else _not_shown(seen))
+    seen = replace(
+        evidence,
+        agent_score=_bounded(evidence.agent_score, -1.0),
+        judge_score=_bounded(evidence.judge_score, -1.0),
+        continuity=_bounded(evidence.continuity, 0.0),
+        known=_bounded(evidence.known, -1.0),
     )
+    fate = seen.fate
+    # A memory that was not shown was not deleted because it was shown.
+    if fate == "deleted_soon" and not seen.was_injected:
+        fate = "deleted"
+    if seen.known is not None:
+        made = Label(seen.known, "known")
+    elif fate is not None and (fate != "superseded" or seen.was_injected):
+        made = Label(FATE_LABELS[fate], fate)
+    elif not seen.was_injected:
+        made = _not_shown(seen)
+    elif seen.agent_score is not None and weights.agent_feedback:
+        made = _rated(seen, seen.agent_score, weights)
+    else:
+        made = _shown(seen)
     return replace(made, is_history_only=seen.is_fts_only)
 
 
@@ -185,33 +199,6 @@ def soft_negatives(cosines: Floats) -> Floats:
     return np.where(cosines > SOFT_NEGATIVE_COSINE, SOFT_NEGATIVE_NEAR, SOFT_NEGATIVE_FAR)
 
 
-def _known(seen: Evidence) -> Label | None:
-    return None if seen.known is None else Label(seen.known, "known")
-
-
-def _fated(seen: Evidence) -> Label | None:
-    fate = seen.fate
-    if fate is None or (fate == "superseded" and not seen.was_injected):
-        return None
-    # A memory that was not shown was not deleted because it was shown.
-    if fate == "deleted_soon" and not seen.was_injected:
-        fate = "deleted"
-    return Label(FATE_LABELS[fate], fate)
-
-
-def _rated(seen: Evidence, weights: LabelWeights) -> Label | None:
-    if seen.agent_score is None or not seen.was_injected or not weights.agent_feedback:
-        return None
-    agent = _counted_rating(seen.agent_score, seen)
-    text = max(agent, _hit_label(seen.hit_count) or agent)
-    trust = 1.0 if seen.continuity is None else 0.5 + 0.5 * seen.continuity
-    continuity = agent * trust
-    # Written as changes of the rating: without other evidence the label is exactly the rating.
-    moved = weights.fts * (text - agent) + weights.continuity * (continuity - agent)
-    value = _clipped(agent + moved / weights.total)
-    return Label(value, "rated", agent, text, continuity, seen.judge_score)
-
-
 def joined(rating: float, chance: float) -> float:
     """Return the chance that a memory helped, from a rating of 0..1 and the judge's chance.
 
@@ -223,15 +210,24 @@ def joined(rating: float, chance: float) -> float:
     return odds / (1.0 + odds)
 
 
-def _counted_rating(score: float, seen: Evidence) -> float:
-    if score >= 0.0 and seen.judge_score is not None:
-        score = joined(score, seen.judge_score)
-    if 0.0 <= score < UNNOTICED and seen.hit_count >= MANY_HITS_COUNT:
-        return UNNOTICED
-    judge_agrees = seen.judge_score is not None and seen.judge_score >= UNCONFIRMED_CAP
-    if seen.provenance == "user_stated" or seen.hit_count > 0 or judge_agrees:
-        return score
-    return min(score, UNCONFIRMED_CAP)
+def _rated(seen: Evidence, score: float, weights: LabelWeights) -> Label:
+    judge = seen.judge_score
+    agent = joined(score, judge) if score >= 0.0 and judge is not None else score
+    if 0.0 <= agent < UNNOTICED and seen.hit_count >= MANY_HITS_COUNT:
+        agent = UNNOTICED
+    elif not (
+        seen.provenance == "user_stated"
+        or seen.hit_count > 0
+        or (judge is not None and judge >= UNCONFIRMED_CAP)
+    ):
+        agent = min(agent, UNCONFIRMED_CAP)
+    text = max(agent, _hit_label(seen.hit_count) or agent)
+    trust = 1.0 if seen.continuity is None else 0.5 + 0.5 * seen.continuity
+    continuity = agent * trust
+    # Written as changes of the rating: without other evidence the label is exactly the rating.
+    moved = weights.fts * (text - agent) + weights.continuity * (continuity - agent)
+    value = _clipped(agent + moved / weights.total)
+    return Label(value, "rated", agent, text, continuity, judge)
 
 
 def _shown(seen: Evidence) -> Label:
@@ -249,13 +245,8 @@ def _shown(seen: Evidence) -> Label:
         text = HIT_BONUS
     elif seen.continuity is not None and seen.continuity < POOR_SCORING:
         text = -NO_HIT_MALUS
-    return Label(
-        _clipped(base + text),
-        rule,
-        text=text,
-        continuity=seen.continuity,
-        judge=seen.judge_score,
-    )
+    value = _clipped(base + text)
+    return Label(value, rule, text=text, continuity=seen.continuity, judge=seen.judge_score)
 
 
 def _not_shown(seen: Evidence) -> Label:
@@ -277,16 +268,6 @@ def _hit_label(hit_count: int) -> float | None:
     if hit_count <= 0:
         return None
     return MANY_HITS if hit_count >= MANY_HITS_COUNT else ONE_HIT
-
-
-def _cleaned(evidence: Evidence) -> Evidence:
-    return replace(
-        evidence,
-        agent_score=_bounded(evidence.agent_score, -1.0),
-        judge_score=_bounded(evidence.judge_score, -1.0),
-        continuity=_bounded(evidence.continuity, 0.0),
-        known=_bounded(evidence.known, -1.0),
-    )
 
 
 def _bounded(value: float | None, low: float) -> float | None:

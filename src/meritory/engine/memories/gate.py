@@ -12,7 +12,7 @@ from typing import Literal
 
 from meritory.domain.memory import TAG_LIMIT_COUNT, HistoryEntry, Kind, MemoryRecord, Source
 from meritory.domain.policy import Policy
-from meritory.rank.composite import PROVENANCE_LADDER
+from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import Near
 from meritory.text.claims.compare import (
     ClaimVerdict,

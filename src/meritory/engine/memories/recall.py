@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from meritory.domain.errors import InputError
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
 from meritory.engine.services import Services
-from meritory.rank import composite
+from meritory.rank import composite, hybrid
 from meritory.rank.hybrid import (
     HybridWeights,
     Legs,
@@ -45,7 +45,7 @@ def recall(
             phrases=query_pairs(text),
         )
     )
-    weight = composite.source_weight(
+    weight = hybrid.source_weight(
         pool.provenance, pool.confidence, pool.demotion, services.policy.ranking
     )
     final = pool_scores(services, pool, weight)
@@ -135,7 +135,7 @@ def _explain(
         services.world.now(), [memory.valid_from or memory.created_at for memory in memories]
     )
     whole = composite.explain(
-        composite.relevance(cosine, weight[indices]),
+        hybrid.relevance(cosine, weight[indices]),
         composite.recency(ages),
         [memory.usefulness for memory in memories],
         [memory.confidence for memory in memories],

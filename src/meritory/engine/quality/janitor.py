@@ -24,7 +24,7 @@ from meritory.engine.memories.validate import PROPOSED_CONSTRAINT, PROPOSED_PIN
 from meritory.engine.memories.write import indexed
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
-from meritory.rank.composite import PROVENANCE_LADDER
+from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import MemoryChange
 from meritory.store.contract.store import Store, Transaction
 

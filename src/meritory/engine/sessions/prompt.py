@@ -31,7 +31,7 @@ from meritory.engine.sessions.packing import (
 )
 from meritory.engine.sessions.ranking import Ranking
 from meritory.engine.sessions.start import ranking_details
-from meritory.rank import composite
+from meritory.rank import hybrid
 from meritory.rank import packing as rank_packing
 from meritory.rank.hybrid import REQUIRED
 from meritory.store.contract.memories import Search, SearchPool
@@ -195,7 +195,7 @@ def select_recalled(run: PromptRun) -> None:
             injectable_at=now,
         )
     )
-    weight = composite.source_weight(
+    weight = hybrid.source_weight(
         pool.provenance, pool.confidence, pool.demotion, services.policy.ranking
     )
     final = pool_scores(services, pool, weight)
@@ -228,10 +228,10 @@ def select_recalled(run: PromptRun) -> None:
 
 
 def near_prompt(
-    pool: SearchPool, weight: composite.Floats, final: composite.Floats, floor: float
+    pool: SearchPool, weight: hybrid.Scores, final: hybrid.Scores, floor: float
 ) -> NDArray[np.intp]:
     """Return, best first, what is above the relevance floor or shares two rare words."""
-    relevance = composite.relevance(pool.raw_cosine, weight)
+    relevance = hybrid.relevance(pool.raw_cosine, weight)
     has_rare = np.isin(pool.rows, np.array(pool.rare_hits, np.int64))
     near = np.flatnonzero(((relevance >= floor) & (pool.text > 0.0)) | has_rare)
     return near[np.argsort(-final[near], kind="stable")]

@@ -244,13 +244,13 @@ def _composite_parts(
     """Return the five parts of the composite, from usage history or by the seed formula."""
     gathered, at = pool.gathered, pool.at
     confidence = gathered.confidence[at].astype(np.float64)
-    weight = rank_composite.source_weight(
+    weight = rank_candidates.source_weight(
         gathered.provenance[at], confidence, gathered.demotion[at], sources
     )
     access_count = np.array([trait.access_count for trait in pool.traits], np.float64)
     if is_seed:
         return rank_composite.HistoryParts(
-            rank_composite.relevance(gathered.cosine[at], weight),
+            rank_candidates.relevance(gathered.cosine[at], weight),
             rank_composite.recency(pool.age_days),
             np.array([trait.usefulness for trait in pool.traits], np.float64),
             confidence,

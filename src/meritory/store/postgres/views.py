@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.rank.composite import PROVENANCE_LADDER, static_effectives
+from meritory.rank.composite import static_effectives
+from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.postgres.vectors import Mean, StoredEmbedder, take_mean
 from meritory.store.search.cache import Traits
 from meritory.store.search.index import IndexBatch, MemoryIndex, View

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.rank.composite import provenance_codes
-from meritory.rank.hybrid import centred_cosine, store_mean
+from meritory.rank.hybrid import centred_cosine, provenance_codes, store_mean
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]

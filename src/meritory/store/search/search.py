@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from meritory.domain.errors import Corrupt
-from meritory.rank.composite import PROVENANCE_LADDER, static_effective
-from meritory.rank.hybrid import match_sessions
+from meritory.rank.composite import static_effective
+from meritory.rank.hybrid import PROVENANCE_LADDER, match_sessions
 from meritory.store.contract.memories import (
     BoolArray,
     FloatArray,
