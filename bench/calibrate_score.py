@@ -209,7 +209,7 @@ def _started(found: Found, half_life_days: float) -> Places:
             access_count=none,
         )
     )
-    composite = rank_composite.composite(*parts.shrunk(rank_composite.FULL_TRUST))
+    composite = rank_composite.explain(*parts.shrunk(rank_composite.FULL_TRUST)).composite
     return there[np.argsort(-composite, kind="stable")][:DEPTH]
 
 

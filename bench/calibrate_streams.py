@@ -64,7 +64,7 @@ def with_half_life(known: Columns, half_life_days: float) -> Floats:
         raise RuntimeError("the recency on record is not the one the composite is made from")
     aged = trust * composite.recency(since * HALF_LIFE_DAYS / half_life_days)
     others = (known[name] for name in ("usefulness", "confidence", "frequency"))
-    return composite.composite(known["relevance"], aged, *others)
+    return composite.explain(known["relevance"], aged, *others).composite
 
 
 def _above(known: Columns, floor: float) -> Floats:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from meritory.domain.errors import InputError
 from meritory.domain.policy import RELEVANCE_FLOOR, SourceWeights
@@ -28,6 +29,10 @@ RAW = SourceWeights(
 anything = st.floats(allow_nan=True, allow_infinity=True, width=64)
 share = st.floats(min_value=0.0, max_value=1.0)
 days = st.floats(min_value=-1e5, max_value=1e5)
+
+
+def total(*parts: ArrayLike) -> np.ndarray:
+    return composite.explain(*parts).composite
 
 
 def one(values: np.ndarray) -> float:
@@ -63,7 +68,7 @@ def test_scorer_weights_sum_to_one() -> None:
     )
     assert weights == (0.40, 0.25, 0.20, 0.10, 0.05)
     assert math.fsum(weights) == 1.0
-    assert one(composite.composite(1, 1, 1, 1, 1)) == 1.0
+    assert one(total(1, 1, 1, 1, 1)) == 1.0
 
 
 def test_relevance_dominates() -> None:
@@ -73,15 +78,15 @@ def test_relevance_dominates() -> None:
     confident, often used memory that has nothing to do with the query outscores a perfect match.
     The relevance floor, applied before the sum, is what keeps it out of prompt-time recall.
     """
-    only_relevant = one(composite.composite(1, 0, 0, 0, 0))
-    all_but_relevant = one(composite.composite(0, 1, 1, 1, 1))
+    only_relevant = one(total(1, 0, 0, 0, 0))
+    all_but_relevant = one(total(0, 1, 1, 1, 1))
     assert only_relevant == pytest.approx(0.40)
     assert all_but_relevant == pytest.approx(0.60)
     assert only_relevant < all_but_relevant
     # Even with all its freshness gone, such a memory beats a good match that has nothing else.
-    old_but_established = one(composite.composite(0, 0, 1, 1, 1))
-    assert one(composite.composite(0.85, 0, 0, 0, 0)) < old_but_established < only_relevant
-    others = [one(composite.composite(0, *row)) for row in np.eye(4)]
+    old_but_established = one(total(0, 0, 1, 1, 1))
+    assert one(total(0.85, 0, 0, 0, 0)) < old_but_established < only_relevant
+    others = [one(total(0, *row)) for row in np.eye(4)]
     assert all(only_relevant > other for other in others)
     assert one(hybrid.relevance(0.0, 1.0)) < RELEVANCE_FLOOR
 
@@ -159,7 +164,7 @@ def test_composite_equals_the_scalar_formula(memories: list[dict[str, float | No
     weight = hybrid.source_weight(
         np.zeros(len(memories)), column("confidence"), np.zeros(len(memories)), RAW
     )
-    got = composite.composite(
+    got = total(
         hybrid.relevance(column("cosine"), weight),
         composite.recency(column("age_days")),
         column("usefulness"),
@@ -183,12 +188,8 @@ def test_a_worked_example_by_hand() -> None:
 
 
 def test_the_example_of_the_known_weakness_in_decision_0003() -> None:
-    matching = one(
-        composite.composite(0.6, composite.recency(60), 0.5, 0.8, composite.frequency(0))
-    )
-    unrelated = one(
-        composite.composite(0.0, composite.recency(0), 0.5, 0.9, composite.frequency(20))
-    )
+    matching = one(total(0.6, composite.recency(60), 0.5, 0.8, composite.frequency(0)))
+    unrelated = one(total(0.0, composite.recency(0), 0.5, 0.9, composite.frequency(20)))
     assert (round(matching, 3), round(unrelated, 3)) == (0.432, 0.46)
 
 
@@ -399,7 +400,7 @@ def test_every_score_is_finite_and_within_zero_and_one(
 @given(st.lists(share, min_size=5, max_size=5), st.integers(0, 4), share)
 def test_composite_grows_with_every_part(parts: list[float], index: int, other: float) -> None:
     changed = [*parts[:index], other, *parts[index + 1 :]]
-    before, after = one(composite.composite(*parts)), one(composite.composite(*changed))
+    before, after = one(total(*parts)), one(total(*changed))
     assert (after >= before) if other >= parts[index] else (after <= before)
 
 
@@ -408,8 +409,8 @@ def test_composite_does_not_depend_on_the_neighbours(
     rows: list[tuple[float, float, float, float, float]],
 ) -> None:
     table = np.array(rows, dtype=float).reshape(len(rows), 5)
-    together = composite.composite(*table.T)
-    alone = [one(composite.composite(*row)) for row in table]
+    together = total(*table.T)
+    alone = [one(total(*row)) for row in table]
     assert together.tolist() == alone
 
 

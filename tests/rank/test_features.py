@@ -19,7 +19,6 @@ from meritory.rank.features import (
     LARGEST,
     NEVER_LOG_DAYS,
     FeatureInputs,
-    Occasion,
     features,
 )
 from meritory.rank.usage_history import Usage
@@ -35,7 +34,8 @@ def a_usage(count: int, value: float = 0.0) -> Usage:
 
 def an_input(count: int = 2) -> FeatureInputs:
     return FeatureInputs(
-        occasion=Occasion(at=NOON, gap_hours=3.0),
+        at=NOON,
+        gap_hours=3.0,
         composite=0.75,
         parts=HistoryParts(*(np.full(count, value) for value in (0.9, 0.8, 0.7, 0.6, 0.1))),
         trust=Trust(recency=0.5, usefulness=0.25),
@@ -80,7 +80,7 @@ def test_the_clock_is_a_point_on_a_circle() -> None:
     assert column(inputs, "weekday_sin") == pytest.approx([math.sin(math.pi / 7.0)])
     assert column(inputs, "month_sin") == pytest.approx([1.0])
     assert column(inputs, "log_gap_hours") == pytest.approx([math.log(4.0)])
-    assert column(replace(inputs, occasion=Occasion(at=NOON)), "log_gap_hours") == [0.0]
+    assert column(replace(inputs, gap_hours=None), "log_gap_hours") == [0.0]
 
 
 def test_what_is_known_of_the_memory_itself() -> None:
@@ -161,9 +161,10 @@ WILD = st.floats(allow_nan=True, allow_infinity=True)
 @given(st.lists(WILD, min_size=1, max_size=4), WILD)
 def test_every_number_is_finite(values: list[float], gap: float) -> None:
     wild = np.array(values)
-    plain = {"occasion", "parts", "trust", "usage"}
+    plain = {"at", "gap_hours", "parts", "trust", "usage"}
     inputs = FeatureInputs(
-        occasion=Occasion(at=NOON, gap_hours=gap),
+        at=NOON,
+        gap_hours=gap,
         parts=HistoryParts(wild, wild, wild, wild, wild),
         trust=Trust(gap, gap),
         usage=Usage(*(wild for _ in fields(Usage))),

@@ -127,17 +127,6 @@ def frequency(access_count: ArrayLike) -> Floats:
     return unit(np.asarray(access_count, np.float64) / FREQUENCY_CAP)
 
 
-def composite(
-    relevance: ArrayLike,
-    recency: ArrayLike,
-    usefulness: ArrayLike,
-    confidence: ArrayLike,
-    frequency: ArrayLike,
-) -> Floats:
-    """Return the weighted sum of the five parts."""
-    return explain(relevance, recency, usefulness, confidence, frequency).composite
-
-
 def explain(
     relevance: ArrayLike,
     recency: ArrayLike,

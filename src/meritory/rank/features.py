@@ -44,20 +44,13 @@ _MONTHS_PER_YEAR = 12.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occasion:
-    """The facts that all candidates of a session share."""
+class FeatureInputs:
+    """The facts of the candidates: arrays with one entry each, or one number for all."""
 
     # On the user's own clock, if it is known.
     at: datetime
     # Since the session before; None when there was none.
-    gap_hours: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureInputs:
-    """The facts of the candidates: arrays with one entry each, or one number for all."""
-
-    occasion: Occasion
+    gap_hours: float | None
     # The composite as served, and its parts before history was shrunk.
     composite: ArrayLike
     parts: HistoryParts
@@ -91,7 +84,7 @@ class FeatureInputs:
 
 def features(inputs: FeatureInputs) -> Floats:
     """Return one row per candidate, one column per name in `FEATURES`; all finite."""
-    at, usage, parts = inputs.occasion.at, inputs.usage, inputs.parts
+    at, usage, parts = inputs.at, inputs.usage, inputs.parts
     hour = at.hour + at.minute / 60.0
     turns = {
         "hour": hour / _HOURS_PER_DAY,
@@ -101,7 +94,7 @@ def features(inputs: FeatureInputs) -> Floats:
     columns: dict[str, ArrayLike] = {
         **{f"{name}_sin": math.sin(2.0 * math.pi * turn) for name, turn in turns.items()},
         **{f"{name}_cos": math.cos(2.0 * math.pi * turn) for name, turn in turns.items()},
-        "log_gap_hours": _log(inputs.occasion.gap_hours or 0.0),
+        "log_gap_hours": _log(inputs.gap_hours or 0.0),
         "log_age_days": _log(inputs.age_days),
         "importance": inputs.importance,
         "log_access_count": _log(inputs.access_count),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -139,20 +138,31 @@ def usage(hindsight: Hindsight, rows: Rows) -> Usage:
     """Return the usage of each of these distinct memories."""
     uses, count = _uses_of(hindsight.past, rows), len(rows)
     here = uses.only(np.flatnonzero(hindsight.is_here[uses.session]))
-    previous, recent = _recent(hindsight, uses, count)
+    recent = hindsight.recent
+    # The uses in the latest sessions of this project.
+    first = np.searchsorted(here.session, recent[0]) if len(recent) else len(here.session)
+    tail = here.only(slice(first, None))
+    previous = tail.place[tail.session == recent[-1]] if len(recent) else tail.place
+    # The sessions with the most words in common.
+    overlap = hindsight.overlap
+    nearest = _top(overlap, NEAREST_SESSIONS)
+    word_nearness = np.zeros(len(overlap))
+    word_nearness[nearest] = overlap[nearest] ** WORD_POWER
+    word_overlap = np.zeros(count)
+    np.maximum.at(word_overlap, uses.place, overlap[uses.session])
     return Usage(
         days_since=_days_since(hindsight, uses, count),
         count=_counts(uses.place, count),
         frecency=_frecency(hindsight, uses, count),
         days_since_here=_days_since(hindsight, here, count),
         count_here=_counts(here.place, count),
-        in_previous=previous,
-        share_of_recent=recent,
+        in_previous=_counts(previous, count),
+        share_of_recent=_counts(tail.place, count) / max(len(recent), 1),
         association=_association(hindsight, uses, count),
         context_cosine=_context_cosine(hindsight, uses, count),
         co_use=_co_use(hindsight, uses, count),
-        word_association=_word_association(hindsight, uses, count),
-        word_overlap=_word_overlap(hindsight, uses, count),
+        word_association=_sums(uses.place, uses.gain * word_nearness[uses.session], count),
+        word_overlap=word_overlap,
     )
 
 
@@ -224,19 +234,6 @@ def _overlap(past: UsedSessions, words: NDArray[np.uint16]) -> Floats:
     return np.asarray(shared / np.sqrt(np.maximum(own * here, _TINY)))
 
 
-def _word_association(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
-    best = _top(hindsight.overlap, NEAREST_SESSIONS)
-    weights = np.zeros(len(hindsight.overlap))
-    weights[best] = hindsight.overlap[best] ** WORD_POWER
-    return _sums(uses.place, uses.gain * weights[uses.session], count)
-
-
-def _word_overlap(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
-    best = np.zeros(count)
-    np.maximum.at(best, uses.place, hindsight.overlap[uses.session])
-    return best
-
-
 def _uses_of(past: UsedSessions, rows: Rows) -> _Uses:
     """Return the uses of these memories, each with the index of its memory in the rows."""
     largest = max(past.use_memory.max(initial=0), rows.max(initial=0))
@@ -258,17 +255,6 @@ def _days_since(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
     return days
 
 
-def _recent(hindsight: Hindsight, uses: _Uses, count: int) -> tuple[Floats, Floats]:
-    """Return whether each memory helped in the previous session, and its share of the latest."""
-    sessions = hindsight.recent
-    if not len(sessions):
-        return np.zeros(count), np.zeros(count)
-    tail = uses.only(slice(np.searchsorted(uses.session, sessions[0]), None))
-    tail = tail.only(np.flatnonzero(hindsight.is_here[tail.session]))
-    previous = tail.place[tail.session == sessions[-1]]
-    return _counts(previous, count), _counts(tail.place, count) / len(sessions)
-
-
 def _frecency(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
     """Return log(1 + the uses of each memory, decayed by age)."""
     faded = USE_DECAY**hindsight.age_days
@@ -285,25 +271,21 @@ def _context_cosine(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:
     if contexts.shape[1] != context.size:
         return np.zeros(count)
     sums = np.zeros((count, context.size), np.float32)
+    # Small numbers are sorted in one pass.
+    kind = np.uint16 if count <= np.iinfo(np.uint16).max else np.int64
+    order = np.argsort(uses.place.astype(kind), kind="stable")
+    times = np.bincount(uses.place, minlength=count)
+    last = np.cumsum(times) - 1
     # Damaged numbers may overflow; they end as 0.
     with np.errstate(all="ignore"):
-        for latest in _latest_uses(uses.place, count):
+        for step in range(LATEST_CONTEXTS):
+            # The latest use of each memory, then the one before, and so on.
+            latest = order[last[times > step] - step]
             sums[uses.place[latest]] += contexts[uses.session[latest]]
         lengths = np.sqrt(np.einsum("ij,ij->i", sums, sums))
         cosine = (sums @ context) / np.maximum(lengths, np.float32(_TINY))
     found = np.nan_to_num(np.asarray(cosine, dtype=np.float64), posinf=0.0)
     return np.clip(found, 0.0, 1.0)
-
-
-def _latest_uses(place: Rows, count: int) -> Iterator[Rows]:
-    """Yield the latest use of each memory, then the one before, up to a limit."""
-    # Small numbers are sorted in one pass.
-    kind = np.uint16 if count <= np.iinfo(np.uint16).max else np.int64
-    order = np.argsort(place.astype(kind), kind="stable")
-    times = np.bincount(place, minlength=count)
-    last = np.cumsum(times) - 1
-    for step in range(LATEST_CONTEXTS):
-        yield order[last[times > step] - step]
 
 
 def _co_use(hindsight: Hindsight, uses: _Uses, count: int) -> Floats:

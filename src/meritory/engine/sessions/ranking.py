@@ -215,7 +215,8 @@ def score_baseline(run: Ranking) -> None:
     run.effective = rank_composite.effective(importance, pool.age_days, is_pinned)
     run.features = features.features(
         features.FeatureInputs(
-            occasion=features.Occasion(at=context.now, gap_hours=context.gap_hours),
+            at=context.now,
+            gap_hours=context.gap_hours,
             composite=run.composite,
             parts=parts,
             trust=trust,
