@@ -24,7 +24,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from bench.streams_types import Message, Stream
-from meritory.api.memory import Session
+from meritory.api.session import Session
 
 Regime = Literal["complete", "ratings", "transcripts"]
 Control = Literal["shuffled", "words", "position", "echo"]

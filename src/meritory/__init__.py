@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meritory.api.async_memory import AsyncMemory, AsyncSession
-    from meritory.api.memory import Memory, Session
+    from meritory.api.memory import Memory
+    from meritory.api.session import Session
     from meritory.domain.errors import (
         Busy,
         Conflict,
@@ -40,7 +41,7 @@ _HOMES = {
     "Memory": "api.memory",
     "AsyncMemory": "api.async_memory",
     "AsyncSession": "api.async_memory",
-    "Session": "api.memory",
+    "Session": "api.session",
     "Served": "engine.sessions.packing",
     "ShownMemory": "engine.sessions.packing",
     "HistoryEntry": "domain.memory",

@@ -11,7 +11,7 @@ import pytest
 
 from meritory import AsyncMemory, InputError, Memory, StorageError
 from meritory.api.async_memory import AsyncSession
-from meritory.api.memory import Session
+from meritory.api.session import Session
 from meritory.domain.errors import Busy
 from meritory.store.sqlite import backup
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from meritory.api.memory import Memory, Session
+from meritory.api.memory import Memory
+from meritory.api.session import Session
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
 from meritory.engine.predictor.state import known_state

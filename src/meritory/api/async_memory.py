@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from meritory.api.memory import Memory, Session
+from meritory.api.memory import Memory
+from meritory.api.session import Session
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,7 +27,7 @@ def _on_thread(
         # Imported here: it costs 20 ms, and most programs that remember are not asynchronous.
         import asyncio
 
-        return await asyncio.to_thread(method, twin._sync, *args, **fields)
+        return await asyncio.to_thread(getattr(twin._sync, method.__name__), *args, **fields)
 
     update_wrapper(call, method)
     return call

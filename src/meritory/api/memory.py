@@ -1,20 +1,26 @@
-"""The public classes `Memory` and `Session`, and the protocols of the backends that do the work."""
+"""The public class `Memory`. Each method runs in this process, or a daemon runs it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from meritory.api.address import choose_daemon
-from meritory.domain.errors import InputError
+from meritory.domain.errors import InputError, MeritoryError
 
 if TYPE_CHECKING:
     import threading
     from types import TracebackType
 
-    from meritory.domain.feedback import Contested, FeedbackEvent
+    from meritory.api.embedded import EmbeddedBackend
+    from meritory.api.remote import RemoteBackend
+    from meritory.api.session import Session
+    from meritory.domain.feedback import Contested, FeedbackEvent, Status
     from meritory.domain.memory import (
+        Draft,
         Entity,
         EntityView,
         HistoryEntry,
@@ -28,92 +34,40 @@ if TYPE_CHECKING:
     from meritory.engine.feedback.summary import Summary
     from meritory.engine.jobs.worker import Background
     from meritory.engine.services import Services
-    from meritory.engine.sessions.packing import Served, ShownMemory
-    from meritory.engine.sessions.ratings import RatingsTaken
     from meritory.rank.feedback import Pair, Risk
     from meritory.settings import Settings
 
+LISTING_LIMIT_MAX = 10_000
+FEEDBACK_LIMIT_MAX = 1_000
+RISK_DAYS_MAX = 36_500
+_FEEDBACK_FILTERS = ("domain", "project", "session_key", "memory_id")
+_FEEDBACK_STATUSES = ("promoted", "clarification_required", "rejected")
 Progress = Callable[[int, int], None]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def verb(method: F) -> F:
+    """Return a method of `Memory` that the daemon runs where the store is a daemon's.
+
+    The engine's modules are imported inside the methods, so that importing `Memory` stays cheap.
+    """
+
+    @wraps(method)
+    def call(self: Memory, /, *args: Any, **fields: Any) -> Any:
+        send = self.backend.send
+        return method(self, *args, **fields) if send is None else send(method, args, fields)
+
+    return cast(F, call)
 
 
 def _ignore(done: int, total: int) -> None:
     """Report no progress."""
 
 
-class SessionBackend(Protocol):
-    """The part of a session that runs in this process or in a daemon."""
-
-    served: Served
-
-    def prompt(self, text: str, feedback: Mapping[str, float] | None) -> Served: ...
-    def reply(self, text: str) -> RatingsTaken: ...
-    def rate(self, scores: Mapping[str, float]) -> RatingsTaken: ...
-    def compact(self) -> None: ...
-    def end(self, transcript: object, used: Mapping[str, float] | None) -> None: ...
-
-
-class MemoryBackend(Protocol):
-    """The verbs of `Memory` for one scope: `embedded` runs them here, `remote` asks a daemon."""
-
-    scope: Scope
-    settings: Settings
-
-    @property
-    def services(self) -> Services: ...
-    @property
-    def works(self) -> Background: ...
-    def view(
-        self, user: object, agent: object, project: object, *, everywhere: bool, actor: str | None
-    ) -> MemoryBackend: ...
-    def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]: ...
-    def update(self, memory_id: str, **fields: Any) -> MemoryRecord: ...
-    def confirm(self, memory_id: str) -> MemoryRecord: ...
-    def forget(self, memory_id: str, *, purge: bool, why: str) -> None: ...
-    def undo(self, memory_id: str) -> list[MemoryRecord]: ...
-    def split(self, memory_id: str, entry: int | None) -> list[MemoryRecord]: ...
-    def recall(self, query: str, limit: int | None, explain: bool) -> list[Recalled]: ...
-    def get(self, memory_id: str) -> MemoryRecord: ...
-    def page(
-        self,
-        limit: int,
-        *,
-        kind: str | None,
-        tag: str | None,
-        after: str | None,
-        everywhere: bool,
-        include_gone: bool,
-    ) -> list[MemoryRecord]: ...
-    def history(self, memory_id: str) -> list[HistoryEntry]: ...
-    def merges(self, limit: int) -> list[HistoryEntry]: ...
-    def stats(self) -> dict[str, int]: ...
-    def session(self, key: str, **options: str | None) -> Session: ...
-    def session_ended(self, key: str, is_known: bool) -> None: ...
-    def drain(self) -> int: ...
-    def work_meanwhile(self) -> None: ...
-    def predictor_status(self) -> dict[str, Any]: ...
-    def why(self, memory_id: str, session_key: str) -> dict[str, Any]: ...
-    def entities(self, limit: int) -> list[Entity]: ...
-    def describe(self, entity: str) -> EntityView: ...
-    def related(self, context: str) -> list[str]: ...
-    def required(self, context: str) -> list[str]: ...
-    def capture_feedback(self, signal: str, context: str, **fields: Any) -> Captured: ...
-    def complete_feedback(self, event_id: str, signal: str | None, **fields: Any) -> Captured: ...
-    def feedback_events(self, limit: int, **wanted: str | None) -> list[FeedbackEvent]: ...
-    def feedback_event(self, event_id: str) -> FeedbackEvent: ...
-    def feedback_summary(self) -> Summary: ...
-    def feedback_risk(self, days: int | None) -> list[Risk]: ...
-    def feedback_pairs(self) -> list[Pair]: ...
-    def contested(self) -> list[Contested]: ...
-    def backup(self, target: str | os.PathLike[str]) -> None: ...
-    def reembed(self, progress: Progress) -> bool: ...
-    def reembed_in_background(self, progress: Progress) -> threading.Thread: ...
-    def close(self) -> None: ...
-
-
 class Memory:
     """Memories of one user, in a file of its own or a daemon's; safe to share between threads."""
 
-    backend: MemoryBackend
+    backend: EmbeddedBackend | RemoteBackend
 
     def __init__(
         self,
@@ -130,7 +84,7 @@ class Memory:
         everywhere: bool = False,
         background: bool = True,
         apart: bool = False,
-        backend: MemoryBackend | None = None,
+        backend: EmbeddedBackend | RemoteBackend | None = None,
     ) -> None:
         """Open the store, or create it; with `url` use the daemon there, with its `token`.
 
@@ -213,42 +167,94 @@ class Memory:
             raise result.error or InputError(result.reason)
         return result.memory
 
+    @verb
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """Store many texts at once; a bad item does not keep the others out."""
+        from meritory.engine.memories import write
+
         if isinstance(items, str | Mapping):
             raise InputError("expected a list of memories", hint="for one, call remember")
-        return self.backend.remember_many(items)
+        return write.write(self.services, self.scope.user, [self._draft(item) for item in items])
 
+    def _draft(self, item: object) -> Draft | MeritoryError:
+        """Return the draft of one item, or the error that rejects it."""
+        from meritory.engine.memories.validate import make_draft
+
+        try:
+            if isinstance(item, str):
+                return make_draft(item, self.scope, {})
+            if not isinstance(item, Mapping):
+                raise InputError(f"a memory is a text or its fields, not {type(item).__name__}")
+            fields = dict(item)
+            content = fields.pop("content", None)
+            if fields.get("supersedes") is not None:
+                fields["supersedes"] = self.get(fields["supersedes"]).id
+            return make_draft(content, self.scope, fields)
+        except MeritoryError as error:
+            return error
+
+    @verb
     def update(self, /, memory_id: str, **fields: Any) -> MemoryRecord:
         """Change fields of a memory; its history keeps the old values."""
-        return self.backend.update(memory_id, **fields)
+        from meritory.engine.memories import change
+        from meritory.engine.memories.validate import checked_field
 
+        by_person = checked_field("origin", fields.pop("origin", "user")) == "user"
+        return change.update(self.services, self.get(memory_id), fields, by_person=by_person)
+
+    @verb
     def confirm(self, memory_id: str) -> MemoryRecord:
         """Vouch for a memory as a person: it becomes trusted, and its proposals take effect."""
-        return self.backend.confirm(memory_id)
+        from meritory.engine.memories import change
 
+        return change.confirm(self.services, self.get(memory_id))
+
+    @verb
     def forget(self, memory_id: str, *, purge: bool = False, why: str = "") -> None:
         """Hide a memory; with `purge` erase it and its history."""
-        self.backend.forget(memory_id, purge=purge, why=why)
+        from meritory.engine.memories import purge as purge_verbs
 
+        record = self.get(memory_id)
+        if purge:
+            purge_verbs.purge(self.services, record)
+        else:
+            purge_verbs.forget(self.services, record, why)
+
+    @verb
     def undo(self, memory_id: str) -> list[MemoryRecord]:
         """Take back the last change of a memory and return all memories that this changed."""
-        return self.backend.undo(memory_id)
+        from meritory.engine.memories import undo
 
+        return undo.undo(self.services, self.get(memory_id))
+
+    @verb
     def split(self, memory_id: str, entry: int | None = None) -> list[MemoryRecord]:
         """Take a merge apart again."""
-        return self.backend.split(memory_id, entry)
+        from meritory.engine.memories import undo
+
+        return undo.split(self.services, self.get(memory_id), entry)
 
     # -- reading --------------------------------------------------------------------------
 
+    @verb
     def recall(self, query: str, limit: int | None = None, explain: bool = False) -> list[Recalled]:
         """Return the memories that answer a query best; `explain` adds the parts of each score."""
-        return self.backend.recall(query, limit, explain)
+        from meritory.domain.policy import RECALL_LIMIT
+        from meritory.engine.memories import recall
 
+        wanted = RECALL_LIMIT if limit is None else limit
+        hits = recall.recall(self.services, self.scope, query, wanted, explain=explain)
+        if self.services.counter is not None:
+            self.services.counter.add(self.scope.user, [hit.memory.id for hit in hits])
+        return hits
+
+    @verb
     def get(self, memory_id: str) -> MemoryRecord:
         """Return the memory with this id, or the only one whose id starts with it."""
-        return self.backend.get(memory_id)
+        within = None if self.backend.everywhere else self.scope
+        return self.services.store.get(self.scope.user, _text("an id", memory_id), within)
 
+    @verb
     def page(
         self,
         limit: int = 100,
@@ -260,37 +266,58 @@ class Memory:
         include_gone: bool = False,
     ) -> list[MemoryRecord]:
         """Return a page of memories, newest first; `after` is the last id of the page before."""
-        return self.backend.page(
-            limit, kind=kind, tag=tag, after=after, everywhere=everywhere, include_gone=include_gone
+        from meritory.domain.memory import Listing
+
+        return self.services.store.listing(
+            Listing(self.scope, everywhere, kind, tag, include_gone, after, _limit(limit))
         )
 
+    @verb
     def history(self, memory_id: str) -> list[HistoryEntry]:
         """Return every change of a memory, oldest first."""
-        return self.backend.history(memory_id)
+        return self.services.store.history(self.scope.user, self.get(memory_id).id)
 
+    @verb
     def merges(self, limit: int = 100) -> list[HistoryEntry]:
         """Return the latest merges, newest first; each can be split again."""
-        return self.backend.merges(limit)
+        return self.services.store.merges(self.scope, _limit(limit))
 
+    @verb
     def stats(self) -> dict[str, int]:
         """Count memories, sessions, write outcomes and fallbacks."""
-        return self.backend.stats()
+        from collections import Counter
 
+        store, user = self.services.store, self.scope.user
+        counts = Counter(store.counters(user))
+        counts.update(self.services.embedding.failures)
+        return {**store.totals(user), **store.session_totals(user), **counts}
+
+    @verb
     def entities(self, limit: int = 100) -> list[Entity]:
         """Return the entities of the memories, most frequent first."""
-        return self.backend.entities(limit)
+        return self.services.store.entities(self.scope, _limit(limit))
 
+    @verb
     def describe(self, entity: str) -> EntityView:
         """Return the aspects, constraints and dependencies of an entity."""
-        return self.backend.describe(entity)
+        from meritory.text.entities import entity_key, parse_about
 
+        named = parse_about(_text("an entity", entity)).entity
+        return self.services.store.describe(self.scope, entity_key(named.kind, named.name))
+
+    @verb
     def related(self, context: str) -> list[str]:
         """Return ids of memories about the entities of a context and their dependencies."""
-        return self.backend.related(context)
+        from meritory.engine.memories import recall
 
+        return recall.traversal(self.services, self.scope, _text("a context", context))
+
+    @verb
     def required(self, context: str = "") -> list[str]:
         """Return ids of memories that must be shown: pins, and constraints of a context."""
-        return self.backend.required(context)
+        from meritory.engine.memories import recall
+
+        return recall.required(self.services, self.scope, _text("a context", context))
 
     # -- sessions and learning ------------------------------------------------------------
 
@@ -304,47 +331,74 @@ class Memory:
         cwd: str | None = None,
     ) -> Session:
         """Begin a session, or resume it; the result has the text to show at its start."""
-        return self.backend.session(key, project=project, context=context, harness=harness, cwd=cwd)
+        from meritory.engine.memories.validate import checked_name
+        from meritory.engine.sessions.context import StartRequest
+
+        name, scope = str(checked_name("session key", key)), self.scope
+        if project is not None:
+            scope = replace(scope, project=checked_name("project", project))
+        texts = {"a context": context, "a harness": harness, "a working directory": cwd}
+        for what, text in texts.items():
+            if text is not None:
+                _text(what, text)
+        return self.backend.start(StartRequest(name, scope, context, harness, cwd))
 
     def _session_ended(self, key: str, is_known: bool) -> None:
         """Learn from a session that a surface of this package ended."""
         self.backend.session_ended(key, is_known)
 
+    @verb
     def drain(self) -> int:
         """Run every job that is due, wait for those in progress, and return how many ran here."""
-        return self.backend.drain()
+        return self.works.drain()
 
+    @verb
     def work_meanwhile(self) -> None:
         """Let a thread run the jobs that are due, now and later."""
-        self.backend.work_meanwhile()
+        self.works.nudge()
 
+    @verb
     def predictor_status(self) -> dict[str, Any]:
         """Return the phase, influence and models of this user's predictor, with reasons."""
-        return self.backend.predictor_status()
+        from meritory.engine.predictor.status import predictor_status
 
+        return predictor_status(self.services, self.scope.user)
+
+    @verb
     def why(self, memory_id: str, session_key: str) -> dict[str, Any]:
         """Return every number that put a memory into a session or kept it out."""
-        return self.backend.why(memory_id, session_key)
+        from meritory.engine.predictor.why import why
+
+        return why(self.services, self.scope.user, memory_id, session_key)
 
     # -- feedback -------------------------------------------------------------------------
 
+    @verb
     def capture_feedback(self, /, signal: str, context: str = "", **fields: Any) -> Captured:
         """Keep a thumbs up or down; one that says enough becomes or confirms a lesson.
 
         Fields: what_went_wrong, what_to_change, what_worked, tags, rubric_scores, guardrails,
         last_action, reasoning, visual_evidence, skill, memory_ids, session_key, origin.
         """
-        return self.backend.capture_feedback(signal, context, **fields)
+        from meritory.engine.feedback import capture, reading
+
+        report = reading.FeedbackReport(signal, {"context": context, **fields})
+        return capture.capture(self.services, self.scope, report)
 
     # The short name, for programs.
     feedback = capture_feedback
 
+    @verb
     def complete_feedback(
         self, /, event_id: str, signal: str | None = None, **fields: Any
     ) -> Captured:
         """Add missing fields to a report and decide about it again."""
-        return self.backend.complete_feedback(event_id, signal, **fields)
+        from meritory.engine.feedback import capture, reading
 
+        report = reading.FeedbackReport(signal, fields)
+        return capture.complete(self.services, self.scope, _text("an id", event_id), report)
+
+    @verb
     def feedback_events(
         self,
         /,
@@ -353,49 +407,96 @@ class Memory:
         signal: str | None = None,
         status: str | None = None,
         before: str | None = None,
-        **wanted: str | None,
+        **fields: str | None,
     ) -> list[FeedbackEvent]:
         """Return a page of reports, latest first.
 
         They can also be filtered by domain, project, session_key and memory_id.
         """
-        return self.backend.feedback_events(
-            limit, signal=signal, status=status, before=before, **wanted
-        )
+        from meritory.domain.feedback import FeedbackQuery
+        from meritory.text.feedback import polarity
 
+        unknown = [name for name in fields if name not in _FEEDBACK_FILTERS]
+        if unknown:
+            raise InputError(
+                f"unknown filter of reports: {unknown[0]!r}", hint=", ".join(_FEEDBACK_FILTERS)
+            )
+        side = None if signal is None else polarity(signal)
+        if signal is not None and side is None:
+            raise InputError(f"{str(signal)[:40]!r} is not a signal", hint="up or down")
+        if status is not None and status not in _FEEDBACK_STATUSES:
+            raise InputError(
+                f"{str(status)[:40]!r} is not the status of a report",
+                hint=", ".join(_FEEDBACK_STATUSES),
+            )
+        query = FeedbackQuery(
+            polarity=side,
+            status=cast("Status | None", status),
+            before=before,
+            limit=_limit(limit, FEEDBACK_LIMIT_MAX),
+            **fields,
+        )
+        return self.services.store.feedback_events(self.scope.user, query)
+
+    @verb
     def feedback_event(self, event_id: str) -> FeedbackEvent:
         """Return the report with this id, or the only one whose id starts with it."""
-        return self.backend.feedback_event(event_id)
+        return self.services.store.feedback_event(self.scope.user, _text("an id", event_id))
 
+    @verb
     def feedback_summary(self) -> Summary:
         """Return all reports in numbers: totals, domains, approval and its trend."""
-        return self.backend.feedback_summary()
+        from meritory.engine.feedback.summary import summary
 
+        return summary(self.services, self.scope.user)
+
+    @verb
     def feedback_risk(self, days: int | None = None) -> list[Risk]:
         """Return the tags, tools and domains that fail more often than the rest."""
-        return self.backend.feedback_risk(days)
+        from meritory.engine.feedback.summary import risk
 
+        if days is not None and (not isinstance(days, int) or not 1 <= days <= RISK_DAYS_MAX):
+            raise InputError(f"days must be a whole number from 1 to {RISK_DAYS_MAX}, not {days!r}")
+        return risk(self.services, self.scope.user, days)
+
+    @verb
     def feedback_pairs(self) -> list[Pair]:
         """Return pairs of a good and a bad answer, for preference training."""
-        return self.backend.feedback_pairs()
+        from meritory.engine.feedback.summary import pairs
 
+        return pairs(self.services, self.scope.user)
+
+    @verb
     def contested(self) -> list[Contested]:
         """Return memories with much evidence for and against them, for a person to review."""
-        return self.backend.contested()
+        from meritory.engine.feedback.summary import contested
+
+        return contested(self.services, self.scope.user)
 
     # -- maintenance ----------------------------------------------------------------------
 
+    @verb
     def backup(self, target: str | os.PathLike[str]) -> None:
         """Write a verified copy while the store stays in use; its models go into a folder."""
-        self.backend.backup(target)
+        from pathlib import Path
 
+        from meritory.engine.transfer import backup
+
+        file, own = Path(target), self.services.store.place.file
+        backup.require_free(file)
+        self.services.store.backup(file)
+        if own is not None:
+            backup.keep_models(own, file)
+
+    @verb
     def reembed(self, progress: Progress = _ignore) -> bool:
         """Make all missing vectors now; return whether the configured embedder serves."""
-        return self.backend.reembed(progress)
+        return self.works.reembed(progress)
 
+    @verb
     def reembed_in_background(self, progress: Progress = _ignore) -> threading.Thread:
         """Make missing vectors on a thread; searches stay correct meanwhile."""
-        return self.backend.reembed_in_background(progress)
+        return self.works.start_reembedding(progress)
 
     def close(self) -> None:
         """Finish the work in progress and release the store; safe to call twice."""
@@ -413,86 +514,13 @@ class Memory:
         self.close()
 
 
-class Session:
-    """A running session; it is its own context manager, and leaving the block ends it."""
+def _limit(limit: object, most: int = LISTING_LIMIT_MAX) -> int:
+    if isinstance(limit, int) and 1 <= limit <= most:
+        return limit
+    raise InputError(f"limit must be a whole number from 1 to {most}, not {limit!r}")
 
-    def __init__(self, key: str, scope: Scope, backend: SessionBackend) -> None:
-        self._backend = backend
-        self._key = key
-        self._scope = backend.served.scope or scope
-        self._memories = list(backend.served.memories)
-        self._ranking = list(backend.served.ranking)
-        self._is_over = False
 
-    @property
-    def key(self) -> str:
-        """The session's name."""
-        return self._key
-
-    @property
-    def scope(self) -> Scope:
-        """The user, agent and project whose memories it may see."""
-        return self._scope
-
-    @property
-    def inject(self) -> str:
-        """The text that opens the session; empty when no memory is worth showing."""
-        return self._backend.served.inject
-
-    @property
-    def injection(self) -> str | None:
-        """The code that ratings of the opening text must name."""
-        return self._backend.served.injection
-
-    @property
-    def memories(self) -> list[ShownMemory]:
-        """The memories shown so far, each with its handle and id."""
-        return list(self._memories)
-
-    @property
-    def ranking(self) -> list[str]:
-        """Ids of all candidates in final order."""
-        return list(self._ranking)
-
-    @property
-    def status_line(self) -> str:
-        """The progress of learning, in one line."""
-        return self._backend.served.status_line
-
-    def prompt(self, text: str, feedback: Mapping[str, float] | None = None) -> Served:
-        """Return the memories for a prompt of the user that the session has not shown yet."""
-        served = self._backend.prompt(text, feedback)
-        # After a compaction some are shown again, under the handles they had.
-        shown = {memory.handle for memory in self._memories}
-        self._memories += [memory for memory in served.memories if memory.handle not in shown]
-        self._ranking = list(served.ranking) or self._ranking
-        return served
-
-    def reply(self, text: str) -> RatingsTaken:
-        """Take the ratings at the end of the agent's reply."""
-        return self._backend.reply(text)
-
-    def rate(self, scores: Mapping[str, float]) -> RatingsTaken:
-        """Rate memories by handle or id: -1 misled, 0 unused, 1 decisive."""
-        return self._backend.rate(scores)
-
-    def compact(self) -> None:
-        """Note that the agent lost its context, so that memories may be shown again."""
-        self._backend.compact()
-
-    def end(self, transcript: object = None, used: Mapping[str, float] | None = None) -> None:
-        """End the session; again is fine. `used` says what helped, for programs that know it."""
-        if not self._is_over:
-            self._backend.end(transcript, used)
-            self._is_over = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.end()
+def _text(what: str, text: object) -> str:
+    if isinstance(text, str):
+        return text
+    raise InputError(f"{what} must be text, not {type(text).__name__}")

@@ -1,4 +1,4 @@
-"""The backend of a `Memory` whose store a daemon holds: each verb is one request."""
+"""The backend of a `Memory` whose store a daemon holds: each method is one request."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from inspect import Signature, signature
 from pathlib import Path
-from types import NoneType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, get_type_hints
 
 import msgspec
 
 from meritory.api.address import Address
 from meritory.api.client import LONG_TIMEOUT_MS, REQUEST_TIMEOUT_MS, DaemonLink, refusal
-from meritory.api.embedded import LISTING_LIMIT_MAX, checked_scope, session_request
-from meritory.api.memory import Progress, Session
+from meritory.api.embedded import checked_scope
+from meritory.api.memory import LISTING_LIMIT_MAX, Progress
+from meritory.api.session import Session
 from meritory.domain.codec import Greeting, WrittenReply, source_to_dict
 from meritory.domain.errors import BadReply, InputError, MeritoryError, TooLarge
 from meritory.domain.feedback import Contested, FeedbackEvent
@@ -76,7 +77,7 @@ def open_remote(
 
 @dataclass
 class RemoteBackend:
-    """The verbs of `Memory` at a daemon, for one scope."""
+    """A daemon that runs the methods of `Memory`, seen from one scope."""
 
     link: DaemonLink
     settings: Settings
@@ -102,21 +103,65 @@ class RemoteBackend:
         )
         return decode(raw, kind)
 
-    def _call(self, verb: str, kind: type[T], /, **arguments: Any) -> T:
-        return self.ask(verb, kind, to_json(arguments))
-
-    def _do(self, verb: str, /, **arguments: Any) -> None:
-        self.ask(verb, object, to_json(arguments))
+    def send(
+        self, method: Callable[..., Any], args: tuple[Any, ...], fields: dict[str, Any]
+    ) -> Any:
+        """Let the daemon run a method of `Memory`, with the arguments and result it declares."""
+        own = getattr(self, method.__name__, None)
+        if own is not None:
+            return own(*args, **fields)
+        parameters, kind = _signature(method)
+        bound = parameters.bind(None, *args, **fields)
+        bound.apply_defaults()
+        _, *named = bound.arguments.items()
+        arguments = dict(named)
+        arguments |= arguments.pop("fields", {})
+        return self.ask(method.__name__.replace("_", "-"), kind, to_json(arguments))
 
     def view(
         self, user: object, agent: object, project: object, *, everywhere: bool, actor: str | None
     ) -> RemoteBackend:
+        """Return the same daemon for another scope."""
         scope = checked_scope(self.settings, user, agent, project)
         return replace(self, scope=scope, everywhere=everywhere)
 
-    # -- writing --------------------------------------------------------------------------
+    def start(self, request: StartRequest) -> Session:
+        """Begin a session, or resume it."""
+        backend = replace(self, scope=request.scope)
+        arguments = {
+            "key": request.key,
+            "context": _whole(request.context),
+            "project": request.scope.project,
+            "harness": request.harness,
+            "cwd": request.cwd,
+        }
+        served = backend.ask("session/start", Served, arguments)
+        backend.scope = served.scope or request.scope
+        return RemoteSession(backend, request, served)
+
+    @property
+    def services(self) -> NoReturn:
+        """Raise an error: the engine is not in this process."""
+        raise InputError(
+            "the parts of this memory are in a daemon",
+            hint="open the store in this process: Memory(path)",
+        )
+
+    works = services
+
+    def session_ended(self, key: str, is_known: bool) -> None:
+        """Do nothing: the daemon learns from its sessions."""
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.link.close()
+
+    # -- methods of `Memory` that take more than one request as they are ------------------
 
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
+        """Send the items in batches."""
+        if isinstance(items, str | Mapping):
+            raise InputError("expected a list of memories", hint="for one, call remember")
         results: list[WriteResult] = []
         batch: list[Any] = []
         # Items that cannot be sent are rejected here, at their position among the others.
@@ -134,7 +179,13 @@ class RemoteBackend:
 
         for item in items:
             try:
-                sent, length = _sendable(item)
+                if not isinstance(item, str | Mapping):
+                    raise InputError(f"a memory is a text or its fields, not {type(item).__name__}")
+                sent = to_json(item)
+                length = len(encode(sent))
+                if length > BATCH_LIMIT_BYTES:
+                    hint = "split it into several"
+                    raise TooLarge(f"a memory with {length} bytes cannot be sent", hint=hint)
             except MeritoryError as error:
                 rejected[len(batch) + len(rejected)] = error
                 continue
@@ -146,187 +197,93 @@ class RemoteBackend:
         flush()
         return results
 
-    def update(self, memory_id: str, **fields: Any) -> MemoryRecord:
-        return self._call("update", MemoryRecord, memory_id=memory_id, **fields)
-
-    def confirm(self, memory_id: str) -> MemoryRecord:
-        return self._call("confirm", MemoryRecord, memory_id=memory_id)
-
-    def forget(self, memory_id: str, *, purge: bool, why: str) -> None:
+    def forget(self, memory_id: str, *, purge: bool = False, why: str = "") -> None:
+        """Forget or erase a memory, which are two verbs: only an administrator may erase."""
         if purge:
-            self._do("purge", memory_id=memory_id)
+            self.ask("purge", object, to_json({"memory_id": memory_id}))
         else:
-            self._do("forget", memory_id=memory_id, why=why)
+            self.ask("forget", object, to_json({"memory_id": memory_id, "why": why}))
 
-    def undo(self, memory_id: str) -> list[MemoryRecord]:
-        return self._call("undo", list[MemoryRecord], memory_id=memory_id)
-
-    def split(self, memory_id: str, entry: int | None) -> list[MemoryRecord]:
-        return self._call("split", list[MemoryRecord], memory_id=memory_id, entry=entry)
-
-    # -- reading --------------------------------------------------------------------------
-
-    def recall(self, query: str, limit: int | None, explain: bool) -> list[Recalled]:
-        return self._call("recall", list[Recalled], query=query, limit=limit, explain=explain)
-
-    def get(self, memory_id: str) -> MemoryRecord:
-        return self._call("get", MemoryRecord, memory_id=memory_id)
-
-    def page(self, limit: int, **options: Any) -> list[MemoryRecord]:
+    def page(self, limit: int = 100, **options: Any) -> list[MemoryRecord]:
+        """Ask for a long page in parts."""
         memories: list[MemoryRecord] = []
         # The daemon rejects any other limit.
         is_long = isinstance(limit, int) and PAGE_LIMIT < limit <= LISTING_LIMIT_MAX
         while True:
             wanted = min(PAGE_LIMIT, limit - len(memories)) if is_long else limit
-            part = self._call("page", list[MemoryRecord], limit=wanted, **options)
+            part = self.ask("page", list[MemoryRecord], to_json({"limit": wanted, **options}))
             memories += part
             if len(part) < wanted or len(memories) >= limit:
                 return memories
             options["after"] = part[-1].id
 
-    def history(self, memory_id: str) -> list[HistoryEntry]:
-        return self._call("history", list[HistoryEntry], memory_id=memory_id)
-
-    def merges(self, limit: int) -> list[HistoryEntry]:
-        return self._call("merges", list[HistoryEntry], limit=limit)
-
-    def stats(self) -> dict[str, int]:
-        return self._call("stats", dict[str, int])
-
-    def entities(self, limit: int) -> list[Entity]:
-        return self._call("entities", list[Entity], limit=limit)
-
-    def describe(self, entity: str) -> EntityView:
-        return self._call("describe", EntityView, entity=entity)
-
-    def related(self, context: str) -> list[str]:
-        return self._call("related", list[str], context=context)
-
-    def required(self, context: str) -> list[str]:
-        return self._call("required", list[str], context=context)
-
-    # -- sessions and learning ------------------------------------------------------------
-
-    def session(self, key: str, **options: str | None) -> Session:
-        request = session_request(self.scope, key, options)
-        return Session(request.key, request.scope, RemoteSession(self, request))
-
-    def drain(self) -> int:
-        return self._call("drain", int)
-
-    def work_meanwhile(self) -> None:
-        self._do("work-meanwhile")
-
-    def predictor_status(self) -> dict[str, Any]:
-        return self._call("predictor-status", dict[str, Any])
-
-    def why(self, memory_id: str, session_key: str) -> dict[str, Any]:
-        return self._call("why", dict[str, Any], memory_id=memory_id, session_key=session_key)
-
-    # -- feedback -------------------------------------------------------------------------
-
-    def capture_feedback(self, signal: str, context: str, **fields: Any) -> Captured:
-        return self._call("capture-feedback", Captured, signal=signal, context=context, **fields)
-
-    def complete_feedback(self, event_id: str, signal: str | None, **fields: Any) -> Captured:
-        return self._call("complete-feedback", Captured, event_id=event_id, signal=signal, **fields)
-
-    def feedback_events(self, limit: int, **wanted: str | None) -> list[FeedbackEvent]:
-        return self._call("feedback-events", list[FeedbackEvent], limit=limit, **wanted)
-
-    def feedback_event(self, event_id: str) -> FeedbackEvent:
-        return self._call("feedback-event", FeedbackEvent, event_id=event_id)
-
-    def feedback_summary(self) -> Summary:
-        return self._call("feedback-summary", Summary)
-
-    def feedback_risk(self, days: int | None) -> list[Risk]:
-        return self._call("feedback-risk", list[Risk], days=days)
-
-    def feedback_pairs(self) -> list[Pair]:
-        return self._call("feedback-pairs", list[Pair])
-
-    def contested(self) -> list[Contested]:
-        return self._call("contested", list[Contested])
-
-    # -- maintenance ----------------------------------------------------------------------
-
-    @property
-    def services(self) -> NoReturn:
-        raise InputError(
-            "the parts of this memory are in a daemon",
-            hint="open the store in this process: Memory(path)",
-        )
-
-    works = services
-
-    def session_ended(self, key: str, is_known: bool) -> None:
-        """Do nothing: the daemon learns from its sessions."""
-
     def backup(self, target: str | os.PathLike[str]) -> None:
-        # The path is one of the daemon's machine.
-        self._do("backup", target=str(Path(target).absolute()))
+        """Write a copy; the path is one of the daemon's machine."""
+        self.ask("backup", object, {"target": str(Path(target).absolute())})
 
-    def reembed(self, progress: Progress) -> bool:
-        # The daemon reports no progress.
-        return self._call("reembed", bool)
+    def reembed(self, progress: Progress | None = None) -> bool:
+        """Make all missing vectors; the daemon reports no progress."""
+        return self.ask("reembed", bool, {})
 
-    def reembed_in_background(self, progress: Progress) -> threading.Thread:
+    def reembed_in_background(self, progress: Progress | None = None) -> threading.Thread:
+        """Let the daemon make missing vectors while the program goes on."""
+
         def run() -> None:
             # The daemon counts its failures, and its next start tries again.
             with contextlib.suppress(MeritoryError):
-                self.reembed(progress)
+                self.reembed()
 
         thread = threading.Thread(target=run, name="meritory-reembed", daemon=True)
         thread.start()
         return thread
 
-    def close(self) -> None:
-        self.link.close()
+
+# `Memory` names these types of results, but imports them for type checkers only.
+_RESULTS = (
+    *(Captured, Contested, Entity, EntityView, FeedbackEvent, HistoryEntry, MemoryRecord),
+    *(Pair, Recalled, Risk, Summary),
+)
 
 
-class RemoteSession:
+@cache
+def _signature(method: Callable[..., Any]) -> tuple[Signature, Any]:
+    """Return the parameters of a method of `Memory` and the type of its result."""
+    names = {kind.__name__: kind for kind in _RESULTS}
+    return signature(method), get_type_hints(method, localns=names)["return"]
+
+
+class RemoteSession(Session):
     """A running session of a daemon."""
 
-    def __init__(self, backend: RemoteBackend, request: StartRequest) -> None:
-        self._key = request.key
-        self._backend = replace(backend, scope=request.scope)
-        self.served = self._call(
-            "start",
-            Served,
-            context=_whole(request.context),
-            project=request.scope.project,
-            harness=request.harness,
-            cwd=request.cwd,
-        )
-        self._backend.scope = self.served.scope or request.scope
+    _backend: RemoteBackend
 
-    def _call(self, verb: str, kind: type[T], **arguments: Any) -> T:
+    def _ask(self, verb: str, kind: type[T], **arguments: Any) -> T:
         return self._backend.ask(f"session/{verb}", kind, {"key": self._key, **arguments})
 
-    def prompt(self, text: str, feedback: Mapping[str, float] | None) -> Served:
+    def prompt(self, text: str, feedback: Mapping[str, float] | None = None) -> Served:
         if not isinstance(text, str):
             raise InputError(f"a prompt must be text, not {type(text).__name__}")
-        return self._call("prompt", Served, text=_whole(text), feedback=_ratings(feedback))
+        arguments = {"text": _whole(text), "feedback": _ratings(feedback)}
+        return self._note(self._ask("prompt", Served, **arguments))
 
     def reply(self, text: str) -> RatingsTaken:
         # Ratings are at the end of a reply, so the end of a very long one must arrive.
-        return self._call("reply", RatingsTaken, text=(_whole(text) or "")[-TEXT_SENT_CHARS:])
+        return self._ask("reply", RatingsTaken, text=(_whole(text) or "")[-TEXT_SENT_CHARS:])
 
     def rate(self, scores: Mapping[str, float]) -> RatingsTaken:
-        return self._call("rate", RatingsTaken, scores=_ratings(scores))
+        return self._ask("rate", RatingsTaken, scores=_ratings(scores))
 
     def compact(self) -> None:
-        self._call("compact", object)
+        self._ask("compact", object)
 
-    def end(self, transcript: object, used: Mapping[str, float] | None) -> None:
+    def _end(self, transcript: object, used: Mapping[str, float] | None) -> None:
         arguments: dict[str, Any] = {"used": to_json(used)}
         if transcript is not None:
             turns = shorten(read_turns(transcript), TRANSCRIPT_SENT_CHARS)
             arguments["transcript"] = [
                 {"role": turn.role, "text": _whole(turn.text)} for turn in turns
             ]
-        self._call("end", object, **arguments)
+        self._ask("end", object, **arguments)
 
 
 # -- values on the wire ---------------------------------------------------------------------
@@ -343,8 +300,12 @@ def to_json(value: object) -> Any:
         return sorted((to_json(inner) for inner in value), key=str)
     if isinstance(value, list | tuple):
         return [to_json(inner) for inner in value]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _number(value)
+    if isinstance(value, bool | str | None):
+        return value
+    if isinstance(value, int) and abs(value) >= _INT_LIMIT:
+        raise InputError("a whole number is too large")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{value} is not a number that can be sent")
     for kind, convert in _CONVERTERS.items():
         if isinstance(value, kind):
             return convert(value)
@@ -352,23 +313,12 @@ def to_json(value: object) -> Any:
 
 
 _CONVERTERS: Mapping[type, Callable[[Any], Any]] = {
-    NoneType: lambda value: value,
-    bool: lambda value: value,
-    str: str,
+    int: int,
+    float: float,
     datetime: datetime.isoformat,
     Source: source_to_dict,
     Turn: lambda turn: {"role": turn.role, "text": turn.text},
 }
-
-
-def _number(value: float) -> float:
-    if isinstance(value, int):
-        if abs(value) >= _INT_LIMIT:
-            raise InputError("a whole number is too large")
-        return int(value)
-    if not math.isfinite(value):
-        raise InputError(f"{value} is not a number that can be sent")
-    return float(value)
 
 
 def _ratings(scores: object) -> Any:
@@ -384,17 +334,6 @@ def _ratings(scores: object) -> Any:
 def _whole(text: str | None) -> str | None:
     """Return a text without lone surrogates, which cannot be sent or stored."""
     return None if text is None else text.encode("utf-8", "ignore").decode()
-
-
-def _sendable(item: object) -> tuple[Any, int]:
-    """Return one memory for the wire and its length in bytes."""
-    if not isinstance(item, str | Mapping):
-        raise InputError(f"a memory is a text or its fields, not {type(item).__name__}")
-    sent = to_json(item)
-    length = len(encode(sent))
-    if length > BATCH_LIMIT_BYTES:
-        raise TooLarge(f"a memory with {length} bytes cannot be sent", hint="split it into several")
-    return sent, length
 
 
 def result_of(written: WrittenReply) -> WriteResult:
@@ -421,16 +360,9 @@ def encode(value: object) -> bytes:
 def decode(raw: bytes, kind: type[T]) -> T:
     """Return a daemon's reply as the type it must have."""
     try:
-        wanted: Any = kind
-        value: T = _decoder(wanted).decode(raw)
+        return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadReply(
             "the daemon's reply has an unexpected form",
             hint="the daemon may be of another version: restart it",
         ) from error
-    return value
-
-
-@cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)

@@ -85,7 +85,7 @@ def store_place(settings: Settings) -> Place:
 
 def named_place(settings: Settings) -> Place:
     """Return where the store is, without touching anything."""
-    from meritory.api.opening import settings_place
+    from meritory.api.embedded import settings_place
 
     return settings_place(settings)
 

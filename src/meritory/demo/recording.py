@@ -11,7 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from meritory.api.memory import Memory, Session
+from meritory.api.memory import Memory
+from meritory.api.session import Session
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import SessionMemory, SessionScore
 from meritory.domain.world import SeededWorld

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from meritory.api.memory import Memory, Session
+from meritory.api.memory import Memory
+from meritory.api.session import Session
 from meritory.domain.errors import MeritoryError, MissingExtra
 from meritory.domain.memory import MemoryRecord
 from meritory.text.ratings_trailer import strip_trailers

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from meritory.api.memory import Memory, Session
+from meritory.api.memory import Memory
+from meritory.api.session import Session
 from meritory.domain.errors import InputError, MeritoryError, NotFound
 from meritory.domain.memory import KINDS, MemoryRecord
 

@@ -81,8 +81,8 @@ def extraction(
 @contextlib.contextmanager
 def _arm(kind: str) -> Iterator[Arm]:
     """Open an extractor with an empty store in a temporary folder."""
+    from meritory.api.embedded import metered_llm
     from meritory.api.memory import Memory
-    from meritory.api.opening import metered_llm
     from meritory.lab.extraction import Arm
     from meritory.lab.measure import COPY_NAME, Sandbox, folder
     from meritory.ports.extractor import open_extractor

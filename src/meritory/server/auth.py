@@ -12,11 +12,11 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl
 
-from meritory.api.embedded import EmbeddedBackend
-from meritory.api.memory import Memory, Session
+from meritory.api.memory import Memory
+from meritory.api.session import Session
 from meritory.domain.access import ROLES, AccessToken, Role
 from meritory.domain.errors import (
     InputError,
@@ -391,12 +391,11 @@ class ScopedMemory:
         """Store many texts; one for another agent or project becomes an error in its place."""
         if isinstance(items, str | Mapping):
             raise InputError("expected a list of memories", hint="for one, call remember")
-        backend = cast(EmbeddedBackend, self._memory.backend)
-        drafts = [backend.draft(item) for item in items]
+        drafts = [self._memory._draft(item) for item in items]
         for index, draft in enumerate(drafts):
             if isinstance(draft, Draft) and not self._grant.fits(draft.agent, draft.project):
                 drafts[index] = _outside()
-        return write.write(self.services, backend.scope.user, drafts)
+        return write.write(self.services, self.scope.user, drafts)
 
     def update(self, /, memory_id: str, **fields: Any) -> MemoryRecord:
         """Change fields of a memory, but not to another agent or project."""

@@ -20,7 +20,7 @@ from typing import IO
 import uvicorn
 
 from meritory import __version__
-from meritory.api.opening import settings_place
+from meritory.api.embedded import settings_place
 from meritory.domain.world import World, moment_text
 from meritory.ports.file_lock import held
 from meritory.server.app import TABLE, App

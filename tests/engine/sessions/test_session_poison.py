@@ -16,7 +16,7 @@ import pytest
 from session_kit import HERON, LOGIN, NOTES, RULE, Desk, contents, filler, talk, trailer
 
 from meritory import Memory, MeritoryError, NotFound
-from meritory.api.memory import Session
+from meritory.api.session import Session
 from meritory.domain.memory import Scope
 from meritory.text.render import MARKER, cleaned
 from render_kit import read_back

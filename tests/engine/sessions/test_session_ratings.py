@@ -8,7 +8,7 @@ import pytest
 from session_kit import HERON, LOGIN, NOTES, Desk, filler, talk, trailer
 
 from meritory import NotFound
-from meritory.api.memory import Session
+from meritory.api.session import Session
 from meritory.domain.session import SessionMemory
 from meritory.engine.sessions import end, ratings
 
