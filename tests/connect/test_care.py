@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from connect_desk import NOW, Desk
 
-from meritory.connect import files, install_record
+from meritory.connect import files
 from meritory.connect import plan as planning
-from meritory.connect.json_syntax import read
+from meritory.connect.json_edit import read
 from meritory.connect.plan import (
     HARNESS_NAMES,
     harness_checks,
@@ -330,7 +330,7 @@ def test_a_failure_leaves_neither_folders_nor_records(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for owner, what in ((planning, "replace_file"), (install_record, "_write")):
+    for owner, what in ((planning, "replace_file"), (files, "_write")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, what, fail)
             with pytest.raises(OSError, match="No space"):
@@ -371,13 +371,13 @@ def test_the_copy_from_before_is_kept_and_private(desk: Desk) -> None:
 
 def test_no_more_copies_are_kept_than_are_useful(desk: Desk) -> None:
     path = desk.documents("claude-code")[0].path
-    for number in range(install_record.BACKUPS_KEPT_COUNT + 3):
+    for number in range(files.BACKUPS_KEPT_COUNT + 3):
         desk.put(path, json.dumps({"n": number}))
         prepare_connect("claude-code", desk.home, desk.env).apply(NOW.replace(second=number))
         desk.disconnect("claude-code")
         assert json.loads(path.read_text()) == {"n": number}
-    copies = list((desk.home / install_record.FOLDER_NAME).glob("claude-code.settings.json.*.bak"))
-    assert len(copies) == install_record.BACKUPS_KEPT_COUNT
+    copies = list((desk.home / files.FOLDER_NAME).glob("claude-code.settings.json.*.bak"))
+    assert len(copies) == files.BACKUPS_KEPT_COUNT
 
 
 @pytest.mark.parametrize("name", HARNESS_NAMES)

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from connect_desk import Desk
 
 from meritory.cli.app import APP
-from meritory.connect import checks as checking
 from meritory.connect import claude_code, codex, gemini_cli, openclaw
 from meritory.connect.desired import Finding, harness_modules
 from meritory.connect.plan import harness_checks, target_for
@@ -216,7 +215,7 @@ def run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_every_harness_has_a_module_and_a_row() -> None:
-    folder = Path(checking.__file__).parent
+    folder = Path(claude_code.__file__).parent
     files = {
         path.stem.replace("_", "-") for path in folder.glob("*.py") if "NAME =" in path.read_text()
     }

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meritory.connect.desired import Document, Item, Member, harness_module
-from meritory.connect.json_edit import Made
-from meritory.connect.json_syntax import plain, read
+from meritory.connect.files import Made
+from meritory.connect.json_edit import plain, read
 from meritory.connect.merge import is_merged, merged, our_commands, says_the_same, unmerged
 from meritory.connect.plan import target_for
 from meritory.domain.harness import HARNESS_NAMES

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meritory.connect import transcripts
-from meritory.connect.transcripts import Message, TranscriptFile, read_messages
+from meritory.connect.desired import Message
+from meritory.connect.transcripts import TranscriptFile, read_messages
 
 MEGABYTE = 1_000_000
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from meritory.connect.desired import (
-    CAMEL_EVENTS,
-    Document,
-    Finding,
-    HarnessSetup,
-    HookShape,
-    InstallTarget,
-    Mark,
-)
-from meritory.connect.hook_groups import TIMEOUT_S, flat, forbidding, server
-from meritory.connect.transcripts import Message, tool_calls, tool_result
+from meritory.connect import desired
+from meritory.connect.desired import Message
+from meritory.connect.transcripts import tool_calls, tool_result
 
 NAME = "copilot-cli"
 TITLE = "GitHub Copilot CLI"
 PROGRAMS = ("copilot",)
-EVENTS = tuple(CAMEL_EVENTS)
-HOOK = HookShape(
-    CAMEL_EVENTS,
+EVENTS = tuple(desired.CAMEL_EVENTS)
+HOOK = desired.HookShape(
+    desired.CAMEL_EVENTS,
     shape="flat",
     guard="flat",
     reply="",
@@ -42,47 +33,47 @@ TRANSCRIPTS, MOVED_TRANSCRIPTS = (".copilot/session-state",), ("session-state",)
 _SWITCHES = ((("disableAllHooks",), True),)
 
 
-def root(place: InstallTarget) -> Path:
+def root(place: desired.InstallTarget) -> Path:
     """Return Copilot CLI's folder."""
     return place.folder("COPILOT_HOME", ".copilot")
 
 
-def setup(place: InstallTarget) -> HarnessSetup:
+def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
     """Return the hooks and the MCP server."""
-    handler = {"type": "command", "bash": place.commands.hook_line, "timeoutSec": TIMEOUT_S}
-    wish = server(place.commands.mcp, "mcpServers", "meritory", type="local", tools=["*"])
+    handler = {"type": "command", "bash": place.commands.hook_line, "timeoutSec": desired.TIMEOUT_S}
+    wish = desired.server(place.commands.mcp, "mcpServers", "meritory", type="local", tools=["*"])
     documents = (
-        Document(
+        desired.Document(
             root(place) / "hooks" / "meritory.json",
-            wishes=(Mark(("version",), 1, is_frame=True), *flat(EVENTS, handler)),
+            wishes=(desired.Mark(("version",), 1, is_frame=True), *desired.flat(EVENTS, handler)),
         ),
-        Document(root(place) / "mcp-config.json", wishes=(wish,)),
+        desired.Document(root(place) / "mcp-config.json", wishes=(wish,)),
     )
-    return HarnessSetup(documents, ("VS Code reads these hooks too",))
+    return desired.HarnessSetup(documents, ("VS Code reads these hooks too",))
 
 
-def checks(place: InstallTarget) -> list[Finding]:
+def checks(place: desired.InstallTarget) -> list[desired.Finding]:
     """Return a warning for each setting that disables hooks."""
     files = [root(place) / name for name in ("config.json", "settings.json")]
-    return forbidding(NAME, files, _SWITCHES)
+    return desired.forbidding(NAME, files, _SWITCHES)
 
 
-def read_entry(entry: Message) -> Iterator[Message] | None:
+def read_entry(entry: Message) -> list[Message] | None:
     """Read an event with data, as Copilot CLI and VS Code write them."""
-    data = entry.get("data")
-    return _messages(str(entry.get("type")), data) if isinstance(data, dict) else None
-
-
-def _messages(kind: str, data: Message) -> Iterator[Message]:
+    kind, data = entry.get("type"), entry.get("data")
+    if not isinstance(data, dict):
+        return None
+    content = data.get("content")
     if data.get("parentToolCallId"):
-        return
+        return []
     if kind == "user.message" and data.get("source") in (None, "", "user"):
-        yield {"role": "user", "content": data.get("content")}
-    elif kind == "assistant.message":
-        yield {"role": "assistant", "content": data.get("content")}
-        yield from tool_calls(data.get("toolRequests"))
-    elif kind == "tool.execution_complete":
-        yield tool_result(data.get("result"), data.get("toolCallId"), data.get("toolName"))
+        return [{"role": "user", "content": content}]
+    if kind == "assistant.message":
+        said = {"role": "assistant", "content": content}
+        return [said, *tool_calls(data.get("toolRequests"))]
+    if kind == "tool.execution_complete":
+        return [tool_result(data.get("result"), data.get("toolCallId"), data.get("toolName"))]
+    return []
 
 
 def usual_transcript(client_home: str | None, session_key: str) -> str:

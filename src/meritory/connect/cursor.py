@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meritory.connect.desired import (
-    CAMEL_EVENTS,
-    COMMON_EVENTS,
-    Document,
-    Finding,
-    HarnessSetup,
-    HookShape,
-    InstallTarget,
-    Mark,
-)
-from meritory.connect.hook_groups import TIMEOUT_S, flat, server
+from meritory.connect import desired
 from meritory.connect.transcripts import no_own_format
 
 NAME = "cursor"
 TITLE = "Cursor"
 PROGRAMS = ("cursor", "cursor-agent")
 # It also runs the hooks in Claude Code's settings, under either name.
-HOOK = HookShape(
+HOOK = desired.HookShape(
     {
-        **COMMON_EVENTS,
-        **CAMEL_EVENTS,
+        **desired.COMMON_EVENTS,
+        **desired.CAMEL_EVENTS,
         "beforeSubmitPrompt": "user-prompt-submit",
         "afterAgentResponse": "stop",
         "stop": "stop",
@@ -45,29 +35,29 @@ EVENTS = (
 )
 
 
-def root(place: InstallTarget) -> Path:
+def root(place: desired.InstallTarget) -> Path:
     """Return Cursor's folder."""
     return place.user_home / ".cursor"
 
 
-def setup(place: InstallTarget) -> HarnessSetup:
+def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
     """Return the hooks and the MCP server."""
-    handler = {"command": place.commands.hook_line, "timeout": TIMEOUT_S}
+    handler = {"command": place.commands.hook_line, "timeout": desired.TIMEOUT_S}
     documents = (
-        Document(
+        desired.Document(
             root(place) / "hooks.json",
-            wishes=(Mark(("version",), 1, is_frame=True), *flat(EVENTS, handler)),
+            wishes=(desired.Mark(("version",), 1, is_frame=True), *desired.flat(EVENTS, handler)),
         ),
-        Document(
+        desired.Document(
             root(place) / "mcp.json",
-            wishes=(server(place.commands.mcp, "mcpServers", "meritory"),),
+            wishes=(desired.server(place.commands.mcp, "mcpServers", "meritory"),),
         ),
     )
-    return HarnessSetup(
+    return desired.HarnessSetup(
         documents, ("restart Cursor, and enable the MCP server `meritory` in its settings",)
     )
 
 
-def checks(place: InstallTarget) -> list[Finding]:
+def checks(place: desired.InstallTarget) -> list[desired.Finding]:
     """Return nothing: Cursor keeps administrators' rules outside of files."""
     return []

@@ -1,23 +1,85 @@
-"""The entries that Meritory wants in a harness's files, as data; and the registry of harnesses."""
+"""The parts of a harness's module: the entries it wants in files, their commands, its hook."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import json
+import os
+import shlex
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from pathlib import Path, PurePath
+from typing import Any, Final, Literal, Protocol, cast
 
-from meritory.connect.managed import Commands
-from meritory.domain.errors import InputError
+from meritory.connect.files import read_file, text_of
+from meritory.connect.json_edit import plain, read
+from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.harness import HARNESS_NAMES
 
-if TYPE_CHECKING:
-    from meritory.connect.transcripts import Message
+NAME: Final = "meritory"
+HOOK_FILE: Final = ("meritory", "hook", "main.py")
+TIMEOUT_S: Final = 5
+# Tools that only read, and the one that rates: agents may call them without asking.
+HARMLESS_TOOLS: Final = (
+    *("memory_search", "memory_get", "memory_explain", "describe_entity", "memory_feedback"),
+    "prevention_rules",
+)
+_ISOLATED: Final = ["-I", "-S"]
+_MODULE: Final = ["-P", "-m", "meritory"]
+_OPTIONS: Final = {"--harness", "--home", "--user", "--project"}
+_HIDING: Final = "--hide-ratings"
 
+# An entry of a transcript, or what it says with a role.
+Message = dict[str, Any]
 Status = Literal["ok", "warn", "fail"]
 Syntax = Literal["json", "json5", "toml", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The command lines for one harness; they depend only on where Meritory is installed."""
+
+    harness: str
+    python: str
+    package: Path
+    # Only if it is not the default folder.
+    home: Path | None = None
+
+    @property
+    def hook(self) -> list[str]:
+        """Return the command of the hook."""
+        file = str(self.package / "hook" / "main.py")
+        return [self.python, *_ISOLATED, file, "--harness", self.harness, *self._home()]
+
+    @property
+    def hook_line(self) -> str:
+        """Return the command of the hook for a shell."""
+        return shlex.join(self.hook)
+
+    @property
+    def hiding_line(self) -> str:
+        """Return the command of the hook that hides the line with ratings."""
+        return shlex.join([*self.hook, _HIDING])
+
+    @property
+    def mcp(self) -> list[str]:
+        """Return the command of the MCP server."""
+        return [self.python, *_MODULE, "mcp", "--harness", self.harness, *self._home()]
+
+    @property
+    def daemon(self) -> list[str]:
+        """Return the command that starts the daemon."""
+        return [self.python, *_MODULE, *self._home(), "up", "--detached"]
+
+    def plugin(self, *parts: str) -> Path:
+        """Return the path of a plugin's file."""
+        return self.package.joinpath("data", "plugins", *parts)
+
+    def _home(self) -> list[str]:
+        return [] if self.home is None else ["--home", str(self.home)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,29 +198,23 @@ class HookShape:
     guesses: Mapping[str, str] = field(default_factory=dict)
 
 
-# The names of events in the daemon, in the order of a session.
-DAEMON_EVENTS = (
-    *("session-start", "user-prompt-submit", "stop", "pre-compact", "session-end"),
-    "pre-tool",
-)
-# The names that Claude Code introduced and most clients took over.
-COMMON_EVENTS = dict(
-    zip(
-        ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd", "PreToolUse"),
-        DAEMON_EVENTS,
-        strict=True,
-    )
-)
-CAMEL_EVENTS = dict(
-    zip(
-        (
-            *("sessionStart", "userPromptSubmitted", "agentStop", "preCompact", "sessionEnd"),
-            "preToolUse",
-        ),
-        DAEMON_EVENTS,
-        strict=True,
-    )
-)
+# The names that Claude Code introduced and most clients took over, with the daemon's.
+COMMON_EVENTS = {
+    "SessionStart": "session-start",
+    "UserPromptSubmit": "user-prompt-submit",
+    "Stop": "stop",
+    "PreCompact": "pre-compact",
+    "SessionEnd": "session-end",
+    "PreToolUse": "pre-tool",
+}
+CAMEL_EVENTS = {
+    "sessionStart": "session-start",
+    "userPromptSubmitted": "user-prompt-submit",
+    "agentStop": "stop",
+    "preCompact": "pre-compact",
+    "sessionEnd": "session-end",
+    "preToolUse": "pre-tool",
+}
 
 
 class HarnessModule(Protocol):
@@ -173,7 +229,7 @@ class HarnessModule(Protocol):
     TRANSCRIPTS: tuple[str, ...]
     MOVED_TRANSCRIPTS: tuple[str, ...]
     # Reads an entry of its transcripts; None for an entry that is not its own.
-    read_entry: Callable[[Message], Iterator[Message] | None]
+    read_entry: Callable[[Message], list[Message] | None]
 
     def root(self, place: InstallTarget) -> Path:
         """Return the folder that exists where the harness is installed."""
@@ -196,3 +252,130 @@ def harness_module(name: str) -> HarnessModule:
 def harness_modules() -> list[HarnessModule]:
     """Return the modules of all harnesses."""
     return [harness_module(name) for name in HARNESS_NAMES]
+
+
+# -- entries --------------------------------------------------------------------------------
+
+
+def grouped(
+    events: Iterable[str], handler: dict[str, Any], matchers: Mapping[str, str] | None = None
+) -> tuple[Item, ...]:
+    """Return a group with one hook for each event, some of them for certain tools only."""
+    named = {event: {"matcher": tools} for event, tools in (matchers or {}).items()}
+    return tuple(
+        Item(("hooks", event), {**named.get(event, {}), "hooks": [handler]}) for event in events
+    )
+
+
+def flat(events: Iterable[str], handler: dict[str, Any]) -> tuple[Item, ...]:
+    """Return one hook for each event, without groups."""
+    return tuple(Item(("hooks", event), handler) for event in events)
+
+
+def server(argv: Sequence[str], *path: str, **more: Any) -> Member:
+    """Return the entry of an MCP server."""
+    return Member(path, {**more, "command": argv[0], "args": list(argv[1:])})
+
+
+# -- recognising them -----------------------------------------------------------------------
+
+
+def our_argv(value: Any, harness: str) -> list[str] | None:
+    """Return the command of an entry if Meritory wrote it for this harness.
+
+    The entry is a hook, an MCP server or a plugin's settings. A command is recognised only in
+    exactly the shape that is written here or that the docs show; one that a user wraps in another
+    command stays.
+    """
+    argv = None
+    if isinstance(value, dict):
+        config = value.get("config")
+        given = value.get("command") or value.get("bash")
+        if isinstance(config, dict):
+            given = config.get("daemon")
+        elif isinstance(given, str) and "args" in value:
+            given = [given, *value["args"]] if isinstance(value["args"], list) else None
+        elif isinstance(given, str):
+            with contextlib.suppress(ValueError):
+                given = shlex.split(given)
+        if isinstance(given, list) and given and all(isinstance(word, str) for word in given):
+            argv = given
+    return argv if argv is not None and _is_own(argv, harness) else None
+
+
+def _is_own(argv: list[str], harness: str) -> bool:
+    """Return whether Meritory wrote a command for a harness."""
+    rest = argv[1:]
+    if rest[:2] == _ISOLATED and rest[2:] and PurePath(rest[2]).parts[-3:] == HOOK_FILE:
+        is_hook, rest = True, [word for word in rest[3:] if word != _HIDING]
+    elif rest[:3] == _MODULE and rest[3:4] == ["mcp"]:
+        is_hook, rest = False, rest[4:]
+    elif rest[:3] == _MODULE and rest[-2:] == ["up", "--detached"]:
+        return True
+    elif PurePath(argv[0]).name == NAME and rest[:1] in (["hook"], ["mcp"]):
+        is_hook, rest = rest[0] == "hook", rest[1:]
+    else:
+        return False
+    given = dict(zip(rest[::2], rest[1::2], strict=False))
+    if len(rest) % 2 or not set(given) <= _OPTIONS:
+        return False
+    # Only an MCP server may be written by hand without its harness.
+    return given.get("--harness", None if is_hook else harness) == harness
+
+
+def missing_python(argv: Sequence[str]) -> str | None:
+    """Return the file that a command needs and that no longer exists."""
+    needed = [argv[0], *(word for word in argv[1:4] if word.endswith(os.path.join(*HOOK_FILE)))]
+    gone = (word for word in needed if os.path.isabs(word) and not os.path.exists(word))
+    return next(gone, None)
+
+
+def our_hooks(events: Any, harness: str) -> Iterator[tuple[str, int, int]]:
+    """Yield Meritory's hooks in groups: the event, and the places of the group and of the hook."""
+    for event, groups in events.items() if isinstance(events, dict) else ():
+        for outer, group in enumerate(groups if isinstance(groups, list) else ()):
+            handlers = at(group, "hooks")
+            for inner, handler in enumerate(handlers if isinstance(handlers, list) else ()):
+                if our_argv(handler, harness):
+                    yield event, outer, inner
+
+
+def settings_at(path: Path) -> dict[str, Any]:
+    """Return the values of a settings file; none if it is missing or unreadable."""
+    try:
+        text = text_of(path, read_file(path)).removeprefix("\ufeff")
+        if path.suffix == ".toml":
+            return tomllib.loads(text)
+        values = plain(read(text, "json5", ()))
+    except (MeritoryError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def at(values: Any, *path: str) -> Any:
+    """Return the value at a path, None without one."""
+    for name in path:
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
+
+
+def forbidding(
+    name: str, files: Iterable[Path], switches: Iterable[tuple[tuple[str, ...], bool]]
+) -> list[Finding]:
+    """Return a warning for every switch that disables hooks."""
+    switches = tuple(switches)
+    findings = []
+    for file in files:
+        values = settings_at(file)
+        for path, off in switches:
+            if at(values, *path) is off:
+                dotted = ".".join(path)
+                findings.append(
+                    Finding(
+                        name,
+                        "warn",
+                        f"{file} has {dotted} = {json.dumps(off)}, so hooks do not run",
+                        "change it there, or ask the administrator of this machine",
+                    )
+                )
+    return findings

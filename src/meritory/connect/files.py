@@ -1,18 +1,32 @@
-"""Atomic reads and writes of other programs' files."""
+"""Other programs' files: atomic reads and writes, and the record of the edits.
+
+The record has the copy from before and the content that was written.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from meritory.domain.errors import Conflict, InputError, ReadOnlyStore
 
 SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 NEW_FILE_MODE: Final = 0o600
+FOLDER_NAME: Final = "connections"
+BACKUPS_KEPT_COUNT: Final = 5
+
+Keys = tuple[str, ...]
 
 
 def read_file(path: Path) -> bytes | None:
@@ -98,7 +112,12 @@ def replace_file(path: Path, before: bytes | None, after: bytes | None) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(after)
             file.flush()
-            _copy_ownership(file.fileno(), target)
+            # A new file gets the permissions and the owner of the one it replaces.
+            old = target.stat() if target.exists() else None
+            os.fchmod(file.fileno(), NEW_FILE_MODE if old is None else stat.S_IMODE(old.st_mode))
+            if old and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                with contextlib.suppress(PermissionError):
+                    os.fchown(file.fileno(), old.st_uid, old.st_gid)
             os.fsync(file.fileno())
         _expect(path, before)
         os.replace(name, target)
@@ -113,22 +132,145 @@ def replace_file(path: Path, before: bytes | None, after: bytes | None) -> None:
         os.close(folder)
 
 
-def _copy_ownership(handle: int, target: Path) -> None:
-    """Give a new file the permissions and the owner of the one it replaces."""
-    try:
-        old = target.stat()
-    except FileNotFoundError:
-        os.fchmod(handle, NEW_FILE_MODE)
-        return
-    os.fchmod(handle, stat.S_IMODE(old.st_mode))
-    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
-        with contextlib.suppress(PermissionError):
-            os.fchown(handle, old.st_uid, old.st_gid)
-
-
 def _expect(path: Path, before: bytes | None) -> None:
     if read_file(path) != before:
         raise Conflict(
             f"{path} was changed by another program",
             hint="run the command again; nothing was changed in this file",
         )
+
+
+# -- the record -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Additions to a file other than commands, which are recognised by themselves."""
+
+    # New objects and lists.
+    created: tuple[Keys, ...] = ()
+    # New plain texts and values.
+    added: tuple[Keys, ...] = ()
+    # The text that was added to a TOML file.
+    chunk: str = ""
+
+
+NOTHING_MADE = Made()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One file that was changed for a harness."""
+
+    harness: str
+    path: Path
+    # The copy from before, None without a file.
+    backup: str | None
+    after_sha256: str
+    made: Made = NOTHING_MADE
+    # Folders that were created for the file, outermost first.
+    folders: tuple[Path, ...] = ()
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of a content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class InstallRecord:
+    """The records in the data folder; each is written before its file."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / FOLDER_NAME
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock against other processes."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def records(self, harness: str) -> list[Record]:
+        """Return the readable records of a harness."""
+        files = sorted(self._folder.glob(f"{harness}.*.json"))
+        return [record for file in files if (record := _read(file)) is not None]
+
+    def record(self, harness: str, path: Path) -> Record | None:
+        """Return the record of a file, None without one."""
+        return _read(self._file(harness, path))
+
+    def before(self, record: Record) -> bytes | None:
+        """Return the content from before, None without a file."""
+        copy = self.copy_path(record)
+        return None if copy is None else copy.read_bytes()
+
+    def keep(self, record: Record, before: bytes | None, now: datetime) -> Record:
+        """Copy the former content and write the record; return it with the copy's name."""
+        backup = None
+        if before is not None:
+            backup = f"{self._stem(record.harness, record.path)}.{now:%Y%m%dT%H%M%S%f}Z.bak"
+            _write(self._folder / backup, before)
+        record = replace(record, backup=backup)
+        self._put(record)
+        copies = sorted(self._folder.glob(f"{self._stem(record.harness, record.path)}.*.bak"))
+        for copy in copies[:-BACKUPS_KEPT_COUNT]:
+            if copy.name != backup:
+                copy.unlink(missing_ok=True)
+        return record
+
+    def _put(self, record: Record) -> None:
+        content = msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=1)
+        _write(self._file(record.harness, record.path), content)
+
+    def take_back(self, record: Record, earlier: Record | None) -> None:
+        """Delete a record and its copy, and restore the earlier record."""
+        copy = self.copy_path(record)
+        if copy is not None and (earlier is None or earlier.backup != record.backup):
+            copy.unlink(missing_ok=True)
+        if earlier is None:
+            self.drop(record)
+        else:
+            self._put(earlier)
+
+    def drop(self, record: Record) -> None:
+        """Delete a record; the copies stay."""
+        self._file(record.harness, record.path).unlink(missing_ok=True)
+
+    def copy_path(self, record: Record) -> Path | None:
+        """Return the path of the copy from before."""
+        return None if record.backup is None else self._folder / record.backup
+
+    def _stem(self, harness: str, path: Path) -> str:
+        return f"{harness}.{path.name.lstrip('.')}.{digest(os.fsencode(path))[:12]}"
+
+    def _file(self, harness: str, path: Path) -> Path:
+        return self._folder / f"{self._stem(harness, path)}.json"
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_suffix(path.suffix + ".part")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=Record, dec_hook=_to_path)
+        # A copy is in the folder of the records and nowhere else.
+        return replace(record, backup=record.backup and _to_path(Path, record.backup).name)
+    except (OSError, ValueError):
+        return None
+
+
+def _to_path(kind: type, text: Any) -> Path:
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError("a path is text without a NUL character")
+    return Path(text)

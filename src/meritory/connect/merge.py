@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from meritory.connect import toml_edit
-from meritory.connect.desired import Document, Item, Mark, Member, Wish, Word
+from meritory.connect.desired import Document, Item, Mark, Member, Wish, Word, at, our_argv
+from meritory.connect.files import NOTHING_MADE, Keys, Made
 from meritory.connect.json_edit import (
-    BOM,
-    NOTHING_MADE,
     Cut,
-    Keys,
-    Made,
+    Dialect,
+    JsonPart,
+    JsonSyntaxError,
+    Node,
     applied,
-    dialect_of,
     insertion,
-    is_frame,
-    is_word,
-    object_text,
-    our_items,
+    newline_of,
+    plain,
+    read,
     removal,
-    root_of,
-    walk,
-    wrong_kind,
 )
-from meritory.connect.json_syntax import JsonPart, Node, plain, read
-from meritory.connect.managed import our_argv
 from meritory.domain.errors import InputError
+
+BOM = "\ufeff"
+HEADS_TRIED_COUNT = 4
+_HEADER = re.compile(r"[ \t]*\[\[?(?P<name>[^\]\r\n]+)\]\]?[ \t]*(?:#[^\r\n]*)?\r?\n?")
+_NOTHING = re.compile(r"[ \t]*(?:#[^\r\n]*)?\r?\n?")
+_NOT_OURS = "`{}` exists and is not Meritory's; it stays, and Meritory's is missing"
+_BY_HAND = "remove the lines of `{}` by hand, and try again; nothing was changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,7 @@ class Merged:
 def merged(text: str, document: Document, harness: str) -> Merged:
     """Return the text with all desired entries."""
     if document.syntax == "toml":
-        new, chunk, conflicts = toml_edit.merged(text, _table(document), harness)
-        return Merged(new, Made(chunk=chunk), conflicts)
+        return _toml_merged(text, _table(document), harness)
     if document.syntax == "text":
         if text and not is_our_text(text, document):
             return Merged(text, conflicts=("Meritory did not write it, so it stays",))
@@ -58,7 +62,7 @@ def merged(text: str, document: Document, harness: str) -> Merged:
 def unmerged(text: str, document: Document, harness: str, made: Made | None) -> str:
     """Return the text without Meritory's entries; `made` is the record of additions, if any."""
     if document.syntax == "toml":
-        return toml_edit.unmerged(text, _table(document), harness, made.chunk if made else "")
+        return _toml_unmerged(text, _table(document), harness, made.chunk if made else "")
     if document.syntax == "text":
         return "" if is_our_text(text, document) else text
     if not text.removeprefix(BOM).strip():
@@ -71,7 +75,8 @@ def is_merged(text: str, document: Document, harness: str) -> bool:
     if document.syntax == "text":
         return text == document.text or (bool(text) and not is_our_text(text, document))
     if document.syntax == "toml":
-        return toml_edit.is_merged(text, _table(document), harness)
+        table = _table(document)
+        return _is_current(at(_parsed(text), *table.path), table, harness)
     root = root_of(object_text(text), document)
     wanted = []
     for wish in document.wishes:
@@ -94,7 +99,7 @@ def our_commands(text: str, document: Document, harness: str) -> list[list[str]]
     if document.syntax == "text":
         return []
     if document.syntax == "toml":
-        argv = our_argv(toml_edit.value_of(text, _table(document).path), harness)
+        argv = our_argv(at(_parsed(text), *_table(document).path), harness)
         return [argv] if argv else []
     root = root_of(object_text(text), document)
     values = [plain(part.node) for _, _, part in our_items(root, document, harness)]
@@ -110,9 +115,7 @@ def is_empty(text: str, document: Document) -> bool:
     if document.syntax in ("toml", "text") or not text.removeprefix(BOM).strip():
         return not text.removeprefix(BOM).strip()
     frame = {wish.path[0] for wish in document.wishes if is_frame(wish)}
-    node = read(text, dialect_of(document))
-    rest = {part.name for part in node.parts} - frame
-    return node.kind == "object" and not rest
+    return {part.name for part in root_of(text, document).parts} <= frame
 
 
 def says_the_same(one: str, other: str, document: Document) -> bool:
@@ -120,7 +123,7 @@ def says_the_same(one: str, other: str, document: Document) -> bool:
     if document.syntax == "text":
         return one == other or is_our_text(other, document)
     if document.syntax == "toml":
-        return toml_edit.says_the_same(one, other)
+        return _parsed(one) == _parsed(other)
     first, second = (plain(root_of(object_text(text), document)) for text in (one, other))
     frame = {wish.path[0]: wish.value for wish in document.wishes if is_frame(wish)}
     return bool({**frame, **first} == {**frame, **second})
@@ -145,12 +148,15 @@ def _is_there(root: Node, wish: Wish, harness: str) -> bool:
         if wish.if_present and not values:
             return True
         return wish.value in values and sum(is_word(value, wish) for value in values) == 1
-    if node is None:
-        return False
     if isinstance(wish, Mark):
-        return True
-    argv = our_argv(plain(node), harness)
-    return argv is None or argv == our_argv(wish.value, harness)
+        return node is not None
+    return _is_current(None if node is None else plain(node), wish, harness)
+
+
+def _is_current(present: Any, wish: Member, harness: str) -> bool:
+    """Return whether an entry exists and is up to date, or is another program's."""
+    argv = our_argv(present, harness)
+    return present is not None and argv in (None, our_argv(wish.value, harness))
 
 
 class _Merger:
@@ -164,61 +170,53 @@ class _Merger:
 
     def add(self, wish: Wish) -> None:
         """Add an entry, unless it exists or another program's is in its place."""
-        root = root_of(self.text, self._document)
-        is_listed = isinstance(wish, Item | Word)
-        node = self._node_at(root, wish.path, is_listed)
+        node, depth = self._deepest(wish.path)
+        path, is_listed = wish.path, isinstance(wish, Item | Word)
+        exists = depth == len(path)
+        if exists and is_listed and node.kind != "array":
+            raise wrong_kind(self._document, path, "a list")
         if isinstance(wish, Word):
-            is_unwanted = wish.if_present and (node is None or not node.parts)
-            if is_unwanted or (node is not None and wish.value in plain(node)):
+            if (wish.if_present and not (exists and node.parts)) or (
+                exists and wish.value in plain(node)
+            ):
                 return
-            self.added.append((*wish.path, wish.value))
-        elif node is not None and not is_listed:
-            value, dotted = plain(node), ".".join(wish.path)
+            self.added.append((*path, wish.value))
+        elif exists and not is_listed:
+            value, dotted = plain(node), ".".join(path)
             if isinstance(wish, Mark) and value != wish.value and not wish.is_frame:
                 self.conflicts.append(f"`{dotted}` is {value!r} there; it stays")
             if isinstance(wish, Member) and our_argv(value, self._harness) is None:
-                self.conflicts.append(
-                    f"`{dotted}` exists and is not Meritory's; it stays, and Meritory's is missing"
-                )
+                self.conflicts.append(_NOT_OURS.format(dotted))
             return
         elif isinstance(wish, Mark):
-            self.added.append(wish.path)
-        self._insert(root, wish, is_listed)
+            self.added.append(path)
+        name, value = None, wish.value
+        if not exists:
+            # The objects and lists that the entry needs come with it.
+            name, value = path[depth], [wish.value] if is_listed else wish.value
+            last = len(path) if is_listed else len(path) - 1
+            self.created += [path[:end] for end in range(depth + 1, last + 1)]
+            for inner in reversed(path[depth + 1 :]):
+                value = {inner: value}
+        self.text = applied(self.text, insertion(self.text, node, name, value))
 
-    def _node_at(self, root: Node, path: Keys, is_listed: bool) -> Node | None:
-        """Return the node at a path; raise an error for a wrong kind or a repeated name."""
-        node = root
+    def _deepest(self, path: Keys) -> tuple[Node, int]:
+        """Return the deepest node on a path that exists, and how many of its names lead there."""
+        node = root_of(self.text, self._document)
         for depth, name in enumerate(path):
             if node.kind != "object":
                 raise wrong_kind(self._document, path[:depth], "an object")
-            if sum(part.name == name for part in node.parts) > 1:
+            alike = [part for part in node.parts if part.name == name]
+            if len(alike) > 1:
                 dotted = ".".join(path[: depth + 1])
                 raise InputError(
                     f"`{dotted}` occurs twice in {self._document.path}",
                     hint="remove one, and try again; nothing was changed",
                 )
-            part = node.member(name)
-            if part is None:
-                return None
-            node = part.node
-        if is_listed and node.kind != "array":
-            raise wrong_kind(self._document, path, "a list")
-        return node
-
-    def _insert(self, root: Node, wish: Wish, is_listed: bool) -> None:
-        """Insert an entry, with the objects and lists that it needs."""
-        node, depth = root, 0
-        while depth < len(wish.path) and (part := node.member(wish.path[depth])) is not None:
-            node, depth = part.node, depth + 1
-        if depth == len(wish.path):
-            self.text = applied(self.text, insertion(self.text, node, None, wish.value))
-            return
-        value: Any = [wish.value] if is_listed else wish.value
-        last = len(wish.path) if is_listed else len(wish.path) - 1
-        self.created += [wish.path[:end] for end in range(depth + 1, last + 1)]
-        for name in reversed(wish.path[depth + 1 :]):
-            value = {name: value}
-        self.text = applied(self.text, insertion(self.text, node, wish.path[depth], value))
+            if not alike:
+                return node, depth
+            node = alike[0].node
+        return node, len(path)
 
 
 class Remover:
@@ -236,11 +234,22 @@ class Remover:
         for path in sorted(containers, key=len, reverse=True):
             owner = walk(root_of(self._text, self._document), path[:-1])
             part = owner.member(path[-1]) if owner and owner.kind == "object" else None
-            if owner is not None and part is not None and self._is_empty(part.node):
+            if owner is None or part is None or part.node.parts:
+                continue
+            # A container may not have been parsed, because no entry is desired there any more.
+            is_container = part.node.kind != "scalar" or part.node.value in ({}, [])
+            if is_container and not self._text[part.node.start + 1 : part.node.end - 1].strip():
                 self._text = applied(self._text, removal(self._text, owner, part))
-        for wish in self._document.wishes:
-            if isinstance(wish, Mark) and wish.is_frame:
-                self._drop_frame(wish)
+        # Values that the file needed only for Meritory's entries.
+        marks = [wish for wish in self._document.wishes if isinstance(wish, Mark) and wish.is_frame]
+        names = {wish.path[0] for wish in self._document.wishes if isinstance(wish, Item)}
+        for mark in marks:
+            root = root_of(self._text, self._document)
+            part = root.member(mark.path[0])
+            is_own = self._made is not None and mark.path in self._made.added
+            is_needed = any(map(root.member, names))
+            if is_own and not is_needed and part is not None and plain(part.node) == mark.value:
+                self._text = applied(self._text, removal(self._text, root, part))
         return self._text
 
     def _next_removal(self) -> list[Cut]:
@@ -284,18 +293,178 @@ class Remover:
     def _was_added(self, path: Keys) -> bool:
         return self._made is None or path in self._made.added
 
-    def _drop_frame(self, mark: Mark) -> None:
-        """Remove a value that the file needed only for Meritory's entries."""
-        root = root_of(self._text, self._document)
-        part = root.member(mark.path[0])
-        names = {wish.path[0] for wish in self._document.wishes if isinstance(wish, Item)}
-        is_own = self._made is not None and mark.path in self._made.added
-        is_needed = any(map(root.member, names))
-        if is_own and not is_needed and part is not None and plain(part.node) == mark.value:
-            self._text = applied(self._text, removal(self._text, root, part))
 
-    def _is_empty(self, node: Node) -> bool:
-        inside = self._text[node.start + 1 : node.end - 1]
-        # A container that was not parsed, because no entry is desired there any more.
-        is_container = node.kind != "scalar" or node.value in ({}, [])
-        return is_container and not node.parts and not inside.strip()
+# -- JSON -----------------------------------------------------------------------------------
+
+
+def object_text(text: str) -> str:
+    """Return the text; an empty object for an empty file."""
+    if text.removeprefix(BOM).strip():
+        return text
+    return (BOM if text.startswith(BOM) else "") + "{}" + newline_of(text)
+
+
+def root_of(text: str, document: Document) -> Node:
+    """Return the object in a file; raise an error for anything else."""
+    dialect: Dialect = "json5" if document.syntax == "json5" else "json"
+    try:
+        root = read(text, dialect, {wish.path[0] for wish in document.wishes})
+    except JsonSyntaxError as error:
+        raise InputError(
+            f"{document.path} is not valid {dialect.upper()}: {error}",
+            hint="fix that line, or move the file away, and try again; nothing was changed",
+        ) from error
+    if root.kind != "object":
+        raise wrong_kind(document, (), "an object")
+    return root
+
+
+def wrong_kind(document: Document, path: Keys, wanted: str) -> InputError:
+    """Return the error about a value of the wrong kind."""
+    where = f"`{'.'.join(path)}` in {document.path}" if path else f"{document.path}"
+    return InputError(
+        f"{where} is not {wanted}",
+        hint="correct or remove it, and try again; nothing was changed",
+    )
+
+
+def walk(root: Node, path: Keys) -> Node | None:
+    """Return the node at a path, None without one."""
+    node = root
+    for name in path:
+        part = node.member(name) if node.kind == "object" else None
+        if part is None:
+            return None
+        node = part.node
+    return node
+
+
+def our_items(
+    root: Node, document: Document, harness: str
+) -> Iterator[tuple[Keys, Node, JsonPart]]:
+    """Yield Meritory's hooks under any event: path, containing list, and part."""
+    parents = {wish.path[:-1] for wish in document.wishes if isinstance(wish, Item)}
+    for parent in sorted(parents):
+        node = walk(root, parent)
+        for event in node.parts if node is not None and node.kind == "object" else ():
+            for part in event.node.parts if event.node.kind == "array" else ():
+                path = (*parent, str(event.name))
+                if our_argv(plain(part.node), harness):
+                    yield path, event.node, part
+                    continue
+                group = walk(part.node, ("hooks",))
+                if group is not None and group.kind == "array":
+                    for inner in group.parts:
+                        if our_argv(plain(inner.node), harness):
+                            yield path, group, inner
+
+
+def is_word(value: Any, wish: Word) -> bool:
+    """Return whether a value is the desired text."""
+    if not isinstance(value, str):
+        return False
+    return value.endswith(wish.ending) if wish.ending else value == wish.value
+
+
+def is_frame(wish: Wish) -> bool:
+    """Return whether the file needs an entry in any case."""
+    return isinstance(wish, Mark) and wish.is_frame
+
+
+# -- TOML -----------------------------------------------------------------------------------
+
+
+def _toml_merged(text: str, wish: Member, harness: str) -> Merged:
+    """Return the text with the table at its end."""
+    present, dotted = at(_parsed(text), *wish.path), ".".join(wish.path)
+    if present is not None:
+        conflicts = () if our_argv(present, harness) else (_NOT_OURS.format(dotted),)
+        return Merged(text, conflicts=conflicts)
+    newline = newline_of(text)
+    newline = newline_of(text)
+    lines = [f"[{dotted}]"]
+    for name, value in wish.value.items():
+        # JSON's texts and lists are TOML as well, except for one control character.
+        lines.append(f"{name} = {json.dumps(value, ensure_ascii=False)}".replace("\x7f", "\\u007f"))
+    bare = text.removeprefix(BOM)
+    before = newline * 2 if bare and not bare.endswith("\n") else newline if bare else ""
+    chunk = before + newline.join(lines) + newline
+    try:
+        _parsed(text + chunk)
+    except InputError as error:
+        raise InputError(
+            f"a table [{dotted}] cannot be added to this file: {error.message}",
+            hint=f"write `{wish.path[0]}` as tables, [{wish.path[0]}.NAME], and try again; "
+            "nothing was changed",
+        ) from error
+    return Merged(text + chunk, Made(chunk=chunk))
+
+
+def _toml_unmerged(text: str, wish: Member, harness: str, chunk: str) -> str:
+    """Return the text without the table and its subtables."""
+    values = _parsed(text)
+    if our_argv(at(values, *wish.path), harness) is None:
+        return text
+    wanted = _without(values, wish.path)
+    candidates = [text.replace(chunk, "", 1)] if chunk and text.count(chunk) == 1 else []
+    # A line inside a multi-line string may look like the head of the table.
+    candidates += (_without_lines(text, wish.path, skipped) for skipped in range(HEADS_TRIED_COUNT))
+    for candidate in candidates:
+        try:
+            # A parent that held only the table may be gone with it.
+            if _without(_parsed(candidate), wish.path) == wanted:
+                return candidate
+        except InputError:
+            continue
+    dotted = ".".join(wish.path)
+    raise InputError(f"`{dotted}` is not written as a table", hint=_BY_HAND.format(dotted))
+
+
+def _without(parsed: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    name, rest = path[0], path[1:]
+    copy = dict(parsed)
+    if rest and isinstance(copy.get(name), dict):
+        copy[name] = _without(copy[name], rest)
+    if not rest or copy.get(name) == {}:
+        copy.pop(name, None)
+    return copy
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.removeprefix(BOM))
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"not valid TOML: {error}",
+            hint="fix that line, or move the file away, and try again; nothing was changed",
+        ) from error
+
+
+def _without_lines(text: str, path: tuple[str, ...], heads_skipped: int) -> str:
+    kept: list[str] = []
+    skipped: list[str] = []
+    inside = False
+    heads = 0
+    for line in text.splitlines(keepends=True):
+        header = _HEADER.fullmatch(line.removeprefix(BOM))
+        if header is not None:
+            if inside:
+                # Comments and blank lines before the next table belong to it.
+                kept += _tail(skipped)
+            is_head = False
+            with contextlib.suppress(tomllib.TOMLDecodeError):
+                is_head = at(tomllib.loads(f"[{header['name']}]"), *path) is not None
+            heads += is_head
+            was_inside, inside = inside, is_head and heads > heads_skipped
+            if inside and not was_inside and kept and not kept[-1].strip():
+                kept.pop()
+            skipped = []
+        (skipped if inside else kept).append(line)
+    return "".join(kept) + "".join(_tail(skipped) if inside else ())
+
+
+def _tail(lines: list[str]) -> list[str]:
+    end = len(lines)
+    while end and _NOTHING.fullmatch(lines[end - 1]):
+        end -= 1
+    return lines[end:]

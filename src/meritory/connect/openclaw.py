@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from meritory.connect.desired import Document, Finding, HarnessSetup, InstallTarget, Member, Word
-from meritory.connect.hook_groups import at, server, settings_at
+from meritory.connect import desired
 from meritory.connect.transcripts import no_own_format
 
 NAME = "openclaw"
@@ -19,53 +18,59 @@ _ENDING = "/meritory/data/plugins/openclaw"
 _ACCESS = ("plugins", "entries", "meritory", "hooks", "allowConversationAccess")
 
 
-def root(place: InstallTarget) -> Path:
+def root(place: desired.InstallTarget) -> Path:
     """Return OpenClaw's folder."""
     if place.env.get("OPENCLAW_STATE_DIR"):
         return place.folder("OPENCLAW_STATE_DIR")
     return place.folder("OPENCLAW_HOME") / ".openclaw"
 
 
-def setup(place: InstallTarget) -> HarnessSetup:
+def setup(place: desired.InstallTarget) -> desired.HarnessSetup:
     """Return the plugin, its access to conversations, and the MCP server."""
     config: dict[str, Any] = {"daemon": place.commands.daemon}
     if place.commands.home is not None:
         config["home"] = str(place.commands.home)
     entry = {"enabled": True, "hooks": {"allowConversationAccess": True}, "config": config}
     wishes = (
-        Word(("plugins", "load", "paths"), str(place.commands.plugin("openclaw")), ending=_ENDING),
-        Member(("plugins", "entries", "meritory"), entry),
+        desired.Word(
+            ("plugins", "load", "paths"), str(place.commands.plugin("openclaw")), ending=_ENDING
+        ),
+        desired.Member(("plugins", "entries", "meritory"), entry),
         # Needed only where plugins must be listed.
-        Word(("plugins", "allow"), "meritory", if_present=True),
-        server(place.commands.mcp, "mcp", "servers", "meritory"),
+        desired.Word(("plugins", "allow"), "meritory", if_present=True),
+        desired.server(place.commands.mcp, "mcp", "servers", "meritory"),
     )
     notes = (
         "allowConversationAccess lets the plugin see prompts and replies, which it needs",
         "OpenClaw's own memory stays as it is",
     )
-    return HarnessSetup((Document(_config(place), "json5", wishes=wishes),), notes)
+    return desired.HarnessSetup((desired.Document(_config(place), "json5", wishes=wishes),), notes)
 
 
-def _config(place: InstallTarget) -> Path:
+def _config(place: desired.InstallTarget) -> Path:
     if place.env.get("OPENCLAW_CONFIG_PATH"):
         return place.folder("OPENCLAW_CONFIG_PATH")
     return root(place) / "openclaw.json"
 
 
-def checks(place: InstallTarget) -> list[Finding]:
+def checks(place: desired.InstallTarget) -> list[desired.Finding]:
     """Return warnings about settings that keep the plugin from working."""
-    values = settings_at(_config(place))
-    entry = at(values, "plugins", "entries", "meritory")
+    values = desired.settings_at(_config(place))
+    entry = desired.at(values, "plugins", "entries", "meritory")
     findings = []
-    if at(values, *_ACCESS) is not True:
+    if desired.at(values, *_ACCESS) is not True:
         detail = "the plugin has no access to conversations, so it cannot show memories"
-        findings.append(Finding(NAME, "warn", detail, f"set {'.'.join(_ACCESS)} to true"))
-    if at(entry, "hooks", "allowPromptInjection") is False:
+        findings.append(desired.Finding(NAME, "warn", detail, f"set {'.'.join(_ACCESS)} to true"))
+    if desired.at(entry, "hooks", "allowPromptInjection") is False:
         detail = "the plugin may not add to prompts, so it cannot show memories"
-        findings.append(Finding(NAME, "warn", detail, "remove allowPromptInjection from its entry"))
-    if at(values, "plugins", "enabled") is False or at(entry, "enabled") is False:
-        findings.append(Finding(NAME, "warn", "the plugin is disabled", "enable it"))
-    deny = at(values, "plugins", "deny")
+        findings.append(
+            desired.Finding(NAME, "warn", detail, "remove allowPromptInjection from its entry")
+        )
+    if desired.at(values, "plugins", "enabled") is False or desired.at(entry, "enabled") is False:
+        findings.append(desired.Finding(NAME, "warn", "the plugin is disabled", "enable it"))
+    deny = desired.at(values, "plugins", "deny")
     if isinstance(deny, list) and "meritory" in deny:
-        findings.append(Finding(NAME, "warn", "plugins.deny names meritory", "remove it there"))
+        findings.append(
+            desired.Finding(NAME, "warn", "plugins.deny names meritory", "remove it there")
+        )
     return findings

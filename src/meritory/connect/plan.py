@@ -1,4 +1,4 @@
-"""Connect and disconnect a harness: plan the edits of its files, show them, then apply them."""
+"""Connect, disconnect and check a harness: plan the edits of its files, then apply them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,36 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from meritory.connect.checks import connection_of, harness_findings
-from meritory.connect.desired import Document, Finding, InstallTarget, harness_module
-from meritory.connect.files import check_writable, make_folders, read_file, replace_file, text_of
-from meritory.connect.install_record import InstallRecord, Record, digest
-from meritory.connect.json_edit import NOTHING_MADE, Made
-from meritory.connect.managed import Commands
-from meritory.connect.merge import is_empty, is_merged, merged, says_the_same, unmerged
+from meritory.connect.desired import (
+    Commands,
+    Document,
+    Finding,
+    HarnessModule,
+    InstallTarget,
+    harness_module,
+    missing_python,
+)
+from meritory.connect.files import (
+    NOTHING_MADE,
+    InstallRecord,
+    Made,
+    Record,
+    check_writable,
+    digest,
+    make_folders,
+    read_file,
+    replace_file,
+    text_of,
+)
+from meritory.connect.merge import (
+    is_empty,
+    is_merged,
+    is_our_text,
+    merged,
+    our_commands,
+    says_the_same,
+    unmerged,
+)
 from meritory.domain.errors import Conflict, InputError, MeritoryError
 from meritory.domain.harness import HARNESS_NAMES
 from meritory.settings.home import HOME_NAME, prepare_home
@@ -242,6 +265,15 @@ def apply_connect(
     harness: str, changes: Sequence[FileChange], records: InstallRecord, now: datetime
 ) -> list[Record]:
     """Write the changes, each after its copy and its record: all of them, or none."""
+
+    def restore(change: FileChange, record: Record, earlier: Record | None) -> None:
+        # A file that cannot be restored stays on record.
+        with contextlib.suppress(OSError, MeritoryError):
+            # Any other content was not written here, or has a newer owner.
+            if read_file(change.path) == change.after:
+                replace_file(change.path, change.after, change.before)
+            records.take_back(record, earlier)
+
     written: list[Record] = []
     with contextlib.ExitStack() as undo, records.held():
         for change in changes:
@@ -255,22 +287,11 @@ def apply_connect(
                 harness, change.path, None, digest(change.after or b""), change.made, owned
             )
             record = records.keep(record, change.base, now)
-            undo.callback(_undo, change, record, earlier, records)
+            undo.callback(restore, change, record, earlier)
             replace_file(change.path, change.before, change.after)
             written.append(record)
         undo.pop_all()
     return written
-
-
-def _undo(
-    change: FileChange, record: Record, earlier: Record | None, records: InstallRecord
-) -> None:
-    """Restore a file and its record; a file that cannot be restored stays on record."""
-    with contextlib.suppress(OSError, MeritoryError):
-        # Any other content was not written here, or has a newer owner.
-        if read_file(change.path) == change.after:
-            replace_file(change.path, change.after, change.before)
-        records.take_back(record, earlier)
 
 
 def _remove(folders: Sequence[Path]) -> None:
@@ -298,3 +319,76 @@ def apply_disconnect(harness: str, changes: Sequence[FileChange], records: Insta
             if record is not None:
                 _remove(record.folders)
                 records.drop(record)
+
+
+# -- checks ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessConnection:
+    """Which desired entries a harness's files hold."""
+
+    commands: tuple[list[str], ...] = ()
+    # Files with missing or outdated entries.
+    lacking: tuple[Document, ...] = ()
+    has_file: bool = False
+    trouble: str = ""
+
+    @property
+    def is_any(self) -> bool:
+        """Return whether any entry of Meritory's exists."""
+        return bool(self.commands) or self.has_file
+
+
+def connection_of(harness: HarnessModule, documents: Sequence[Document]) -> HarnessConnection:
+    """Return the state of Meritory's entries in a harness's files."""
+    commands: list[list[str]] = []
+    lacking: list[Document] = []
+    has_file = False
+    trouble = ""
+    for document in documents:
+        try:
+            content = read_file(document.path)
+            text = text_of(document.path, content)
+            if document.syntax == "text":
+                has_file |= content is not None and is_our_text(text, document)
+            elif content is not None:
+                commands += our_commands(text, document, harness.NAME)
+            if content is None or not is_merged(text, document, harness.NAME):
+                lacking.append(document)
+        except MeritoryError as error:
+            where = "" if str(document.path) in error.message else f"{document.path}: "
+            trouble = trouble or where + error.message
+    return HarnessConnection(tuple(commands), tuple(lacking), has_file, trouble)
+
+
+def harness_findings(
+    harness: HarnessModule, place: InstallTarget, *, is_found: bool
+) -> list[Finding]:
+    """Return the findings about a harness; none if it is neither installed nor connected."""
+    setup = harness.setup(place)
+    connection = connection_of(harness, setup.documents)
+    name, title = harness.NAME, harness.TITLE
+    connect = f"`meritory connect {name}`"
+    if connection.trouble and (is_found or connection.is_any):
+        return [Finding(name, "warn", connection.trouble, "fix the file; no program can read it")]
+    if not connection.is_any:
+        if setup.obstacles:
+            return [Finding(name, "ok", "connected by its plugin"), *harness.checks(place)]
+        detail = f"{title} is installed and not connected"
+        return [Finding(name, "ok", detail, f"{connect} connects it")] if is_found else []
+    gone = next((word for argv in connection.commands if (word := missing_python(argv))), None)
+    if gone is not None:
+        detail = f"{title} runs {gone}, which no longer exists"
+        return [Finding(name, "fail", detail, f"{connect} writes the present path")]
+    findings = harness.checks(place)
+    if setup.obstacles:
+        detail = "connected by its plugin and by its settings, so everything happens twice"
+        findings.append(
+            Finding(name, "warn", detail, f"`meritory disconnect {name}` keeps the plugin")
+        )
+    elif connection.lacking:
+        files = ", ".join(str(document.path) for document in connection.lacking)
+        detail = f"connected, but entries are missing or outdated in {files}"
+        findings.append(Finding(name, "warn", detail, f"{connect} fixes it"))
+    return findings or [Finding(name, "ok", f"{title} is connected")]

@@ -17,11 +17,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from meritory.connect.desired import harness_modules
+from meritory.connect.desired import Message, harness_modules
 from meritory.domain.errors import InputError
 from meritory.text.normalize import strip_byte_order_mark
-
-Message = dict[str, Any]
 
 # A message has at least one of these.
 MESSAGE_KEYS: Final = ("role", "content", "text", "arguments", "output")
@@ -42,18 +40,18 @@ def is_inserted(message: Message) -> bool:
     return isinstance(text, str) and text.lstrip().startswith(INSERTED)
 
 
-def tool_calls(calls: object) -> Iterator[Message]:
-    """Yield a message for each tool call of a list."""
-    for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, dict):
-            arguments = call.get("arguments", call.get("args"))
-            call_id = call.get("toolCallId", call.get("id"))
-            yield {
-                "type": "tool_call",
-                "id": call_id,
-                "name": call.get("name"),
-                "arguments": arguments,
-            }
+def tool_calls(calls: object) -> list[Message]:
+    """Return a message for each tool call of a list."""
+    return [
+        {
+            "type": "tool_call",
+            "id": call.get("toolCallId", call.get("id")),
+            "name": call.get("name"),
+            "arguments": call.get("arguments", call.get("args")),
+        }
+        for call in (calls if isinstance(calls, list) else ())
+        if isinstance(call, dict)
+    ]
 
 
 def tool_result(content: object, call_id: object, name: object) -> Message:
@@ -72,18 +70,18 @@ def without_context(text: str) -> str:
     return "".join((*pieces, text[end:])).strip() if end else text
 
 
-def read_common(entry: Message) -> Iterator[Message]:
-    """Yield the message with a role and a text that most programs write."""
+def read_common(entry: Message) -> list[Message]:
+    """Return the message with a role and a text that most programs write."""
     inner = entry.get("message")
     message = inner if isinstance(inner, dict) else entry
     if not any(key in message for key in MESSAGE_KEYS) or is_inserted(message):
-        return
+        return []
     # Cursor has the role outside the message.
     role = message.get("role") or entry.get("role") or message.get("type")
     said = {**message, "role": role} if role else {**message}
     if role == "user" and "content" in said:
         said["content"] = _typed(said["content"])
-    yield said
+    return [said]
 
 
 def _typed(content: Any) -> Any:
@@ -186,14 +184,11 @@ def _valid_positions(entries: Iterable[tuple[int, Any]]) -> list[int]:
     return list(positions.values())
 
 
-def _entry_messages(entry: Message) -> Iterator[Message]:
-    """Yield the messages of one entry, each with a role."""
-    for harness in harness_modules():
-        messages = harness.read_entry(entry)
-        if messages is not None:
-            yield from messages
-            return
-    yield from read_common(entry)
+def _entry_messages(entry: Message) -> list[Message]:
+    """Return the messages of one entry, each with a role."""
+    readings = (harness.read_entry(entry) for harness in harness_modules())
+    own = next((messages for messages in readings if messages is not None), None)
+    return read_common(entry) if own is None else own
 
 
 # -- files ------------------------------------------------------------------------------------
