@@ -1,4 +1,4 @@
-# The front door. Needs Python 3.11+ and nothing else of ours; every target sets up what it needs.
+# Entry points. Needs only Python 3.11 or newer; every target sets up what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,10 +43,10 @@ quick: check ## lint, types, pure tests and one flow, in about a minute
 
 test: check ## everything that must hold
 	@$(BIN)/python tools/browser.py || true
-# File by file, in their order: the last ones are many and small, so that nobody waits long.
+# File by file, in order: the last files are small, so that both processes finish at about the same time.
 	@$(BIN)/python -m pytest --ignore tests/browser \
 	  -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# Apart: the browser's driver brings greenlets and an event loop of its own into the process.
+# Separate, because the browser's driver brings greenlets and its own event loop into the process.
 	@$(BIN)/python -m pytest tests/browser
 
 e2e: setup ## every real client against a scripted model, with a table of what came of it
