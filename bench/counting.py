@@ -31,8 +31,8 @@ import numpy as np
 from bench import report
 from bench.texts import memories, questions
 from meritory import Memory
-from meritory.engine.memories import retrieval_counts
-from meritory.engine.memories.retrieval_counts import RETRIEVED, Counter
+from meritory.engine.memories import recall
+from meritory.engine.memories.recall import RETRIEVED, Counter
 from meritory.store.sqlite.store import SqliteStore
 
 MEMORIES = 4_000
@@ -156,7 +156,7 @@ def increment_us() -> float:
 
 def kills(folder: Path, count: int) -> list[float]:
     """For each kill, how old the oldest lost count was, in ms."""
-    retrieval_counts.FLUSH_INTERVAL_MS = KILL_INTERVAL_MS
+    recall.FLUSH_INTERVAL_MS = KILL_INTERVAL_MS
     os.environ["MERITORY_EMBEDDER_KIND"] = "none"
     path = folder / "kills.db"
     with Memory(path, background=False) as memory:

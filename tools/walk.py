@@ -5,7 +5,8 @@
 A walk is what a reader has to follow to understand a call. Files and functions are those under
 src/meritory that the call enters, on all threads. Switches are how often the active file changes
 between two consecutive calls on the busiest thread. Every walk runs once before it is traced, so
-that imports and first reads do not count. The figures vary by a few switches between runs.
+that imports and first reads do not count. The learn walk is the job alone, as a worker runs it:
+the threads are fetched from `Memory` beforehand. The figures vary by a few switches between runs.
 """
 
 from __future__ import annotations
@@ -137,16 +138,16 @@ def trace_embedded(tracer: Tracer, home: Path) -> Iterator[Walk]:
         memory.recall("invoices")
         yield tracer.trace("recall", lambda: memory.recall(PROMPT))
 
-        ended = []
+        ended, works = [], memory.works
         for key in ("first", "second"):
             session = memory.session(key, context=PROMPT)
             session.prompt("And where are the feature flags?")
             if key == "first":
                 session.end(TRANSCRIPT)
-                memory.works.learn(USER, key)
+                works.learn(USER, key)
             ended.append(session)
         yield tracer.trace("end", lambda: ended[1].end(TRANSCRIPT))
-        yield tracer.trace("learn", lambda: memory.works.learn(USER, "second"))
+        yield tracer.trace("learn", lambda: works.learn(USER, "second"))
 
         def report(tool: str) -> None:
             memory.capture_feedback(

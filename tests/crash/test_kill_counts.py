@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from meritory.api.memory import Memory
-from meritory.engine.memories import retrieval_counts
-from meritory.engine.memories.retrieval_counts import RETRIEVED
+from meritory.engine.memories import recall as recall_module
+from meritory.engine.memories.recall import RETRIEVED
 from meritory.store.sqlite.store import SqliteStore
 
 KILLS = int(os.environ.get("MERITORY_TEST_COUNT_KILLS", "4"))
@@ -70,7 +70,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store with one memory, and words only: this is about counts."""
     monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MERITORY_EMBEDDER_KIND", "none")
-    monkeypatch.setattr(retrieval_counts, "FLUSH_INTERVAL_MS", int(INTERVAL_S * 1000))
+    monkeypatch.setattr(recall_module, "FLUSH_INTERVAL_MS", int(INTERVAL_S * 1000))
     with Memory(tmp_path / "meritory.db", background=False) as memory:
         memory.remember("The staging database is called heron")
     return tmp_path / "meritory.db"
@@ -99,5 +99,5 @@ def test_counts_that_are_never_written_are_missed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: if nothing is missed here, the test above proves nothing."""
-    monkeypatch.setattr(retrieval_counts, "FLUSH_INTERVAL_MS", NEVER_MS)
+    monkeypatch.setattr(recall_module, "FLUSH_INTERVAL_MS", NEVER_MS)
     assert lost(path, 0.2) > 0

@@ -17,7 +17,7 @@ from meritory.domain.place import Place, is_address
 from meritory.domain.policy import PredictorPolicy
 from meritory.domain.world import Clock, World
 from meritory.engine.memories.embedding import Embedding
-from meritory.engine.memories.retrieval_counts import Counter
+from meritory.engine.memories.recall import Counter
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.observe.llm_spend import StoreLedger
 from meritory.engine.observe.observer import Observer

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from meritory.domain.policy import Policy
 from meritory.domain.world import World
 from meritory.engine.memories.embedding import Embedding
-from meritory.engine.memories.retrieval_counts import Counter
 from meritory.engine.observe.observer import Observer
 from meritory.ports.extractor import Extractor, RulesExtractor
 from meritory.ports.judge import Judge, RulesJudge
 from meritory.ports.scorer import ModelFolders, Scorer
 from meritory.ports.trainer_process import Trainer
 from meritory.store.contract.store import Store
+
+if TYPE_CHECKING:
+    from meritory.engine.memories.recall import Counter
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,20 @@
-"""Recall memories: search by words and by vectors, and rank by one hybrid score."""
+"""Recall memories: search by words and by vectors, rank by one hybrid score, count the results."""
 
 from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.errors import InputError
+from meritory.domain.errors import Busy, InputError, StorageError
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, MemoryRecord, Parts, Recalled, Scope
+from meritory.domain.world import World
+from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
 from meritory.rank import composite, hybrid
 from meritory.rank.hybrid import (
@@ -18,12 +26,19 @@ from meritory.rank.hybrid import (
     with_neighbours,
 )
 from meritory.store.contract.memories import Search, SearchPool
+from meritory.store.contract.store import Store, Transaction
 from meritory.text.entities import entity_key, mentions
 from meritory.text.terms import query_pairs, query_terms
 
 LIMIT_MAX = 1_000
 TRAVERSAL_LIMIT = 50
 _READ_AHEAD = 2
+FLUSH_INTERVAL_MS = 2_000
+# The most memories in one write, and the number of waiting memories that starts a flush.
+FLUSH_MEMORIES = 1_000
+FLUSH_EARLY_MEMORIES = 50_000
+RETRIEVED = "recall.retrieved"
+_CLOSE_WAIT_S = 2.0
 
 Floats = NDArray[np.float64]
 
@@ -35,21 +50,33 @@ def recall(
     text = checked_query(query)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InputError(f"limit must be a whole number from 1 to {LIMIT_MAX}, not {limit!r}")
-    question = services.embedding.query(text)
-    pool = services.store.search(
-        Search(
-            scope,
-            query_terms(text),
-            question.embedder,
-            question.vector,
-            phrases=query_pairs(text),
-        )
-    )
+    policy, question = services.policy, services.embedding.query(text)
+    terms, phrases = query_terms(text), query_pairs(text)
+    search = Search(scope, terms, question.embedder, question.vector, phrases=phrases)
+    pool = services.store.search(search)
     weight = hybrid.source_weight(
-        pool.provenance, pool.confidence, pool.demotion, services.policy.ranking
+        pool.provenance, pool.confidence, pool.demotion, policy.ranking
     )
     final = pool_scores(services, pool, weight)
-    best = _best(services, scope, pool, final, limit)
+    candidates = np.flatnonzero(relevant(pool, policy.recall.relevance_floor) & (final > 0.0))
+    order = candidates[np.argsort(-final[candidates], kind="stable")]
+    now = services.world.now()
+    best: list[tuple[int, MemoryRecord]] = []
+    # Some of the best may have expired or changed since: read until there are enough.
+    for start in range(0, len(order), limit + _READ_AHEAD):
+        indices = order[start : start + limit + _READ_AHEAD]
+        rows = pool.rows[indices]
+        records = services.store.fetch(scope, rows, now)
+        best += [
+            (index, records[row])
+            for index, row in zip(indices.tolist(), rows.tolist(), strict=True)
+            if row in records
+        ]
+        if len(best) >= limit:
+            break
+    # Equal scores are ordered by id, so that every machine gives the same answer.
+    best.sort(key=lambda pair: (-final[pair[0]], pair[1].id))
+    del best[limit:]
     parts = _explain(services, pool, best, weight) if explain else [None] * len(best)
     return [
         Recalled(memory, _rounded(final[index]), part)
@@ -86,32 +113,6 @@ def _own_scores(services: Services, pool: SearchPool) -> Floats:
     legs = Legs(pool.text, pool.cosine, pool.length_chars)
     stats = ScopeStats(pool.mean_cosine, pool.mean_length_chars)
     return hybrid_scores(legs, stats, HybridWeights(cosine=services.policy.recall.vector_weight))
-
-
-def _best(
-    services: Services, scope: Scope, pool: SearchPool, final: Floats, limit: int
-) -> list[tuple[int, MemoryRecord]]:
-    """Return the best memories that still exist, with their indices in the pool."""
-    is_relevant = relevant(pool, services.policy.recall.relevance_floor) & (final > 0.0)
-    candidates = np.flatnonzero(is_relevant)
-    order = candidates[np.argsort(-final[candidates], kind="stable")]
-    now = services.world.now()
-    best: list[tuple[int, MemoryRecord]] = []
-    # Some of the best may have expired or changed since: read until there are enough.
-    for start in range(0, len(order), limit + _READ_AHEAD):
-        indices = order[start : start + limit + _READ_AHEAD]
-        rows = pool.rows[indices]
-        records = services.store.fetch(scope, rows, now)
-        best += [
-            (index, records[row])
-            for index, row in zip(indices.tolist(), rows.tolist(), strict=True)
-            if row in records
-        ]
-        if len(best) >= limit:
-            break
-    # Equal scores are ordered by id, so that every machine gives the same answer.
-    best.sort(key=lambda pair: (-final[pair[0]], pair[1].id))
-    return best[:limit]
 
 
 def relevant(pool: SearchPool, floor: float) -> NDArray[np.bool_]:
@@ -179,3 +180,99 @@ def traversal(services: Services, scope: Scope, context: str) -> list[str]:
 def required(services: Services, scope: Scope, context: str) -> list[str]:
     """Return the ids of pins and of the constraints on entities that the context names."""
     return services.store.required(scope, keys_in_play(context, scope), services.world.now())
+
+
+class Counter:
+    """Counts the memories that searches return; safe to share between threads.
+
+    Counting takes a lock and a dict, so no search waits for the disk. A thread writes after half
+    an interval and exists only while there are counts. A crash loses those of one interval.
+    """
+
+    def __init__(
+        self, store: Store, world: World, observer: Observer, interval_ms: int | None = None
+    ) -> None:
+        self._store = store
+        self._world = world
+        self._observer = observer
+        # The other half of the interval is for the write itself.
+        self._wait_s = (interval_ms or FLUSH_INTERVAL_MS) / 1000 / 2
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._counts: dict[str, collections.Counter[str]] = {}
+        self._woken = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, user: str, memory_ids: Iterable[str]) -> None:
+        """Count one retrieval of each of these memories."""
+        with self._lock:
+            if self._closed:
+                return
+            counts = self._counts.setdefault(user, collections.Counter())
+            counts.update(memory_ids)
+            is_full = len(counts) >= FLUSH_EARLY_MEMORIES
+            if self._thread is None and counts:
+                self._thread = threading.Thread(
+                    target=self._serve, name="meritory-counts", daemon=True
+                )
+                self._thread.start()
+        if is_full:
+            self._woken.set()
+
+    def flush(self) -> int:
+        """Write all counts and return the number of memories; counts that fail are kept."""
+        with self._flushing:
+            with self._lock:
+                pending, self._counts = self._counts, {}
+            written = 0
+            try:
+                for user, counts in pending.items():
+                    while counts:
+                        batch = dict(itertools.islice(counts.items(), FLUSH_MEMORIES))
+                        self._write(user, batch)
+                        written += len(batch)
+                        for memory_id in batch:
+                            del counts[memory_id]
+            finally:
+                with self._lock:
+                    for user, counts in pending.items():
+                        if counts:
+                            self._counts.setdefault(user, collections.Counter()).update(counts)
+            return written
+
+    def _write(self, user: str, batch: Mapping[str, int]) -> None:
+        at = self._world.now()
+
+        def work(transaction: Transaction) -> None:
+            transaction.add_retrievals(user, batch, at)
+            transaction.count(user, RETRIEVED, sum(batch.values()))
+
+        self._store.write(user, work)
+
+    def _serve(self) -> None:
+        while True:
+            self._woken.wait(self._wait_s)
+            self._woken.clear()
+            try:
+                written = self.flush()
+            except (StorageError, Busy) as error:
+                self._observer.failed("retrieval_counts", error)
+                written = 1
+            with self._lock:
+                # Keep the thread for one more interval: another search often follows.
+                if self._closed or (not written and not self._counts):
+                    self._thread = None
+                    return
+
+    def close(self) -> None:
+        """Write the remaining counts and end the thread; later counts are ignored."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._woken.set()
+        if thread is not None:
+            thread.join(_CLOSE_WAIT_S)
+        # A failed count must not fail a program that is about to end.
+        with contextlib.suppress(StorageError, Busy):
+            self.flush()

@@ -12,7 +12,7 @@ import numpy as np
 from meritory.domain.memory import PROVENANCES, HistoryEntry, Listing, MemoryRecord, Scope
 from meritory.domain.quality import MergeVerdict, ShownFigure, ShownLately
 from meritory.engine.memories.gate import Gate, gate_in_use, judge
-from meritory.engine.memories.retrieval_counts import RETRIEVED
+from meritory.engine.memories.recall import RETRIEVED
 from meritory.engine.memories.write import NEIGHBOUR_LIMIT
 from meritory.engine.services import Services
 from meritory.rank.features import FEATURE_VERSION, FEATURES

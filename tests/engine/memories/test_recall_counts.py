@@ -14,9 +14,8 @@ from session_kit import HERON, NOTES, Desk
 from meritory.api.memory import Memory
 from meritory.domain.errors import Busy
 from meritory.domain.world import World
-from meritory.engine.memories import retrieval_counts
-from meritory.engine.memories.recall import recall
-from meritory.engine.memories.retrieval_counts import FLUSH_MEMORIES, RETRIEVED, Counter
+from meritory.engine.memories import recall as recall_module
+from meritory.engine.memories.recall import FLUSH_MEMORIES, RETRIEVED, Counter, recall
 from meritory.engine.observe.observer import Observer
 from meritory.store.contract.store import Store, Transaction
 from places import Places
@@ -90,7 +89,7 @@ def test_closing_writes_the_rest_and_leaves_no_thread(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MERITORY_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(retrieval_counts, "FLUSH_INTERVAL_MS", 600_000)
+    monkeypatch.setattr(recall_module, "FLUSH_INTERVAL_MS", 600_000)
     with places.memory() as memory:
         memory.remember(HERON)
         assert not is_there()
@@ -118,7 +117,7 @@ def test_the_thread_writes_after_an_interval_and_ends_when_idle(store: Store) ->
 def test_too_many_waiting_are_written_at_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrieval_counts, "FLUSH_EARLY_MEMORIES", 3)
+    monkeypatch.setattr(recall_module, "FLUSH_EARLY_MEMORIES", 3)
     counter = Counter(store, World(), Observer(World()), interval_ms=600_000)
     counter.add("default", ["a", "b"])
     counter.add("default", ["c"])
