@@ -28,11 +28,10 @@ from meritory.domain.place import Place
 from meritory.domain.world import World
 from meritory.model import ranker
 from meritory.model.attention import Attention
-from meritory.model.base import RankingQuery, TrainingExample
+from meritory.model.base import BUCKETS, RankingQuery, TrainingExample
 from meritory.model.checkpoint import Checkpoint, CheckpointFlags
 from meritory.model.fit import FitPlan as Epochs
 from meritory.model.fit import fit
-from meritory.model.tokens import BUCKETS
 from meritory.ports.scorer import BASE_VERSION, ModelFolders, ScoreRequest, base_weights
 from meritory.ports.sidecar import SidecarScorer, SidecarSpec
 from meritory.rank.features import FEATURE_VERSION, FEATURES

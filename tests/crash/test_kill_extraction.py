@@ -16,9 +16,8 @@ import pytest
 
 from meritory.api.memory import Memory
 from meritory.domain.job import Job
-from meritory.engine.jobs.runner import Effect, JobEvent, JobRunner, Stage
+from meritory.engine.jobs.runner import EXTRACT_JOB, Effect, JobEvent, JobRunner, Stage
 from meritory.engine.pipeline import EXTRACT, job_handler
-from meritory.engine.quality.extraction import EXTRACT_JOB
 from meritory.store.contract.store import Transaction
 
 SAID = "Always use pnpm and never npm. Always show me the diff in this PR."

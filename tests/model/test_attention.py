@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from meritory.domain.errors import InputError
 from meritory.model.attention import INNER, LOSSES, PROJECTS, VALUES, Attention, shapes
-from meritory.model.base import Floats, Gradient, RankingQuery, SparseRows, TrainingExample
+from meritory.model.base import BUCKETS, Floats, Gradient, RankingQuery, SparseRows, TrainingExample
 from meritory.model.ranker import COMPOSITE
-from meritory.model.tokens import BUCKETS
 from meritory.rank.features import EXPOSURE, FEATURES
 
 WIDTH = 6

@@ -34,8 +34,15 @@ from meritory.domain.errors import (
 from meritory.model import checkpoint as cp
 from meritory.model.attention import Attention
 from meritory.model.base import Floats, Gradient, Model, RankingQuery, TrainingExample
-from meritory.model.checkpoint import Checkpoint, CheckpointFlags, fits, read, restored, write
-from meritory.model.model_files import ModelFolder
+from meritory.model.checkpoint import (
+    Checkpoint,
+    CheckpointFlags,
+    ModelFolder,
+    fits,
+    read,
+    restored,
+    write,
+)
 from meritory.model.ranker import Ranker
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
@@ -571,9 +578,8 @@ def scorers() -> list[Model]:
     rng = np.random.default_rng(3)
     attention = Attention.fresh(8, rng)
     gate = rng.standard_normal(attention.params["gate"].shape)
-    ranker = Ranker.untrained(rng.standard_normal(len(FEATURES))).with_hidden(4, rng)
-    raised = {**ranker.params, "hidden_out": rng.standard_normal(4)}
-    return [attention.with_params({**attention.params, "gate": gate}), ranker.with_params(raised)]
+    ranker = Ranker.untrained(rng.standard_normal(len(FEATURES)))
+    return [attention.with_params({**attention.params, "gate": gate}), ranker]
 
 
 @pytest.mark.parametrize("model", scorers(), ids=lambda model: model.kind)

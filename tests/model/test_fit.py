@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from meritory.model.base import (
     TrainingExample,
     cross_entropy,
 )
-from meritory.model.fit import Adam, Batched, FitPlan, Fitted, fit
+from meritory.model.fit import Adam, FitPlan, Fitted, fit
 from meritory.model.ranker import standardised
 from meritory.rank.features import FEATURES
 
@@ -30,7 +30,7 @@ FRESH = Attention.fresh(WIDTH, np.random.default_rng(0))
 
 @dataclass(frozen=True)
 class Plain:
-    """The smallest scorer there can be, one session at a time and with a table of word weights."""
+    """The smallest scorer there can be, with a table of word weights."""
 
     params: Mapping[str, Floats]
     kind: str = "plain"
@@ -51,6 +51,23 @@ class Plain:
         rows = np.unique(np.concatenate([*query.words, np.empty(0, np.int64)]))
         weights = slope @ standardised(query.features)
         return loss, {"weights": weights, "table": SparseRows(rows, table[rows])}
+
+    def loss_and_grads_of(
+        self, lessons: Sequence[TrainingExample]
+    ) -> tuple[float, dict[str, Gradient]]:
+        whole = Plain(self.params)
+        losses, weights, table = 0.0, np.zeros(len(FEATURES)), np.zeros(len(self.params["table"]))
+        touched = [np.empty(0, np.int64)]
+        for lesson in lessons:
+            loss, grads = whole.loss_and_grads(lesson)
+            losses += loss
+            weights += np.asarray(grads["weights"])
+            sparse = grads["table"]
+            assert isinstance(sparse, SparseRows)
+            table[sparse.rows] += sparse.values
+            touched.append(sparse.rows)
+        rows = np.unique(np.concatenate(touched))
+        return losses, {"weights": weights, "table": SparseRows(rows, table[rows])}
 
 
 def plain() -> Plain:
@@ -126,9 +143,7 @@ def test_words_are_learned_from_although_every_candidate_has_a_vector() -> None:
     assert not moved(0.0)
 
 
-def test_a_scorer_without_batches_is_trained_as_well() -> None:
-    assert isinstance(FRESH, Batched)
-    assert not isinstance(plain(), Batched)
+def test_a_linear_scorer_is_trained_as_well() -> None:
     done = trained(plain(), lessons_of(40), learning_rate=0.05)
     weights = done.model.params["weights"]
     assert int(np.argmax(weights)) == SIGNAL
@@ -164,7 +179,7 @@ class Watching(Plain):
         return Watching(params, seen=self.seen)
 
     def loss_and_grads_of(
-        self, lessons: list[TrainingExample]
+        self, lessons: Sequence[TrainingExample]
     ) -> tuple[float, dict[str, Gradient]]:
         self.seen[0].append([float(lesson.query.features[0, 0]) for lesson in lessons])
         return self.loss_and_grads(lessons[0])

@@ -54,7 +54,7 @@ def a_lesson(seed: int, count: int = 12, weight: float = 1.0) -> TrainingExample
 LESSONS = [a_lesson(seed, 8 + seed, 0.5 + seed / 10) for seed in range(12)]
 
 
-def plain_loss(weights: Any, lesson: TrainingExample, hidden: tuple[Any, Any] | None = None) -> Any:
+def plain_loss(weights: Any, lesson: TrainingExample) -> Any:
     """The loss once more: every candidate stands in the list as often as its weight says."""
     table = lesson.query.features
     away = table - table.mean(axis=0)
@@ -63,8 +63,6 @@ def plain_loss(weights: Any, lesson: TrainingExample, hidden: tuple[Any, Any] | 
     clipped[:, COMPOSITE] = seen[:, COMPOSITE]
     clipped[:, HIDDEN_FROM_IT] = 0.0
     scores = anp.dot(clipped, weights)
-    if hidden is not None:
-        scores = scores + anp.dot(anp.tanh(anp.dot(clipped, hidden[0])), hidden[1])
     counted = lesson.weights > 0.0
     gain = np.maximum(lesson.labels, 0.0) * lesson.weights
     total = anp.log(anp.sum(lesson.weights[counted] * anp.exp(scores[counted])))
@@ -271,46 +269,27 @@ def test_far_from_the_optimum_it_still_arrives() -> None:
 # -- gradients ----------------------------------------------------------------------------------
 
 
-def grown() -> Ranker:
-    """One with a hidden layer that says something."""
-    rng = np.random.default_rng(11)
-    weights = PRIOR + rng.standard_normal(WIDTH) * 0.3
-    model = Ranker({"weights": weights, "prior": PRIOR}).with_hidden(4, rng)
-    return model.with_params({**model.params, "hidden_out": rng.standard_normal(4)})
-
-
-@pytest.mark.parametrize("name", ["weights", "hidden_in", "hidden_out"])
-def test_every_gradient_is_that_of_differences_and_of_autograd(name: str) -> None:
-    model, lesson = grown(), LESSONS[6]
-    loss, found = model.loss_and_grads(lesson)
-    assert set(found) == {"weights", "hidden_in", "hidden_out"}
-    given_by = {key: model.params[key] for key in found}
+def test_the_gradient_is_that_of_differences_and_of_autograd() -> None:
+    weights = PRIOR + np.random.default_rng(11).standard_normal(WIDTH) * 0.3
+    model, lesson = Ranker({"weights": weights, "prior": PRIOR}), LESSONS[6]
+    loss, grads = model.loss_and_grads(lesson)
+    assert set(grads) == {"weights"}
 
     def twin(value: Any) -> Any:
-        known = {**given_by, name: value}
-        return plain_loss(known["weights"], lesson, (known["hidden_in"], known["hidden_out"]))
+        return plain_loss(value, lesson)
 
-    assert loss == pytest.approx(float(twin(given_by[name])))
-    assert found[name] == pytest.approx(grad(twin)(given_by[name]), abs=1e-10)
+    assert loss == pytest.approx(float(twin(weights)))
+    assert grads["weights"] == pytest.approx(grad(twin)(weights), abs=1e-10)
     step = 1e-5
-    for place in np.random.default_rng(2).permutation(given_by[name].size)[:30]:
+    for index in range(WIDTH):
         ends = []
         for sign in (1.0, -1.0):
-            value = given_by[name].copy()
-            value.flat[place] += sign * step
-            moved = model.with_params({**model.params, name: value})
+            value = weights.copy()
+            value[index] += sign * step
+            moved = model.with_params({**model.params, "weights": value})
             ends.append(moved.loss_and_grads(lesson)[0])
         slope = (ends[0] - ends[1]) / (2.0 * step)
-        assert np.asarray(found[name]).flat[place] == pytest.approx(slope, abs=1e-7)
-
-
-def test_a_new_hidden_layer_says_nothing_yet() -> None:
-    model = Ranker.untrained().with_hidden(8, np.random.default_rng(0))
-    query = LESSONS[0].query
-    assert model.score(query).tolist() == Ranker.untrained().score(query).tolist()
-    # But it can learn.
-    _, found = model.loss_and_grads(LESSONS[0])
-    assert np.abs(np.asarray(found["hidden_out"])).max() > 0.0
+        assert np.asarray(grads["weights"])[index] == pytest.approx(slope, abs=1e-7)
 
 
 def test_the_linear_gradient_is_that_of_the_exact_fit() -> None:
@@ -330,7 +309,8 @@ def test_the_linear_gradient_is_that_of_the_exact_fit() -> None:
 )
 @settings(max_examples=60)
 def test_scores_are_finite_whatever_the_features(table: Floats) -> None:
-    for model in (Ranker.untrained(), grown()):
+    moved = PRIOR + np.random.default_rng(11).standard_normal(WIDTH) * 0.3
+    for model in (Ranker.untrained(), Ranker({"weights": moved, "prior": PRIOR})):
         scores = model.score(RankingQuery(features=table))
         assert scores.shape == (len(table),)
         assert np.isfinite(scores).all()

@@ -15,7 +15,7 @@ from web_types import Processes, clean_environment
 from meritory import __version__
 from meritory.api import client
 from meritory.domain.errors import PortTimeout
-from meritory.engine.jobs.worker import STOP_WAIT_S
+from meritory.engine.jobs.runner import STOP_WAIT_S
 from meritory.server.serve import GRACE_S
 from meritory.settings.home import DAEMON_NAME, SOCKET_NAME
 

@@ -22,7 +22,7 @@ from meritory.engine.memories.validate import checked_name
 from meritory.engine.observe.llm_spend import StoreLedger
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
-from meritory.model.model_files import models_beside
+from meritory.model.checkpoint import models_beside
 from meritory.ports.budget import Budget, Meter
 from meritory.ports.extractor import open_extractor
 from meritory.ports.judge import Judge, LlmJudge, RulesJudge
@@ -36,7 +36,7 @@ from meritory.store.contract.store import Store
 from meritory.store.opening import open_store
 
 if TYPE_CHECKING:
-    from meritory.engine.jobs.worker import Background
+    from meritory.engine.jobs.runner import Background
     from meritory.engine.sessions.context import StartRequest
     from meritory.store.contract.store import Transaction
 
@@ -92,9 +92,10 @@ class Threads:
         """Return the threads."""
         with self._lock:
             if self.started is None:
-                from meritory.engine.jobs.worker import Background
+                from meritory.engine.jobs.runner import Background
+                from meritory.engine.pipeline import job_handlers
 
-                self.started = Background(self._services)
+                self.started = Background(self._services, job_handlers(self._services))
             return self.started
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from meritory.domain.world import Clock, World
     from meritory.engine.feedback.capture import Captured
     from meritory.engine.feedback.summary import Summary
-    from meritory.engine.jobs.worker import Background
+    from meritory.engine.jobs.runner import Background
     from meritory.engine.services import Services
     from meritory.rank.feedback import Pair, Risk
     from meritory.settings import Settings

@@ -297,12 +297,12 @@ def janitor(dry_run: bool) -> Answer:
 
 def _sweep_preview(limit: int) -> Answer:
     from meritory.engine.quality import janitor as sweeping
-    from meritory.engine.quality import retention
+    from meritory.engine.quality import maintenance
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
         plan = sweeping.plan(services, user)
-        erased = retention.due(services, user)
+        erased = maintenance.due(services, user)
         listed = plan.due[:limit]
         ids = handles(memory, (due.memory.id for due in listed))
     if not plan.due:
@@ -385,12 +385,12 @@ def sweep(dry_run: bool, limit: int) -> Answer:
     if dry_run:
         return _sweep_preview(limit)
     from meritory.engine.quality import janitor as sweeping
-    from meritory.engine.quality import retention
+    from meritory.engine.quality import maintenance
 
     with opened(quiet=True) as memory:
         services, user = memory.services, memory.scope.user
         done = sweeping.run_now(services, memory.works.runner, user)
-        erased = retention.erase(services, user)
+        erased = maintenance.erase(services, user)
     if done.demoted or done.forgotten:
         note("`meritory janitor undo` undoes all of it, `meritory undo ID` one change")
     pairs = [
@@ -465,10 +465,10 @@ def list_refusals(limit: int, offset: int) -> Answer:
 
 
 def _rejected(limit: int, offset: int) -> Answer:
-    from meritory.engine.quality import refusals
+    from meritory.engine.quality import extraction
 
     with opened(quiet=True) as memory:
-        records = refusals.listing(memory.services, memory.scope.user, limit, offset)
+        records = extraction.list_refusals(memory.services, memory.scope.user, limit, offset)
     if not records:
         note("no claim was rejected")
     return _REFUSALS.answer(records)
@@ -478,10 +478,9 @@ def _rejected(limit: int, offset: int) -> Answer:
 @click.argument("name", metavar="ID")
 def show(name: str) -> Answer:
     """Show one rejected claim with the words it is based on."""
-    from meritory.engine.quality import refusals
 
     with opened(quiet=True) as memory:
-        refusal = refusals.show(memory.services, memory.scope.user, name)
+        refusal = memory.services.store.refusal(memory.scope.user, name)
     plain = _REFUSALS.json(refusal)
     pairs = [(field.replace("_", " "), str(value)) for field, value in plain.items() if value]
     return Answer(plain, [Fields(pairs)])
@@ -495,10 +494,10 @@ def restore(name: str) -> Answer:
     Its trust does not change: a claim of an agent or a tool stays untrusted until
     `meritory confirm`.
     """
-    from meritory.engine.quality import refusals
+    from meritory.engine.quality import extraction
 
     with opened() as memory:
-        record = refusals.restore(memory.services, memory.scope.user, name)
+        record = extraction.restore_refusal(memory.services, memory.scope.user, name)
     if record.trust == "untrusted":
         note(f"only searches find it until `meritory confirm {record.id}`")
     return line_answer(
@@ -516,12 +515,12 @@ def extract(session_key: str) -> Answer:
 
     Earlier claims are not stored twice. Exits with 1 on failure; `meritory jobs` shows why.
     """
-    from meritory.engine.quality import refusals
-    from meritory.engine.quality.extraction import EXTRACT_JOB
+    from meritory.engine.jobs.runner import EXTRACT_JOB
+    from meritory.engine.quality import extraction
 
     with opened() as memory:
         user = memory.scope.user
-        refusals.again(memory.services, user, session_key)
+        extraction.extract_again(memory.services, user, session_key)
         memory.drain()
         job = memory.services.store.job(user, EXTRACT_JOB, session_key)
     is_done = job.state == "done"

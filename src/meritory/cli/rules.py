@@ -200,8 +200,8 @@ def replay(name: str, project: str | None) -> Answer:
 @click.option("--kind", help="Only this kind, e.g. no_push.")
 def lift(session_key: str, kind: str | None) -> Answer:
     """Lift the constraints that a report put on a session."""
-    from meritory.engine.rules import constraints
+    from meritory.engine.rules import book
 
     with opened(quiet=True) as memory:
-        count = constraints.lift(memory.services, memory.scope.user, session_key, kind)
+        count = book.lift(memory.services, memory.scope.user, session_key, kind)
     return line_answer(f"{count} lifted", lifted=count)

@@ -23,12 +23,16 @@ from meritory.domain.errors import (
 )
 from meritory.domain.job import Job
 from meritory.domain.session import SessionRecord
-from meritory.engine.jobs.runner import Effect, Handler
+from meritory.engine.jobs.runner import EXTRACT_JOB, RULE_JOB, Effect, Handler
 from meritory.engine.learning.compare import compare
 from meritory.engine.learning.judge import judge
 from meritory.engine.learning.label import label_memories
+from meritory.engine.predictor.state import TRAIN_JOB
 from meritory.engine.predictor.train_job import train
 from meritory.engine.quality.extraction import extract_by_model, extract_by_rules, summarise
+from meritory.engine.quality.janitor import JANITOR_JOB, run_sweep
+from meritory.engine.quality.maintenance import RETENTION_JOB, erase_expired
+from meritory.engine.rules.learn import remember_rule
 from meritory.engine.services import Services
 from meritory.engine.sessions import end as ending
 from meritory.engine.sessions import prompt as prompting
@@ -42,6 +46,7 @@ from meritory.engine.sessions.ranking import (
     score_baseline,
     score_predictor,
 )
+from meritory.engine.sessions.ratings import LEARN_JOB
 from meritory.engine.sessions.start import SessionRun, pack_opening, record_start, resume
 
 # Of several prompts of one session at the same moment one is recorded; the others try again.
@@ -264,3 +269,15 @@ FLOWS: Mapping[str, Sequence[Stage[Any]]] = {
     "extract": EXTRACT,
     "train": TRAIN,
 }
+
+
+def job_handlers(services: Services) -> dict[str, Handler]:
+    """Return the stages of every kind of job."""
+    return {
+        LEARN_JOB: job_handler(services, LEARN),
+        EXTRACT_JOB: job_handler(services, EXTRACT),
+        TRAIN_JOB: job_handler(services, TRAIN),
+        RULE_JOB: (("remember", partial(remember_rule, services)),),
+        JANITOR_JOB: (("sweep", partial(run_sweep, services)),),
+        RETENTION_JOB: (("erase", partial(erase_expired, services)),),
+    }

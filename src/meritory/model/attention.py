@@ -1,4 +1,4 @@
-"""Cross-attention over the candidates: what the context asks for, beside all features.
+"""Cross-attention over the candidates: how well they match the context, in addition to features.
 
     encoded(text) = layer norm of the vector projected down, or else of the mean of its words' rows
     match         = (encoded(context) + project) · query · key · encoded(candidate)
@@ -6,7 +6,7 @@
     score         = composite + gate · [value × attended, match, features]
 
 The features are z-scores within the session, so the composite's order is the starting point and
-the gate holds the corrections to it.
+the gate contains the corrections to it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,17 @@ from numpy.typing import DTypeLike, NDArray
 
 from meritory.domain.errors import InputError
 from meritory.model import base
-from meritory.model.base import Floats, Gradient, RankingQuery, Rows, TrainingExample
+from meritory.model.base import (
+    BUCKETS,
+    Floats,
+    Gradient,
+    RankingQuery,
+    Rows,
+    TrainingExample,
+    by_table,
+    pooled,
+)
 from meritory.model.ranker import COMPOSITE, standardised
-from meritory.model.tokens import BUCKETS, by_table, pooled
 from meritory.rank.features import FEATURES
 
 KIND: Final = "attention"
@@ -33,23 +41,23 @@ PROJECTS: Final = 32
 LOSSES: Final[Mapping[str, base.Loss]] = MappingProxyType(
     {"list_net": base.list_net, "cross_entropy": base.cross_entropy}
 )
-# Products with the inner matrices are means over their inputs, for the same reason as `fresh` has.
+# Products with the inner matrices are means over their inputs, for the reason given in `fresh`.
 _MEAN: Final = 1.0 / INNER
-# Of the attention's logits.
+# The scale of the attention's logits.
 _SCALE: Final = 1.0 / np.sqrt(INNER)
-# Keeps a text whose words cancel out from being blown up.
+# Keeps a text whose words cancel out from being scaled up.
 _LEAST_VARIANCE: Final = 1e-5
 _MATCH: Final = VALUES
 _GATE: Final = VALUES + 1 + len(FEATURES)
 _INNER_MATRICES: Final = ("query", "key", "value")
 _PATHS: Final = ("vector", "word")
 
-# In the precision in which the model computes.
+# An array in the precision in which the model computes.
 Array: TypeAlias = NDArray[Any]
 
 
 def shapes(width: int) -> dict[str, tuple[int, ...]]:
-    """The parameters by name, in the order in which they are stored, for vectors of a width."""
+    """Return the shapes of the parameters by name, in stored order, for vectors of a width."""
     norms = {f"{path}_{part}": (INNER,) for path in _PATHS for part in ("scale", "shift")}
     return {
         "down": (width, INNER),
@@ -65,20 +73,20 @@ def shapes(width: int) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Seed 001's scorer; untrained it ranks exactly as the composite."""
+    """The scorer of seed 001; untrained it ranks exactly as the composite."""
 
     params: Mapping[str, Floats]
     # One of `LOSSES`.
     loss: str = "cross_entropy"
-    # In which it computes: this one is quicker and exact enough, tests check gradients in float64.
+    # float32 is faster and exact enough; tests check gradients in float64.
     precision: DTypeLike = np.float32
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise InputError(f"there is no loss {self.loss!r}", hint=f"use one of {set(LOSSES)}")
-        found = {name: np.shape(value) for name, value in self.params.items()}
-        width = found.get("down", (0,))[0]
-        if list(found.items()) != list(shapes(width).items()):
+        given = {name: np.shape(value) for name, value in self.params.items()}
+        width = given.get("down", (0,))[0]
+        if list(given.items()) != list(shapes(width).items()):
             raise InputError(
                 "the parameters are not those of an attention scorer",
                 hint="start from Attention.fresh or from a checkpoint of this kind",
@@ -88,20 +96,20 @@ class Attention:
     def fresh(
         cls, width: int, rng: np.random.Generator, *, loss: str = "cross_entropy"
     ) -> Attention:
-        """An untrained scorer for vectors of this width."""
+        """Return an untrained scorer for vectors of this width."""
         params = {name: np.zeros(shape) for name, shape in shapes(width).items()}
-        # The gate alone is zero and so the score is the composite's. Its own gradient is not, for
-        # it is made of what it weighs: values and matches of random projections, all different,
-        # so no two units stay twins. One step later the gate lets gradients through to the rest.
-        # The project embeddings are added to a context that is not zero, so zero is as good as any.
+        # The gate is zero, so the score is the composite's. Its gradient is not zero: it consists
+        # of values and matches of random projections, which all differ, so no two units stay
+        # equal. After one step the gate lets gradients through to the other parameters.
+        # The project embeddings are added to a context that is not zero, so they can start at zero.
 
-        # The layer norm forgets how long a row is, so long rows only turn more slowly: one rate of
-        # learning then suits wide layers and the gate alike.
+        # The layer norm removes the length of a row, so long rows only turn more slowly: the same
+        # learning rate then suits wide layers and the gate.
         params["down"] = rng.standard_normal((width, INNER)) * np.sqrt(width)
         params["table"] = rng.standard_normal((BUCKETS, INNER)) * np.sqrt(INNER)
         for path in _PATHS:
             params[f"{path}_scale"] = np.ones(INNER)
-        # With both alike a match begins as the likeness of context and candidate.
+        # With equal matrices a match begins as the similarity of context and candidate.
         params["query"] = np.eye(INNER) * INNER
         params["key"] = np.eye(INNER) * INNER
         params["value"] = rng.standard_normal((INNER, VALUES)) * np.sqrt(INNER)
@@ -109,20 +117,20 @@ class Attention:
 
     @property
     def kind(self) -> str:
-        """The scorer's name in checkpoints."""
+        """The kind of scorer, as checkpoints store it."""
         return KIND
 
     @property
     def width(self) -> int:
-        """How many numbers a vector has."""
+        """The length of a vector."""
         return len(self.params["down"])
 
     def with_params(self, params: Mapping[str, Floats]) -> Attention:
-        """The same scorer with other parameters of the same shapes."""
+        """Return the same scorer with other parameters of the same shapes."""
         return Attention(params, self.loss, self.precision)
 
     def score(self, query: RankingQuery) -> Floats:
-        """A score per candidate, the higher the better; always finite."""
+        """Return one score per candidate, the higher the better; always finite."""
         if not query.count:
             return np.empty(0)
         batch = _batch((query,), self.width, self.precision)
@@ -132,57 +140,52 @@ class Attention:
         return batch.composite + np.where(is_known, correction, 0.0)
 
     def loss_and_grads(self, lesson: TrainingExample) -> tuple[float, dict[str, Gradient]]:
-        """The loss over one session times its weight, and its gradient by every parameter."""
+        """Return the loss of one session times its weight, and its gradient by every parameter."""
         return self.loss_and_grads_of((lesson,))
 
     def loss_and_grads_of(
         self, lessons: Sequence[TrainingExample]
     ) -> tuple[float, dict[str, Gradient]]:
-        """The sum of `loss_and_grads` over several sessions, much quicker than one by one."""
+        """Return the sum of `loss_and_grads` over several sessions, much faster than one by one."""
         known = [lesson for lesson in lessons if lesson.query.count]
         if not known:
             return 0.0, {}
         batch = _batch([lesson.query for lesson in known], self.width, self.precision)
         with np.errstate(over="ignore", invalid="ignore"):
             seen = _forward(self.params, batch)
-            total, by_score = self._losses(known, batch.composite + seen.correction)
+            scores = batch.composite + seen.correction
+            total, end, by_score = 0.0, 0, np.empty(len(scores))
+            for lesson in known:
+                start, end = end, end + lesson.query.count
+                lost, slope = LOSSES[self.loss](scores[start:end], lesson.labels, lesson.weights)
+                total += lesson.weight * lost
+                by_score[start:end] = lesson.weight * slope
             return total, _backward(self.params, batch, seen, by_score)
-
-    def _losses(self, lessons: Sequence[TrainingExample], scores: Floats) -> tuple[float, Floats]:
-        total = 0.0
-        by_score = np.empty(len(scores))
-        end = 0
-        for lesson in lessons:
-            start, end = end, end + lesson.query.count
-            lost, slope = LOSSES[self.loss](scores[start:end], lesson.labels, lesson.weights)
-            total += lesson.weight * lost
-            by_score[start:end] = lesson.weight * slope
-        return total, by_score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AttentionBatch:
-    """Several sessions stacked: all their candidates, then (as items) their contexts."""
+    """Several stacked sessions; the items are all candidates, then all contexts."""
 
     composite: Floats
     features: Array
     counts: Rows
     starts: Rows
     slots: Rows
-    # Vectors, and which items they belong to.
+    # The vectors and their items.
     vectors: Array
     with_vector: Rows
-    # The words of the items without a vector, one after another.
+    # The words of the items without a vector, in sequence.
     words: Rows
     word_counts: Rows
     with_words: Rows
 
     def spread(self, values: Array) -> Array:
-        """A row per session as a row per candidate."""
+        """Repeat the row of each session for its candidates."""
         return np.repeat(values, self.counts, axis=0)
 
     def summed(self, values: Array) -> Array:
-        """Rows of candidates added up within each session."""
+        """Sum the rows of candidates within each session."""
         return np.add.reduceat(values, self.starts, axis=0)
 
 
@@ -201,58 +204,58 @@ def _batch(queries: Sequence[RankingQuery], width: int, precision: DTypeLike) ->
         vectors=vectors.astype(precision, copy=False),
         with_vector=with_vector,
         words=np.concatenate([np.empty(0, np.int64), *words]) % BUCKETS,
-        word_counts=np.array([len(found) for found in words], np.int64),
+        word_counts=np.array([len(own) for own in words], np.int64),
         with_words=with_words,
     )
 
 
 def _vectors(queries: Sequence[RankingQuery], starts: Rows, width: int) -> tuple[Array, Rows]:
-    """All usable vectors, and the items they belong to."""
+    """Return all usable vectors and their items."""
     first_context = int(starts[-1]) + queries[-1].count
     blocks: list[Array] = [np.empty((0, width), np.float32)]
-    places: list[Rows] = [np.empty(0, np.int64)]
+    items: list[Rows] = [np.empty(0, np.int64)]
     for number, (query, start) in enumerate(zip(queries, starts, strict=True)):
         if query.vectors is not None:
             blocks.append(query.vectors)
-            places.append(np.arange(start, start + query.count))
+            items.append(np.arange(start, start + query.count))
         if query.context is not None:
             blocks.append(query.context[None])
-            places.append(np.array([first_context + number]))
+            items.append(np.array([first_context + number]))
     if any(block.ndim != 2 or block.shape[1] != width for block in blocks):
         raise InputError(
             f"the scorer was made for vectors of {width} numbers",
             hint="start afresh after a change of the embedder",
         )
-    vectors, place = np.concatenate(blocks), np.concatenate(places)
+    vectors, item = np.concatenate(blocks), np.concatenate(items)
     length = np.einsum("ij,ij->i", vectors, vectors)
     is_known = np.isfinite(length) & (length > 0.0)
-    return (vectors, place) if is_known.all() else (vectors[is_known], place[is_known])
+    return (vectors, item) if is_known.all() else (vectors[is_known], item[is_known])
 
 
 def _words(
     queries: Sequence[RankingQuery], starts: Rows, with_vector: Rows
 ) -> tuple[list[Rows], Rows]:
-    """The words of each item that has no vector but words, and which items these are."""
+    """Return the words of each item that has words but no vector, and these items."""
     first_context = int(starts[-1]) + queries[-1].count
     lacks_vector = np.ones(first_context + len(queries), np.bool_)
     lacks_vector[with_vector] = False
     words: list[Rows] = []
-    places: list[int] = []
+    items: list[int] = []
     for number, (query, start) in enumerate(zip(queries, starts, strict=True)):
         if query.words and len(query.words) != query.count:
             raise InputError("words are given for some candidates only", hint="give them for all")
         lacking = np.flatnonzero(lacks_vector[start : start + query.count]) if query.words else ()
-        found = [(int(start + place), query.words[place]) for place in lacking]
+        pairs = [(int(start + index), query.words[index]) for index in lacking]
         if lacks_vector[first_context + number]:
-            found.append((first_context + number, query.context_words))
-        words += [own for _, own in found if len(own)]
-        places += [place for place, own in found if len(own)]
-    return words, np.array(places, np.int64)
+            pairs.append((first_context + number, query.context_words))
+        words += [own for _, own in pairs if len(own)]
+        items += [item for item, own in pairs if len(own)]
+    return words, np.array(items, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class _Normed:
-    """A layer norm's result before scale and shift, and what was divided by."""
+    """The result of a layer norm before scale and shift, and its divisor."""
 
     values: Array
     deviation: Array
@@ -260,7 +263,7 @@ class _Normed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What a forward pass leaves behind for the way back."""
+    """The results of a forward pass that the backward pass needs."""
 
     correction: Floats
     vectors: _Normed
@@ -287,7 +290,7 @@ def _forward(params: Mapping[str, Floats], batch: _AttentionBatch) -> _Seen:
     encoded = items[: len(batch.features)]
     contexts = items[len(batch.features) :] + use["projects"][batch.slots]
     queries = contexts @ use["query"]
-    # The key is applied to the few contexts instead of the many candidates: the same product.
+    # The key is applied to the few contexts, not to the many candidates: the product is the same.
     asked = queries @ use["key"].T * precision.type(_SCALE)
     match = np.einsum("ij,ij->i", encoded, batch.spread(asked))
     raised = np.exp(match - batch.spread(np.maximum.reduceat(match, batch.starts)))
@@ -357,7 +360,7 @@ def _backward(
 
 
 def _used(params: Mapping[str, Floats], precision: DTypeLike) -> dict[str, Array]:
-    """The parameters as they are computed with, but for the table, of which few rows are needed."""
+    """Return the parameters in this precision, without the table, of which few rows are used."""
     return {
         name: (value * _MEAN if name in _INNER_MATRICES else value).astype(precision)
         for name, value in params.items()
@@ -372,7 +375,7 @@ def _normed(rows: Array) -> _Normed:
 
 
 def _unnormed(by_normed: Array, normed: _Normed) -> Array:
-    """The gradient by what went into a layer norm, from that by what came out."""
+    """Return the gradient by the input of a layer norm from the gradient by its result."""
     along = np.mean(by_normed * normed.values, 1, keepdims=True)
     level = by_normed.mean(1, keepdims=True)
     return np.asarray((by_normed - level - normed.values * along) / normed.deviation)

@@ -1,10 +1,10 @@
-"""A learned model as a file: written whole or not at all, and believed only when all of it fits.
+"""Trained models as files: the format of a checkpoint, and the folder of a store's models.
 
     "SGPT" | version u32 | flags u32 | config length u32 | config, JSON | parameters, f64
 
-Everything is little-endian. The config names the parameters in their order with their shapes, so
-the length of a sound file is known before anything is read into memory. It carries two hashes: of
-the parameters, and of all that stands before them.
+Everything is little-endian. The config lists the parameters in order with their shapes, so the
+length of a sound file is known before anything is read into memory. It contains two hashes: of the
+parameters, and of everything before them. A file is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import re
 import stat
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -30,29 +30,32 @@ from typing import Any, BinaryIO, NoReturn, TypeAlias
 import numpy as np
 
 from meritory.domain.errors import BadCheckpoint, DiskFull, InputError, ReadOnlyStore, StorageError
+from meritory.domain.session import ModelRows
 from meritory.model.base import Floats, Model
 
 MAGIC = b"SGPT"
 FORMAT_VERSION = 1
-# The larger scorer has some 1.1 million parameters: four million leave room, and 32 MB of memory
-# is what a hostile file can cost at most.
+# The larger scorer has some 1.1 million parameters. Four million leave room, and a hostile file
+# costs at most 32 MB of memory.
 FILE_LIMIT_BYTES = 32 << 20
 CONFIG_LIMIT_BYTES = 64 << 10
 PARAMETER_LIMIT = FILE_LIMIT_BYTES // 8
 AXIS_LIMIT = 4
 LARGEST_VERSION = 999_999_999
 TEMPORARY_SUFFIX = ".part"
+KEPT_COUNT = 3
 _HEAD = struct.Struct("<4sIII")
 _NUMBER = np.dtype("<f8")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_FILE_NAME = re.compile(r"model-(0|[1-9][0-9]{0,8})\.sgpt")
+_LEFTOVER = re.compile(r"\.model-[0-9]+\.sgpt\.\w+" + re.escape(TEMPORARY_SUFFIX))
 _ADVICE = "it is left as it is; `meritory predictor rollback` puts an earlier model in its place"
+_FILE_ADVICE = "give the path of a checkpoint file"
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 
 class CheckpointFlags(enum.IntFlag):
-    """Where the parameters come from."""
+    """The origin of the parameters."""
 
     PRETRAINED = 1
     FINE_TUNED = 2
@@ -63,11 +66,11 @@ _KNOWN_FLAGS = int(CheckpointFlags.PRETRAINED | CheckpointFlags.FINE_TUNED)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:
-    """A scorer's parameters with what one must know to use them."""
+    """The parameters of a scorer, and the facts needed to use them."""
 
     # The kind of scorer.
     kind: str
-    # In the order in which they are stored; those that were read cannot be changed.
+    # In the order in which they are stored; parameters that were read are read-only.
     params: Mapping[str, Floats]
     model_version: int
     embedder: str
@@ -75,9 +78,9 @@ class Checkpoint:
     feature_version: int
     flags: CheckpointFlags
     trained_at: datetime
-    # How many sessions it has learned from.
+    # The number of sessions that it was trained on.
     session_count: int = 0
-    # Sizes of the scorer by name, and how many buckets its words are hashed into.
+    # Sizes of the scorer by name, and the number of buckets that words are hashed into.
     dims: Mapping[str, int] = field(default_factory=dict)
     buckets: int = 0
 
@@ -91,41 +94,79 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     pieces = [array.tobytes() for array in arrays]
     if not all(np.isfinite(array).all() for array in arrays):
         _refuse(path, "a parameter is not a finite number", "train again; nothing was written")
-    config = _config_of(checkpoint, _digest(*pieces))
+    config = {
+        "scorer": checkpoint.kind,
+        "model_version": checkpoint.model_version,
+        "parameters": [[name, list(np.shape(value))] for name, value in checkpoint.params.items()],
+        "dims": dict(checkpoint.dims),
+        "buckets": checkpoint.buckets,
+        "embedder": checkpoint.embedder,
+        "features": list(checkpoint.features),
+        "feature_version": checkpoint.feature_version,
+        "sha256": _digest(*pieces),
+        "trained_at": checkpoint.trained_at.isoformat(),
+        "session_count": checkpoint.session_count,
+    }
     _check(path, config)
-    head = _encoded(config, int(checkpoint.flags))
+    flags = int(checkpoint.flags)
+    raw = _canonical({**config, "seal": _seal(config, flags)})
+    head = _HEAD.pack(MAGIC, FORMAT_VERSION, flags, len(raw)) + raw
     if len(head) + sum(map(len, pieces)) > FILE_LIMIT_BYTES or len(head) > CONFIG_LIMIT_BYTES:
         _refuse(path, "the model is too large for a checkpoint", "use a smaller scorer")
     write_bytes(path, head, *pieces)
 
 
 def write_bytes(path: Path, *pieces: bytes) -> None:
-    """Puts the bytes of a checkpoint in their place, all of them or none."""
+    """Write the bytes of a checkpoint durably, all of them or none."""
     try:
-        _write_durably(path, list(pieces))
+        descriptor, name = tempfile.mkstemp(TEMPORARY_SUFFIX, f".{path.name}.", path.parent)
+        try:
+            with open(descriptor, "wb") as file:
+                # Held until the file is in place: an unlocked file was left by a writer that died.
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.writelines(pieces)
+                file.flush()
+                os.fchmod(descriptor, 0o600)
+                os.fsync(descriptor)
+                os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
-        raise _translated(error, path) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                f"no space left to write {path.name}", hint="free some space and try again"
+            ) from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise ReadOnlyStore(
+                f"{path} cannot be written", hint="check its owner and permissions"
+            ) from error
+        raise StorageError(f"{path}: {error.strerror}", hint="check the path") from error
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint in a file; anything unsound about it is refused with the reason."""
-    with _opened(path) as (file, size_bytes):
-        flags, length = _head(path, file, size_bytes)
-        raw = file.read(length)
-        config = _parsed(path, raw)
-        if raw != _canonical(config) or config.get("seal") != _seal(config, flags):
-            _refuse(path, "its config does not match its hash, so it was altered or damaged")
-        _check(path, config)
-        shapes = {name: tuple(shape) for name, shape in config["parameters"]}
-        packed = _packed(path, file, size_bytes - _HEAD.size - length, shapes)
-    if _digest(packed) != config["sha256"]:
-        _refuse(path, "its parameters do not match their hash, so it was altered or damaged")
-    numbers = np.frombuffer(packed, _NUMBER)
-    if not np.isfinite(numbers).all():
-        _refuse(path, "a parameter is not a finite number")
+    """Return the checkpoint of a file; raise BadCheckpoint with the reason if it is not sound."""
+    try:
+        # A link is not followed.
+        with open(os.open(path, _OPEN_FLAGS), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                _refuse(path, "it is not a regular file", "give the path of a checkpoint")
+            if about.st_size > FILE_LIMIT_BYTES:
+                _refuse(path, f"it is larger than {FILE_LIMIT_BYTES >> 20} MB")
+            flags, config = _read_config(path, file, about.st_size)
+            params = _read_params(path, file, about.st_size, config)
+    except OSError as error:
+        why = "it is a link" if error.errno == errno.ELOOP else str(error.strerror).lower()
+        _refuse(path, f"it cannot be read: {why}", _FILE_ADVICE)
     return Checkpoint(
         kind=config["scorer"],
-        params=_cut(numbers, shapes),
+        params=params,
         model_version=config["model_version"],
         embedder=config["embedder"],
         features=tuple(config["features"]),
@@ -138,10 +179,65 @@ def read(path: Path) -> Checkpoint:
     )
 
 
+def _read_config(path: Path, file: BinaryIO, size_bytes: int) -> tuple[int, dict[str, Any]]:
+    """Return the flags and the config."""
+    head = file.read(_HEAD.size)
+    if head[: len(MAGIC)] != MAGIC[: len(head)]:
+        _refuse(path, "it does not begin with SGPT", _FILE_ADVICE)
+    if len(head) < _HEAD.size:
+        _refuse(path, f"it ends after {len(head)} bytes, within the header")
+    _, version, flags, length = _HEAD.unpack(head)
+    if version > FORMAT_VERSION:
+        hint = "a newer Meritory wrote it; update Meritory"
+        _refuse(path, f"its format is version {version}", hint)
+    if version < 1 or flags & ~_KNOWN_FLAGS:
+        _refuse(path, "its header has an unknown version or unknown flags")
+    if length > CONFIG_LIMIT_BYTES:
+        _refuse(path, f"its config is larger than {CONFIG_LIMIT_BYTES >> 10} KB")
+    if _HEAD.size + length > size_bytes:
+        _refuse(path, f"it ends after {size_bytes} bytes, within the config")
+    raw = file.read(length)
+    try:
+        config = json.loads(raw)
+    except (ValueError, RecursionError):
+        _refuse(path, "its config is not JSON")
+    if not isinstance(config, dict):
+        _refuse(path, "its config is not a JSON object")
+    if raw != _canonical(config) or config.get("seal") != _seal(config, flags):
+        _refuse(path, "its config does not match its hash, so it was altered or damaged")
+    _check(path, config)
+    return flags, config
+
+
+def _read_params(
+    path: Path, file: BinaryIO, size_bytes: int, config: Mapping[str, Any]
+) -> dict[str, Floats]:
+    """Return the parameters by name, which are read-only views of one array."""
+    shapes = {name: tuple(shape) for name, shape in config["parameters"]}
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    left_bytes, wanted_bytes = size_bytes - file.tell(), _NUMBER.itemsize * sum(sizes)
+    if left_bytes != wanted_bytes:
+        why = "it ends within" if left_bytes < wanted_bytes else "something follows"
+        _refuse(path, f"{why} the parameters: {left_bytes} bytes instead of {wanted_bytes}")
+    packed = file.read(wanted_bytes)
+    if len(packed) != wanted_bytes:
+        _refuse(path, "it was cut while it was read")
+    if _digest(packed) != config["sha256"]:
+        _refuse(path, "its parameters do not match their hash, so it was altered or damaged")
+    numbers = np.frombuffer(packed, _NUMBER)
+    if not np.isfinite(numbers).all():
+        _refuse(path, "a parameter is not a finite number")
+    parts = np.split(numbers, np.cumsum(sizes, dtype=np.int64)[:-1])
+    return {
+        name: np.asarray(part, np.float64).reshape(shape)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+
+
 def fits(
     checkpoint: Checkpoint, embedder: str, features: tuple[str, ...], feature_version: int
 ) -> str | None:
-    """Why a checkpoint cannot be used in this installation; None when it can."""
+    """Return why this installation cannot use a checkpoint; None if it can."""
     if checkpoint.feature_version != feature_version:
         return (
             f"it was trained on version {checkpoint.feature_version} of the features, "
@@ -160,8 +256,8 @@ def fits(
 
 
 def builders() -> dict[str, Builder]:
-    """What makes a scorer out of its checkpoint, by kind."""
-    # Here and not above: a file can be looked at without loading any scorer.
+    """Return the functions that make a scorer from its checkpoint, by kind."""
+    # Imported here, so that a file can be read without loading any scorer.
     from meritory.model.attention import Attention
     from meritory.model.ranker import Ranker
 
@@ -172,7 +268,7 @@ def builders() -> dict[str, Builder]:
 
 
 def restored(checkpoint: Checkpoint, known: Mapping[str, Builder] | None = None) -> Model:
-    """The scorer that a checkpoint holds."""
+    """Return the scorer of a checkpoint."""
     known = builders() if known is None else known
     build = known.get(checkpoint.kind)
     if build is None:
@@ -187,33 +283,12 @@ def restored(checkpoint: Checkpoint, known: Mapping[str, Builder] | None = None)
         ) from error
 
 
-def _config_of(checkpoint: Checkpoint, digest: str) -> dict[str, Any]:
-    return {
-        "scorer": checkpoint.kind,
-        "model_version": checkpoint.model_version,
-        "parameters": [[name, list(np.shape(value))] for name, value in checkpoint.params.items()],
-        "dims": dict(checkpoint.dims),
-        "buckets": checkpoint.buckets,
-        "embedder": checkpoint.embedder,
-        "features": list(checkpoint.features),
-        "feature_version": checkpoint.feature_version,
-        "sha256": digest,
-        "trained_at": checkpoint.trained_at.isoformat(),
-        "session_count": checkpoint.session_count,
-    }
-
-
-def _encoded(config: dict[str, Any], flags: int) -> bytes:
-    raw = _canonical({**config, "seal": _seal(config, flags)})
-    return _HEAD.pack(MAGIC, FORMAT_VERSION, flags, len(raw)) + raw
-
-
 def _canonical(config: Mapping[str, Any]) -> bytes:
     return json.dumps(config, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _seal(config: Mapping[str, Any], flags: int) -> str:
-    """The hash of the flags and of the config but for the hash itself."""
+    """Return the hash of the flags and of the config without this hash."""
     rest = {name: value for name, value in config.items() if name != "seal"}
     return _digest(_HEAD.pack(MAGIC, FORMAT_VERSION, flags, 0), _canonical(rest))
 
@@ -225,96 +300,55 @@ def _digest(*pieces: bytes) -> str:
     return digest.hexdigest()
 
 
-def _write_durably(path: Path, pieces: list[bytes]) -> None:
-    descriptor, name = tempfile.mkstemp(TEMPORARY_SUFFIX, f".{path.name}.", path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            # Held until the file is in place: an unlocked file was left by a writer that died.
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.writelines(pieces)
-            file.flush()
-            os.fchmod(descriptor, 0o600)
-            os.fsync(descriptor)
-            os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def _is_count(value: Any) -> bool:
+    # True is an int in Python, but not a count.
+    return type(value) is int and 0 <= value <= LARGEST_VERSION
 
 
-def _translated(error: OSError, path: Path) -> StorageError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"no space left to write {path.name}", hint="free some space and try again")
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return ReadOnlyStore(f"{path} cannot be written", hint="check its owner and permissions")
-    return StorageError(f"{path}: {error.strerror}", hint="check the path")
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(_NAME.fullmatch(value))
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A regular file of bearable size, open, and how many bytes it has; a link is not followed."""
-    try:
-        with open(os.open(path, _OPEN_FLAGS), "rb") as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
-                _refuse(path, "it is not a regular file", "give the path of a checkpoint")
-            if about.st_size > FILE_LIMIT_BYTES:
-                _refuse(path, f"it is larger than {FILE_LIMIT_BYTES >> 20} MB")
-            yield file, about.st_size
-    except OSError as error:
-        why = "it is a link" if error.errno == errno.ELOOP else str(error.strerror).lower()
-        _refuse(path, f"it cannot be read: {why}", "give the path of a checkpoint file")
-
-
-def _head(path: Path, file: BinaryIO, size_bytes: int) -> tuple[int, int]:
-    """The flags and the length of the config."""
-    raw = file.read(_HEAD.size)
-    if raw[: len(MAGIC)] != MAGIC[: len(raw)]:
-        _refuse(path, "it does not begin with SGPT", "give the path of a checkpoint file")
-    if len(raw) < _HEAD.size:
-        _refuse(path, f"it ends after {len(raw)} bytes, within the header")
-    _, version, flags, length = _HEAD.unpack(raw)
-    if version > FORMAT_VERSION:
-        _refuse(
-            path, f"its format is version {version}", "a newer Meritory wrote it; update Meritory"
-        )
-    if version < 1 or flags & ~_KNOWN_FLAGS:
-        _refuse(path, "its header has an unknown version or unknown flags")
-    if length > CONFIG_LIMIT_BYTES:
-        _refuse(path, f"its config is larger than {CONFIG_LIMIT_BYTES >> 10} KB")
-    if _HEAD.size + length > size_bytes:
-        _refuse(path, f"it ends after {size_bytes} bytes, within the config")
-    return flags, length
-
-
-def _parsed(path: Path, raw: bytes) -> dict[str, Any]:
-    try:
-        config = json.loads(raw)
-    except (ValueError, RecursionError):
-        _refuse(path, "its config is not JSON")
-    if not isinstance(config, dict):
-        _refuse(path, "its config is not a JSON object")
-    return config
+def _are_names(values: Any) -> bool:
+    is_list = isinstance(values, list) and all(map(_is_name, values))
+    return is_list and len(set(values)) == len(values)
 
 
 def _check(path: Path, config: Mapping[str, Any]) -> None:
-    """Refuses a config in which something is missing, of the wrong type or out of bounds."""
+    """Refuse a config in which a value is missing, of the wrong type or out of bounds."""
+
+    def is_shape(shape: Any) -> bool:
+        if not isinstance(shape, list) or len(shape) > AXIS_LIMIT or not all(map(_is_count, shape)):
+            return False
+        # Beside an axis of 0 no other axis may be absurd either.
+        return bool(math.prod(max(size, 1) for size in shape) <= PARAMETER_LIMIT)
+
+    def are_parameters(value: Any) -> bool:
+        if not isinstance(value, list) or not value:
+            return False
+        if not all(isinstance(entry, list) and len(entry) == 2 for entry in value):
+            return False
+        return _are_names([name for name, _ in value]) and all(
+            is_shape(shape) for _, shape in value
+        )
+
+    def is_time(value: Any) -> bool:
+        try:
+            return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+        except ValueError:
+            return False
+
     tests: dict[str, Callable[[Any], bool]] = {
-        "scorer": lambda value: isinstance(value, str) and bool(_NAME.fullmatch(value)),
+        "scorer": _is_name,
         "model_version": _is_count,
-        "parameters": _are_parameters,
+        "parameters": are_parameters,
         "dims": lambda value: isinstance(value, dict) and all(map(_is_count, value.values())),
         "buckets": _is_count,
         "embedder": lambda value: isinstance(value, str),
-        "features": lambda value: isinstance(value, list) and _are_names(value),
+        "features": _are_names,
         "feature_version": _is_count,
         "sha256": lambda value: isinstance(value, str),
-        "trained_at": _is_time,
+        "trained_at": is_time,
         "session_count": _is_count,
     }
     for name, is_sound in tests.items():
@@ -322,60 +356,127 @@ def _check(path: Path, config: Mapping[str, Any]) -> None:
             _refuse(path, f"its config has no sound {name!r}")
 
 
-def _is_count(value: Any) -> bool:
-    # True is a number to Python, but not a count.
-    return type(value) is int and 0 <= value <= LARGEST_VERSION
-
-
-def _are_names(values: list[Any]) -> bool:
-    """Whether all are plain names, and none stands there twice."""
-    are_names = all(isinstance(value, str) and _NAME.fullmatch(value) for value in values)
-    return are_names and len(set(values)) == len(values)
-
-
-def _are_parameters(value: Any) -> bool:
-    """Whether it is a list of different names, each with its bearable shape."""
-    if not isinstance(value, list) or not value:
-        return False
-    if not all(isinstance(entry, list) and len(entry) == 2 for entry in value):
-        return False
-    return _are_names([name for name, _ in value]) and all(_is_shape(shape) for _, shape in value)
-
-
-def _is_shape(shape: Any) -> bool:
-    if not isinstance(shape, list) or len(shape) > AXIS_LIMIT or not all(map(_is_count, shape)):
-        return False
-    # An axis of 0 makes room for nothing, but not for absurd axes beside it.
-    return bool(math.prod(max(size, 1) for size in shape) <= PARAMETER_LIMIT)
-
-
-def _is_time(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
-    except ValueError:
-        return False
-
-
-def _packed(path: Path, file: BinaryIO, left_bytes: int, shapes: Shapes) -> bytes:
-    """All parameters as they are stored; read only once the file is known to hold as many."""
-    wanted_bytes = _NUMBER.itemsize * sum(math.prod(shape) for shape in shapes.values())
-    if left_bytes != wanted_bytes:
-        why = "it ends within" if left_bytes < wanted_bytes else "something follows"
-        _refuse(path, f"{why} the parameters: {left_bytes} bytes instead of {wanted_bytes}")
-    packed = file.read(wanted_bytes)
-    if len(packed) != wanted_bytes:
-        _refuse(path, "it was cut while it was read")
-    return packed
-
-
-def _cut(numbers: Floats, shapes: Shapes) -> dict[str, Floats]:
-    """The parameters by name: parts of one row over bytes, which cannot be changed in place."""
-    ends = np.cumsum([math.prod(shape) for shape in shapes.values()], dtype=np.int64)
-    params = {}
-    for (name, shape), part in zip(shapes.items(), np.split(numbers, ends[:-1]), strict=True):
-        params[name] = np.asarray(part, np.float64).reshape(shape)
-    return params
-
-
 def _refuse(path: Path, why: str, hint: str = _ADVICE) -> NoReturn:
     raise BadCheckpoint(f"{path} is no sound checkpoint: {why}", hint=hint)
+
+
+# -- the folder of a store's models -----------------------------------------------------------
+
+
+def models_beside(store: Path) -> Path:
+    """Return the folder of the models that belong to the file of a store or of a backup."""
+    # Built as text: opening rejects a path without a name, not this.
+    return Path(f"{store}-models")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A folder with one file per model; other files in it are neither read nor removed."""
+
+    folder: Path
+
+    def path_of(self, version: int) -> Path:
+        """Return the file of a version, which may not exist."""
+        return self._file(version)
+
+    def versions(self) -> list[int]:
+        """Return the versions, latest first; links and foreign files are skipped."""
+        matches = (_FILE_NAME.fullmatch(name) for name in self._files())
+        return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+    def put(self, checkpoint: Checkpoint) -> Path:
+        """Store a model under its version."""
+        self._make_folder()
+        path = self._file(checkpoint.model_version)
+        write(path, checkpoint)
+        return path
+
+    def drop(self, version: int) -> None:
+        """Remove a model if it exists."""
+        self._file(version).unlink(missing_ok=True)
+
+    def get(self, version: int) -> Checkpoint:
+        """Return the model of a version."""
+        path = self.path_of(version)
+        checkpoint = read(path)
+        if checkpoint.model_version != version:
+            raise BadCheckpoint(
+                f"{path} holds version {checkpoint.model_version}", hint="rename the file"
+            )
+        return checkpoint
+
+    def prune(self, active: int, best: int | None = None) -> list[int]:
+        """Remove all but the active model, the three before it, later ones and the best.
+
+        Return the removed versions.
+        """
+        former = [version for version in self.versions() if version < active]
+        removed = [version for version in former[KEPT_COUNT:] if version != best]
+        for version in removed:
+            self.drop(version)
+        for name in filter(_LEFTOVER.fullmatch, self._files()):
+            # A writer that died left this file; one that is alive has its file locked.
+            with (
+                contextlib.suppress(FileNotFoundError, BlockingIOError),
+                open(os.open(self.folder / name, _OPEN_FLAGS), "rb") as file,
+            ):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                (self.folder / name).unlink()
+        return removed
+
+    def _file(self, version: int) -> Path:
+        return self.folder / f"model-{version}.sgpt"
+
+    def _make_folder(self) -> None:
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+    def _files(self) -> list[str]:
+        try:
+            with os.scandir(self.folder) as entries:
+                return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+
+
+@dataclass(frozen=True, slots=True)
+class SharedModelFolder(ModelFolder):
+    """The models of one user in a store that many machines share; the folder has copies of them.
+
+    The store decides: a copy that differs is replaced when it is asked for.
+    """
+
+    user: str
+    rows: ModelRows
+
+    def path_of(self, version: int) -> Path:
+        """Return the copy of a version, the same as in the store; remove it if there is none."""
+        path, wanted = self._file(version), self.rows.digest(self.user, version)
+        if wanted is None:
+            path.unlink(missing_ok=True)
+            return path
+        try:
+            is_same = _digest(path.read_bytes()) == wanted
+        except OSError:
+            is_same = False
+        content = None if is_same else self.rows.content(self.user, version)
+        if content is not None:
+            self._make_folder()
+            write_bytes(path, content)
+        return path
+
+    def versions(self) -> list[int]:
+        """Return the versions, latest first."""
+        return self.rows.versions(self.user)
+
+    def put(self, checkpoint: Checkpoint) -> Path:
+        """Store a model under its version."""
+        # A class with slots cannot use `super()` without arguments.
+        path = ModelFolder.put(self, checkpoint)
+        self.rows.put(self.user, checkpoint.model_version, path.read_bytes())
+        return path
+
+    def drop(self, version: int) -> None:
+        """Remove a model if it exists."""
+        self.rows.drop(self.user, version)
+        ModelFolder.drop(self, version)

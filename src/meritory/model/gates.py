@@ -1,6 +1,6 @@
-"""What a newly trained model must pass on sessions it has never learned from before it may serve.
+"""The exam of a newly trained model, on sessions that it was not trained on, before it may serve.
 
-A canary session is a lesson; the baseline's order of it is the recorded composite's.
+A canary session is a training example; the baseline ranks it by the recorded composite.
 """
 
 from __future__ import annotations
@@ -35,52 +35,56 @@ _JUDGED_WEIGHT: Final = 1.0
 _COMPOSITE: Final = FEATURES.index("composite")
 # Sums of the same numbers in another order differ by less.
 _ROUNDING: Final = 1e-9
+_FRESH_LOAD_NOTES: Final = {
+    None: "loading it in a fresh process was not asked for",
+    True: "it loads and scores in a fresh process",
+    False: "it does not load or score in a fresh process",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a challenger is measured against."""
+    """The models and facts that a challenger is compared with."""
 
-    # Of its training, in order.
+    # The losses of its training, in order.
     losses: Sequence[float]
-    # Whether its file could be loaded and used in a fresh process; None where there is no file.
+    # Whether a fresh process could load its file and score with it; None without a file.
     loads_afresh: bool | None
     # The model that serves now; None before the first one.
     incumbent: Model | None = None
-    # The best of the models on the shelf, the incumbent among them.
+    # The best of the stored models, including the incumbent.
     best_kept: Model | None = None
-    # Whether it was trained to break with what the incumbent had learned.
+    # Whether it was trained to differ from the incumbent.
     after_reset: bool = False
-    # Other sessions, each with the scores of a model that learned the same way but never saw it.
+    # Other sessions, each with the scores of a model that was trained without it.
     crossed: Sequence[tuple[TrainingExample, Floats]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
-    """One thing that was asked of a challenger."""
+    """One check of a challenger: a measured value, its limit and a sentence."""
 
     name: str
     passed: bool
-    # What was measured, and the limit it was held against; None where there is no number.
+    # None if there is no number.
     value: float | None
     limit: float | None
-    # In words: what was found.
     note: str
 
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """All that was asked, and what the training log keeps; a figure is None if never measured."""
+    """All checks, and the figures of the training log; a figure is None if it was not measured."""
 
     checks: tuple[GateCheck, ...]
-    # The mean NDCG@10, and by how much it is above the incumbent's, or else the baseline's.
+    # The mean NDCG@10, and its difference to the incumbent, or else to the baseline.
     canary_ndcg: float | None = None
     canary_ndcg_delta: float | None = None
-    # Of the scores within a session, on average.
+    # The mean variance of the scores within a session.
     canary_score_variance: float | None = None
     # The share of the incumbent's first five that are not among the challenger's.
     canary_topk_churn: float | None = None
-    # By how much it is above the best model kept.
+    # The difference in NDCG to the best stored model.
     canary_best_delta: float | None = None
 
     @property
@@ -90,189 +94,163 @@ class GateReport:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it may not, a sentence for each check that failed."""
+        """The notes of the checks that failed."""
         return tuple(check.note for check in self.checks if not check.passed)
 
 
 def examine(
     challenger: Model, canary: Sequence[TrainingExample], terms: Terms, rng: np.random.Generator
 ) -> GateReport:
-    """Examine a challenger on sessions it never learned from.
+    """Examine a challenger on sessions that it was not trained on.
 
-    The canaries are scored by the challenger itself, all others by models that learned the same
-    way from the other sessions. On both together its mean NDCG@10 must not be below the
-    baseline's by more than the tolerance. Canaries alone are few, and a short stream would lose
-    half of its models to their noise.
+    The challenger scores the canaries; models trained in the same way without them score all other
+    sessions. On both together its mean NDCG@10 must not be below the baseline's by more than the
+    tolerance. Canaries alone are few: with a short history their noise would reject every second
+    model.
 
-    Against the best model kept only the canaries count, for that model has seen the others. It is
-    refused when the difference lies below minus the tolerance in 80 % of the resamples.
+    Against the best stored model only the canaries count, for that model was trained on the
+    others. The challenger fails if the difference is below minus the tolerance in 80 % of the
+    resamples.
     """
     lessons = [lesson for lesson in canary if _tells_orders_apart(lesson)]
     others = [pair for pair in terms.crossed if _tells_orders_apart(pair[0])]
-    sane = [
-        _enough(len(lessons) + len(others)),
-        _finite_losses(terms.losses),
-        _finite_weights(challenger),
-        _fresh_load(terms.loads_afresh),
+    count, losses = len(lessons) + len(others), terms.losses
+    needed = "" if count >= LEAST_SESSIONS else f", {LEAST_SESSIONS} are needed"
+    bad_losses = len(losses) - int(np.isfinite(losses).sum())
+    bad_weights = [n for n, value in challenger.params.items() if not np.isfinite(value).all()]
+    checks = [
+        GateCheck(
+            "canary",
+            count >= LEAST_SESSIONS,
+            float(count),
+            float(LEAST_SESSIONS),
+            f"{count} sessions can tell a good order from a bad one{needed}",
+        ),
+        GateCheck(
+            "losses",
+            # No loss at all means that nothing was trained.
+            len(losses) > 0 and not bad_losses,
+            float(bad_losses),
+            0.0,
+            f"{bad_losses} of {len(losses)} losses in training are not finite",
+        ),
+        GateCheck(
+            "weights",
+            not bad_weights,
+            float(len(bad_weights)),
+            0.0,
+            f"weights that are not finite: {', '.join(bad_weights) or 'none'}",
+        ),
+        GateCheck(
+            "fresh_load",
+            terms.loads_afresh is not False,
+            None,
+            None,
+            _FRESH_LOAD_NOTES[terms.loads_afresh],
+        ),
     ]
     # Scorers may hide weights that are not finite behind the baseline's order.
-    if not (lessons or others) or not sane[2].passed:
-        return GateReport(tuple(sane))
+    if not count or bad_weights:
+        return GateReport(tuple(checks))
     run = _run(challenger, lessons)
-    sane.append(_finite_scores(run.scores))
-    if not sane[-1].passed:
-        return GateReport(tuple(sane))
-    compared = _compared(run, lessons, replace(terms, crossed=others), rng)
-    return replace(compared, checks=(*sane, *compared.checks))
+    bad_scores = sum(not np.isfinite(row).all() for row in run.scores)
+    note = f"in {bad_scores} of {len(lessons)} sessions it gives scores that are not finite"
+    checks.append(GateCheck("scores", not bad_scores, float(bad_scores), 0.0, note))
+    if bad_scores:
+        return GateReport(tuple(checks))
+    compared = _compare(run, lessons, replace(terms, crossed=others), rng)
+    return replace(compared, checks=(*checks, *compared.checks))
 
 
 def canary_ndcg(model: Model, canary: Sequence[TrainingExample]) -> float | None:
-    """The mean NDCG@10 of a model over the sessions that tell orders apart; None without any."""
+    """Return the mean NDCG@10 of a model over the sessions that tell orders apart."""
     lessons = [lesson for lesson in canary if _tells_orders_apart(lesson)]
     return float(np.mean(_run(model, lessons).ndcgs)) if lessons else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What a ranking did in each session."""
+    """The scores of a model in each session, and their NDCG@10."""
 
-    # The kind of scorer.
     kind: str
     scores: list[Floats]
     ndcgs: Floats
 
 
 def _run(model: Model, lessons: Sequence[TrainingExample]) -> _Run:
-    # What overflows is found by its result.
+    # An overflow shows in the result.
     with np.errstate(all="ignore"):
         scores = [np.asarray(model.score(lesson.query)) for lesson in lessons]
     return _Run(model.kind, scores, _ndcgs(scores, lessons))
 
 
-def _compared(
+def _compare(
     ours: _Run, lessons: Sequence[TrainingExample], terms: Terms, rng: np.random.Generator
 ) -> GateReport:
-    composites = [lesson.query.features[:, _COMPOSITE] for lesson in lessons]
-    baseline = _ndcgs(composites, lessons)
-    ahead = np.concatenate([ours.ndcgs - baseline, _crossed_margins(terms.crossed)])
+    """Compare a challenger with the baseline, the incumbent and the best stored model."""
+    baseline = _baseline(lessons)
     incumbent = None if terms.incumbent is None else _run(terms.incumbent, lessons)
-    best = None if terms.best_kept is None else _run(terms.best_kept, lessons)
-    variance = _varied_scores(ours.scores)
-    overlap = _kept_top(ours, incumbent, terms.after_reset)
-    drop = _no_drop(ours.ndcgs - (baseline if incumbent is None else incumbent.ndcgs))
-    return GateReport(
-        (
-            variance,
-            overlap,
-            drop,
-            _not_below_baseline(ahead),
-            _not_below_best(None if best is None else ours.ndcgs - best.ndcgs, rng),
-        ),
-        canary_ndcg=_mean(ours.ndcgs),
-        canary_ndcg_delta=drop.value,
-        canary_score_variance=variance.value,
-        canary_topk_churn=None if overlap.value is None else 1.0 - overlap.value,
-        canary_best_delta=None if best is None else _mean(ours.ndcgs - best.ndcgs),
-    )
+    no_canary = "there are no canary sessions yet"
 
-
-def _enough(count: int) -> GateCheck:
-    note = f"{count} sessions can tell a good order from a bad one"
-    if count < LEAST_SESSIONS:
-        note += f", {LEAST_SESSIONS} are needed"
-    return GateCheck("canary", count >= LEAST_SESSIONS, float(count), float(LEAST_SESSIONS), note)
-
-
-def _finite_losses(losses: Sequence[float]) -> GateCheck:
-    bad_count = len(losses) - int(np.isfinite(losses).sum())
-    note = f"{bad_count} of {len(losses)} losses in training are not finite"
-    # No loss at all means that nothing was trained.
-    return GateCheck("losses", len(losses) > 0 and not bad_count, float(bad_count), 0.0, note)
-
-
-def _finite_weights(challenger: Model) -> GateCheck:
-    bad = [name for name, value in challenger.params.items() if not np.isfinite(value).all()]
-    note = f"weights that are not finite: {', '.join(bad) or 'none'}"
-    return GateCheck("weights", not bad, float(len(bad)), 0.0, note)
-
-
-def _fresh_load(loads_afresh: bool | None) -> GateCheck:
-    notes = {
-        None: "loading it in a fresh process was not asked for",
-        True: "it loads and scores in a fresh process",
-        False: "it does not load or score in a fresh process",
-    }
-    return GateCheck("fresh_load", loads_afresh is not False, None, None, notes[loads_afresh])
-
-
-def _finite_scores(scores: Sequence[Floats]) -> GateCheck:
-    bad_count = sum(not np.isfinite(row).all() for row in scores)
-    note = f"in {bad_count} of {len(scores)} sessions it gives scores that are not finite"
-    return GateCheck("scores", not bad_count, float(bad_count), 0.0, note)
-
-
-def _varied_scores(scores: Sequence[Floats]) -> GateCheck:
-    if not scores:
-        return GateCheck("variance", True, None, LEAST_VARIANCE, "there are no canary sessions yet")
     with np.errstate(over="ignore"):
-        variance = float(np.mean([np.var(row) for row in scores]))
-    note = f"its scores within a session have a variance of {variance:.3g}"
-    is_sound = LEAST_VARIANCE < variance < math.inf
-    value = variance if math.isfinite(variance) else None
-    return GateCheck("variance", is_sound, value, LEAST_VARIANCE, note)
+        variance = _mean(np.array([np.var(row) for row in ours.scores]))
+    is_sound = variance is None or LEAST_VARIANCE < variance < math.inf
+    note = f"its scores within a session have a variance of {variance or 0.0:.3g}"
+    variance = variance if variance is not None and math.isfinite(variance) else None
+    note = note if lessons else no_canary
+    checks = [GateCheck("variance", is_sound, variance, LEAST_VARIANCE, note)]
 
-
-def _kept_top(ours: _Run, incumbent: _Run | None, after_reset: bool) -> GateCheck:
     overlap = None if incumbent is None else _overlap(ours.scores, incumbent.scores)
-    if incumbent is None or overlap is None:
-        return GateCheck("overlap", True, None, LEAST_OVERLAP, "there are no first places to keep")
-    note = f"it keeps {overlap:.0%} of the first {TOP_PLACES} places"
-    if after_reset or incumbent.kind != ours.kind:
-        return GateCheck("overlap", True, overlap, LEAST_OVERLAP, f"{note}; it is meant to differ")
-    is_kept = overlap >= LEAST_OVERLAP - _ROUNDING
-    return GateCheck(
-        "overlap", is_kept, overlap, LEAST_OVERLAP, f"{note}; {LEAST_OVERLAP:.0%} are asked"
-    )
+    is_kept, note = True, "there are no first places to keep"
+    if incumbent is not None and overlap is not None:
+        is_meant = terms.after_reset or incumbent.kind != ours.kind
+        is_kept = is_meant or overlap >= LEAST_OVERLAP - _ROUNDING
+        wanted = "it is meant to differ" if is_meant else f"{LEAST_OVERLAP:.0%} are asked"
+        note = f"it keeps {overlap:.0%} of the first {TOP_PLACES} places; {wanted}"
+    checks.append(GateCheck("overlap", is_kept, overlap, LEAST_OVERLAP, note))
 
+    delta = _mean(ours.ndcgs - (baseline if incumbent is None else incumbent.ndcgs))
+    moves = f"its NDCG@{PLACES} moves by {delta or 0.0:+.3f}; {-LARGEST_DROP} is the most it may"
+    is_level = delta is None or delta >= -LARGEST_DROP - _ROUNDING
+    note = no_canary if delta is None else moves
+    checks.append(GateCheck("drop", is_level, delta, -LARGEST_DROP, note))
 
-def _no_drop(differences: Floats) -> GateCheck:
-    if not len(differences):
-        return GateCheck("drop", True, None, -LARGEST_DROP, "there are no canary sessions yet")
-    delta = float(np.mean(differences))
-    note = f"its NDCG@{PLACES} moves by {delta:+.3f}; {-LARGEST_DROP} is the most it may"
-    return GateCheck("drop", delta >= -LARGEST_DROP - _ROUNDING, delta, -LARGEST_DROP, note)
-
-
-def _not_below_baseline(differences: Floats) -> GateCheck:
-    mean = float(differences.mean())
+    others = [lesson for lesson, _ in terms.crossed]
+    crossed = _ndcgs([scores for _, scores in terms.crossed], others) - _baseline(others)
+    margins = np.concatenate([ours.ndcgs - baseline, crossed])
+    mean = float(margins.mean())
     note = (
-        f"its NDCG@{PLACES} is {mean:+.3f} against the baseline on {len(differences)} sessions it"
+        f"its NDCG@{PLACES} is {mean:+.3f} against the baseline on {len(margins)} sessions it"
         f" did not learn from; {-BASELINE_TOLERANCE} is allowed"
     )
     is_level = mean >= -BASELINE_TOLERANCE - _ROUNDING
-    return GateCheck("baseline", is_level, mean, -BASELINE_TOLERANCE, note)
+    checks.append(GateCheck("baseline", is_level, mean, -BASELINE_TOLERANCE, note))
 
-
-def _crossed_margins(crossed: Sequence[tuple[TrainingExample, Floats]]) -> Floats:
-    """By how much models that never saw each session rank it better than the baseline."""
-    lessons = [lesson for lesson, _ in crossed]
-    composites = [lesson.query.features[:, _COMPOSITE] for lesson in lessons]
-    return _ndcgs([scores for _, scores in crossed], lessons) - _ndcgs(composites, lessons)
-
-
-def _not_below_best(differences: Floats | None, rng: np.random.Generator) -> GateCheck:
-    if differences is None or not len(differences):
-        return GateCheck(
-            "best_kept", True, None, -BEST_TOLERANCE, "there is nothing to compare yet"
-        )
-    # The interval cuts both tails alike; only its upper end is asked for.
-    found = bootstrap_interval(differences, rng, level=2.0 * REFUSAL_CONFIDENCE - 1.0)
-    note = (
-        f"its NDCG@{PLACES} is {found.mean:+.3f} against the best kept model, at best"
-        f" {found.high:+.3f} with {REFUSAL_CONFIDENCE:.0%} confidence; {-BEST_TOLERANCE} is allowed"
+    best = None if terms.best_kept is None else ours.ndcgs - _run(terms.best_kept, lessons).ndcgs
+    checks.append(_check_best(best, rng))
+    return GateReport(
+        tuple(checks),
+        canary_ndcg=_mean(ours.ndcgs),
+        canary_ndcg_delta=delta,
+        canary_score_variance=variance,
+        canary_topk_churn=None if overlap is None else 1.0 - overlap,
+        canary_best_delta=None if best is None else _mean(best),
     )
-    is_level = found.high >= -BEST_TOLERANCE - _ROUNDING
-    return GateCheck("best_kept", is_level, found.high, -BEST_TOLERANCE, note)
+
+
+def _check_best(differences: Floats | None, rng: np.random.Generator) -> GateCheck:
+    if differences is None or not len(differences):
+        note = "there is nothing to compare yet"
+        return GateCheck("best_kept", True, None, -BEST_TOLERANCE, note)
+    # The interval cuts both tails alike; only its upper end matters.
+    interval = bootstrap_interval(differences, rng, level=2.0 * REFUSAL_CONFIDENCE - 1.0)
+    note = (
+        f"its NDCG@{PLACES} is {interval.mean:+.3f} against the best kept model, at best "
+        f"{interval.high:+.3f} with {REFUSAL_CONFIDENCE:.0%} confidence; {-BEST_TOLERANCE}"
+        " is allowed"
+    )
+    is_level = interval.high >= -BEST_TOLERANCE - _ROUNDING
+    return GateCheck("best_kept", is_level, interval.high, -BEST_TOLERANCE, note)
 
 
 def _mean(values: Floats) -> float | None:
@@ -280,7 +258,7 @@ def _mean(values: Floats) -> float | None:
 
 
 def _tells_orders_apart(lesson: TrainingExample) -> bool:
-    """Whether the judged candidates helped, and not all of them alike."""
+    """Return whether some judged candidates helped more than others."""
     gains = np.maximum(lesson.labels[_judged(lesson)], 0.0)
     return len(gains) > 0 and bool(np.ptp(gains) > 0.0)
 
@@ -291,22 +269,27 @@ def _judged(lesson: TrainingExample) -> Rows:
 
 
 def _order(scores: Floats) -> Rows:
-    """The places of the candidates, the best first, those level as they stand."""
+    """Return the indices of the candidates, best first; equal ones keep their order."""
     return np.argsort(-scores, kind="stable")
 
 
+def _baseline(lessons: Sequence[TrainingExample]) -> Floats:
+    """Return the NDCG@10 of the baseline in each session."""
+    return _ndcgs([lesson.query.features[:, _COMPOSITE] for lesson in lessons], lessons)
+
+
 def _ndcgs(scores: Sequence[Floats], lessons: Sequence[TrainingExample]) -> Floats:
-    """The NDCG@10 of the judged candidates of each session."""
-    found = []
+    """Return the NDCG@10 of the judged candidates of each session."""
+    ndcgs = []
     for row, lesson in zip(scores, lessons, strict=True):
         judged = _judged(lesson)
         labels: dict[Hashable, float] = dict(enumerate(lesson.labels[judged].tolist()))
-        found.append(ndcg_at(_order(row[judged]).tolist(), labels, PLACES))
-    return np.array(found, np.float64)
+        ndcgs.append(ndcg_at(_order(row[judged]).tolist(), labels, PLACES))
+    return np.array(ndcgs, np.float64)
 
 
 def _overlap(ours: Sequence[Floats], theirs: Sequence[Floats]) -> float | None:
-    """The share of the first five places in common, where there are more than five candidates."""
+    """Return the share of common first places, in sessions with more candidates than those."""
     shares = [
         len(np.intersect1d(_order(left)[:TOP_PLACES], _order(right)[:TOP_PLACES])) / TOP_PLACES
         for left, right in zip(ours, theirs, strict=True)

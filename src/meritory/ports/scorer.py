@@ -16,9 +16,8 @@ from meritory.domain.errors import BadCheckpoint, PortError
 from meritory.domain.session import ModelRows
 from meritory.domain.world import World
 from meritory.model import checkpoint, ranker
-from meritory.model.base import Model, RankingQuery, Rows
-from meritory.model.model_files import ModelFolder, SharedModelFolder
-from meritory.model.tokens import words_of
+from meritory.model.base import Model, RankingQuery, Rows, words_of
+from meritory.model.checkpoint import ModelFolder, SharedModelFolder
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 
 # Returns the texts of a user's memories by id; deleted ones are missing.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import BadReply, PortError, PortTimeout
 from meritory.domain.world import World
-from meritory.model.tokens import MAX_CHARS
+from meritory.model.base import MAX_CHARS
 from meritory.ports.breaker import FIRST_PAUSE_MS, CircuitBreaker
 from meritory.ports.scorer import ModelFolders, ScoreRequest, ScorerFacts
 from meritory.ports.trainer_process import StoreLocation, environment_of

@@ -29,6 +29,7 @@ from meritory.api.memory import Memory
 from meritory.domain.memory import NAME_LIMIT_CHARS, EveryScope
 from meritory.domain.world import moment_text
 from meritory.engine.observe.telemetry import note_start
+from meritory.engine.quality.maintenance import Schedule
 from meritory.server.auth import AnyMemory, Door, Grant, ScopedMemory
 from meritory.server.dashboard import Dashboard, Logins, own_address, read_files
 from meritory.server.dedupe import DuplicateFilter
@@ -179,7 +180,7 @@ class ServerState:
         services, works = self.engine.services, self.engine.works
         # The first request must not wait for the embedder and the index to load.
         works.warm_up(self.engine.scope)
-        works.schedule_maintenance()
+        works.schedule(Schedule(services).look)
         note_start(services, settings.user)
         # Continue jobs that other processes left behind, and find later ones.
         works.nudge()

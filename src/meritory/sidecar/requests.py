@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.model.base import Floats, RankingQuery, Rows, Vectors
-from meritory.model.tokens import words_of
+from meritory.model.base import words_of
 from meritory.rank.features import FEATURE_VERSION, FEATURES, project_slot
 from meritory.sidecar.rpc import INVALID_PARAMS, RpcFault
 

@@ -13,8 +13,8 @@ from session_kit import HERON, LOGIN, NOTES, STRIPE, Between, Clock, Desk, fille
 from meritory.domain.errors import PortError
 from meritory.domain.memory import Scope
 from meritory.domain.session import JudgedMemory, Turn, Verdict
-from meritory.engine.jobs.worker import Background
-from meritory.engine.pipeline import end
+from meritory.engine.jobs.runner import Background
+from meritory.engine.pipeline import end, job_handlers
 from meritory.engine.predictor.train import lesson_of
 from meritory.engine.sessions.end import EndRequest
 from meritory.model.base import RankingQuery
@@ -78,7 +78,8 @@ class Stub:
 def with_judge(desk: Desk, judge: object) -> None:
     """Lets another judge do the work."""
     desk.equip(judge=judge)
-    desk.memory.backend.threads.started = Background(desk.memory.services)
+    services = desk.memory.services
+    desk.memory.backend.threads.started = Background(services, job_handlers(services))
 
 
 # -- judging ------------------------------------------------------------------------------

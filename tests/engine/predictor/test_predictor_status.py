@@ -14,8 +14,9 @@ from session_kit import Desk, kept
 
 from learning_kit import change, lived, noted, shelved
 from meritory import AsyncMemory
-from meritory.engine.jobs.worker import Background
+from meritory.engine.jobs.runner import Background
 from meritory.engine.observe.diagnostics import DOMAINS, Domain, EngineFacts, overall
+from meritory.engine.pipeline import job_handlers
 from meritory.engine.predictor.drift import drift
 from meritory.engine.predictor.state import scorer_facts
 from meritory.ports.scorer import RandomScorer, ScorerFacts
@@ -42,7 +43,8 @@ class Apart(RandomScorer):
 
 def domain(desk: Desk) -> Domain:
     services = desk.memory.services
-    return DOMAINS["predictor"](EngineFacts(services, Background(services), desk.memory.scope.user))
+    works = Background(services, job_handlers(services))
+    return DOMAINS["predictor"](EngineFacts(services, works, desk.memory.scope.user))
 
 
 def apart(desk: Desk, **facts: object) -> None:

@@ -40,9 +40,8 @@ from meritory.engine.predictor import train_job
 from meritory.engine.predictor.state import SHADOW_SESSIONS, TRAIN_JOB
 from meritory.engine.predictor.train import Workshop, lesson_of, train
 from meritory.model.base import RankingQuery
-from meritory.model.checkpoint import restored
+from meritory.model.checkpoint import KEPT_COUNT, restored
 from meritory.model.gates import LEAST_SESSIONS
-from meritory.model.model_files import KEPT_COUNT
 from meritory.model.ranker import Ranker, fitted
 from meritory.ports.scorer import LocalScorer, ModelFolders
 from meritory.ports.trainer_process import (

@@ -21,10 +21,9 @@ from meritory.domain.errors import (
 from meritory.domain.job import Job
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.session import Turn
-from meritory.engine.jobs.runner import JobRunner
+from meritory.engine.jobs.runner import EXTRACT_JOB, JobRunner
 from meritory.engine.pipeline import EXTRACT, job_handler
-from meritory.engine.quality import extraction, refusals
-from meritory.engine.quality.extraction import EXTRACT_JOB
+from meritory.engine.quality import extraction
 from meritory.text.extract.cues import Declined, Extraction, FoundClaim
 from meritory.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text
 
@@ -59,7 +58,7 @@ def stored(desk: Desk) -> list[MemoryRecord]:
 
 
 def refused(desk: Desk) -> list[tuple[str, str]]:
-    found = refusals.listing(desk.memory.services, "default")
+    found = extraction.list_refusals(desk.memory.services, "default")
     return [(one.content, one.reason) for one in found]
 
 
@@ -195,13 +194,13 @@ def test_what_the_floor_declined_can_be_brought_back_once(desk: Desk) -> None:
     ((content, reason),) = refused(desk)
     assert content == FLOORED.rstrip(".") and "current task" in reason
     services = desk.memory.services
-    (one,) = refusals.listing(services, "default")
-    assert refusals.show(services, "default", one.id[:6]) == one
-    memory = refusals.restore(services, "default", one.id)
+    (one,) = extraction.list_refusals(services, "default")
+    assert services.store.refusal("default", one.id[:6]) == one
+    memory = extraction.restore_refusal(services, "default", one.id)
     assert memory.content == content and kept(memory).sources[0].extractor == "rules/1"
     assert refused(desk) == []
     with pytest.raises(Conflict, match=memory.id):
-        refusals.restore(services, "default", one.id)
+        extraction.restore_refusal(services, "default", one.id)
     # Read again, the session brings up neither the refusal nor the memory a second time.
     ended(desk, FLOORED, "go on")
     desk.memory.drain()
@@ -211,11 +210,11 @@ def test_what_the_floor_declined_can_be_brought_back_once(desk: Desk) -> None:
 def test_a_purge_takes_the_refusal_along(desk: Desk) -> None:
     ended(desk, FLOORED)
     desk.memory.drain()
-    (one,) = refusals.listing(desk.memory.services, "default")
-    memory = refusals.restore(desk.memory.services, "default", one.id)
+    (one,) = extraction.list_refusals(desk.memory.services, "default")
+    memory = extraction.restore_refusal(desk.memory.services, "default", one.id)
     desk.memory.forget(memory.id, purge=True)
     with pytest.raises(NotFound):
-        refusals.show(desk.memory.services, "default", one.id)
+        desk.memory.services.store.refusal("default", one.id)
 
 
 def test_a_purge_takes_what_was_refused_in_the_same_words(desk: Desk) -> None:
@@ -231,22 +230,22 @@ def test_a_purge_takes_what_was_refused_in_the_same_words(desk: Desk) -> None:
 def test_nobody_restores_anothers(desk: Desk) -> None:
     ended(desk, FLOORED)
     desk.memory.drain()
-    (one,) = refusals.listing(desk.memory.services, "default")
+    (one,) = extraction.list_refusals(desk.memory.services, "default")
     with pytest.raises(NotFound):
-        refusals.restore(desk.memory.services, "eve", one.id)
-    assert refusals.listing(desk.memory.services, "eve") == []
+        extraction.restore_refusal(desk.memory.services, "eve", one.id)
+    assert extraction.list_refusals(desk.memory.services, "eve") == []
 
 
 def test_wrong_pages_are_refused(desk: Desk) -> None:
     for limit, offset in ((0, 0), (-1, 0), (10**6, 0), (1, -1)):
         with pytest.raises(InputError):
-            refusals.listing(desk.memory.services, "default", limit, offset)
+            extraction.list_refusals(desk.memory.services, "default", limit, offset)
 
 
 def test_no_secret_is_kept_in_a_memory_or_a_refusal(desk: Desk) -> None:
     ended(desk, f"Always use the token {KEY} in this PR.", f"Remember that the key is {KEY}.")
     desk.memory.drain()
-    found_ = refusals.listing(desk.memory.services, "default")
+    found_ = extraction.list_refusals(desk.memory.services, "default")
     told = [one.content for one in stored(desk)] + [f"{one}" for one in found_]
     assert told and KEY not in " ".join(told)
 
@@ -254,13 +253,13 @@ def test_no_secret_is_kept_in_a_memory_or_a_refusal(desk: Desk) -> None:
 def test_a_session_is_read_again_on_request(desk: Desk) -> None:
     session = desk.memory.session("run")
     with pytest.raises(InputError, match="still open"):
-        refusals.again(desk.memory.services, "default", "run")
+        extraction.extract_again(desk.memory.services, "default", "run")
     session.end()
     with pytest.raises(NotFound, match="no transcript"):
-        refusals.again(desk.memory.services, "default", "run")
+        extraction.extract_again(desk.memory.services, "default", "run")
     ended(desk, PNPM, key="other")
     desk.memory.drain()
-    refusals.again(desk.memory.services, "default", "other")
+    extraction.extract_again(desk.memory.services, "default", "other")
     assert desk.memory.drain() == 1 and len(stored(desk)) == 1
 
 

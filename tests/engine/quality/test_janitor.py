@@ -13,8 +13,10 @@ from upkeep_kit import active, derived, set_policy, shown, state
 from meritory.api.memory import Memory
 from meritory.domain.errors import Conflict
 from meritory.domain.memory import Scope
-from meritory.engine.jobs.worker import FIRST_LOOK_AFTER, LOOK_EVERY, Background, Schedule
+from meritory.engine.jobs.runner import Background
+from meritory.engine.pipeline import job_handlers
 from meritory.engine.quality import janitor
+from meritory.engine.quality.maintenance import FIRST_LOOK_AFTER, LOOK_EVERY, Schedule
 
 
 def due(desk: Desk) -> set[str]:
@@ -24,7 +26,7 @@ def due(desk: Desk) -> set[str]:
 
 def run(desk: Desk) -> janitor.Sweep:
     services = desk.memory.services
-    return janitor.run_now(services, Background(services).runner, "default")
+    return janitor.run_now(services, Background(services, job_handlers(services)).runner, "default")
 
 
 # -- who is due -------------------------------------------------------------------------------
@@ -277,8 +279,9 @@ def test_the_calendar_queues_each_job_once(desk: Desk) -> None:
 
 def test_the_worker_of_a_daemon_looks_at_the_calendar(desk: Desk) -> None:
     (heron,) = derived(desk, HERON)
-    works = Background(desk.memory.services)
-    works.schedule_maintenance()
+    services = desk.memory.services
+    works = Background(services, job_handlers(services))
+    works.schedule(Schedule(services).look)
     active(desk, 100)
     works.nudge()
     deadline = time.monotonic() + 10

@@ -14,9 +14,9 @@ from meritory.domain.feedback import FeedbackEvent
 from meritory.domain.memory import UNTRUSTED_ORIGINS, Origin
 from meritory.domain.rule import ActionQuery
 from meritory.engine.memories.validate import PROPOSED_CONSTRAINT
-from meritory.engine.rules import constraints
+from meritory.engine.rules import book
 from meritory.engine.rules.guard import ToolCall, check
-from meritory.engine.rules.learn import RECENT_LIMIT_COUNT, Learned, learn_from
+from meritory.engine.rules.learn import RECENT_LIMIT_COUNT, learn_from
 from places import Places, action_reports
 
 
@@ -52,10 +52,10 @@ def test_a_constraint_is_lifted_in_words_or_by_hand(bench: Bench) -> None:
     assert bench.call("git push").decision == "allow"
     bench.down("do not push")
     bench.down("do not commit")
-    assert constraints.lift(bench.memory.services, "default", "s1", "no_push") == 1
+    assert book.lift(bench.memory.services, "default", "s1", "no_push") == 1
     assert bench.call("git push").decision == "allow"
     assert bench.call("git commit -m x").decision == "deny"
-    assert constraints.lift(bench.memory.services, "default", "s1") == 1
+    assert book.lift(bench.memory.services, "default", "s1") == 1
 
 
 def test_a_constraint_without_a_session_is_only_offered(bench: Bench) -> None:
@@ -79,8 +79,9 @@ def test_what_was_read_somewhere_forbids_nothing(bench: Bench) -> None:
             what_went_wrong=OVERWRITTEN,
             what_to_change="do not push",
         )
-        assert learn_from(bench.memory.services, report) == Learned()
+        learn_from(bench.memory.services, report)
     assert bench.call("git push").decision == "allow" and bench.rules() == []
+    assert bench.memory.services.store.session_constraints("default", "s1") == []
 
 
 def test_secrets_are_not_kept(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from session_kit import HERON, LOGIN, NOTES, STRIPE, Desk, filler, talk, trailer
 from meritory.domain.rule import RecordedAction
 from meritory.domain.session import ROLES, Turn
 from meritory.engine.pipeline import end
-from meritory.engine.quality import extraction, retention
+from meritory.engine.quality import extraction, maintenance
 from meritory.engine.rules.guard import ToolCall, check
 from meritory.engine.sessions.end import READ_LIMIT_CHARS, EndRequest, Intake, TurnTail
 from meritory.text.judge.digest import Digest, Digester, decode_digest, digest_terms
@@ -274,8 +274,8 @@ def test_retention_takes_it_with_the_transcript(desk: Desk) -> None:
     assert raw(desk)
     assert raw(desk, "alone")
     desk.clock.go(days=91)
-    assert retention.due(desk.memory.services, "default")["transcripts"] == 2
-    assert retention.erase(desk.memory.services, "default")["transcripts"] == 2
+    assert maintenance.due(desk.memory.services, "default")["transcripts"] == 2
+    assert maintenance.erase(desk.memory.services, "default")["transcripts"] == 2
     assert raw(desk) == raw(desk, "alone") == ""
 
 

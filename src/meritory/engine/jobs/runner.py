@@ -1,4 +1,4 @@
-"""Run jobs stage by stage, so that each stage takes effect exactly once.
+"""Run jobs stage by stage, on background threads, so that each stage takes effect exactly once.
 
 A stage computes outside any transaction and returns its effect, a function of a transaction. The
 effect and the note that the stage is done are committed together or not at all, so a process that
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,13 @@ from typing import Literal
 
 from meritory.domain.errors import BudgetSpent, Conflict, InputError, MeritoryError
 from meritory.domain.job import WAIT_MAX, Job, Lease
-from meritory.domain.world import World
+from meritory.domain.memory import Scope
+from meritory.domain.world import Subscription, World
+from meritory.engine.memories.recall import recall
+from meritory.engine.observe import telemetry
+from meritory.engine.predictor.state import TRAIN_JOB
+from meritory.engine.services import Services
+from meritory.engine.sessions.ratings import LEARN_JOB
 from meritory.store.contract.store import Store, Transaction
 
 # Longer than any stage takes: the job of a killed process is resumed after this time.
@@ -39,6 +45,13 @@ CALM_S = 0.1
 # Shortest pause, while another process may be about to take a job that is due.
 _PAUSE_MIN_S = 0.05
 _ERROR_LIMIT_CHARS = 500
+STOP_WAIT_S = 5.0
+# Loading the model usually takes a fifth of this; the first session should find it ready.
+SCORER_WAIT_S = 1.0
+EXTRACT_JOB = "extract"
+RULE_JOB = "remember-rule"
+# The flow of the pipeline that a job belongs to; scheduled jobs belong to none.
+_FLOW_OF = {LEARN_JOB: "learn", RULE_JOB: "learn", TRAIN_JOB: "train", EXTRACT_JOB: "extract"}
 
 # An effect may run again after a conflict, so it publishes nothing; the function that it returns
 # is called after the commit.
@@ -48,6 +61,7 @@ Stage = tuple[str, Callable[[Job], Effect]]
 Handler = Sequence[Stage]
 Outcome = Literal["stage", "done", "retry", "parked", "postponed", "lost"]
 _End = tuple[Outcome, Callable[[Transaction], Job]]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +157,18 @@ class JobRunner:
     def _run(self, job: Job, should_stop: Callable[[], bool]) -> Job:
         began_ms = self._world.monotonic_ms()
         error: Exception | None = None
+        end: _End
+        outcome: Outcome
         stage = job.kind
         try:
-            for stage, work in self._remaining_stages(job):
+            stages = list(self._handlers[job.kind])
+            names = [name for name, _ in stages]
+            if job.stage and job.stage not in names:
+                raise Conflict(
+                    f"{job.kind} has no stage {job.stage!r}",
+                    hint="another version of Meritory began this job; run it with that version",
+                )
+            for stage, work in stages[names.index(job.stage) + 1 if job.stage else 0 :]:
                 if should_stop():
                     end = self._postpone(job)
                     break
@@ -156,12 +179,14 @@ class JobRunner:
                 end = self._finish(job)
         except BudgetSpent as spent:
             error, end = spent, self._postpone(job, spent.retry_after_s, _describe(stage, spent))
-        except MeritoryError as expected:
-            delay = RETRY_DELAYS[min(job.attempt_count, len(RETRY_DELAYS)) - 1]
-            retry_at = self._world.now() + delay
-            error, end = expected, self._fail(job, _describe(stage, expected), retry_at)
-        except Exception as unexpected:
-            error, end = unexpected, self._fail(job, _describe(stage, unexpected), None)
+        except Exception as failure:
+            error, text = failure, _describe(stage, failure)
+            retry_at: datetime | None = None
+            if isinstance(failure, MeritoryError):
+                delay = RETRY_DELAYS[min(job.attempt_count, len(RETRY_DELAYS)) - 1]
+                retry_at = self._world.now() + delay
+            outcome = "parked" if retry_at is None else "retry"
+            end = outcome, lambda transaction: transaction.fail_job(job, text, retry_at)
         except BaseException:
             # Interrupted: release the job at once instead of at the end of the lease.
             with contextlib.suppress(MeritoryError):
@@ -179,16 +204,6 @@ class JobRunner:
         self._notify(outcome, job, began_ms, error)
         return job
 
-    def _remaining_stages(self, job: Job) -> Iterator[Stage]:
-        stages = list(self._handlers[job.kind])
-        names = [name for name, _ in stages]
-        if job.stage and job.stage not in names:
-            raise Conflict(
-                f"{job.kind} has no stage {job.stage!r}",
-                hint="another version of Meritory began this job; run it with that version",
-            )
-        yield from stages[names.index(job.stage) + 1 if job.stage else 0 :]
-
     def _run_stage(self, job: Job, stage: str, work: Callable[[Job], Effect]) -> Job:
         effect = work(job)
         until = self._world.now() + self._lease_length
@@ -204,10 +219,6 @@ class JobRunner:
     def _finish(self, job: Job) -> _End:
         at = self._world.now()
         return "done", lambda transaction: transaction.finish_job(job, at)
-
-    def _fail(self, job: Job, error: str, retry_at: datetime | None) -> _End:
-        outcome: Outcome = "parked" if retry_at is None else "retry"
-        return outcome, lambda transaction: transaction.fail_job(job, error, retry_at)
 
     def _postpone(self, job: Job, wait_s: float | None = None, why: str | None = None) -> _End:
         at = self._world.now()
@@ -307,6 +318,105 @@ class Worker:
             wait_s = min(wait_s, until_s - self._runner.monotonic_s())
             if wait_s <= 0:
                 return
+
+
+class Background:
+    """The threads of one engine; they start on demand, and `stop` ends them all."""
+
+    def __init__(self, services: Services, handlers: Mapping[str, Handler]) -> None:
+        self._services = services
+        self.runner = JobRunner(services.store, services.world, handlers, self._observed)
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._reembedding: threading.Thread | None = None
+        self._warming: threading.Thread | None = None
+        self.worker: Worker | None = None
+        self._schedule: Callable[[], object] | None = None
+        self._following: Subscription | None = None
+
+    def schedule(self, queue: Callable[[], object]) -> None:
+        """Let the worker queue the jobs that are due in time; call it before the first `nudge`."""
+        self._schedule = queue
+
+    def drain(self) -> int:
+        """Run every due job on this thread; `stop` ends it after the current stage."""
+        return self.runner.drain(should_stop=self._stopping.is_set)
+
+    def learn(self, user: str, key: str) -> None:
+        """Learn from one finished session on this thread."""
+        self.runner.run_named(user, LEARN_JOB, key)
+
+    def nudge(self) -> None:
+        """Let the worker run the jobs that are due."""
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            if self.worker is None:
+                self.worker = Worker(self.runner, before=self._schedule)
+                self.worker.start()
+                if self._schedule is not None:
+                    # The process with the schedule also runs the jobs of other processes.
+                    self._following = self._services.store.follow(self.worker.notify)
+        self.worker.wake()
+
+    def _observed(self, event: JobEvent) -> None:
+        observer = self._services.observer
+        if event.outcome == "stage":
+            if flow := _FLOW_OF.get(event.job.kind):
+                observer.stages(flow, {event.job.stage: event.duration_ms})
+            return
+        observer.took("jobs", event.duration_ms)
+        if event.outcome == "done" and event.job.kind == LEARN_JOB:
+            # After the commit, so that telemetry never delays learning.
+            telemetry.keep(self._services, event.job)
+        # A spent budget and a job that another process took over are not failures.
+        if event.error is not None and event.outcome in ("retry", "parked"):
+            observer.failed(f"job_{event.job.kind}", event.error)
+
+    def reembed(self, progress: Progress) -> bool:
+        """Make all missing vectors now; return whether the configured embedder serves."""
+        return self._services.embedding.reembed(progress, self._stopping.is_set)
+
+    def start_reembedding(self, progress: Progress) -> threading.Thread:
+        """Make all missing vectors on a thread."""
+
+        def run() -> None:
+            # The failure is counted; the next start tries again.
+            with contextlib.suppress(MeritoryError):
+                self.reembed(progress)
+
+        self._reembedding = threading.Thread(target=run, name="meritory-reembed", daemon=True)
+        self._reembedding.start()
+        return self._reembedding
+
+    def warm_up(self, scope: Scope) -> None:
+        """Load the embedder and the index on a thread, and the scorer on this one."""
+
+        def run() -> None:
+            # The first call that needs it fails in the same way and reports the error.
+            with contextlib.suppress(MeritoryError):
+                recall(self._services, scope, "warm", 1)
+                self._services.store.tidy(self._stopping.is_set)
+
+        self._warming = threading.Thread(target=run, name="meritory-warm", daemon=True)
+        self._warming.start()
+        if self._services.scorer is not None:
+            self._services.scorer.warm(SCORER_WAIT_S)
+
+    def stop(self) -> None:
+        """End all threads after their current step; safe to call twice."""
+        with self._lock:
+            self._stopping.set()
+        monotonic_ms = self._services.world.monotonic_ms
+        until_ms = monotonic_ms() + STOP_WAIT_S * 1000
+        if self._following is not None:
+            self._following.close()
+        if self.worker is not None:
+            self.worker.stop(STOP_WAIT_S)
+        for thread in (self._reembedding, self._warming):
+            if thread is not None:
+                # A thread that waits for a server is abandoned: a closed store rejects its writes.
+                thread.join(max(0.0, (until_ms - monotonic_ms()) / 1000))
 
 
 def _describe(stage: str, error: Exception) -> str:

@@ -20,7 +20,7 @@ from meritory.domain.errors import (
     StorageError,
 )
 from meritory.domain.world import moment_text
-from meritory.engine.jobs.worker import Background
+from meritory.engine.jobs.runner import Background
 from meritory.engine.observe.health import DISK_FAIL_BYTES, DISK_WARN_BYTES, WAL_WARN_BYTES
 from meritory.engine.predictor.status import predictor_status
 from meritory.engine.quality.figures import figures

@@ -17,7 +17,7 @@ from meritory.domain.errors import MeritoryError
 from meritory.domain.place import Place
 from meritory.domain.policy import EmbedderSpec
 from meritory.engine.predictor.state import decoded, soundness
-from meritory.model.model_files import models_beside
+from meritory.model.checkpoint import models_beside
 from meritory.ports.embedder import STATIC_NAME, Embedder, open_embedder
 from meritory.ports.scorer import ModelFolders, base_weights
 from meritory.store.contract.store import Store

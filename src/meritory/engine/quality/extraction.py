@@ -1,4 +1,4 @@
-"""Extract memories from a finished session, as a job in stages: rules, model, summary.
+"""Extract memories from a finished session, as a job in stages, and keep the refused candidates.
 
 The rules always run; a configured model adds to their candidates. The extractors have settled the
 origin and trust of each candidate; here it goes through the same write path as every memory.
@@ -12,12 +12,12 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from meritory.domain.errors import NotFound
+from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.job import Job
 from meritory.domain.memory import UNTRUSTED_ORIGINS, Draft, MemoryRecord, Source
 from meritory.domain.quality import Refusal
 from meritory.domain.session import Event, SessionRecord, Turn
-from meritory.engine.jobs.runner import After, Effect, no_effect
+from meritory.engine.jobs.runner import EXTRACT_JOB, After, Effect, no_effect
 from meritory.engine.memories.gate import may_supersede
 from meritory.engine.memories.recall import recall
 from meritory.engine.memories.validate import only_proposed
@@ -32,7 +32,6 @@ from meritory.text.normalize import canonical, content_hash
 from meritory.text.secrets import redact
 from meritory.text.terms import query_terms
 
-EXTRACT_JOB = "extract"
 EXTRACTED = "session.extracted"
 SUMMARY_EXTRACTOR = "summary/1"
 # A model is not asked about a shorter transcript.
@@ -44,6 +43,7 @@ ECHO_MIN_CHARS = 16
 SAME_SUBJECT_WORDS = 2
 _QUERY_LIMIT_CHARS = 2_000
 _REFUSAL_ID_CHARS = 24
+REFUSALS_LIMIT, REFUSALS_LIMIT_MAX = 50, 10_000
 
 
 def is_due(services: Services, turns: Sequence[Turn]) -> bool:
@@ -233,7 +233,33 @@ def _logged(services: Services, session: SessionRecord, name: str) -> list[str]:
 
 
 def _draft(services: Services, session: SessionRecord, name: str, claim: FoundClaim) -> Draft:
-    is_allowed = claim.supersedes and _may_replace(services, session, claim, claim.supersedes)
+    """Return the draft of a claim.
+
+    It replaces the memory that a model named only if the gate could. If not, it is stored as a
+    separate memory, which loses nothing.
+    """
+    old: MemoryRecord | None = None
+    if claim.supersedes:
+        old = services.store.memories(session.user, [claim.supersedes]).get(claim.supersedes)
+    may_replace = False
+    if old is not None:
+        new = replace(
+            old,
+            provenance=claim.provenance,
+            origin=claim.origin,
+            trust="untrusted" if claim.origin in UNTRUSTED_ORIGINS else "trusted",
+            created_at=services.world.now(),
+            valid_from=None,
+        )
+        shared = set(query_terms(old.content)) & set(query_terms(claim.content))
+        may_replace = (
+            old.is_live
+            and old.scope == session.scope
+            # A model named it, even if it quotes a person: only a person may replace a pin.
+            and not (old.pinned or old.kind == "constraint")
+            and len(shared) >= SAME_SUBJECT_WORDS
+            and may_supersede(old, new)
+        )
     return only_proposed(
         Draft(
             content=claim.content,
@@ -245,37 +271,8 @@ def _draft(services: Services, session: SessionRecord, name: str, claim: FoundCl
             origin=claim.origin,
             confidence=claim.confidence,
             source=Source(session.harness, session.key, str(claim.turn), hashed(claim.quote), name),
-            supersedes=claim.supersedes if is_allowed else None,
+            supersedes=claim.supersedes if may_replace else None,
         )
-    )
-
-
-def _may_replace(
-    services: Services, session: SessionRecord, claim: FoundClaim, memory_id: str
-) -> bool:
-    """Return whether a claim may replace the memory that a model named: only if the gate could.
-
-    If not, the claim is stored as a separate memory, which loses nothing.
-    """
-    old = services.store.memories(session.user, [memory_id]).get(memory_id)
-    if old is None:
-        return False
-    new = replace(
-        old,
-        provenance=claim.provenance,
-        origin=claim.origin,
-        trust="untrusted" if claim.origin in UNTRUSTED_ORIGINS else "trusted",
-        created_at=services.world.now(),
-        valid_from=None,
-    )
-    shared = set(query_terms(old.content)) & set(query_terms(claim.content))
-    return (
-        old.is_live
-        and old.scope == session.scope
-        # A model named it, even if it quotes a person: only a person may replace a pin.
-        and not (old.pinned or old.kind == "constraint")
-        and len(shared) >= SAME_SUBJECT_WORDS
-        and may_supersede(old, new)
     )
 
 
@@ -328,3 +325,63 @@ def _acting(services: Services, user: str, name: str) -> Services:
 def hashed(text: str) -> str:
     """Return the hash of a quote, which is stored in place of the quote."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# -- refusals ---------------------------------------------------------------------------------
+
+
+def list_refusals(
+    services: Services, user: str, limit: int = REFUSALS_LIMIT, offset: int = 0
+) -> list[Refusal]:
+    """Return the refusals that were not restored, latest first."""
+    if not 1 <= limit <= REFUSALS_LIMIT_MAX:
+        raise InputError(f"limit must be a whole number from 1 to {REFUSALS_LIMIT_MAX}")
+    if offset < 0:
+        raise InputError("offset must be 0 or more")
+    return services.store.refusals(user, limit, offset)
+
+
+def restore_refusal(services: Services, user: str, name: str) -> MemoryRecord:
+    """Store a refused candidate as a memory, with its origin and confidence."""
+    refusal = services.store.refusal(user, name)
+    quote_hash = hashed(refusal.quote)
+    draft = Draft(
+        content=refusal.content,
+        user=refusal.scope.user,
+        agent=refusal.scope.agent,
+        project=refusal.scope.project,
+        kind=refusal.kind,
+        provenance=refusal.provenance,
+        origin=refusal.origin,
+        confidence=refusal.confidence,
+        source=Source(None, refusal.session_key, refusal.turn, quote_hash, refusal.extractor),
+    )
+    prepared = prepare_batch(services, [only_proposed(draft)])
+
+    def work(transaction: Transaction) -> MemoryRecord:
+        current = transaction.refusal(user, refusal.id)
+        if current.memory_id is not None:
+            raise Conflict(
+                f"{refusal.id} is already restored, as {current.memory_id}",
+                hint=f"show it with `meritory show {current.memory_id}`",
+            )
+        (result,) = decide_batch(services, transaction, prepared)
+        if result.memory is None:
+            raise result.error or InputError(result.reason)
+        transaction.mark_restored(user, refusal.id, result.memory.id)
+        return result.memory
+
+    return services.store.write(user, work)
+
+
+def extract_again(services: Services, user: str, session_key: str) -> None:
+    """Queue the extraction of a finished session again."""
+    session = services.store.session(user, session_key)
+    if session.state == "open":
+        raise InputError(
+            f"session {session_key} is still open", hint="it is extracted when it ends"
+        )
+    if not services.store.transcript(user, session_key):
+        raise NotFound(f"session {session_key} has no transcript")
+    now = services.world.now()
+    services.store.write(user, lambda transaction: queue(transaction, session, now))

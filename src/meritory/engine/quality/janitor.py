@@ -18,7 +18,7 @@ from meritory.domain.errors import Conflict, NotFound
 from meritory.domain.job import Job
 from meritory.domain.memory import HistoryEntry, MemoryRecord, Scope
 from meritory.domain.session import Event
-from meritory.engine.jobs.runner import After, Effect, Handler, JobRunner
+from meritory.engine.jobs.runner import After, Effect, JobRunner
 from meritory.engine.memories.gate import revert
 from meritory.engine.memories.validate import PROPOSED_CONSTRAINT, PROPOSED_PIN
 from meritory.engine.memories.write import indexed
@@ -241,12 +241,8 @@ def _apply(
     return fates
 
 
-def handler(services: Services) -> Handler:
-    """Return the stage of the weekly job."""
-    return (("sweep", partial(_stage, services)),)
-
-
-def _stage(services: Services, job: Job) -> Effect:
+def run_sweep(services: Services, job: Job) -> Effect:
+    """Sweep, and return the effect of the weekly job: the event with its result."""
     result = sweep(services, job.user, job.key)
     event = Event(
         at=services.world.now(),

@@ -1,17 +1,66 @@
-"""Status of the maintenance jobs: the results of janitor and retention, and their current runs."""
+"""Maintenance: the schedule of its jobs, their status, and the daily job of retention.
+
+Retention erases old records, such as transcripts and events, and never memories. The store keeps
+records that are still needed: transcripts with an unfinished job, the timeline of open sessions,
+actions that rules are based on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 
 from meritory.domain.errors import NotFound
+from meritory.domain.job import Job
+from meritory.domain.policy import RetentionPolicy
+from meritory.domain.quality import Keepsake
+from meritory.domain.session import Event
+from meritory.engine.jobs.runner import After, Effect
+from meritory.engine.observe.observer import publish
 from meritory.engine.quality.janitor import JANITOR_JOB, week_of
-from meritory.engine.quality.retention import RETENTION_JOB, day_of
 from meritory.engine.services import Services
+from meritory.store.contract.store import Transaction
 
+RETENTION_JOB = "retention"
+# Small, so that no other write waits long.
+BATCH_SIZE = 200
+# The first sessions after the start of a daemon come before maintenance.
+FIRST_LOOK_AFTER = timedelta(minutes=10)
+LOOK_EVERY = timedelta(hours=1)
 _ERASED = "retention."
+
+
+class Schedule:
+    """Queues a weekly janitor job and a daily retention job for every user."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._next_look = services.world.now() + FIRST_LOOK_AFTER
+
+    def look(self) -> int:
+        """Queue the jobs that are due, at most once an hour; return their number."""
+        store, now = self._services.store, self._services.world.now()
+        if now < self._next_look:
+            return 0
+        self._next_look = now + LOOK_EVERY
+        keys = {RETENTION_JOB: day_of(now)}
+        if self._services.policy.janitor.enabled:
+            keys = {JANITOR_JOB: week_of(now), **keys}
+
+        def queue(user: str, kind: str, key: str) -> bool:
+            try:
+                # There is never a second job of a week or day, whatever its outcome.
+                store.job(user, kind, key)
+            except NotFound:
+                return store.write(
+                    user, lambda transaction: transaction.put_job(user, kind, key, now)
+                )
+            return False
+
+        users = dict.fromkeys((self._services.user, *store.users()))
+        return sum(queue(user, kind, key) for user in users for kind, key in keys.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +106,67 @@ def status(services: Services, user: str) -> MaintenanceStatus:
             if name.startswith(_ERASED)
         },
     )
+
+
+def day_of(at: datetime) -> str:
+    """Return the day of a moment; it is the key of that day's job."""
+    return at.date().isoformat()
+
+
+def limits(policy: RetentionPolicy, now: datetime) -> Iterator[tuple[Keepsake, datetime]]:
+    """Return the kinds of records with a limited life, and the time before which they expire."""
+    days: dict[Keepsake, int] = {
+        "transcripts": policy.transcript_days,
+        "events": policy.event_days,
+        "actions": policy.action_days,
+        "refusals": policy.refusal_days,
+        "feedback": policy.feedback_days,
+    }
+    for kind, limit_days in days.items():
+        if limit_days > 0:
+            yield kind, now - timedelta(days=limit_days)
+
+
+def due(services: Services, user: str) -> dict[Keepsake, int]:
+    """Return how many records of each kind would be erased now."""
+    now = services.world.now()
+    return {
+        kind: services.store.expirable(user, kind, before)
+        for kind, before in limits(services.policy.retention, now)
+    }
+
+
+def erase(services: Services, user: str) -> dict[Keepsake, int]:
+    """Erase expired records in batches and return their number by kind."""
+
+    def erase_batch(kind: Keepsake, before: datetime, transaction: Transaction) -> int:
+        count = transaction.expire(user, kind, before, BATCH_SIZE)
+        if count:
+            transaction.count(user, f"retention.{kind}", count)
+        return count
+
+    erased: dict[Keepsake, int] = {}
+    for kind, before in limits(services.policy.retention, services.world.now()):
+        erased[kind] = 0
+        while True:
+            count = services.store.write(user, partial(erase_batch, kind, before))
+            erased[kind] += count
+            if count < BATCH_SIZE:
+                break
+    return erased
+
+
+def erase_expired(services: Services, job: Job) -> Effect:
+    """Return the effect of the daily job: the event that lists the erased records."""
+    erased = erase(services, job.user)
+    at = services.world.now()
+    details: dict[str, object] = {str(kind): count for kind, count in erased.items()}
+    event = Event(at=at, category="retention", name="retention.erased", details=details)
+
+    def effect(transaction: Transaction) -> After | None:
+        if not any(erased.values()):
+            return None
+        transaction.log_events(job.user, [event])
+        return partial(publish, services, [event])
+
+    return effect

@@ -15,7 +15,7 @@ from meritory.domain.rule import (
     RuleEventKind,
     SessionConstraint,
 )
-from meritory.engine.rules.status import step_down, step_up
+from meritory.engine.rules.book import step_down, step_up
 from meritory.engine.services import Services
 from meritory.engine.sessions.context import storable
 from meritory.rank.ladder import ACTIVE

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from meritory.domain.errors import BadCheckpoint, InputError
 from meritory.model import checkpoint
-from meritory.model.model_files import ModelFolder, models_beside
+from meritory.model.checkpoint import ModelFolder, models_beside
 from meritory.ports.scorer import ModelFolders, base_weights
 
 

@@ -13,9 +13,9 @@ from meritory.domain.errors import NotFound
 from meritory.domain.memory import MemoryRecord
 from meritory.domain.quality import CarriedRefusal, MergeVerdict, Refusal
 from meritory.engine.memories import undo
+from meritory.engine.quality import extraction, maintenance, saved_runs
 from meritory.engine.quality import figures as quality_figures
 from meritory.engine.quality import janitor as sweeping
-from meritory.engine.quality import maintenance, refusals, retention, saved_runs
 from meritory.server.table import Call, QueryParams, ReplyShape, Results, Route, Scoped, UserQuery
 
 PAGE_LIMIT, PAGE_LIMIT_MAX = 50, 500
@@ -56,7 +56,7 @@ class JanitorIn(UserBody, kw_only=True):
 class RefusalsQuery(Scoped, kw_only=True):
     """A page of rejected extractions."""
 
-    limit: Annotated[int, Meta(ge=1, le=refusals.REFUSALS_LIMIT_MAX)] = refusals.REFUSALS_LIMIT
+    limit: Annotated[int, Meta(ge=1, le=extraction.REFUSALS_LIMIT_MAX)] = extraction.REFUSALS_LIMIT
     offset: Annotated[int, Meta(ge=0)] = 0
 
 
@@ -249,7 +249,7 @@ def janitor(call: Call) -> JanitorOut:
         )
         for due in plan.due[:DUE_LIMIT]
     ]
-    erase = {str(what): count for what, count in retention.due(services, user).items()}
+    erase = {str(what): count for what, count in maintenance.due(services, user).items()}
     return JanitorOut(True, len(plan.due), plan.is_cut, shown, 0, 0, 0, erase)
 
 
@@ -257,20 +257,20 @@ def list_refusals(call: Call) -> Results[RefusalOut]:
     """List rejected extractions, latest first."""
     query: RefusalsQuery = call.query
     memory = call.memory()
-    page = refusals.listing(memory.services, memory.scope.user, query.limit, query.offset)
+    page = extraction.list_refusals(memory.services, memory.scope.user, query.limit, query.offset)
     return Results([RefusalOut.flat(refusal) for refusal in page])
 
 
 def show_refusal(call: Call) -> RefusalOut:
     """Show one rejected extraction with its quote."""
     memory = call.memory()
-    return RefusalOut.flat(refusals.show(memory.services, memory.scope.user, call.path["id"]))
+    return RefusalOut.flat(memory.services.store.refusal(memory.scope.user, call.path["id"]))
 
 
 def restore_refusal(call: Call) -> MemoryRecord:
     """Store a rejected extraction after all."""
     memory = call.memory()
-    return refusals.restore(memory.services, memory.scope.user, call.path["id"])
+    return extraction.restore_refusal(memory.services, memory.scope.user, call.path["id"])
 
 
 def probe_runs(call: Call) -> Results[ProbeRunOut]:

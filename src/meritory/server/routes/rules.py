@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from meritory.domain.rule import Rule, RuleEvent, SessionConstraint, State
-from meritory.engine.rules import book, constraints, guard
+from meritory.engine.rules import book, guard
 from meritory.engine.rules.guard import ToolCall
 from meritory.engine.rules.status import Replay
 from meritory.server.auth import AnyMemory
@@ -204,7 +204,7 @@ def lift(call: Call) -> LiftedOut:
     body: Lift = call.body
     memory = call.memory()
     user = memory.scope.user
-    return LiftedOut(constraints.lift(memory.services, user, body.session_key, body.kind))
+    return LiftedOut(book.lift(memory.services, user, body.session_key, body.kind))
 
 
 _CONSTRAINTS, _ONE = "/api/rules/constraints", "/api/rules/{id}"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meritory.model.tokens import BUCKETS, MAX_CHARS, MAX_WORDS, by_table, pooled, words_of
+from meritory.model.base import BUCKETS, MAX_CHARS, MAX_WORDS, by_table, pooled, words_of
 
 
 def bucket(word: str) -> int:
@@ -41,7 +41,7 @@ def test_the_words_of_a_text(text: str, words: list[str]) -> None:
 
 def test_another_process_with_other_hashes_agrees() -> None:
     text = "Straße getUserName 日本 42 foo_bar"
-    code = f"from meritory.model.tokens import words_of; print(words_of({text!r}).tolist())"
+    code = f"from meritory.model.base import words_of; print(words_of({text!r}).tolist())"
     env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONUTF8": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env

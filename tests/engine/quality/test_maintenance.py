@@ -11,7 +11,7 @@ from session_kit import HERON, Desk
 
 from meritory.domain.policy import RetentionPolicy
 from meritory.domain.session import SessionRecord, Turn
-from meritory.engine.quality import retention
+from meritory.engine.quality import maintenance
 
 
 def talked(desk: Desk, key: str, at: datetime, user: str = "default") -> None:
@@ -37,11 +37,11 @@ def test_transcripts_go_after_their_days(desk: Desk) -> None:
     talked(desk, "new", desk.clock.now)
     desk.clock.go(days=29)
     services = desk.memory.services
-    assert retention.erase(services, "default")["transcripts"] == 0
+    assert maintenance.erase(services, "default")["transcripts"] == 0
     desk.clock.go(days=2)
-    assert retention.due(services, "default")["transcripts"] == 1
+    assert maintenance.due(services, "default")["transcripts"] == 1
     assert left(desk, "old", "new") == ["old", "new"]
-    assert retention.erase(services, "default")["transcripts"] == 1
+    assert maintenance.erase(services, "default")["transcripts"] == 1
     assert left(desk, "old", "new") == ["new"]
     assert desk.counters()["retention.transcripts"] == 1
     assert [one.content for one in desk.memory.page()] == [HERON]
@@ -52,7 +52,10 @@ def test_nothing_goes_that_is_kept_for_ever(desk: Desk) -> None:
     talked(desk, "old", desk.clock.now)
     desk.clock.go(days=4_000)
     services = desk.memory.services
-    assert (retention.due(services, "default"), retention.erase(services, "default")) == ({}, {})
+    assert (maintenance.due(services, "default"), maintenance.erase(services, "default")) == (
+        {},
+        {},
+    )
     assert left(desk, "old") == ["old"]
 
 
@@ -62,21 +65,21 @@ def test_a_transcript_that_is_yet_to_be_learned_from_stays(desk: Desk) -> None:
     session.end([{"role": "user", "text": "where is the heron?"}])
     desk.clock.go(days=100)
     services = desk.memory.services
-    assert retention.erase(services, "default")["transcripts"] == 0
+    assert maintenance.erase(services, "default")["transcripts"] == 0
     assert left(desk, "run") == ["run"]
     desk.memory.drain()
-    assert retention.erase(services, "default")["transcripts"] == 1
+    assert maintenance.erase(services, "default")["transcripts"] == 1
     assert desk.record().state == "finished"
 
 
 def test_more_than_a_batch_goes_in_one_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "BATCH_SIZE", 2)
+    monkeypatch.setattr(maintenance, "BATCH_SIZE", 2)
     keys = [f"s{number}" for number in range(5)]
     for key in keys:
         talked(desk, key, desk.clock.now)
     talked(desk, "theirs", desk.clock.now, "eve")
     desk.clock.go(days=91)
-    assert retention.erase(desk.memory.services, "default")["transcripts"] == 5
+    assert maintenance.erase(desk.memory.services, "default")["transcripts"] == 5
     assert left(desk, *keys) == []
     assert desk.store.transcript("eve", "theirs")
 
@@ -85,9 +88,9 @@ def test_the_job_of_a_day_erases_once(desk: Desk) -> None:
     talked(desk, "old", desk.clock.now)
     desk.clock.go(days=91)
     now = desk.clock.now
-    day = retention.day_of(now)
-    desk.store.write("default", lambda t: t.put_job("default", retention.RETENTION_JOB, day, now))
+    day = maintenance.day_of(now)
+    desk.store.write("default", lambda t: t.put_job("default", maintenance.RETENTION_JOB, day, now))
     assert desk.memory.drain() == 1
     assert left(desk, "old") == []
-    assert desk.store.job("default", retention.RETENTION_JOB, day).state == "done"
+    assert desk.store.job("default", maintenance.RETENTION_JOB, day).state == "done"
     assert desk.memory.drain() == 0
