@@ -16,7 +16,7 @@ from meritory.domain.predictor import Comparison
 from meritory.domain.session import Event, SessionMemory, SessionRecord, SessionScore
 from meritory.engine.jobs.runner import After, Effect, no_effect
 from meritory.engine.learning.canary import count_trial, update_canary
-from meritory.engine.learning.judge import KNOWN_BY_PROGRAM, RATED_BY_AGENT
+from meritory.engine.learning.judge import KNOWN_BY_PROGRAM, RATED_BY_AGENT, read_session
 from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import (
     CALIBRATE_EVERY,
@@ -60,24 +60,12 @@ class _ComparedSession:
     # None if the session does not count, for this reason.
     outcome: ComparisonOutcome | None
     reason: str | None
-
-    @property
-    def has_judge(self) -> bool:
-        """Return whether a judge gave the verdict, which people can check."""
-        return self.score is not None and self.score.judge not in NO_JUDGES
-
-    @property
-    def is_usable(self) -> bool:
-        """Return whether training can use this session, even if no model scored it."""
-        has_helped = any((record.label or 0.0) > 0.0 for record in self.records)
-        return self.reason in (None, _SILENT) and has_helped
-
-    @property
-    def overlap(self) -> dict[str, Any]:
-        """Return how many of the memories shown were named by rare words of later prompts."""
-        shown = [record for record in self.records if record.candidate.was_injected]
-        hit = sum(record.fts_hit_count > 0 for record in shown)
-        return {"shown": len(shown), "hit": hit, "share": hit / len(shown) if shown else None}
+    # Whether training can use this session, even if no model scored it.
+    is_usable: bool
+    # Whether a judge gave the verdict, which people can check.
+    has_judge: bool
+    # How many of the memories shown were named by rare words of later prompts.
+    overlap: dict[str, Any]
 
 
 def compare(services: Services, job: Job) -> Effect:
@@ -91,12 +79,15 @@ def compare(services: Services, job: Job) -> Effect:
     # This session is among them: its labels are stored already.
     proof = prove_history(store.taught_sessions(user, FEATURE_VERSION, PROOF_SESSIONS))
     now = services.world.now()
+    interval = services.policy.predictor.train_interval_sessions
 
     def effect(transaction: Transaction) -> After:
-        state = replace(decoded(transaction.predictor_state(user)), history=proof)
+        before = replace(decoded(transaction.predictor_state(user)), history=proof)
+        details: dict[str, dict[str, object]]
         if earlier is not None and earlier.ema_updated:
             # The session was labelled again. It must not count twice.
-            change = _StateChange(state, is_repeated=True)
+            reason = case.reason or _COUNTED_BEFORE
+            state, details = before, {"predictor.ema_skip": {"reason": reason}}
             comparison = replace(
                 _comparison(case, state, now),
                 at=earlier.at,
@@ -105,15 +96,29 @@ def compare(services: Services, job: Job) -> Effect:
                 alpha=earlier.alpha,
             )
         else:
-            change = _count_session(services, state, case, margins)
-            comparison = _comparison(case, change.state, now)
+            state, details = _count_session(services, before, case, margins)
+            comparison = _comparison(case, state, now)
         transaction.put_comparison(user, comparison)
         update_canary(transaction, user, key, now, is_usable=case.is_usable)
-        transaction.set_predictor_state(user, change.state.encoded())
-        interval = services.policy.predictor.train_interval_sessions
-        if _is_training_due(state, change.state, interval):
+        transaction.set_predictor_state(user, state.encoded())
+        # A training was ordered now, or has waited for two intervals.
+        has_grown = state.fresh_sessions > before.fresh_sessions
+        is_overdue = has_grown and state.fresh_sessions % (2 * interval) == 0
+        is_new = state.order_reason != before.order_reason
+        if state.order_reason is not None and (is_new or is_overdue):
             queue(transaction, user, now)
-        events = _events(case, change, comparison, now)
+        measured = {
+            "predictor_ndcg": comparison.predictor_ndcg,
+            "baseline_ndcg": comparison.baseline_ndcg,
+            "winner": comparison.winner,
+            "margin": comparison.margin,
+            "model_version": case.session.model_version,
+        }
+        rankings = {"predictor.compare": measured, "predictor.fts_overlap": case.overlap}
+        events = [
+            Event(at=now, category="predictor", name=name, session_key=key, details=numbers)
+            for name, numbers in {**rankings, **details}.items()
+        ]
         transaction.log_events(user, events)
         return partial(publish, services, events)
 
@@ -122,18 +127,17 @@ def compare(services: Services, job: Job) -> Effect:
 
 def _read_case(store: Store, job: Job, rrf_k: int) -> _ComparedSession | None:
     """Return the session with the outcome of its comparison; None if nothing was ranked."""
-    session = store.session(job.user, job.key)
-    score = store.session_score(job.user, job.key)
+    session, memories, score = read_session(store, job)
     records = [
         record
-        for record in store.session_memories(job.user, job.key)
+        for record in memories
         if record.candidate.source != "fts_only" and record.candidate.baseline_rank is not None
     ]
     if not records:
         return None
     labels = np.array([np.nan if one.label is None else one.label for one in records])
-    shown = np.array([record.candidate.was_injected for record in records], np.bool_)
-    labelled = [records[index] for index in np.flatnonzero(comparable(labels, shown)).tolist()]
+    was_shown = np.array([record.candidate.was_injected for record in records], np.bool_)
+    labelled = [records[index] for index in np.flatnonzero(comparable(labels, was_shown)).tolist()]
     outcome = None
     if labelled and session.scorer is not None:
         outcome = influence.compare(
@@ -151,77 +155,77 @@ def _read_case(store: Store, job: Job, rrf_k: int) -> _ComparedSession | None:
         reason = _SILENT
     elif not labelled:
         reason = "no label"
-    return _ComparedSession(session, score, records, outcome, reason)
-
-
-# -- the state of the predictor -------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _StateChange:
-    """The state after a session, and what happened on the way."""
-
-    state: PredictorState
-    # After a drift: sessions in a row with a low success rate, and sessions that are replayed.
-    low_streak: int | None = None
-    replay_size: int = 0
-    has_left_cold_start: bool = False
-    gave_way_to: int | None = None
-    # The result of the model's trial, if that ends with this session.
-    trial: dict[str, object] | None = None
-    # The session counted before, so nothing changed.
-    is_repeated: bool = False
+    shown = [record for record in records if record.candidate.was_injected]
+    hit = sum(record.fts_hit_count > 0 for record in shown)
+    has_helped = any((record.label or 0.0) > 0.0 for record in records)
+    return _ComparedSession(
+        session,
+        score,
+        records,
+        outcome,
+        reason,
+        is_usable=reason in (None, _SILENT) and has_helped,
+        has_judge=score is not None and score.judge not in NO_JUDGES,
+        overlap={"shown": len(shown), "hit": hit, "share": hit / len(shown) if shown else None},
+    )
 
 
 def _count_session(
-    services: Services, state: PredictorState, case: _ComparedSession, margins: Margins
-) -> _StateChange:
+    services: Services, before: PredictorState, case: _ComparedSession, margins: Margins
+) -> tuple[PredictorState, dict[str, dict[str, object]]]:
+    """Return the state after a session, and the details of what happened, by event."""
     policy = services.policy.predictor
     outcome = case.outcome if case.reason is None else None
     won = None if outcome is None else outcome.won
-    low_streak = state.standing.low_streak + 1
-    standing, has_drifted = influence.judged(state.standing, won, policy.drift_reset_window)
+    standing, has_drifted = influence.judged(before.standing, won, policy.drift_reset_window)
     was_cold = standing.is_cold
     if won is not None and outcome is not None:
         # The outcome of another kind of scorer says nothing about this one.
-        if case.session.scorer == state.scorer:
+        if case.session.scorer == before.scorer:
             ndcg = np.vstack([margins.ndcg, outcome.ndcg])
             margins = Margins(ndcg, np.vstack([margins.log_rank, outcome.log_rank]))
-        weighings = influence.weigh(margins, state.history)
+        weighings = influence.weigh(margins, before.history)
         standing = influence.weighed(
             standing, weighings, policy.influence, policy.min_training_sessions
         )
     state = replace(
-        state,
+        before,
         standing=standing,
-        fresh_sessions=state.fresh_sessions + case.is_usable,
-        uncalibrated=state.uncalibrated + (won is not None and case.has_judge),
+        fresh_sessions=before.fresh_sessions + case.is_usable,
+        uncalibrated=before.uncalibrated + (won is not None and case.has_judge),
     )
-    gave_way_to: int | None = None
-    trial: dict[str, object] | None = None
+    trial: dict[str, dict[str, object]] = {}
     if case.session.model_version == state.version:
-        before = state.trial_sessions
         state, has_failed = count_trial(state, won)
-        if before < state.trial_sessions == TRIAL_SESSIONS:
-            trial = {
+        if before.trial_sessions < state.trial_sessions == TRIAL_SESSIONS:
+            trial["predictor.trial"] = {
                 "model_version": state.version,
                 "sessions": TRIAL_SESSIONS,
                 "wins": state.trial_wins,
                 "passed": not has_failed,
             }
         if has_failed and state.previous is not None:
-            gave_way_to = state.previous
+            trial["predictor.gave_way"] = {"to": state.previous}
             state = state.rolled_back(state.previous, state.previous_scorer)
     can_train = services.trainer is not None and state.is_enabled
     reason = _order_reason(policy, state, has_drifted) if can_train else None
-    return _StateChange(
-        replace(state, order_reason=reason),
-        low_streak=low_streak if has_drifted else None,
-        replay_size=len(margins.ndcg),
-        has_left_cold_start=was_cold and not standing.is_cold,
-        gave_way_to=gave_way_to,
-        trial=trial,
-    )
+    state = replace(state, order_reason=reason)
+    rate = {"success_rate": round(state.standing.success_rate, 6), "alpha": state.alpha}
+    details: dict[str, dict[str, object]] = {"predictor.ema_update": {**rate}}
+    if case.reason is not None:
+        details = {"predictor.ema_skip": {"reason": case.reason}}
+    if has_drifted:
+        details["predictor.drift_reset"] = {
+            "drift_resets": state.standing.drift_resets,
+            "streak": before.standing.low_streak + 1,
+            "replay_size": len(margins.ndcg),
+        }
+    if was_cold and not standing.is_cold:
+        details["predictor.cold_start_exit"] = {"judged": state.standing.judged, **rate}
+    details |= trial
+    if case.reason is None and case.has_judge and state.uncalibrated == CALIBRATE_EVERY:
+        details["predictor.calibration_due"] = {"sessions": state.uncalibrated}
+    return state, details
 
 
 def _order_reason(policy: PredictorPolicy, state: PredictorState, has_drifted: bool) -> str | None:
@@ -234,18 +238,6 @@ def _order_reason(policy: PredictorPolicy, state: PredictorState, has_drifted: b
     if policy.scorer != REPLAYED_SCORER:
         interval = max(interval, SLOW_TRAINING_SESSIONS)
     return "interval" if state.fresh_sessions >= interval else None
-
-
-def _is_training_due(before: PredictorState, after: PredictorState, interval: int) -> bool:
-    """Return whether a training was ordered now, or has waited for two intervals."""
-    if after.order_reason is None:
-        return False
-    has_grown = after.fresh_sessions > before.fresh_sessions
-    is_overdue = has_grown and after.fresh_sessions % (2 * interval) == 0
-    return after.order_reason != before.order_reason or is_overdue
-
-
-# -- records and events ---------------------------------------------------------------------
 
 
 def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) -> Comparison:
@@ -282,52 +274,3 @@ def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) ->
 def _top_ids(rank_of: dict[str, int]) -> tuple[str, ...]:
     in_order = sorted(rank_of, key=lambda memory_id: (rank_of[memory_id], memory_id))
     return tuple(in_order[:TOP_COUNT])
-
-
-def _events(
-    case: _ComparedSession, change: _StateChange, comparison: Comparison, now: datetime
-) -> list[Event]:
-    state = change.state
-    details: dict[str, dict[str, object]] = {
-        "predictor.compare": {
-            "predictor_ndcg": comparison.predictor_ndcg,
-            "baseline_ndcg": comparison.baseline_ndcg,
-            "winner": comparison.winner,
-            "margin": comparison.margin,
-            "model_version": case.session.model_version,
-        },
-        "predictor.fts_overlap": case.overlap,
-    }
-    rate: dict[str, object] = {
-        "success_rate": round(state.standing.success_rate, 6),
-        "alpha": state.alpha,
-    }
-    skipped = case.reason or (_COUNTED_BEFORE if change.is_repeated else None)
-    if skipped is None:
-        details["predictor.ema_update"] = rate
-    else:
-        details["predictor.ema_skip"] = {"reason": skipped}
-    if change.low_streak is not None:
-        details["predictor.drift_reset"] = {
-            "drift_resets": state.standing.drift_resets,
-            "streak": change.low_streak,
-            "replay_size": change.replay_size,
-        }
-    if change.has_left_cold_start:
-        details["predictor.cold_start_exit"] = {"judged": state.standing.judged, **rate}
-    if change.trial is not None:
-        details["predictor.trial"] = change.trial
-    if change.gave_way_to is not None:
-        details["predictor.gave_way"] = {"to": change.gave_way_to}
-    if skipped is None and case.has_judge and state.uncalibrated == CALIBRATE_EVERY:
-        details["predictor.calibration_due"] = {"sessions": state.uncalibrated}
-    return [
-        Event(
-            at=now,
-            category="predictor",
-            name=name,
-            session_key=case.session.key,
-            details=numbers,
-        )
-        for name, numbers in details.items()
-    ]

@@ -22,6 +22,7 @@ from meritory.engine.jobs.runner import Effect, no_effect
 from meritory.engine.services import Services
 from meritory.ports.judge import Judge
 from meritory.rank import labels
+from meritory.store.contract.store import Store
 from meritory.text.judge.digest import Digest, decode_digest
 from meritory.text.transcript import as_text
 
@@ -35,15 +36,23 @@ RATED_BY_AGENT = "agent"
 RATED_CONFIDENCE = 0.7
 
 
+def read_session(
+    store: Store, job: Job
+) -> tuple[SessionRecord, list[SessionMemory], SessionScore | None]:
+    """Return the session of a job, its memories and its verdict; every stage reads them again."""
+    user, key = job.user, job.key
+    return (
+        store.session(user, key),
+        store.session_memories(user, key),
+        store.session_score(user, key),
+    )
+
+
 def judge(services: Services, job: Job) -> Effect:
     """Return the effect of a verdict by a program that knows, by the judge or by ratings alone."""
     store, user, key = services.store, job.user, job.key
-    session = store.session(user, key)
-    records = [
-        record
-        for record in store.session_memories(user, key)
-        if record.candidate.source != "fts_only"
-    ]
+    session, memories, score = read_session(store, job)
+    records = [record for record in memories if record.candidate.source != "fts_only"]
     used = store.used(user, key)
     if used is not None:
         # A program's word is a verdict of full confidence on every candidate.
@@ -59,9 +68,10 @@ def judge(services: Services, job: Job) -> Effect:
             return no_effect
         verdict = Verdict(score=None, confidence=0.0, relevance=(), judge=RATED_BY_AGENT)
         return _effect(services, session, records, verdict, [])
-    score = store.session_score(user, key)
-    if _still_holds(score, services.judge, session) and score is not None:
-        # Late ratings are not worth paying a model for the same verdict again.
+    name, ended_at = services.judge.name, session.ended_at
+    is_by_model = score is not None and name != "rules" and score.judge == name
+    if score is not None and is_by_model and ended_at is not None and score.at >= ended_at:
+        # The session has not gone on since: late ratings are not worth paying a model again.
         judged = [Judged(one.memory_id, one.relevance_score, one.is_missing) for one in records]
         verdict = Verdict(
             score=score.score,
@@ -78,13 +88,6 @@ def judge(services: Services, job: Job) -> Effect:
     return _effect(services, session, records, verdict, judged)
 
 
-def _still_holds(score: SessionScore | None, judge: Judge, session: SessionRecord) -> bool:
-    """Return whether a model judged the session and it has not gone on since."""
-    if score is None or judge.name == "rules" or score.judge != judge.name:
-        return False
-    return session.ended_at is not None and score.at >= session.ended_at
-
-
 def _ask_judge(
     services: Services,
     judge: Judge,
@@ -92,6 +95,7 @@ def _ask_judge(
     records: Sequence[SessionMemory],
     conversation: tuple[Sequence[Turn], Digest | None],
 ) -> tuple[Verdict, list[Judged]]:
+    """Ask about all memories, or a model about those shown, the best ranked and some decoys."""
     secret = services.store.secret()
 
     def position(record: SessionMemory) -> bytes:
@@ -99,7 +103,17 @@ def _ask_judge(
         message = f"shuffle\0{session.key}\0{record.memory_id}".encode("utf-8", "surrogatepass")
         return hmac.new(secret, message, hashlib.sha256).digest()
 
-    pool = sorted(records if judge.name == "rules" else _sample(records), key=position)
+    pool: list[SessionMemory] = []
+    rest: list[SessionMemory] = []
+    for record in records:
+        candidate = record.candidate
+        ranks = (candidate.baseline_rank, candidate.predictor_rank)
+        is_top = any(rank is not None and rank <= TOP_COUNT for rank in ranks)
+        is_chosen = judge.name == "rules" or candidate.was_injected or is_top
+        (pool if is_chosen else rest).append(record)
+    # Decoys, evenly over the rest, which is ordered by rank: near misses and far ones.
+    decoys = np.unique(np.linspace(0, len(rest) - 1, min(DECOY_COUNT, len(rest))).astype(int))
+    pool = sorted([*pool, *(rest[index] for index in decoys.tolist())], key=position)
     memories = services.store.memories(session.user, [one.memory_id for one in pool])
     pool = [record for record in pool if record.memory_id in memories]
     items = [
@@ -116,20 +130,6 @@ def _ask_judge(
         for index, (record, score) in enumerate(zip(pool, verdict.relevance, strict=True))
     ]
     return verdict, judged
-
-
-def _sample(records: Sequence[SessionMemory]) -> list[SessionMemory]:
-    """Return the memories shown, the best of both rankings, and some decoys."""
-    inside: list[SessionMemory] = []
-    rest: list[SessionMemory] = []
-    for record in records:
-        candidate = record.candidate
-        ranks = (candidate.baseline_rank, candidate.predictor_rank)
-        is_top = any(rank is not None and rank <= TOP_COUNT for rank in ranks)
-        (inside if candidate.was_injected or is_top else rest).append(record)
-    # Evenly over the rest, which is ordered by rank: near misses and far ones.
-    indices = np.unique(np.linspace(0, len(rest) - 1, min(DECOY_COUNT, len(rest))).astype(int))
-    return [*inside, *(rest[index] for index in indices.tolist())]
 
 
 def _effect(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -19,6 +19,7 @@ from meritory.domain.session import (
     SessionScore,
 )
 from meritory.engine.jobs.runner import After, Effect
+from meritory.engine.learning.judge import read_session
 from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.engine.sessions.ratings import LEARN_JOB
@@ -28,40 +29,70 @@ from meritory.store.contract.store import Store, Transaction
 # A memory deleted this soon after it was shown was probably deleted because of it.
 SOON = timedelta(hours=24)
 _SECONDS_PER_DAY = 86_400.0
+# The parts of a label that are stored with it.
+_PARTS = ("rule", "agent", "text", "continuity", "judge")
 
 
 def label_memories(services: Services, job: Job) -> Effect:
     """Turn ratings, hits and the verdict into one label per memory, and update beliefs."""
     store, user, key = services.store, job.user, job.key
-    records = store.session_memories(user, key)
+    session, records, score = read_session(store, job)
     memories = store.memories(user, [record.memory_id for record in records])
-    case = _LabelledSession(
-        session=store.session(user, key),
-        score=store.session_score(user, key),
-        used=store.used(user, key),
-        shown_at={injection.number: injection.at for injection in store.injections(user, key)},
-    )
+    # By memory how much it helped, from a program that knows.
+    used = store.used(user, key)
+    shown_at = {injection.number: injection.at for injection in store.injections(user, key)}
     weights = labels.LabelWeights(services.policy.predictor.agent_feedback)
     made: dict[str, labels.Label] = {}
     for record in records:
         memory = memories.get(record.memory_id)
         # A memory that this session stored itself proves nothing by being shown to it.
-        if memory is not None and (memory.source is None or memory.source.session_key != key):
-            made[record.memory_id] = labels.label(case.evidence(record, memory), weights)
-    helped = case.helped(made)
+        if memory is None or (memory.source is not None and memory.source.session_key == key):
+            continue
+        fate = _fate(record, memory, session, shown_at.get(record.injection or 0))
+        is_fts_only = record.candidate.source == "fts_only"
+        known = None
+        if used is not None:
+            # The program knows which candidates did not help, but not of other memories.
+            known = used.get(record.memory_id, None if is_fts_only else 0.0)
+        evidence = labels.Evidence(
+            was_injected=record.candidate.was_injected,
+            provenance=memory.provenance,
+            is_fts_only=is_fts_only,
+            agent_score=record.agent_relevance_score,
+            hit_count=record.fts_hit_count,
+            judge_score=record.relevance_score,
+            continuity=score.score if score else None,
+            is_missing=record.is_missing,
+            fate=fate,
+            known=known,
+        )
+        made[record.memory_id] = labels.label(evidence, weights)
+    helped = _helped(made, score, used)
     shown = {record.memory_id for record in records if record.candidate.was_injected}
     now = services.world.now()
     # A judge's opinion of a memory that was not shown says nothing about its claim.
-    judged = {
-        memory_id: label
+    judged = {i: label for i, label in made.items() if i in shown and label.value is not None}
+    beliefs = _beliefs(store, session, judged, now)
+    labelled = [
+        Labelled(memory_id, label.value, {name: getattr(label, name) for name in _PARTS})
         for memory_id, label in made.items()
-        if memory_id in shown and label.value is not None
-    }
-    beliefs = _beliefs(store, case.session, judged, now)
-    event = case.event(helped, now)
+    ]
+    event = Event(
+        at=now,
+        category="judge",
+        name="session.learned",
+        session_key=key,
+        details={
+            "judge": score.judge if score else None,
+            "confidence": score.confidence if score else None,
+            "continuity": score.score if score else None,
+            "excluded": score.excluded if score else "not judged",
+            "helped": len(helped),
+        },
+    )
 
     def effect(transaction: Transaction) -> After:
-        transaction.put_labels(user, key, [_stored(*item) for item in made.items()], helped)
+        transaction.put_labels(user, key, labelled, helped)
         put_beliefs(transaction, user, beliefs)
         current = transaction.session(user, key)
         if current.state == "ended":
@@ -72,93 +103,34 @@ def label_memories(services: Services, job: Job) -> Effect:
     return effect
 
 
-@dataclass(frozen=True, slots=True)
-class _LabelledSession:
-    """The facts about a session that labels depend on."""
-
-    session: SessionRecord
-    score: SessionScore | None
-    # By memory how much it helped, from a program that knows.
-    used: Mapping[str, float] | None
-    # The time of each injection, by its number.
-    shown_at: Mapping[int, datetime]
-
-    def evidence(self, record: SessionMemory, memory: MemoryRecord) -> labels.Evidence:
-        """Return all evidence about one memory."""
-        is_fts_only = record.candidate.source == "fts_only"
-        known = None
-        if self.used is not None:
-            # The program knows which candidates did not help, but not of other memories.
-            known = self.used.get(record.memory_id, None if is_fts_only else 0.0)
-        return labels.Evidence(
-            was_injected=record.candidate.was_injected,
-            provenance=memory.provenance,
-            is_fts_only=is_fts_only,
-            agent_score=record.agent_relevance_score,
-            hit_count=record.fts_hit_count,
-            judge_score=record.relevance_score,
-            continuity=self.score.score if self.score else None,
-            is_missing=record.is_missing,
-            fate=self._fate(record, memory),
-            known=known,
-        )
-
-    def _fate(self, record: SessionMemory, memory: MemoryRecord) -> labels.Fate | None:
-        """Return whether a memory was deleted or superseded since."""
-        if memory.deleted_at is not None:
-            shown_at = self.shown_at.get(record.injection or 0)
-            is_soon = shown_at is not None and memory.deleted_at <= shown_at + SOON
-            return "deleted_soon" if is_soon else "deleted"
-        # A memory that was superseded after the session keeps its label.
-        was_stale = memory.superseded_by is not None
-        was_stale = was_stale and memory.updated_at < self.session.started_at
-        return "superseded" if was_stale and record.candidate.was_injected else None
-
-    def helped(self, made: Mapping[str, labels.Label]) -> dict[str, float]:
-        """Return by memory how much it helped, for usage history and association.
-
-        A program may name memories that were not candidates. They count as well.
-        """
-        values = {memory_id: label.value for memory_id, label in made.items()}
-        confidence = 0.0
-        if self.used is not None:
-            values |= dict(self.used)
-            confidence = 1.0
-        elif self.score is not None and self.score.excluded is None:
-            confidence = self.score.confidence
-        return {
-            memory_id: value
-            for memory_id, value in values.items()
-            if value is not None and labels.is_useful(value, confidence)
-        }
-
-    def event(self, helped: Mapping[str, float], now: datetime) -> Event:
-        """Return the event that logs the result."""
-        score = self.score
-        return Event(
-            at=now,
-            category="judge",
-            name="session.learned",
-            session_key=self.session.key,
-            details={
-                "judge": score.judge if score else None,
-                "confidence": score.confidence if score else None,
-                "continuity": score.score if score else None,
-                "excluded": score.excluded if score else "not judged",
-                "helped": len(helped),
-            },
-        )
+def _fate(
+    record: SessionMemory, memory: MemoryRecord, session: SessionRecord, shown_at: datetime | None
+) -> labels.Fate | None:
+    """Return whether a memory was deleted or superseded since."""
+    if memory.deleted_at is not None:
+        is_soon = shown_at is not None and memory.deleted_at <= shown_at + SOON
+        return "deleted_soon" if is_soon else "deleted"
+    # A memory that was superseded after the session keeps its label.
+    was_stale = memory.superseded_by is not None and memory.updated_at < session.started_at
+    return "superseded" if was_stale and record.candidate.was_injected else None
 
 
-def _stored(memory_id: str, label: labels.Label) -> Labelled:
-    parts = {
-        "rule": label.rule,
-        "agent": label.agent,
-        "text": label.text,
-        "continuity": label.continuity,
-        "judge": label.judge,
+def _helped(
+    made: Mapping[str, labels.Label], score: SessionScore | None, used: Mapping[str, float] | None
+) -> dict[str, float]:
+    """Return by memory how much it helped, for usage history and association.
+
+    A program may name memories that were not candidates. They count as well.
+    """
+    values = {memory_id: label.value for memory_id, label in made.items()} | dict(used or {})
+    confidence = 1.0 if used is not None else 0.0
+    if used is None and score is not None and score.excluded is None:
+        confidence = score.confidence
+    return {
+        memory_id: value
+        for memory_id, value in values.items()
+        if value is not None and labels.is_useful(value, confidence)
     }
-    return Labelled(memory_id, label.value, parts)
 
 
 def relabel_sessions(services: Services, memory: MemoryRecord) -> None:
