@@ -26,7 +26,7 @@ from meritory.engine.observe.observer import publish
 from meritory.engine.services import Services
 from meritory.rank.hybrid import PROVENANCE_LADDER
 from meritory.store.contract.memories import MemoryChange
-from meritory.store.contract.store import Store, Transaction
+from meritory.store.contract.store import Transaction
 
 JANITOR_JOB = "janitor"
 ACTOR = "janitor"
@@ -97,23 +97,57 @@ def operation_of(week: str) -> str:
     return f"janitor/{week}"
 
 
-class Activity:
-    """The past months in which sessions could see the memories of a scope."""
+class _Judgement:
+    """Decides about single memories; the same when planning and when sweeping."""
 
-    def __init__(self, store: Store, user: str, now: datetime) -> None:
-        self._now = now
+    def __init__(self, services: Services, user: str) -> None:
+        self._services, self._policy = services, services.policy.janitor
+        self._now, store = services.world.now(), services.store
+        self._contested = {row.memory.id for row in store.contested(user, _CONTESTED_LIMIT)}
+        # The sessions of each past month by scope, the latest month first.
         self._months: list[dict[Scope, int]] = []
         self._active_months: dict[Scope, list[int]] = {}
         total = sum(store.session_counts(user, _EPOCH).values())
         before: dict[Scope, int] = {}
         while sum(before.values()) < total and len(self._months) < LOOKBACK_MONTHS_MAX:
-            since = now - MONTH * (len(self._months) + 1)
-            counts = store.session_counts(user, since)
+            counts = store.session_counts(user, self._now - MONTH * (len(self._months) + 1))
             self._months.append({scope: n - before.get(scope, 0) for scope, n in counts.items()})
             before = counts
 
-    def months(self, scope: Scope, since: datetime) -> int:
-        """Return how many whole months since a moment were active."""
+    def due(self, record: MemoryRecord) -> Due | None:
+        """Return the fate of a memory that is due."""
+        is_exempt = (
+            not record.is_live
+            or record.pinned
+            or record.kind == "constraint"
+            # An untrusted memory is shown only on request.
+            or record.trust == "untrusted"
+            or (record.valid_until is not None and record.valid_until <= self._now)
+            # A person decides about these.
+            or record.id in self._contested
+            or not {PROPOSED_PIN, PROPOSED_CONSTRAINT}.isdisjoint(record.tags)
+        )
+        if is_exempt:
+            return None
+        # Being shown, changed or demoted restarts the count.
+        since = max(record.created_at, record.updated_at, record.last_accessed or record.created_at)
+        months = self._active_since(record.scope, since)
+        limit: int = getattr(self._policy, f"{record.provenance}_months")
+        if months < limit:
+            return None
+        # A further demotion would change nothing on the last step.
+        step = PROVENANCE_LADDER.index(record.provenance) + record.demotion
+        if not record.demotion or step < len(PROVENANCE_LADDER) - 1:
+            return Due(record, "demote", since, months)
+        if not self._policy.cull:
+            return None
+        # Forget it only if no search has found it either.
+        found = self._services.store.retrievals(record.user, [record.id]).get(record.id)
+        is_unused = found is None or found.last_at < since
+        return Due(record, "forget", since, months) if is_unused else None
+
+    def _active_since(self, scope: Scope, since: datetime) -> int:
+        """Return in how many whole months sessions could see the memories of a scope."""
         active = self._active_months.get(scope)
         if active is None:
             # active[n] is the number of active months among the last n.
@@ -130,63 +164,11 @@ class Activity:
         return active[min(whole, len(active) - 1)]
 
 
-class _Judgement:
-    """Decides about single memories; the same when planning and when sweeping."""
-
-    def __init__(self, services: Services, user: str) -> None:
-        self._services = services
-        self._policy = services.policy.janitor
-        self._now = services.world.now()
-        self._activity = Activity(services.store, user, self._now)
-        contested = services.store.contested(user, _CONTESTED_LIMIT)
-        self._contested = {row.memory.id for row in contested}
-
-    def due(self, record: MemoryRecord) -> Due | None:
-        """Return the fate of a memory that is due."""
-        if self._is_exempt(record):
-            return None
-        # Being shown, changed or demoted restarts the count.
-        since = max(record.created_at, record.updated_at, record.last_accessed or record.created_at)
-        months = self._activity.months(record.scope, since)
-        limit: int = getattr(self._policy, f"{record.provenance}_months")
-        if months < limit:
-            return None
-        if not is_at_last_notch(record):
-            return Due(record, "demote", since, months)
-        if not self._policy.cull:
-            return None
-        # Forget it only if no search has found it either.
-        found = self._services.store.retrievals(record.user, [record.id]).get(record.id)
-        is_unused = found is None or found.last_at < since
-        return Due(record, "forget", since, months) if is_unused else None
-
-    def _is_exempt(self, record: MemoryRecord) -> bool:
-        return (
-            not record.is_live
-            or record.pinned
-            or record.kind == "constraint"
-            # An untrusted memory is shown only on request.
-            or record.trust == "untrusted"
-            or (record.valid_until is not None and record.valid_until <= self._now)
-            # A person decides about these.
-            or record.id in self._contested
-            or PROPOSED_PIN in record.tags
-            or PROPOSED_CONSTRAINT in record.tags
-        )
-
-
-def is_at_last_notch(record: MemoryRecord) -> bool:
-    """Return whether a further demotion would change nothing."""
-    step = PROVENANCE_LADDER.index(record.provenance) + record.demotion
-    return record.demotion > 0 and step >= len(PROVENANCE_LADDER) - 1
-
-
-def plan(services: Services, user: str, limit: int = SWEEP_LIMIT) -> SweepPlan:
+def plan(
+    services: Services, user: str, limit: int = SWEEP_LIMIT, judgement: _Judgement | None = None
+) -> SweepPlan:
     """Return the changes that a sweep would make now."""
-    return _plan(services, user, _Judgement(services, user), limit)
-
-
-def _plan(services: Services, user: str, judgement: _Judgement, limit: int) -> SweepPlan:
+    judgement = judgement or _Judgement(services, user)
     examined = 0
     due: list[Due] = []
     for record in services.store.walk(user):
@@ -203,42 +185,36 @@ def sweep(services: Services, user: str, week: str) -> Sweep:
     """Demote or forget due memories in small transactions; an interrupted sweep can run again."""
     judgement = _Judgement(services, user)
     operation = operation_of(week)
+
+    def apply(batch: Sequence[Due], transaction: Transaction) -> list[Fate]:
+        now = services.world.now()
+        fates: list[Fate] = []
+        for item in batch:
+            try:
+                record = transaction.get(user, item.memory.id)
+            except NotFound:
+                continue
+            # It may have been shown, changed or swept by another process since it was planned.
+            due = judgement.due(record)
+            if due is None:
+                continue
+            action: Literal["demote", "delete"] = "demote"
+            confidence = round(record.confidence * CONFIDENCE_FACTOR, _DECIMALS)
+            changed = replace(record, demotion=record.demotion + 1, confidence=confidence)
+            if due.fate == "forget":
+                action, changed = "delete", replace(record, deleted_at=now)
+            change = MemoryChange(operation, now, ACTOR, action, due.reason, record)
+            transaction.update(indexed(replace(changed, updated_at=now), {}), change)
+            fates.append(due.fate)
+        for name, fate in (("demoted", "demote"), ("forgotten", "forget")):
+            if fate in fates:
+                transaction.count(user, f"janitor.{name}", fates.count(fate))
+        return fates
+
     fates: list[Fate] = []
-    for batch in _batches(_plan(services, user, judgement, SWEEP_LIMIT).due):
-        fates += services.store.write(user, partial(_apply, services, operation, judgement, batch))
+    for batch in _batches(plan(services, user, judgement=judgement).due):
+        fates += services.store.write(user, partial(apply, batch))
     return Sweep(operation, fates.count("demote"), fates.count("forget"))
-
-
-def _apply(
-    services: Services,
-    operation: str,
-    judgement: _Judgement,
-    batch: Sequence[Due],
-    transaction: Transaction,
-) -> list[Fate]:
-    now = services.world.now()
-    fates: list[Fate] = []
-    for item in batch:
-        try:
-            record = transaction.get(item.memory.user, item.memory.id)
-        except NotFound:
-            continue
-        # It may have been shown, changed or swept by another process since it was planned.
-        due = judgement.due(record)
-        if due is None:
-            continue
-        action: Literal["demote", "delete"] = "demote"
-        confidence = round(record.confidence * CONFIDENCE_FACTOR, _DECIMALS)
-        changed = replace(record, demotion=record.demotion + 1, confidence=confidence)
-        if due.fate == "forget":
-            action, changed = "delete", replace(record, deleted_at=now)
-        change = MemoryChange(operation, now, ACTOR, action, due.reason, record)
-        transaction.update(indexed(replace(changed, updated_at=now), {}), change)
-        fates.append(due.fate)
-    for name, fate in (("demoted", "demote"), ("forgotten", "forget")):
-        if fate in fates:
-            transaction.count(batch[0].memory.user, f"janitor.{name}", fates.count(fate))
-    return fates
 
 
 def run_sweep(services: Services, job: Job) -> Effect:
@@ -288,41 +264,33 @@ def undo_sweep(services: Services, user: str) -> tuple[str, int]:
 
     Later changes of these memories are kept.
     """
-    now = services.world.now()
+    store, now, operation = services.store, services.world.now(), services.world.new_id()
+
+    def undo(batch: Sequence[HistoryEntry], transaction: Transaction) -> None:
+        for entry in batch:
+            current = transaction.get(user, entry.memory_id)
+            why = f"undid the sweep of {entry.at:%Y-%m-%d %H:%M}"
+            change = MemoryChange(operation, now, services.actor, "undo", why, current)
+            transaction.update(indexed(revert(current, entry, now), {}), change)
+            transaction.mark_undone(user, [entry.entry])
+            transaction.count(user, "undone")
+
+    def read(name: str, transaction: Transaction) -> list[HistoryEntry]:
+        return transaction.operation(user, name)
+
     for weeks in range(UNDO_WEEKS):
         week = week_of(now - timedelta(weeks=weeks))
         try:
-            services.store.job(user, JANITOR_JOB, week)
+            store.job(user, JANITOR_JOB, week)
         except NotFound:
             continue
-        history = services.store.write(user, partial(_operation, user, operation_of(week)))
+        history = store.write(user, partial(read, operation_of(week)))
         entries = [entry for entry in history if not entry.undone and entry.before is not None]
         if entries:
-            operation = services.world.new_id()
             for batch in _batches(entries):
-                services.store.write(user, partial(_undo_batch, services, operation, batch))
+                store.write(user, partial(undo, batch))
             return week, len(entries)
     raise Conflict("there is no sweep to undo")
-
-
-def _operation(user: str, operation: str, transaction: Transaction) -> list[HistoryEntry]:
-    return transaction.operation(user, operation)
-
-
-def _undo_batch(
-    services: Services, operation: str, batch: Sequence[HistoryEntry], transaction: Transaction
-) -> None:
-    now = services.world.now()
-    for entry in batch:
-        if entry.before is None:
-            continue
-        user = entry.before.user
-        current = transaction.get(user, entry.memory_id)
-        why = f"undid the sweep of {entry.at:%Y-%m-%d %H:%M}"
-        change = MemoryChange(operation, now, services.actor, "undo", why, current)
-        transaction.update(indexed(revert(current, entry, now), {}), change)
-        transaction.mark_undone(user, [entry.entry])
-        transaction.count(user, "undone")
 
 
 def _batches(items: Iterable[T]) -> Iterator[list[T]]:

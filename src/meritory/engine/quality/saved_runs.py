@@ -8,7 +8,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from meritory.domain.errors import InputError, NotFound
 from meritory.rank.metrics import METRICS
@@ -18,7 +20,32 @@ FOLDER = "evals"
 ENDING = ".json"
 FILE_LIMIT_BYTES = 64 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-_WHOLE = ("probes", "scored", "drifted", "moved")
+
+
+class _Figure(msgspec.Struct):
+    mean: float
+    low: float
+    high: float
+
+
+class _ProbeResult(msgspec.Struct):
+    key: str
+    rank: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    in_prompt: bool = False
+
+
+class _Run(msgspec.Struct):
+    """The parts of a run that are read."""
+
+    format: Literal[1]
+    set_hash: str
+    at: str
+    probes: int
+    scored: int
+    drifted: int
+    moved: int
+    figures: dict[str, _Figure]
+    results: list[_ProbeResult]
 
 
 def runs_folder(home: Path) -> Path:
@@ -95,34 +122,7 @@ def _read(path: Path) -> dict[str, Any]:
         run = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a saved run", hint="save it again") from error
-    if not _is_run(run):
-        raise InputError(f"{path} is not a saved run of this version", hint="save it again")
-    return dict(run)
-
-
-def _is_run(run: Any) -> bool:
-    def is_figure(name: object, figure: Any) -> bool:
-        parts = ("mean", "low", "high")
-        return (
-            name in METRICS
-            and isinstance(figure, dict)
-            and all(isinstance(figure.get(part), int | float) for part in parts)
-        )
-
-    def is_result(result: Any) -> bool:
-        if not isinstance(result, dict) or not isinstance(result.get("key"), str):
-            return False
-        rank = result.get("rank")
-        is_index = isinstance(rank, int) and not isinstance(rank, bool) and rank > 0
-        return (rank is None or is_index) and isinstance(result.get("in_prompt", False), bool)
-
-    return (
-        isinstance(run, dict)
-        and run.get("format") == FORMAT
-        and all(isinstance(run.get(name), str) for name in ("set_hash", "at"))
-        and all(isinstance(run.get(name), int) for name in _WHOLE)
-        and isinstance(run.get("figures"), dict)
-        and all(is_figure(name, figure) for name, figure in run["figures"].items())
-        and isinstance(run.get("results"), list)
-        and all(map(is_result, run["results"]))
-    )
+    with contextlib.suppress(msgspec.ValidationError):
+        if msgspec.convert(run, _Run).figures.keys() <= set(METRICS):
+            return dict(run)
+    raise InputError(f"{path} is not a saved run of this version", hint="save it again")
