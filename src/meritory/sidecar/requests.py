@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.model.base import Floats, RankingQuery, Rows, Vectors
-from meritory.model.base import words_of
+from meritory.model.base import Floats, RankingQuery, Rows, Vectors, words_of
 from meritory.rank.features import FEATURE_VERSION, FEATURES, project_slot
 from meritory.sidecar.rpc import INVALID_PARAMS, RpcFault
 

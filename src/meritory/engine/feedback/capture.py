@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from meritory.domain.errors import Conflict, InputError, MeritoryError
 from meritory.domain.feedback import FeedbackEvent, Issue, Testimony, Witness
-from meritory.domain.memory import Draft, MemoryRecord, Scope
+from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.session import Event
 from meritory.engine.feedback.reading import (
     FeedbackReport,
@@ -221,9 +221,21 @@ def _promote(services: Services, event: FeedbackEvent, request_id: str | None) -
     """Make a report a lesson, or count it for the lesson that says the same."""
     mark = fingerprint(event.polarity, main_text(event.polarity, event.texts))
     lesson = _existing_lesson(services, event, mark)
-    target = lesson or prepare_batch(services, [_lesson_draft(event)])
+    target: MemoryRecord | PreparedBatch
+    if lesson is not None:
+        target = lesson
+    else:
+        fields = {
+            "kind": "lesson",
+            "origin": event.origin,
+            "importance": IMPORTANCE[event.polarity],
+            "tags": (KIND_TAGS[event.polarity], *event.tags)[:_TAGS_KEPT],
+            "source": {"harness": STAGE, "session_key": event.session_key},
+        }
+        draft = make_draft(lesson_text(event.polarity, event.texts), event.scope, fields)
+        target = prepare_batch(services, [draft])
 
-    def work(transaction: Transaction) -> FeedbackEvent:
+    def work(transaction: Transaction) -> tuple[FeedbackEvent, Event]:
         if isinstance(target, MemoryRecord):
             memory_id = target.id
         else:
@@ -242,17 +254,14 @@ def _promote(services: Services, event: FeedbackEvent, request_id: str | None) -
         _update_beliefs(services, transaction, promoted)
         logged = _timeline_event(promoted, "promoted", request_id, memory_id)
         transaction.log_events(event.user, [logged])
-        return promoted
+        return promoted, logged
 
-    promoted = services.store.write(event.user, work)
-    publish(services, [_timeline_event(promoted, "promoted", request_id, promoted.memory_id)])
-    if lesson is not None:
-        better = with_advice(lesson.content, event.texts)
-        if better is not None:
-            content, by_person = {"content": better}, event.origin == "user"
-            _attempt(
-                services, "advice", lambda: update(services, lesson, content, by_person=by_person)
-            )
+    promoted, logged = services.store.write(event.user, work)
+    publish(services, [logged])
+    better = None if lesson is None else with_advice(lesson.content, event.texts)
+    if lesson is not None and better is not None:
+        content, by_person = {"content": better}, event.origin == "user"
+        _attempt(services, "advice", lambda: update(services, lesson, content, by_person=by_person))
     return promoted
 
 
@@ -269,17 +278,6 @@ def _existing_lesson(services: Services, event: FeedbackEvent, mark: str) -> Mem
             return record
         memory_id = record.superseded_by
     return None
-
-
-def _lesson_draft(event: FeedbackEvent) -> Draft:
-    fields = {
-        "kind": "lesson",
-        "origin": event.origin,
-        "importance": IMPORTANCE[event.polarity],
-        "tags": (KIND_TAGS[event.polarity], *event.tags)[:_TAGS_KEPT],
-        "source": {"harness": STAGE, "session_key": event.session_key},
-    }
-    return make_draft(lesson_text(event.polarity, event.texts), event.scope, fields)
 
 
 def _find_or_store_lesson(

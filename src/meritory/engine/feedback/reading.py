@@ -114,23 +114,21 @@ def read(report: FeedbackReport, scope: Scope, event_id: str, now: datetime) -> 
         has_rubric=verdict is not None,
         has_tags=bool(event.tags),
     )
-    event = replace(event, diagnosis=_diagnosis(event, verdict), quality=quality(facts))
-    return replace(_decide(event, verdict, is_actionable), is_own=is_own)
-
-
-def _diagnosis(event: FeedbackEvent, verdict: RubricVerdict | None) -> dict[str, Any] | None:
-    """Return the likely causes of a mistake; None if the report names no mistake."""
     failing = verdict.failing if verdict else ()
     failed_guardrails = verdict.failed_guardrails if verdict else ()
-    is_down = event.polarity == feedback.DOWN
-    if not (is_down or failing or failed_guardrails):
-        return None
-    # Advice and praise name no cause. Of equal texts the first field counts.
-    names = ("what_went_wrong", "context", "reasoning") if is_down else ()
-    field_of = {event.texts[name]: name for name in reversed(names) if name in event.texts}
-    causes = {name: text for text, name in field_of.items()}
-    diagnosis = feedback.diagnose(causes, failing, failed_guardrails)
-    return None if diagnosis is None else _lists_for_tuples(asdict(diagnosis))
+    diagnosis = None
+    if is_down or failing or failed_guardrails:
+        # Advice and praise name no cause. Of equal texts the first field counts.
+        names = ("what_went_wrong", "context", "reasoning") if is_down else ()
+        field_of = {event.texts[name]: name for name in reversed(names) if name in event.texts}
+        causes = {name: text for text, name in field_of.items()}
+        diagnosis = feedback.diagnose(causes, failing, failed_guardrails)
+    event = replace(
+        event,
+        diagnosis=None if diagnosis is None else _lists_for_tuples(asdict(diagnosis)),
+        quality=quality(facts),
+    )
+    return replace(_decide(event, verdict, is_actionable), is_own=is_own)
 
 
 def _decide(

@@ -54,9 +54,7 @@ def recall(
     terms, phrases = query_terms(text), query_pairs(text)
     search = Search(scope, terms, question.embedder, question.vector, phrases=phrases)
     pool = services.store.search(search)
-    weight = hybrid.source_weight(
-        pool.provenance, pool.confidence, pool.demotion, policy.ranking
-    )
+    weight = hybrid.source_weight(pool.provenance, pool.confidence, pool.demotion, policy.ranking)
     final = pool_scores(services, pool, weight)
     candidates = np.flatnonzero(relevant(pool, policy.recall.relevance_floor) & (final > 0.0))
     order = candidates[np.argsort(-final[candidates], kind="stable")]

@@ -23,7 +23,6 @@ from meritory.model import gates, ranker
 from meritory.model.base import Floats, Model, RankingQuery, TrainingExample, words_of
 from meritory.model.checkpoint import Checkpoint, CheckpointFlags, restored
 from meritory.model.fit import crossed
-from meritory.model.base import words_of
 from meritory.ports.scorer import BASE_VERSION, ModelFolders
 from meritory.ports.trainer_process import TrainOrder, TrainReport
 from meritory.rank import labels

@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from meritory.domain.rule import Rule, RuleEvent, SessionConstraint, State
 from meritory.engine.rules import book, guard
+from meritory.engine.rules.book import Replay
 from meritory.engine.rules.guard import ToolCall
-from meritory.engine.rules.status import Replay
 from meritory.server.auth import AnyMemory
 from meritory.server.dedupe import is_duplicate
 from meritory.server.routes.sessions import Hook, hook_engine
