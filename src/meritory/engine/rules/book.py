@@ -21,7 +21,7 @@ from meritory.engine.services import Services
 from meritory.rank import ladder
 from meritory.rank.feedback import WINDOW_S
 from meritory.rank.ladder import ACTIVE, APPROVED_LIFE, STATES, RuleStatus
-from meritory.store.contract.rules import RuleReads
+from meritory.store.contract.feedback import RuleReads
 from meritory.store.contract.store import Transaction
 from meritory.text.commands import triggers
 from meritory.text.commands.actions import recorded_tool_action

@@ -193,7 +193,20 @@ class Trait(NamedTuple):
     usefulness: float
 
 
-class MemoryReads(Protocol):
+class MemoryLookups(Protocol):
+    """The reads that a store and a transaction share."""
+
+    def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
+        """Return for each vector the nearest live memories of exactly one scope, nearest first."""
+
+    def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
+        """Return all changes of a memory, oldest first."""
+
+    def merge_entry(self, user: str, entry: int) -> HistoryEntry:
+        """Return one merge by its history entry; raise NotFound otherwise."""
+
+
+class MemoryReads(MemoryLookups, Protocol):
     """Reads of memories, their history, entities and embedders."""
 
     def get(self, user: str, prefix: str, within: Scope | None = None) -> MemoryRecord:
@@ -233,18 +246,12 @@ class MemoryReads(Protocol):
     def traits(self, scope: Scope, rows: IntArray, now: datetime) -> dict[int, Trait]:
         """Return the traits of the live, trusted and valid memories of these rows."""
 
-    def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
-        """Return for each vector the nearest live memories of exactly one scope, nearest first."""
-
     def vectors(
         self, user: str, embedder: str, memory_ids: Sequence[str]
     ) -> dict[str, NDArray[np.float32]]:
         """Return the vectors of memories in any state, by id; leave out those without one."""
 
     # -- history --------------------------------------------------------------------------
-
-    def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
-        """Return all changes of a memory, oldest first."""
 
     def merges(self, scope: Scope, limit: int) -> list[HistoryEntry]:
         """Return the latest merges that the scope may see and that were not split again."""
@@ -254,9 +261,6 @@ class MemoryReads(Protocol):
 
         `before` is the last entry of the page before.
         """
-
-    def merge_entry(self, user: str, entry: int) -> HistoryEntry:
-        """Return one merge by its history entry; raise NotFound otherwise."""
 
     # -- entities -------------------------------------------------------------------------
 
@@ -306,7 +310,7 @@ class MemoryReads(Protocol):
         """
 
 
-class MemoryWrites(Protocol):
+class MemoryWrites(MemoryLookups, Protocol):
     """Changes of memories, and the reads that decide them."""
 
     def get(self, user: str, memory_id: str) -> MemoryRecord:
@@ -317,9 +321,6 @@ class MemoryWrites(Protocol):
 
     def live_by_hash(self, scope: Scope, hashes: Sequence[str]) -> dict[str, MemoryRecord]:
         """Return the live memories of exactly this scope with these content hashes."""
-
-    def nearest(self, probe: NeighbourProbe) -> list[list[Near]]:
-        """Return for each vector the nearest live memories of exactly one scope, nearest first."""
 
     def superseded_by(self, user: str, memory_id: str) -> list[MemoryRecord]:
         """Return the memories that this one supersedes."""
@@ -348,14 +349,8 @@ class MemoryWrites(Protocol):
     def put_dependencies(self, user: str, pairs: Sequence[tuple[Attribute, Attribute]]) -> None:
         """Record that the first entity of each pair depends on the second."""
 
-    def history(self, user: str, memory_id: str) -> list[HistoryEntry]:
-        """Return all changes of a memory, oldest first."""
-
     def operation(self, user: str, operation: str) -> list[HistoryEntry]:
         """Return all changes of one operation, oldest first."""
-
-    def merge_entry(self, user: str, entry: int) -> HistoryEntry:
-        """Return one merge by its history entry; raise NotFound otherwise."""
 
     def put_history(self, user: str, entries: Sequence[HistoryEntry]) -> None:
         """Add history entries of an export."""

@@ -1,4 +1,4 @@
-"""Sessions: rankings, injections, ratings, verdicts, labels and the timeline."""
+"""Sessions and the predictor: rankings, injections, ratings, labels, comparisons and training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from datetime import datetime
 from typing import Protocol
 
 from meritory.domain.memory import Scope
+from meritory.domain.predictor import (
+    Comparison,
+    ComparisonQuery,
+    EntitySlice,
+    Rated,
+    Slice,
+    TaughtSession,
+    TrainingRun,
+)
 from meritory.domain.session import (
     Candidate,
     Event,
@@ -22,17 +31,22 @@ from meritory.domain.session import (
     Spending,
     Turn,
 )
+from meritory.rank.influence import Margins
 from meritory.rank.usage_history import UsedSessions
 
 
-class SessionReads(Protocol):
-    """Reads of sessions and their records; NotFound for a session that was never started."""
+class SessionLookups(Protocol):
+    """The reads that a store and a transaction share."""
 
     def session(self, user: str, key: str) -> SessionRecord:
-        """Return one session."""
+        """Return one session; raise NotFound if it was never started."""
 
     def find_session(self, user: str, key: str) -> SessionRecord | None:
         """Return one session, None if it was never started."""
+
+
+class SessionReads(SessionLookups, Protocol):
+    """Reads of sessions and their records; NotFound for a session that was never started."""
 
     def session_of_code(self, user: str, code: str) -> SessionRecord:
         """Return the session of the injection with this code; raise NotFound otherwise."""
@@ -101,11 +115,8 @@ class SessionReads(Protocol):
         """Return every harness with its number of sessions and the start of the last one."""
 
 
-class SessionWrites(Protocol):
+class SessionWrites(SessionLookups, Protocol):
     """Changes of sessions; NotFound for a session that was never started."""
-
-    def session(self, user: str, key: str) -> SessionRecord:
-        """Return one session."""
 
     def open_session(self, session: SessionRecord) -> bool:
         """Store a new session; return False and change nothing if it exists."""
@@ -173,3 +184,65 @@ class SessionWrites(Protocol):
 
     def add_spending(self, user: str, spending: Spending) -> None:
         """Record the cost of a call of a language model."""
+
+
+class PredictorReads(Protocol):
+    """Reads of the predictor's records, also within a transaction."""
+
+    def predictor_state(self, user: str) -> str | None:
+        """Return the encoded state; None before it was set."""
+
+    def comparisons(self, user: str, query: ComparisonQuery) -> list[Comparison]:
+        """Return the comparisons that match, latest first."""
+
+    def comparison(self, user: str, key: str) -> Comparison | None:
+        """Return the comparison of one session; None before there is one."""
+
+    def record(self, user: str, scorer: str, limit: int) -> Margins:
+        """Return the gain of every alpha in the latest sessions that count, oldest first.
+
+        Only sessions that this scorer served: another one proves nothing for it.
+        """
+
+    def slices(self, user: str, limit: int) -> list[Slice]:
+        """Return the success rate of each project, those with the most sessions first."""
+
+    def entity_slices(self, user: str, limit: int) -> list[EntitySlice]:
+        """Return the success rate of each entity, those with the most sessions first."""
+
+    def training_runs(self, user: str, limit: int) -> list[TrainingRun]:
+        """Return the training runs, latest first."""
+
+    def canary_count(self, user: str) -> int:
+        """Return how many sessions are kept out of training."""
+
+    def taught_sessions(self, user: str, feature_version: int, limit: int) -> list[TaughtSession]:
+        """Return the latest judged sessions that count, oldest first."""
+
+    def calibration(self, user: str, limit: int) -> list[Rated]:
+        """Return the calibration sample with the ratings of people, latest first."""
+
+
+class PredictorWrites(PredictorReads, Protocol):
+    """Changes of the predictor's records."""
+
+    def set_predictor_state(self, user: str, state: str) -> None:
+        """Store the state in place of the former one."""
+
+    def put_comparison(self, user: str, comparison: Comparison) -> None:
+        """Store a comparison in place of an earlier one of its session."""
+
+    def add_training_run(self, user: str, run: TrainingRun) -> None:
+        """Add to the log of training runs."""
+
+    def choose_canary(self, user: str, key: str, at: datetime, limit: int) -> None:
+        """Keep a session out of training; above the limit retire the oldest one."""
+
+    def drop_canary(self, user: str, key: str) -> None:
+        """Remove a session that no longer counts from the canaries."""
+
+    def offer_calibration(self, user: str, items: Sequence[Rated]) -> None:
+        """Add memories to the calibration sample, once each."""
+
+    def rate_calibration(self, user: str, rated: Rated) -> None:
+        """Store the rating of a person; raise NotFound for a memory outside the sample."""

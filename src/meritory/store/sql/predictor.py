@@ -69,83 +69,12 @@ _WINNERS = {
 }
 
 
-class SqlPredictorState(SqlReader):
-    """The predictor's state, for a store and for a transaction."""
+class SqlPredictorReads(SqlReader):
+    """The predictor's records, for a store and for a transaction."""
 
     def predictor_state(self, user: str) -> str | None:
         row = self._one(user, "SELECT state FROM predictor_state WHERE user = ?", (user,))
         return None if row is None else str(row[0])
-
-
-class SqlPredictorWrites(SqlPredictorState):
-    """Changes of the predictor's records."""
-
-    connection: SqlConnection
-
-    def set_predictor_state(self, user: str, state: str) -> None:
-        self.connection.execute(
-            """INSERT INTO predictor_state VALUES (?, ?)
-                ON CONFLICT (user) DO UPDATE SET state = excluded.state""",
-            (user, state),
-        )
-
-    def put_comparison(self, user: str, comparison: Comparison) -> None:
-        self.connection.execute(
-            _PUT_COMPARISON,
-            _COMPARISONS.values(comparison, user=user, session_key=comparison.session_key),
-        )
-
-    def add_training_run(self, user: str, run: TrainingRun) -> None:
-        self.connection.execute(_RUNS.insert, _RUNS.values(run, user=user))
-
-    def choose_canary(self, user: str, key: str, at: datetime, limit: int) -> None:
-        names = {"user": user, "session_key": key, "at": moment_text(at), "limit": limit}
-        self.connection.execute(
-            """INSERT INTO predictor_canary
-                SELECT session, user, :at, NULL FROM sessions
-                WHERE user = :user AND key = :session_key
-                ON CONFLICT (session) DO NOTHING""",
-            names,
-        )
-        self.connection.execute(
-            """UPDATE predictor_canary SET retired_at = :at WHERE session IN (
-                SELECT session FROM predictor_canary WHERE user = :user AND retired_at IS NULL
-                ORDER BY chosen_at DESC, session DESC LIMIT 1000000 OFFSET :limit)""",
-            names,
-        )
-
-    def drop_canary(self, user: str, key: str) -> None:
-        self.connection.execute(
-            # A retired one was used for training and is never chosen again.
-            f"DELETE FROM predictor_canary WHERE session = {_SESSION} AND retired_at IS NULL",  # noqa: S608
-            {"user": user, "session_key": key},
-        )
-
-    def offer_calibration(self, user: str, items: Sequence[Rated]) -> None:
-        self.connection.executemany(
-            """INSERT INTO predictor_calibration
-                SELECT session, :memory_id, :user, :judge_label, :offered_at, NULL, NULL
-                FROM sessions WHERE user = :user AND key = :session_key
-                ON CONFLICT (session, memory_id) DO NOTHING""",
-            [_CALIBRATION.values(item, user=user, session_key=item.session_key) for item in items],
-        )
-
-    def rate_calibration(self, user: str, rated: Rated) -> None:
-        done = self.connection.execute(
-            "UPDATE predictor_calibration SET human_label = :human_label, rated_at = :rated_at"  # noqa: S608
-            f" WHERE session = {_SESSION} AND memory_id = :memory_id AND user = :user",
-            _CALIBRATION.values(rated, user=user, session_key=rated.session_key),
-        )
-        if not done.rowcount:
-            raise NotFound(
-                f"memory {rated.memory_id} of session {rated.session_key[:80]!r} is not in the"
-                " calibration sample",
-                hint="`meritory predictor calibrate` lists the sample",
-            )
-
-
-class SqlPredictorReads(SqlPredictorState):
-    """The predictor's records."""
 
     def comparisons(self, user: str, query: ComparisonQuery) -> list[Comparison]:
         wanted = [_WINNERS[query.winner]] if query.winner else []
@@ -249,18 +178,106 @@ class SqlPredictorReads(SqlPredictorState):
         return [_CALIBRATION.decode(row[:-1], session_key=row[-1]) for row in rows]
 
 
+class SqlPredictorWrites(SqlPredictorReads):
+    """Changes of the predictor's records."""
+
+    connection: SqlConnection
+
+    def set_predictor_state(self, user: str, state: str) -> None:
+        self.connection.execute(
+            """INSERT INTO predictor_state VALUES (?, ?)
+                ON CONFLICT (user) DO UPDATE SET state = excluded.state""",
+            (user, state),
+        )
+
+    def put_comparison(self, user: str, comparison: Comparison) -> None:
+        self.connection.execute(
+            _PUT_COMPARISON,
+            _COMPARISONS.values(comparison, user=user, session_key=comparison.session_key),
+        )
+
+    def add_training_run(self, user: str, run: TrainingRun) -> None:
+        self.connection.execute(_RUNS.insert, _RUNS.values(run, user=user))
+
+    def choose_canary(self, user: str, key: str, at: datetime, limit: int) -> None:
+        names = {"user": user, "session_key": key, "at": moment_text(at), "limit": limit}
+        self.connection.execute(
+            """INSERT INTO predictor_canary
+                SELECT session, user, :at, NULL FROM sessions
+                WHERE user = :user AND key = :session_key
+                ON CONFLICT (session) DO NOTHING""",
+            names,
+        )
+        self.connection.execute(
+            """UPDATE predictor_canary SET retired_at = :at WHERE session IN (
+                SELECT session FROM predictor_canary WHERE user = :user AND retired_at IS NULL
+                ORDER BY chosen_at DESC, session DESC LIMIT 1000000 OFFSET :limit)""",
+            names,
+        )
+
+    def drop_canary(self, user: str, key: str) -> None:
+        self.connection.execute(
+            # A retired one was used for training and is never chosen again.
+            f"DELETE FROM predictor_canary WHERE session = {_SESSION} AND retired_at IS NULL",  # noqa: S608
+            {"user": user, "session_key": key},
+        )
+
+    def offer_calibration(self, user: str, items: Sequence[Rated]) -> None:
+        self.connection.executemany(
+            """INSERT INTO predictor_calibration
+                SELECT session, :memory_id, :user, :judge_label, :offered_at, NULL, NULL
+                FROM sessions WHERE user = :user AND key = :session_key
+                ON CONFLICT (session, memory_id) DO NOTHING""",
+            [_CALIBRATION.values(item, user=user, session_key=item.session_key) for item in items],
+        )
+
+    def rate_calibration(self, user: str, rated: Rated) -> None:
+        done = self.connection.execute(
+            "UPDATE predictor_calibration SET human_label = :human_label, rated_at = :rated_at"  # noqa: S608
+            f" WHERE session = {_SESSION} AND memory_id = :memory_id AND user = :user",
+            _CALIBRATION.values(rated, user=user, session_key=rated.session_key),
+        )
+        if not done.rowcount:
+            raise NotFound(
+                f"memory {rated.memory_id} of session {rated.session_key[:80]!r} is not in the"
+                " calibration sample",
+                hint="`meritory predictor calibrate` lists the sample",
+            )
+
+
 def taught_sessions(
     connection: SqlConnection, user: str, feature_version: int, limit: int
 ) -> list[TaughtSession]:
     """Return the latest judged sessions that count, oldest first."""
     names = {"user": user, "version": feature_version, "limit": limit}
-    rows = connection.execute(_TAUGHT_SESSIONS, names).fetchall()[::-1]
     taught = []
-    for row in rows:
-        served = connection.execute(_TAUGHT_CANDIDATES, (row[0], feature_version)).fetchall()
+    for session, key, started_at, project, context, embedder, vector, is_canary in reversed(
+        connection.execute(_TAUGHT_SESSIONS, names).fetchall()
+    ):
+        served = connection.execute(_TAUGHT_CANDIDATES, (session, feature_version)).fetchall()
         # A session whose candidates were all erased teaches nothing.
-        if served:
-            taught.append(_taught(row, served))
+        if not served:
+            continue
+        ids, packed, labels, rules, injected, baseline, predictor = zip(*served, strict=True)
+        taught.append(
+            TaughtSession(
+                key=key,
+                started_at=moment(started_at),
+                project=project,
+                context=context,
+                embedder=embedder,
+                context_vector=None if vector is None else np.frombuffer(vector, np.float32),
+                memory_ids=ids,
+                features=np.frombuffer(b"".join(packed), np.float64).reshape(len(ids), -1),
+                # None becomes NaN.
+                labels=np.array(labels, np.float64),
+                rules=tuple(rule or "" for rule in rules),
+                was_injected=np.array(injected, np.bool_),
+                baseline_ranks=np.array(baseline, np.int64),
+                predictor_ranks=np.array(predictor, np.int64),
+                is_canary=bool(is_canary),
+            )
+        )
     return taught
 
 
@@ -277,25 +294,3 @@ def stored_vectors(
         {"user": user, "embedder": embedder, "ids": as_json(memory_ids)},
     )
     return {memory_id: np.frombuffer(vector, np.float32) for memory_id, vector in rows}
-
-
-def _taught(row: Sequence[Any], candidates: Sequence[Sequence[Any]]) -> TaughtSession:
-    _, key, started_at, project, context, embedder, vector, is_canary = row
-    ids, packed, labels, rules, injected, baseline, predictor = zip(*candidates, strict=True)
-    table = np.frombuffer(b"".join(packed), np.float64).reshape(len(ids), -1)
-    return TaughtSession(
-        key=key,
-        started_at=moment(started_at),
-        project=project,
-        context=context,
-        embedder=embedder,
-        context_vector=None if vector is None else np.frombuffer(vector, np.float32),
-        memory_ids=ids,
-        features=table,
-        labels=np.array([np.nan if label is None else label for label in labels], np.float64),
-        rules=tuple(rule or "" for rule in rules),
-        was_injected=np.array(injected, np.bool_),
-        baseline_ranks=np.array(baseline, np.int64),
-        predictor_ranks=np.array(predictor, np.int64),
-        is_canary=bool(is_canary),
-    )

@@ -28,7 +28,7 @@ from meritory.domain.quality import (
     WeekOutcome,
 )
 from meritory.domain.world import moment_text
-from meritory.store.contract.quality import R
+from meritory.store.contract.feedback import R
 from meritory.store.sql.mapper import RecordTable, SqlConnection, SqlReader, as_json, moment
 
 # The weekly counts read at most this many changes.
