@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
 from meritory.cli import errors
-from meritory.cli.command import CONTEXT_SETTINGS, current_flags, global_options
-from meritory.cli.output import json_text
+from meritory.cli.command import CONTEXT_SETTINGS, CommandGroup
+from meritory.cli.output import current_flags, json_text
 from meritory.domain.errors import InputError
 
 BROKEN_PIPE_CODE = 141
@@ -29,23 +28,23 @@ class CommandEntry(NamedTuple):
 # A new command is one function in the right file and one line here.
 _TABLE = {
     "Memories": (
-        ("remember", "write:remember", "Store a text as a memory."),
-        ("recall", "search:recall", "Find the memories that answer a query best."),
-        ("list", "search:list_memories", "List memories, newest first."),
-        ("show", "search:show", "Show one memory with all its fields."),
-        ("edit", "write:edit", "Change fields of a memory."),
-        ("confirm", "write:confirm", "Confirm a memory that was only proposed."),
-        ("forget", "write:forget", "Hide memories, or erase them permanently."),
+        ("remember", "memories:remember", "Store a text as a memory."),
+        ("recall", "memories:recall", "Find the memories that answer a query best."),
+        ("list", "memories:list_memories", "List memories, newest first."),
+        ("show", "memories:show", "Show one memory with all its fields."),
+        ("edit", "memories:edit", "Change fields of a memory."),
+        ("confirm", "memories:confirm", "Confirm a memory that was only proposed."),
+        ("forget", "memories:forget", "Hide memories, or erase them permanently."),
     ),
     "Changes": (
-        ("history", "history:history", "Show every change of a memory."),
-        ("undo", "history:undo", "Undo the last change of a memory."),
-        ("merges", "history:merges", "List the latest merges."),
-        ("split", "history:split", "Undo a merge."),
+        ("history", "memories:history", "Show every change of a memory."),
+        ("undo", "memories:undo", "Undo the last change of a memory."),
+        ("merges", "memories:merges", "List the latest merges."),
+        ("split", "memories:split", "Undo a merge."),
     ),
     "Structure and figures": (
-        ("entities", "search:entities", "List the entities that memories name."),
-        ("describe", "search:describe", "Show all memories about an entity."),
+        ("entities", "memories:entities", "List the entities that memories name."),
+        ("describe", "memories:describe", "Show all memories about an entity."),
         ("stats", "quality:stats", "Count memories, writes, sessions and fallbacks."),
     ),
     "Sessions": (
@@ -58,8 +57,8 @@ _TABLE = {
         ("predictor", "predictor:predictor", "Show and control the learned ranking."),
         ("rules", "rules:rules", "List the rules made from reports."),
         ("extraction", "quality:extraction", "List claims that extraction rejected."),
-        ("why", "why:why", "Show every number that ranked a memory in a session."),
-        ("backtest", "why:backtest", "Rank your own past sessions again."),
+        ("why", "sessions:why", "Show every number that ranked a memory in a session."),
+        ("backtest", "sessions:backtest", "Rank your own past sessions again."),
         ("eval", "meritory.lab.cli:evaluate", "Measure how well memories are found, on a copy."),
     ),
     "Quality": (
@@ -80,7 +79,7 @@ _TABLE = {
         ("top", "top:top", "Watch the daemon live."),
         ("api", "daemon:api", "Send a request to the daemon, starting it if needed."),
         ("token", "token:token", "List access tokens."),
-        ("jobs", "jobs:jobs", "List background jobs."),
+        ("jobs", "daemon:jobs", "List background jobs."),
     ),
     "Backup and settings": (
         ("export", "transfer:export", "Write everything as JSON lines."),
@@ -90,14 +89,12 @@ _TABLE = {
         ("migrate", "transfer:migrate", "Move a store into a team's database, or back."),
         ("reembed", "doctor:reembed", "Make missing vectors."),
         ("doctor", "doctor:doctor", "Check settings, store, models and agents."),
-        ("telemetry", "telemetry:telemetry", "Show or change whether session numbers are kept."),
+        ("telemetry", "config:telemetry", "Show or change whether session numbers are kept."),
         ("config", "config:config", "Show the settings and where they come from."),
         ("completion", "config:completion", "Print the completion script of a shell."),
     ),
 }
-SECTIONS = tuple(
-    (title, tuple(CommandEntry(*row) for row in rows)) for title, rows in _TABLE.items()
-)
+SECTIONS = tuple((title, [CommandEntry(*row) for row in rows]) for title, rows in _TABLE.items())
 EPILOG = """\b
 Examples:
   meritory remember "The staging database is called heron"
@@ -116,20 +113,11 @@ def entries() -> Iterator[CommandEntry]:
         yield from section
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports each when it is called."""
+class RootGroup(CommandGroup):
+    """The root command: lists its commands by section and turns every error into a message."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [entry.name for entry in entries()]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for entry in entries():
-            if entry.name == cmd_name:
-                module, _, function = entry.location.partition(":")
-                path = module if module.startswith("meritory.") else f"meritory.cli.{module}"
-                found: click.Command = getattr(import_module(path), function)
-                return found
-        return None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -207,13 +195,12 @@ def _root(version: bool) -> int:
     return 0
 
 
-APP = LazyGroup(
+APP = RootGroup(
     name="meritory",
     callback=_root,
-    params=[
-        *global_options(hidden=False),
-        click.Option(["--version"], is_flag=True, help="Print the version."),
-    ],
+    lazy={entry.name: entry.location for entry in entries()},
+    is_root=True,
+    params=[click.Option(["--version"], is_flag=True, help="Print the version.")],
     epilog=EPILOG,
     help=_root.__doc__,
     invoke_without_command=True,

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import command, current_flags, yes_option
-from meritory.cli.context import current_home, environment, require_yes
-from meritory.cli.output import Answer, Block, Lines, is_terminal, print_answer
+from meritory.cli.command import command, current_home, environment, require_yes, yes_option
+from meritory.cli.output import Answer, current_flags, is_terminal, print_blocks
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.domain.harness import HARNESS_NAMES, HOOK_HARNESS_NAMES
 from meritory.domain.world import World
@@ -24,13 +23,7 @@ if TYPE_CHECKING:
     from meritory.connect.plan import ConnectPlan
 
 
-@command(
-    "connect",
-    """
-    meritory connect claude-code
-    meritory connect --all --dry-run
-    """,
-)
+@command("connect", "meritory connect claude-code", "meritory connect --all --dry-run")
 @click.argument("harness", type=click.Choice(HARNESS_NAMES), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every harness found on this machine.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
@@ -50,7 +43,7 @@ def connect(
     Shows every change before making it and keeps a copy of each file. Other entries in these files
     stay, and `meritory disconnect` restores the files.
     """
-    from meritory.cli.telemetry import ask_for_consent
+    from meritory.cli.config import ask_for_consent
     from meritory.connect.plan import is_found, plugin_folder, prepare_connect
     from meritory.settings.home import URL_VARIABLE
 
@@ -69,7 +62,7 @@ def connect(
         lines = ["Use these instead of `meritory connect claude-code`, not in addition:", *steps]
         if shutil.which("meritory", path=os.environ.get("PATH")) is None:
             lines.append("The plugin runs `meritory`, which is not on your PATH yet.")
-        return Answer({"folder": str(folder), "commands": steps}, [Lines(lines)])
+        return Answer({"folder": str(folder), "commands": steps}, *lines)
     home, env = current_home(), environment()
     names = _chosen(harness, everything, lambda name: is_found(name, home, env))
     answer = _change(
@@ -87,13 +80,7 @@ def connect(
     return answer
 
 
-@command(
-    "disconnect",
-    """
-    meritory disconnect claude-code
-    meritory disconnect --all --yes
-    """,
-)
+@command("disconnect", "meritory disconnect claude-code", "meritory disconnect --all --yes")
 @click.argument("harness", type=click.Choice(HARNESS_NAMES), required=False)
 @click.option("--all", "everything", is_flag=True, help="Every harness that is connected.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
@@ -142,12 +129,11 @@ def _change(
                 {"id": name, "title": name, "state": "refused", "changed": False, "error": reason}
             )
     real = [plan for plan in plans if plan.is_real]
-    diff = Lines([line for plan in real for change in plan.changes for line in change.diff()])
+    diff = [line for plan in real for change in plan.changes for line in change.diff()]
     applies = bool(real) and not dry_run
-    flags = current_flags()
     if applies and not yes:
-        if not flags.as_json:
-            print_answer(Answer({}, [diff]), no_color=flags.no_color)
+        if not current_flags().as_json:
+            print_blocks(diff)
         titles = ", ".join(plan.title for plan in real)
         verb = "Disconnect" if real[0].disconnects else "Connect"
         require_yes(f"{verb} {titles}?", yes=False)
@@ -157,11 +143,12 @@ def _change(
         copies |= plan.apply(now)
     results = [_result(plan, copies, dry_run=dry_run) for plan in plans] + refused
     # The diff was already printed above the question.
-    blocks: list[Block] = [] if applies and not yes else [diff]
-    blocks += [Lines(_result_lines(result)) for result in results]
+    lines = [] if applies and not yes else diff
+    for result in results:
+        lines += _result_lines(result)
     if not results:
-        blocks.append(Lines(["no matching harness; `meritory doctor` lists those on this machine"]))
-    return Answer({"dry_run": dry_run, "results": results}, blocks, 1 if refused else 0)
+        lines.append("no matching harness; `meritory doctor` lists those on this machine")
+    return Answer({"dry_run": dry_run, "results": results}, *lines, code=1 if refused else 0)
 
 
 def _result(plan: ConnectPlan, copies: dict[Path, Path], *, dry_run: bool) -> dict[str, Any]:

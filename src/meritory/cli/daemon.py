@@ -1,4 +1,4 @@
-"""Commands about the daemon: up, down, status, api, dashboard."""
+"""Commands about the daemon: up, down, status, api, dashboard, jobs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import command, current_flags, note
-from meritory.cli.context import current_home, current_settings, read_text
-from meritory.cli.output import Answer, Fields, Lines, bar, clock_text, json_text, line_answer
-from meritory.domain.errors import InputError, MeritoryError
+from meritory.cli.command import (
+    command,
+    current_home,
+    current_settings,
+    group,
+    limit_option,
+    opened,
+    read_text,
+    resumable,
+)
+from meritory.cli.output import (
+    Answer,
+    Field,
+    Fields,
+    RecordView,
+    age,
+    bar,
+    clock_text,
+    counts,
+    current_flags,
+    json_text,
+    note,
+    text_or_empty,
+)
+from meritory.domain.errors import InputError, MeritoryError, NotFound
+from meritory.domain.job import JOB_STATES, JobState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,13 +50,7 @@ HEALTH_WAIT_MS = 5_000
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 
 
-@command(
-    "up",
-    """
-    meritory up --background
-    meritory up --port 0
-    """,
-)
+@command("up", "meritory up --background", "meritory up --port 0")
 @click.option("--background", is_flag=True, help="Return once it answers; it keeps running.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="The TCP port; 0 is any free one.")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on.")
@@ -73,7 +89,7 @@ def up(
             note(notice)
         state = "the daemon is already running" if running else "the daemon is up"
         line = f"{state}: {daemon.url} (process {daemon.pid})"
-        return Answer(_to_json(daemon), [Lines([line])])
+        return Answer(_to_json(daemon), line)
     from meritory.server.serve import ServeOptions, serve
 
     if detached:
@@ -133,7 +149,7 @@ def down() -> Answer:
 
     pid = client.stop(current_home())
     line = "no daemon runs" if pid is None else f"stopped process {pid}"
-    return line_answer(line, stopped=pid is not None, pid=pid)
+    return Answer({"stopped": pid is not None, "pid": pid}, line)
 
 
 @command("status", "meritory status --json")
@@ -159,7 +175,7 @@ def status() -> Answer:
             "health": None,
             "troubles": [],
         }
-        return line_answer(line, 1, **known, **unknown)
+        return Answer({**known, **unknown}, line, code=1)
     health, troubles = read_health(daemon)
     for notice in (*daemon.notes, *troubles):
         note(notice)
@@ -168,7 +184,7 @@ def status() -> Answer:
     started = datetime.fromisoformat(daemon.started_at)
     since = f"{clock_text(started)}, {timedelta(seconds=plain['uptime_s'])} ago"
     fields = Fields([*pairs, ("started", since), ("home", plain["home"])])
-    return Answer(plain, [fields], int(health == "unhealthy"))
+    return Answer(plain, fields, code=int(health == "unhealthy"))
 
 
 def read_health(daemon: Daemon) -> tuple[str, list[str]]:
@@ -197,11 +213,9 @@ def _to_json(daemon: Daemon) -> dict[str, Any]:
 
 @command(
     "api",
-    """
-    meritory api /api/stats
-    meritory api /api/memories --data '{"content": "We deploy on Mondays"}'
-    meritory api /api/memories/01kx3f9qz2 --method DELETE
-    """,
+    "meritory api /api/stats",
+    'meritory api /api/memories --data \'{"content": "We deploy on Mondays"}\'',
+    "meritory api /api/memories/01kx3f9qz2 --method DELETE",
 )
 @click.argument("path")
 @click.option(
@@ -223,17 +237,11 @@ def api(path: str, method: str | None, data: str | None) -> Answer:
     chosen = method or ("GET" if data is None else "POST")
     reply = daemon.request(chosen.upper(), path, body)
     if isinstance(reply, str):
-        return Answer({"text": reply}, [Lines(reply.splitlines())])
-    return Answer(reply, [Lines(json.dumps(reply, indent=2, ensure_ascii=False).splitlines())])
+        return Answer({"text": reply}, *reply.splitlines())
+    return Answer(reply, *json.dumps(reply, indent=2, ensure_ascii=False).splitlines())
 
 
-@command(
-    "dashboard",
-    """
-    meritory dashboard
-    meritory dashboard --no-open
-    """,
-)
+@command("dashboard", "meritory dashboard", "meritory dashboard --no-open")
 @click.option("--no-open", is_flag=True, help="Only print the link.")
 @click.option("--logout-all", is_flag=True, help="End every login, in all browsers.")
 def dashboard(no_open: bool, logout_all: bool) -> Answer:
@@ -253,7 +261,7 @@ def dashboard(no_open: bool, logout_all: bool) -> Answer:
         if running is not None:
             reply = running.request("POST", "/api/dashboard/logout?everywhere=true")
             ended = int(reply["ended"])
-        return line_answer(f"{ended} {'login' if ended == 1 else 'logins'} ended", ended=ended)
+        return Answer({"ended": ended}, f"{ended} {'login' if ended == 1 else 'logins'} ended")
     link = ensured(home).request("POST", "/api/dashboard/links")
     # On Linux without a display a browser would open inside this terminal.
     has_screen = sys.platform in ("win32", "darwin") or any(
@@ -262,9 +270,89 @@ def dashboard(no_open: bool, logout_all: bool) -> Answer:
     is_open = not no_open and has_screen and webbrowser.open(link["url"])
     if not is_open:
         note(f"the link works once, within {link['expires_in_s']} seconds")
-    return line_answer(
+    return Answer(
+        {"url": link["url"], "expires_in_s": link["expires_in_s"], "opened": is_open},
         "the dashboard opens in your browser" if is_open else str(link["url"]),
-        url=link["url"],
-        expires_in_s=link["expires_in_s"],
-        opened=is_open,
+    )
+
+
+# -- jobs -------------------------------------------------------------------------------------
+
+JOBS_LIMIT, JOBS_LIMIT_MAX = 50, 10_000
+_RETRIED_STATES: tuple[JobState, ...] = ("parked", "queued")
+_JOBS = RecordView(
+    Field("id", read=lambda job: f"{job.kind}/{job.key}"),
+    Field("kind", "kind"),
+    Field("key", "key", style="cyan"),
+    Field("state", "state"),
+    Field("stage", "stage", lambda job: job.stage or None),
+    Field("attempt_count", "attempts"),
+    Field("created_at", "age", show=age, style="dim"),
+    "due_at finished_at",
+    Field("error", "error", show=text_or_empty, wraps=True),
+)
+
+
+@group("jobs", "meritory jobs --state parked")
+@click.option("--state", type=click.Choice(JOB_STATES), help="Only jobs in this state.")
+@limit_option(JOBS_LIMIT, JOBS_LIMIT_MAX)
+def jobs(state: JobState | None, limit: int) -> Answer:
+    """List background jobs, newest first.
+
+    The stage is the last one that took effect; no stage takes effect twice. A job that failed too
+    often is parked until `meritory jobs retry`.
+    """
+    with opened(quiet=True) as memory:
+        records = memory.services.store.jobs(memory.scope.user, state, limit)
+    if not records:
+        note(f"no job is {state}" if state else "there are no jobs")
+    return _JOBS.answer(records)
+
+
+@command("retry", "meritory jobs retry 7f3c2a", parent=jobs)
+@click.argument("key")
+def retry(key: str) -> Answer:
+    """Queue parked jobs again.
+
+    KEY is a job's key, or KIND/KEY as `meritory jobs --json` prints it. A parked job resumes where
+    it stopped, with new attempts; a job that waits for its next attempt becomes due now.
+    """
+    with opened(quiet=True) as memory:
+        store, user = memory.services.store, memory.scope.user
+        now = memory.services.world.now()
+        waiting = [
+            job
+            for state in _RETRIED_STATES
+            for job in store.jobs(user, state, JOBS_LIMIT_MAX)
+            if key in (job.key, f"{job.kind}/{job.key}")
+        ]
+        if not waiting:
+            raise NotFound(
+                f"no parked or queued job has the key {key[:80]!r}",
+                hint="`meritory jobs` lists them",
+            )
+        queued = store.write(
+            user,
+            lambda transaction: [
+                transaction.resume_job(user, job.kind, job.key, now) for job in waiting
+            ],
+        )
+    note("the daemon runs them when they are due, `meritory jobs run` at once")
+    return _JOBS.answer(queued)
+
+
+@command("run", "meritory jobs run", parent=jobs)
+def run() -> Answer:
+    """Run the jobs that are due, now and in this process.
+
+    Not needed while the daemon runs. Exits with 1 when jobs are parked.
+    """
+    with resumable(), opened(quiet=True) as memory:
+        done_count = memory.drain()
+        states = memory.services.store.job_counts()
+    if states["parked"]:
+        note("`meritory jobs --state parked` shows why, `meritory jobs retry KEY` tries again")
+    line = f"{done_count} jobs done; now {counts(states)}"
+    return Answer(
+        {"done_count": done_count, "counts": states}, line, code=int(states["parked"] > 0)
     )

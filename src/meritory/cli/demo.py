@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import command, note
-from meritory.cli.output import Answer, Block, Field, Lines, RecordView, bar, number, to_json
-from meritory.cli.why import why_blocks
+from meritory.cli.command import command
+from meritory.cli.output import Answer, Block, Field, RecordView, bar, note, number, to_json
+from meritory.cli.sessions import why_blocks
 from meritory.domain.errors import InputError
-from meritory.domain.memory import MemoryRecord
-from meritory.domain.session import SessionMemory
 
 if TYPE_CHECKING:
     from meritory.demo.recording import Played, Step, Week
@@ -30,59 +28,46 @@ def _cut(text: str) -> str:
     return text if len(text) <= _TEXT_CHARS else text[: _TEXT_CHARS - 1] + "…"
 
 
-_MEMORIES: RecordView[tuple[MemoryRecord, SessionMemory]] = RecordView(
-    Field("id", read=lambda pair: pair[0].id),
-    Field("handle", "", lambda pair: pair[1].handle, lambda handle: f"  {handle}", style="cyan"),
-    Field("rank", read=lambda pair: pair[1].candidate.rank),
-    Field("rated", "rated", lambda pair: pair[1].agent_relevance_score, number("+.2f")),
-    Field("judged", "judged", lambda pair: pair[1].relevance_score, number("+.2f")),
-    Field("label", "label", lambda pair: pair[1].label, number("+.2f")),
+_MEMORIES = RecordView(
+    "0.id",
+    Field("1.handle", "", show=lambda handle: f"  {handle}", style="cyan"),
+    "1.candidate.rank",
+    Field("rated", "rated", "1.agent_relevance_score", number("+.2f")),
+    Field("judged", "judged", "1.relevance_score", number("+.2f")),
+    Field("1.label", "label", show=number("+.2f")),
     Field("rule", read=lambda pair: pair[1].label_parts.get("rule")),
-    Field("content", "memory", lambda pair: pair[0].content, _cut, wraps=True),
+    Field("0.content", "memory", show=_cut, wraps=True),
 )
-_LEARNED: RecordView[MemoryRecord] = RecordView(
-    Field("id"),
+_LEARNED = RecordView(
+    "id",
     Field("access_count", "shown", show=lambda count: f"{count} x"),
     Field("usefulness", "useful", show=number(".2f")),
     Field("content", "memory", show=_cut, wraps=True),
 )
-_PLAYED: RecordView[Played] = RecordView(
-    Field("id", read=lambda played: played.key),
-    Field("prompt"),
-    Field("inject"),
-    Field("candidate_count"),
-    Field("status_line"),
-    Field("continuity", read=lambda played: played.score and played.score.score),
-    Field("confidence", read=lambda played: played.score and played.score.confidence),
-    Field("excluded", read=lambda played: played.score and played.score.excluded),
-    Field("stored"),
-    Field("forgotten"),
+_PLAYED = RecordView(
+    Field("id", read="key"),
+    "prompt inject candidate_count status_line",
+    Field("continuity", read="score.score"),
+    "score.confidence score.excluded stored forgotten",
     Field("memories", read=lambda played: [_MEMORIES.json(pair) for pair in played.results]),
 )
-_STATUS: RecordView[Step] = RecordView(
+_STATUS = RecordView(
     Field("key", "session", style="cyan"),
     Field("", "day", lambda step: f"{step.at:%d %b}"),
     Field("status_line", "status line", wraps=True),
 )
-_MOVES: RecordView[Step] = RecordView(
+_MOVES = RecordView(
     Field("key", "after", style="cyan"),
     Field("", "alpha", lambda step: f"{step.alpha:g} -> {step.next_alpha:g}"),
     Field("why", "why", wraps=True),
 )
-_TRAININGS: RecordView[tuple[str, str]] = RecordView(
-    Field("", "after", lambda pair: pair[0], style="cyan"),
-    Field("", "training", lambda pair: pair[1], wraps=True),
+_TRAININGS = RecordView(
+    Field("", "after", "0", style="cyan"),
+    Field("", "training", "1", wraps=True),
 )
 
 
-@command(
-    "demo",
-    """
-    meritory demo
-    meritory demo --quick
-    meritory demo --keep demo.db
-    """,
-)
+@command("demo", "meritory demo", "meritory demo --quick", "meritory demo --keep demo.db")
 @click.option("--keep", metavar="FILE", help="Keep the store in this file.")
 @click.option("--quick", is_flag=True, help="Stop after the week.")
 def demo(keep: str | None, quick: bool) -> Answer:
@@ -126,17 +111,17 @@ def _week_answer(week: Week, played: Sequence[Played]) -> Answer:
     records = [week.memory.get(memory_id) for memory_id in week.ids.values()]
     live = [record for record in records if record.is_live]
     learned = sorted(live, key=lambda record: (-record.usefulness, record.id))
-    blocks: list[Block] = [Lines([week.title, ""])]
+    blocks: list[Block] = [week.title, ""]
     for index, session in enumerate(played):
         blocks += _session_blocks(session, with_text=index == 0)
-    blocks.append(Lines(["What the week taught (every memory starts at 0.50):"]))
+    blocks.append("What the week taught (every memory starts at 0.50):")
     blocks.append(_LEARNED.table([*learned[:5], *learned[-3:]]))
     plain = {
         "title": week.title,
         "results": [_PLAYED.json(session) for session in played],
         "learned": [_LEARNED.json(record) for record in learned],
     }
-    return Answer(plain, blocks)
+    return Answer(plain, *blocks)
 
 
 def _session_blocks(session: Played, *, with_text: bool) -> list[Block]:
@@ -159,7 +144,7 @@ def _session_blocks(session: Played, *, with_text: bool) -> list[Block]:
         tail[0] += f"; judge: continuity {score.score:.2f}, confidence {score.confidence:.2f}"
     tail += [f"  - forgotten by the user: {_cut(text)}" for text in session.forgotten]
     tail += [f"  {session.status_line}", ""]
-    return [Lines(head), _MEMORIES.table(shown), Lines(tail)]
+    return [*head, _MEMORIES.table(shown), *tail]
 
 
 def _with_later(answer: Answer, week: Week) -> Answer:
@@ -187,9 +172,9 @@ def _with_later(answer: Answer, week: Week) -> Answer:
     blocks = _later_blocks(later.title, steps)
     if why is not None:
         head = f"`meritory why` for a memory that helped in {why['session']}:"
-        blocks += [Lines(["", head]), *why_blocks(why)]
+        blocks += ["", head, *why_blocks(why)]
     code = 0 if is_active else 1
-    return Answer({**answer.plain, "later": plain}, [*answer.blocks, *blocks], code)
+    return Answer({**answer.plain, "later": plain}, *answer.blocks, *blocks, code=code)
 
 
 def _later_blocks(title: str, steps: Sequence[Step]) -> list[Block]:
@@ -206,10 +191,14 @@ def _later_blocks(title: str, steps: Sequence[Step]) -> list[Block]:
     ]
     trainings = [(step.key, training) for step in steps for training in step.trained]
     return [
-        Lines(["", title, f"{len(steps)} sessions; the status line for the agent:"]),
+        "",
+        title,
+        f"{len(steps)} sessions; the status line for the agent:",
         _STATUS.table(changed),
-        Lines(["", "How alpha, the baseline's weight, changed (1: only the baseline ranks):"]),
+        "",
+        "How alpha, the baseline's weight, changed (1: only the baseline ranks):",
         _MOVES.table([step for step in steps if step.why]),
-        Lines(["", "Trainings, each in its own process:"]),
+        "",
+        "Trainings, each in its own process:",
         _TRAININGS.table(trainings),
     ]

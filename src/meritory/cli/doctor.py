@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meritory.cli.command import command, yes_option
-from meritory.cli.context import (
+from meritory.cli.command import (
     BACKUPS_NAME,
+    command,
     current_home,
     current_settings,
     environment,
@@ -18,8 +18,9 @@ from meritory.cli.context import (
     require_yes,
     resumable,
     store_place,
+    yes_option,
 )
-from meritory.cli.output import Answer, Field, Lines, RecordView, bar, line_answer
+from meritory.cli.output import Answer, Field, RecordView, bar
 from meritory.domain.errors import InputError, MeritoryError, SettingsError
 from meritory.domain.world import World
 
@@ -27,11 +28,10 @@ if TYPE_CHECKING:
     from meritory.engine.observe.health import HealthCheck
     from meritory.settings import Settings
 
-_CHECKS: RecordView[HealthCheck] = RecordView(
-    Field("id", "check", lambda check: check.name),
+_CHECKS = RecordView(
+    Field("id", "check", "name"),
     Field("status", "state"),
-    Field("detail"),
-    Field("hint"),
+    "detail hint",
     Field(
         "",
         "result",
@@ -63,7 +63,7 @@ def backup(file: str | None) -> Answer:
     if models:
         lines.append(f"with {models} learned models in {target.name}-models; keep both together")
     plain = {"file": str(target.absolute()), "size_bytes": size, "models": models}
-    return Answer(plain, [Lines(lines)])
+    return Answer(plain, *lines)
 
 
 @command("restore", "meritory restore backups/meritory-20261115T083000Z.db")
@@ -98,7 +98,7 @@ def restore(file: str, yes: bool) -> Answer:
         "former_files": None if aside is None else str(aside),
         "models": models,
     }
-    return Answer(plain, [Lines(lines)])
+    return Answer(plain, *lines)
 
 
 @command("reembed", "meritory reembed")
@@ -112,19 +112,17 @@ def reembed() -> Answer:
         embedding = memory.services.embedding
         if embedding.is_off:
             line = "the embedder is off (embedder.kind = none)"
-            return line_answer(line, complete=True, embedder=None, memory_count=0)
+            return Answer({"complete": True, "embedder": None, "memory_count": 0}, line)
         name = embedding.wanted().name
         complete = memory.reembed(progress)
         state = memory.services.store.embedding_state(name)
     line = f"all {state.memory_count} memories have vectors of {name}"
     if not complete:
         line = f"{state.embedded_count} of {state.memory_count} memories have vectors of {name}"
-    return line_answer(
+    return Answer(
+        {"complete": complete, "embedder": name, "memory_count": state.memory_count},
         line,
-        0 if complete else 1,
-        complete=complete,
-        embedder=name,
-        memory_count=state.memory_count,
+        code=0 if complete else 1,
     )
 
 
@@ -160,7 +158,7 @@ def doctor(deep: bool) -> Answer:
         ]
     status = worst(checks)
     plain = {"status": status, "results": [_CHECKS.json(check) for check in checks]}
-    return Answer(plain, [_CHECKS.table(checks)], 1 if status == "fail" else 0)
+    return Answer(plain, _CHECKS.table(checks), code=1 if status == "fail" else 0)
 
 
 def _settings_checks() -> tuple[Settings, list[HealthCheck]]:

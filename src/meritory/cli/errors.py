@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import click
 
-from meritory.cli.context import DEBUG_VARIABLE, Interrupted
+from meritory.cli.command import DEBUG_VARIABLE, Interrupted
 from meritory.cli.output import json_text
 from meritory.domain.errors import InputError, MeritoryError
 from meritory.text.normalize import shown

@@ -7,36 +7,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import CommandGroup, command, group, limit_option, note, scope_options
-from meritory.cli.context import handles, opened
+from meritory.cli.command import (
+    CommandGroup,
+    command,
+    given_options,
+    group,
+    handles,
+    limit_option,
+    opened,
+    scope_options,
+)
 from meritory.cli.output import (
     Answer,
-    Block,
     Field,
     Fields,
-    Lines,
     RecordView,
     age,
     clock_text,
     json_text,
+    note,
     number,
     to_json,
 )
 from meritory.domain.codec import record_to_dict
 from meritory.domain.errors import InputError
-from meritory.domain.feedback import Contested, FeedbackEvent
 from meritory.text.feedback import SIGNALS, polarity, polarity_name
 
 if TYPE_CHECKING:
     from meritory.engine.feedback.capture import Captured
-    from meritory.engine.feedback.summary import DomainTotals
-    from meritory.rank.feedback import Approval, Risk
 
 WRONG_USE, FAILED = 2, 1
 LIST_LIMIT, LIST_LIMIT_MAX = 20, 1_000
 STATUSES = ("promoted", "clarification_required", "rejected")
 SHORT_STATUS = {"clarification_required": "unclear"}
-_EVENTS: RecordView[FeedbackEvent] = RecordView(
+_EVENTS = RecordView(
     Field("id", "id", style="cyan"),
     Field("at", "age", show=age, style="dim"),
     Field("", "signal", lambda event: polarity_name(event.polarity)),
@@ -50,9 +54,12 @@ _EVENTS: RecordView[FeedbackEvent] = RecordView(
         lambda event: event.what_went_wrong or event.what_worked or event.context,
         wraps=True,
     ),
+    whole=True,
 )
+_CAPTURED = RecordView("accepted status reason message event memory issues questions missing")
 _percent = number(".0%")
-_RISKS: RecordView[Risk] = RecordView(
+_RISKS = RecordView(
+    Field("id", read=lambda risk: f"{risk.facet}:{risk.name}"),
     Field("facet", "what", style="cyan"),
     Field("name", "name"),
     Field("total", "reports"),
@@ -60,10 +67,11 @@ _RISKS: RecordView[Risk] = RecordView(
     Field("", "95% interval", lambda risk: f"{risk.low:.0%} to {risk.high:.0%}"),
     Field("base_rate", "base", show=_percent),
     Field("level", "than the rest"),
+    whole=True,
 )
-_APPROVALS: RecordView[tuple[str, Approval]] = RecordView(
-    Field("", "approval", lambda pair: pair[0], style="cyan"),
-    Field("", "rate", lambda pair: pair[1].rate, _percent),
+_APPROVALS = RecordView(
+    Field("", "approval", "0", style="cyan"),
+    Field("", "rate", "1.rate", _percent),
     Field(
         "",
         "95% interval",
@@ -71,11 +79,11 @@ _APPROVALS: RecordView[tuple[str, Approval]] = RecordView(
     ),
     Field("", "reports", lambda pair: pair[1].positive + pair[1].negative),
 )
-_DOMAINS: RecordView[tuple[str, DomainTotals]] = RecordView(
-    Field("", "domain", lambda pair: pair[0], style="cyan"),
-    Field("", "reports", lambda pair: pair[1].total),
-    Field("", "up", lambda pair: pair[1].positive),
-    Field("", "down", lambda pair: pair[1].negative),
+_DOMAINS = RecordView(
+    Field("", "domain", "0", style="cyan"),
+    Field("", "reports", "1.total"),
+    Field("", "up", "1.positive"),
+    Field("", "down", "1.negative"),
 )
 _GUARDRAILS = {"pass": True, "true": True, "fail": False, "false": False, "unknown": None}
 
@@ -101,8 +109,13 @@ class Thumbs(CommandGroup):
         return super().resolve_command(ctx, args)
 
 
-@group("feedback", 'meritory feedback down "It edited the generated file by hand"', cls=Thumbs)
-def feedback() -> Answer:
+@group(
+    "feedback",
+    'meritory feedback down "It edited the generated file by hand"',
+    default="summary",
+    cls=Thumbs,
+)
+def feedback() -> None:
     """Report good or bad work of an agent.
 
     `summary`, `risk` and `list` show the reports.
@@ -110,47 +123,33 @@ def feedback() -> Answer:
     Every report is stored. One that says enough becomes a lesson that later sessions show; a
     repeated mistake strengthens its lesson. 👍, good, thumbs-up and similar words mean `up`.
     """
-    return _summary()
 
 
 # -- reporting ------------------------------------------------------------------------------
 
 
+# The options of every command that reports: option, field, metavar, help.
+_REPORT_OPTIONS = (
+    ("--wrong", "what_went_wrong", "TEXT", "What went wrong."),
+    ("--change", "what_to_change", "TEXT", "What to do instead."),
+    ("--worked", "what_worked", "TEXT", "What worked."),
+    ("--reasoning", "reasoning", "TEXT", "Why."),
+    ("--evidence", "visual_evidence", "TEXT", "What was seen."),
+    ("--skill", "skill", "NAME", "The skill that was used."),
+    ("--tag", "tags", "WORD", "A topic."),
+    ("--tool", "tool", "NAME", "The last tool that was used."),
+    ("--file", "file", "PATH", "The last file that was changed."),
+    ("--memory", "memory_ids", "ID", "A memory it is about."),
+    ("--session", "session_key", "KEY", "The session it is about."),
+    ("--score", "scores", "CRITERION=1..5[:EVIDENCE]", "A score of the rubric."),
+    ("--guardrail", "guardrails", "NAME=pass|fail|unknown", "Whether a guardrail held."),
+)
+_REPEATED = ("tags", "memory_ids", "scores", "guardrails")
+
+
 def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of every command that reports."""
-    for option in reversed(
-        (
-            click.option("--wrong", "what_went_wrong", metavar="TEXT", help="What went wrong."),
-            click.option("--change", "what_to_change", metavar="TEXT", help="What to do instead."),
-            click.option("--worked", "what_worked", metavar="TEXT", help="What worked."),
-            click.option("--reasoning", metavar="TEXT", help="Why."),
-            click.option("--evidence", "visual_evidence", metavar="TEXT", help="What was seen."),
-            click.option("--skill", metavar="NAME", help="The skill that was used."),
-            click.option("--tag", "tags", multiple=True, metavar="WORD", help="A topic."),
-            click.option("--tool", metavar="NAME", help="The last tool that was used."),
-            click.option("--file", metavar="PATH", help="The last file that was changed."),
-            click.option(
-                "--memory", "memory_ids", multiple=True, metavar="ID", help="A memory it is about."
-            ),
-            click.option(
-                "--session", "session_key", metavar="KEY", help="The session it is about."
-            ),
-            click.option(
-                "--score",
-                "scores",
-                multiple=True,
-                metavar="CRITERION=1..5[:EVIDENCE]",
-                help="A score of the rubric.",
-            ),
-            click.option(
-                "--guardrail",
-                "guardrails",
-                multiple=True,
-                metavar="NAME=pass|fail|unknown",
-                help="Whether a guardrail held.",
-            ),
-        )
-    ):
+    for name, field, metavar, about in reversed(_REPORT_OPTIONS):
+        option = click.option(name, field, metavar=metavar, help=about, multiple=field in _REPEATED)
         function = option(function)
     return function
 
@@ -158,40 +157,31 @@ def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def _fields(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a command as the fields of a report."""
     action = {key: value for key in ("tool", "file") if (value := options.pop(key))}
-    scores, guardrails = options.pop("scores"), options.pop("guardrails")
-    fields = {
-        key: list(value) if isinstance(value, tuple) else value for key, value in options.items()
-    }
-    fields["last_action"] = action
-    fields["rubric_scores"] = [_score(text) for text in scores]
-    fields["guardrails"] = dict(map(_guardrail, guardrails))
-    return {key: value for key, value in fields.items() if value}
-
-
-def _score(text: str) -> dict[str, Any]:
-    criterion, _, rest = text.partition("=")
-    score, _, evidence = rest.partition(":")
-    try:
-        return {"criterion": criterion, "score": float(score), "evidence": evidence}
-    except ValueError:
-        raise InputError(
-            f"{text[:60]!r} is not a score", hint="such as --score safety=4:'ran in a sandbox'"
-        ) from None
-
-
-def _guardrail(text: str) -> tuple[str, bool | None]:
-    guardrail, _, result = text.partition("=")
-    if result.casefold() not in _GUARDRAILS:
-        raise InputError(
-            f"{text[:60]!r} is not a guardrail result", hint="such as --guardrail tests=pass"
-        )
-    return guardrail, _GUARDRAILS[result.casefold()]
+    scores, guardrails = [], {}
+    for text in options.pop("scores"):
+        criterion, _, rest = text.partition("=")
+        score, _, evidence = rest.partition(":")
+        try:
+            scores.append({"criterion": criterion, "score": float(score), "evidence": evidence})
+        except ValueError:
+            raise InputError(
+                f"{text[:60]!r} is not a score", hint="such as --score safety=4:'ran in a sandbox'"
+            ) from None
+    for text in options.pop("guardrails"):
+        guardrail, _, result = text.partition("=")
+        if result.casefold() not in _GUARDRAILS:
+            raise InputError(
+                f"{text[:60]!r} is not a guardrail result", hint="such as --guardrail tests=pass"
+            )
+        guardrails[guardrail] = _GUARDRAILS[result.casefold()]
+    own = {"last_action": action, "rubric_scores": scores, "guardrails": guardrails}
+    return {key: value for key, value in (given_options(**options) | own).items() if value}
 
 
 @command(
     "up",
     'meritory feedback up "Running the linter before the commit caught the bug" --tag ci',
-    feedback,
+    parent=feedback,
 )
 @click.argument("text", required=False, default="")
 @_report_options
@@ -208,7 +198,7 @@ def up(text: str, project: str | None, agent: str | None, **options: Any) -> Ans
 @command(
     "down",
     'meritory feedback down "It pushed to main without asking" --change "Ask first"',
-    feedback,
+    parent=feedback,
 )
 @click.argument("text", required=False, default="")
 @_report_options
@@ -223,7 +213,9 @@ def down(text: str, project: str | None, agent: str | None, **options: Any) -> A
 
 
 @command(
-    "complete", 'meritory feedback complete 01m7 --wrong "It edited the generated file"', feedback
+    "complete",
+    'meritory feedback complete 01m7 --wrong "It edited the generated file"',
+    parent=feedback,
 )
 @click.argument("event_id", metavar="ID")
 @click.option("--signal", metavar="up|down", help="The signal, for a report without one.")
@@ -241,15 +233,8 @@ def complete(event_id: str, signal: str | None, context: str | None, **options: 
 
 def _captured(captured: Captured) -> Answer:
     plain = {
-        "accepted": captured.accepted,
-        "status": captured.status,
-        "reason": captured.reason,
-        "message": captured.message,
-        "event": to_json(captured.event),
+        **_CAPTURED.json(captured),
         "memory": None if captured.memory is None else record_to_dict(captured.memory),
-        "issues": to_json(captured.issues),
-        "questions": to_json(captured.questions),
-        "missing": list(captured.missing),
     }
     lines = [f"{SHORT_STATUS.get(captured.status, captured.status)}: {captured.message}"]
     if captured.memory is not None:
@@ -270,13 +255,15 @@ def _captured(captured: Captured) -> Answer:
         code = WRONG_USE
     elif captured.status == "blocked" or captured.reason == "not_promoted":
         code = FAILED
-    return Answer(plain, [Lines(lines)], code)
+    return Answer(plain, *lines, code=code)
 
 
 # -- reading --------------------------------------------------------------------------------
 
 
-@command("list", "meritory feedback list --signal down --status clarification_required", feedback)
+@command(
+    "list", "meritory feedback list --signal down --status clarification_required", parent=feedback
+)
 @click.option("--signal", metavar="up|down", help="Only this signal.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only reports in this state.")
 @click.option("--domain", metavar="NAME", help="Only this domain.")
@@ -289,12 +276,11 @@ def list_events(limit: int, memory_id: str | None, **wanted: Any) -> Answer:
     with opened(quiet=True) as memory:
         lesson_id = memory.get(memory_id).id if memory_id else None
         events = memory.feedback_events(limit, memory_id=lesson_id, **wanted)
-    if not events:
-        note("no matching reports" if any(wanted.values()) or lesson_id else "no reports yet")
-    return Answer({"results": to_json(events)}, _EVENTS.blocks(events))
+    is_narrowed = any(wanted.values()) or lesson_id
+    return _EVENTS.answer(events, "no matching reports" if is_narrowed else "no reports yet")
 
 
-@command("show", "meritory feedback show 01m7g6mw", feedback)
+@command("show", "meritory feedback show 01m7g6mw", parent=feedback)
 @click.argument("event_id", metavar="ID")
 def show(event_id: str) -> Answer:
     """Show one report with its diagnosis, its quality and its result."""
@@ -326,16 +312,12 @@ def show(event_id: str) -> Answer:
         ("issues", "; ".join(f"{issue.field}: {issue.message}" for issue in event.issues)),
         ("completed", clock_text(event.completed_at)),
     ]
-    return Answer(to_json(event), [Fields([pair for pair in pairs if pair[1]])])
+    return Answer(to_json(event), Fields([pair for pair in pairs if pair[1]]))
 
 
-@command("summary", "meritory feedback summary", feedback)
+@command("summary", "meritory feedback summary", parent=feedback)
 def summary() -> Answer:
     """Show all reports in numbers: totals, domains, approval and its trend."""
-    return _summary()
-
-
-def _summary() -> Answer:
     with opened(quiet=True) as memory:
         totals = memory.feedback_summary()
     if not totals.total:
@@ -351,19 +333,20 @@ def _summary() -> Answer:
         ("contested", f"{totals.contested} memories"),
         ("last", clock_text(totals.last_updated) or "-"),
     ]
-    rates = [
-        ("overall", approval.overall),
-        ("last 20", approval.latest),
-        ("7 days", approval.week),
-        ("30 days", approval.month),
-    ]
+    named = ("overall", "last 20", "7 days", "30 days")
+    values = (approval.overall, approval.latest, approval.week, approval.month)
+    rates = list(zip(named, values, strict=True))
     domains = sorted(totals.domains.items(), key=lambda pair: -pair[1].total)
-    blocks: list[Block] = [Fields(pairs), _APPROVALS.table(rates)]
-    blocks += [Lines([f"trend: {approval.trend}"]), *_DOMAINS.blocks(domains)]
-    return Answer(to_json(totals), blocks)
+    return Answer(
+        to_json(totals),
+        Fields(pairs),
+        _APPROVALS.table(rates),
+        f"trend: {approval.trend}",
+        *_DOMAINS.blocks(domains),
+    )
 
 
-@command("risk", "meritory feedback risk --days 30", feedback)
+@command("risk", "meritory feedback risk --days 30", parent=feedback)
 @click.option("--days", type=click.IntRange(1, 36_500), help="Only the last N days.")
 def risk(days: int | None) -> Answer:
     """Show which tags, tools and domains fail more often than the rest.
@@ -373,13 +356,10 @@ def risk(days: int | None) -> Answer:
     """
     with opened(quiet=True) as memory:
         risks = memory.feedback_risk(days)
-    if not risks:
-        note("too few reports for a risk: each tag, tool or domain needs three")
-    results = [{"id": f"{one.facet}:{one.name}", **to_json(one)} for one in risks]
-    return Answer({"results": results}, _RISKS.blocks(risks))
+    return _RISKS.answer(risks, "too few reports for a risk: each tag, tool or domain needs three")
 
 
-@command("pairs", "meritory feedback pairs --json > pairs.json", feedback)
+@command("pairs", "meritory feedback pairs --json > pairs.json", parent=feedback)
 def pairs() -> Answer:
     """Show pairs of right and wrong actions, for preference training (DPO).
 
@@ -390,10 +370,10 @@ def pairs() -> Answer:
     if not records:
         note("no pairs yet: a mistake needs --change, or a similar success")
     results = [{"id": pair.negative_id, **to_json(pair)} for pair in records]
-    return Answer({"results": results}, [Lines([json_text(result) for result in results])])
+    return Answer({"results": results}, *(json_text(result) for result in results))
 
 
-@command("contested", "meritory feedback contested", feedback)
+@command("contested", "meritory feedback contested", parent=feedback)
 def contested() -> Answer:
     """Show memories with strong evidence both for and against them.
 
@@ -403,13 +383,11 @@ def contested() -> Answer:
     with opened(quiet=True) as memory:
         records = memory.contested()
         ids = handles(memory, [one.memory.id for one in records])
-    if not records:
-        note("no memory is contested")
-    view: RecordView[Contested] = RecordView(
-        Field("id", "id", lambda one: one.memory.id, lambda key: ids[key], style="cyan"),
-        Field("support", "for", lambda one: one.belief.support, number(".1f")),
-        Field("doubt", "against", lambda one: one.belief.doubt, number(".1f")),
-        Field("usefulness", "usefulness", lambda one: one.belief.usefulness, number(".2f")),
-        Field("content", "memory", lambda one: one.memory.content, wraps=True),
+    view = RecordView(
+        Field("memory.id", "id", show=lambda key: ids[key], style="cyan"),
+        Field("belief.support", "for", show=number(".1f")),
+        Field("belief.doubt", "against", show=number(".1f")),
+        Field("belief.usefulness", "usefulness", show=number(".2f")),
+        Field("memory.content", "memory", wraps=True),
     )
-    return view.answer(records)
+    return view.answer(records, "no memory is contested")

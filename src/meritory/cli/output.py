@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -30,6 +30,36 @@ _GAP = "  "
 _STATES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 Name = TypeVar("Name", bound=str)
 _UNITS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "m"))
+
+# -- global options and notes ---------------------------------------------------------------
+
+META = "meritory."
+_NOTES = META + "notes"
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalFlags:
+    """The global options as they were given."""
+
+    as_json: bool = False
+    user: str | None = None
+    home: str | None = None
+    store: str | None = None
+    no_color: bool = False
+
+
+def current_flags() -> GlobalFlags:
+    """Return the global options of the running command."""
+    meta = click.get_current_context().meta
+    names = [item.name for item in fields(GlobalFlags)]
+    return GlobalFlags(**{name: meta[META + name] for name in names if META + name in meta})
+
+
+def note(*lines: str) -> None:
+    """Add notes that are printed after the answer; the same note is printed once."""
+    notes: list[str] = click.get_current_context().meta.setdefault(_NOTES, [])
+    notes += [line for line in dict.fromkeys(lines) if line not in notes]
+
 
 # -- values ---------------------------------------------------------------------------------
 
@@ -132,79 +162,84 @@ class Fields:
     pairs: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Plain lines."""
-
-    lines: Sequence[str]
+# A text is printed as it is, on lines of its own.
+Block = Table | Fields | str
 
 
-Block = Table | Fields | Lines
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """The result of a command: an object for programs, blocks for people, an exit code."""
 
-    plain: dict[str, Any]
-    blocks: Sequence[Block] = ()
-    code: int = 0
+    def __init__(self, plain: dict[str, Any], *blocks: Block, code: int = 0) -> None:
+        self.plain, self.blocks, self.code = plain, blocks, code
 
 
-def line_answer(line: str, code: int = 0, /, **plain: Any) -> Answer:
-    """Return an answer that people read as one line."""
-    return Answer(plain, [Lines([line])], code)
-
-
-Record = TypeVar("Record")
+def read_path(record: Any, path: str) -> Any:
+    """Return the value at a dotted path of attributes, keys and positions; none stays none."""
+    for part in path.split("."):
+        if record is None:
+            return None
+        if part.isdigit():
+            record = record[int(part)]
+        else:
+            record = record[part] if isinstance(record, Mapping) else getattr(record, part)
+    return record
 
 
 @dataclass(frozen=True, slots=True)
-class Field(Generic[Record]):
+class Field:
     """A field of a record: JSON has those with a key, a table those with a label."""
 
+    # A path, the last part of which is the name in JSON; empty for a table only.
     key: str
     label: str | None = None
-    # Without a reader the value is the record's attribute or item of that key.
-    read: Callable[[Record], object] | None = None
+    # Another path, or a function of the record.
+    read: str | Callable[[Any], object] = ""
     show: Callable[[Any], str] = text
     style: str = ""
     wraps: bool = False
 
-    def value(self, record: Record) -> object:
+    def value(self, record: object) -> object:
         """Return the value of this field."""
-        if self.read is not None:
+        if callable(self.read):
             return self.read(record)
-        return record[self.key] if isinstance(record, Mapping) else getattr(record, self.key)
+        return read_path(record, self.read or self.key)
 
 
-class RecordView(Generic[Record]):
-    """The fields of a kind of record, from which its table and its JSON are made."""
+class RecordView:
+    """The fields of a kind of record, from which its table and its JSON are made.
 
-    def __init__(self, *items: Field[Record]) -> None:
-        self._keyed = [item for item in items if item.key]
-        self._labelled = [item for item in items if item.label is not None]
+    A text lists the paths of fields that only JSON has. JSON of a view that is `whole` has all
+    other fields of the record, too.
+    """
 
-    def json(self, record: Record) -> dict[str, Any]:
+    def __init__(self, *items: Field | str, whole: bool = False) -> None:
+        listed = [[it] if isinstance(it, Field) else map(Field, it.split()) for it in items]
+        every = [item for some in listed for item in some]
+        self._keyed = {item.key.rpartition(".")[2]: item for item in every if item.key}
+        self._labelled = [item for item in every if item.label is not None]
+        self._whole = whole
+
+    def json(self, record: object) -> dict[str, Any]:
         """Return a record as JSON values."""
-        return {item.key: to_json(item.value(record)) for item in self._keyed}
+        plain = {name: to_json(item.value(record)) for name, item in self._keyed.items()}
+        return {**plain, **to_json(record)} if self._whole else plain
 
-    def table(self, records: Sequence[Record]) -> Table:
+    def table(self, records: Sequence[object]) -> Table:
         """Return records as a table."""
         columns = tuple(Column(item.label or "", item.style, item.wraps) for item in self._labelled)
         rows = [tuple(item.show(item.value(one)) for item in self._labelled) for one in records]
         return Table(columns, rows)
 
-    def blocks(self, records: Sequence[Record], *lines: str) -> list[Block]:
+    def blocks(self, records: Sequence[object], *lines: str) -> list[Block]:
         """Return lines and the table below them, or nothing when there are no records."""
-        if not records:
-            return []
-        return [*([Lines(lines)] if lines else []), self.table(records)]
+        return [*lines, self.table(records)] if records else []
 
-    def answer(self, records: Sequence[Record], **more: Any) -> Answer:
-        """Return the answer of a command that lists records."""
+    def answer(self, records: Sequence[object], empty: str = "", **more: Any) -> Answer:
+        """Return the answer of a command that lists records, with a note when there are none."""
+        if empty and not records:
+            note(empty)
         plain = {"results": [self.json(record) for record in records], **more}
-        return Answer(plain, self.blocks(records))
+        return Answer(plain, *self.blocks(records))
 
 
 # -- printing -------------------------------------------------------------------------------
@@ -215,14 +250,13 @@ def is_terminal(stream: IO[str] | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
 
-def wants_colour(no_color: bool) -> bool | None:
+def wants_colour() -> bool | None:
     """Return False when colours are off; None leaves the choice to the stream."""
-    if no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return None
+    is_off = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return False if is_off or current_flags().no_color else None
 
 
-def terminal(no_color: bool, *, stderr: bool = False) -> Console:
+def terminal(*, stderr: bool = False) -> Console:
     """Return a console that prints texts as they are, in colour when that is wanted."""
     from rich.console import Console
 
@@ -230,31 +264,37 @@ def terminal(no_color: bool, *, stderr: bool = False) -> Console:
         markup=False,
         highlight=False,
         emoji=False,
-        color_system=None if wants_colour(no_color) is False else "auto",
+        color_system=None if wants_colour() is False else "auto",
         stderr=stderr,
     )
 
 
-def print_answer(
-    answer: Answer, notes: Sequence[str] = (), *, as_json: bool = False, no_color: bool = False
-) -> None:
+def print_answer(answer: Answer) -> None:
     """Print an answer; notes go to stderr for people and into the object for programs."""
-    is_seen = is_terminal(sys.stdout)
-    if as_json:
-        plain = {**answer.plain, "notes": list(notes)} if notes else answer.plain
-        click.echo(json_text(plain, indent=2 if is_seen else None))
+    notes = click.get_current_context().meta.get(_NOTES, [])
+    if current_flags().as_json:
+        plain = {**answer.plain, "notes": notes} if notes else answer.plain
+        click.echo(json_text(plain, indent=2 if is_terminal(sys.stdout) else None))
         return
-    console = terminal(no_color) if is_seen else None
-    for block in answer.blocks:
-        if console is None or isinstance(block, Lines) or console.width < NARROWEST_TABLE:
+    print_blocks(answer.blocks)
+    for line in notes:
+        click.secho(shown(line, one_line=True), dim=True, err=True, color=wants_colour())
+
+
+def print_blocks(blocks: Sequence[Block]) -> None:
+    """Print blocks for people: tables on a terminal that is wide enough, else plain lines."""
+    is_seen = is_terminal(sys.stdout)
+    console = terminal() if is_seen else None
+    for block in blocks:
+        if isinstance(block, str):
+            click.echo(shown(block))
+        elif console is None or console.width < NARROWEST_TABLE:
             _print_plain(block, brief if is_seen else flat)
         else:
             console.print(rich_table(block))
-    for note in notes:
-        click.secho(shown(note, one_line=True), dim=True, err=True, color=wants_colour(no_color))
 
 
-def _print_plain(block: Block, cell: Callable[[str], str]) -> None:
+def _print_plain(block: Table | Fields, cell: Callable[[str], str]) -> None:
     """Print a block without colour and without wrapping, for `grep` and `less -S`."""
     if isinstance(block, Table):
         names = tuple(column.name.upper() for column in block.columns)
@@ -263,14 +303,11 @@ def _print_plain(block: Block, cell: Callable[[str], str]) -> None:
         for row in rows:
             cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
             click.echo(_GAP.join(cells).rstrip())
-    elif isinstance(block, Fields):
+    else:
         width = max((len(name) for name, _ in block.pairs), default=0)
         indent = "\n" + " " * width + _GAP
         for name, value in block.pairs:
             click.echo(f"{name:<{width}}{_GAP}{shown(value).replace(chr(10), indent)}")
-    else:
-        for line in block.lines:
-            click.echo(shown(line))
 
 
 def rich_table(block: Table | Fields) -> RichTable:
@@ -312,10 +349,9 @@ def bar(label: str) -> Iterator[Report]:
         TimeRemainingColumn,
     )
 
-    from meritory.cli.command import current_flags
-
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    console = terminal(current_flags().no_color, stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as drawn:
+    with Progress(
+        *columns, TimeRemainingColumn(), console=terminal(stderr=True), transient=True
+    ) as drawn:
         task = drawn.add_task(label, total=None)
         yield lambda done, total: drawn.update(task, completed=done, total=total)

@@ -1,67 +1,191 @@
-"""Commands about the predictor: status, its records, training, rollback, on and off."""
+"""Commands about the predictor: status, its records, training, calibration, on and off."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
 
-from meritory.cli.calibrate import calibrate
-from meritory.cli.command import command, current_flags, group, limit_option, note
-from meritory.cli.context import current_home, opened
+from meritory.cli.command import (
+    command,
+    count_option,
+    current_home,
+    group,
+    limit_option,
+    many_option,
+    opened,
+    opened_services,
+)
 from meritory.cli.output import (
     Answer,
-    Block,
     Field,
     Fields,
-    Lines,
     RecordView,
     bar,
     counts,
-    line_answer,
+    current_flags,
+    is_terminal,
+    note,
     number,
     text_or_empty,
     to_json,
 )
-from meritory.cli.sessions import find_session
-from meritory.domain.predictor import Comparison, ComparisonQuery, TrainingRun
+from meritory.cli.sessions import content_of, find_session
+from meritory.domain.errors import InputError, NotFound
+from meritory.domain.predictor import ComparisonQuery
 from meritory.domain.world import parse_moment
+from meritory.text.normalize import shown
 
 if TYPE_CHECKING:
     from meritory.api.client import Daemon
-    from meritory.domain.session import Event, SessionMemory
-    from meritory.engine.predictor.status import SessionAudit
+    from meritory.engine.services import Services
 
-LIST_LIMIT, LIST_LIMIT_MAX = 20, 1_000
 OFFSET_MAX = 1_000_000
 _ORDERS = {"predictor": "better", "baseline": "worse", "tie": "equal", None: "not counted"}
 _JsonRow = Mapping[str, Any]
 _short = number(".2f")
 _decimal = number(".3f")
-_list_limit = limit_option(LIST_LIMIT, LIST_LIMIT_MAX)
+_minute = number("%Y-%m-%d %H:%M")
+_list_limit = limit_option(20, 1_000)
 
 
-@group("predictor", "meritory predictor status")
-def predictor() -> Answer:
+@group("predictor", "meritory predictor status", default="status")
+def predictor() -> None:
     """Show and control the learned ranking.
 
     It ranks in addition to the baseline and gains influence only when it ranks better. Without a
     command the status is shown.
     """
-    return _status()
 
 
-predictor.add_command(calibrate)
+# -- calibration ------------------------------------------------------------------------------
+
+OFFERED, OFFERED_MAX, _CONTEXT_CHARS = 20, 50, 200
+Ratings = dict[tuple[str, str], float]
+_ITEMS = RecordView(
+    Field("id", "id", style="cyan"),
+    Field("context", "session context", wraps=True),
+    Field("content", "memory", wraps=True),
+)
+
+
+@command(
+    "calibrate",
+    "meritory predictor calibrate",
+    "meritory predictor calibrate --ask",
+    "meritory predictor calibrate --rate 7f3c2a/01JCA2=0.5",
+    parent=predictor,
+)
+@many_option("--rate", "rates", "ID=SCORE", "How much a memory helped, -1 to 1; may be repeated.")
+@click.option("--ask", is_flag=True, help="Ask for one after the other.")
+@count_option("--count", OFFERED, OFFERED_MAX, "How many to offer.", minimum=OFFERED)
+def calibrate(rates: tuple[str, ...], ask: bool, count: int) -> Answer:
+    """Check the judge: rate memories that it judged, without seeing its rating.
+
+    The predictor does not learn from these ratings. -1 means that a memory misled, 0 that it did
+    not help, 1 that it was decisive.
+    """
+    if rates and ask:
+        raise InputError("--rate and --ask exclude each other", hint="use one of them")
+    from meritory.engine.predictor import admin
+    from meritory.engine.predictor.drift import calibration
+    from meritory.engine.predictor.state import known_state
+
+    items: list[_JsonRow] = []
+    with opened(quiet=True) as memory:
+        services, user = memory.services, memory.scope.user
+        if rates:
+            result = admin.calibrate_rate(services, user, _parsed_ratings(services, user, rates))
+        else:
+            # The judge's rating is not shown before the answer.
+            for rated in admin.calibrate_offer(services, user, count):
+                key, memory_id = rated.session_key, rated.memory_id
+                item = {"id": f"{key}/{memory_id}", "session_key": key, "memory_id": memory_id}
+                context = services.store.session(user, key).context[:_CONTEXT_CHARS]
+                text = content_of(memory, memory_id)
+                items.append({**item, "context": context, "content": text})
+            if ask:
+                admin.calibrate_rate(services, user, _asked_ratings(items))
+                items = []
+            result = calibration(services.store, user, known_state(services, user))
+    if not items and not ask and not rates:
+        note("there is nothing to rate yet: the judge must first be sure about some sessions")
+    summary = f"{result['asked']} offered, none rated yet"
+    if result["rated"]:
+        flag = ": too far apart" if result["is_flagged"] else ""
+        mean = result["mean_absolute_error"]
+        summary = f"{result['rated']} of {result['asked']} rated, mean error {mean:.2f}{flag}"
+    table = [*_ITEMS.blocks(items), ""] if items else []
+    return Answer({**result, "results": items}, *table, summary)
+
+
+def _parsed_ratings(services: Services, user: str, rates: Sequence[str]) -> Ratings:
+    """Parse `ID=SCORE`; an id may be shortened as long as it names one offered item."""
+    from meritory.engine.predictor.drift import CALIBRATION_READ
+
+    offered = services.store.calibration(user, CALIBRATION_READ)
+    by_name = {f"{rated.session_key}/{rated.memory_id}": rated for rated in offered}
+    ratings: Ratings = {}
+    for text in rates:
+        name, equals, score = text.rpartition("=")
+        try:
+            value = float(score)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise InputError(
+                f"{text[:80]!r} is not a rating", hint="write ID=SCORE, e.g. 7f3c2a/01JCA2=0.5"
+            )
+        matches = [name] if name in by_name else [key for key in by_name if key.startswith(name)]
+        if len(matches) > 1:
+            raise InputError(f"several ids start with {name[:80]!r}", hint="give more of it")
+        if not matches:
+            raise NotFound(
+                f"{name[:80]!r} was not offered for rating",
+                hint="`meritory predictor calibrate` lists the offered items",
+            )
+        rated = by_name[matches[0]]
+        ratings[rated.session_key, rated.memory_id] = value
+    return ratings
+
+
+def _asked_ratings(items: Sequence[_JsonRow]) -> Ratings:
+    """Ask for one rating after the other; keep those given before the answers end."""
+
+    def score(text: str) -> float | None:
+        """Parse a typed rating; click asks again when it is invalid."""
+        try:
+            value = float(text) if text.strip() else None
+        except ValueError:
+            value = float("nan")
+        if value is not None and not -1.0 <= value <= 1.0:
+            raise click.BadParameter("-1 misled, 0 did not help, 1 was decisive")
+        return value
+
+    ratings: Ratings = {}
+    try:
+        for index, item in enumerate(items, start=1):
+            context, content = (shown(item[k], one_line=True) for k in ("context", "content"))
+            click.echo(f"\n{index}/{len(items)}  {context}\n  {content}", err=True)
+            question = "How much did it help (-1..1, empty: skip)"
+            answer: float | None = click.prompt(
+                question, default="", show_default=False, value_proc=score, err=True
+            )
+            if answer is not None:
+                ratings[item["session_key"], item["memory_id"]] = answer
+    except click.Abort:
+        if not ratings and not is_terminal(sys.stdin):
+            raise InputError("stdin is not a terminal", hint="use --rate ID=SCORE") from None
+    return ratings
 
 
 # -- status ---------------------------------------------------------------------------------
 
-_WEIGHINGS: RecordView[_JsonRow] = RecordView(
+_WEIGHINGS = RecordView(
     Field("alpha", "alpha", show=number("g"), style="cyan"),
     Field("session_count", "sessions"),
     Field("ndcg_margin", "gain in NDCG", show=number("+.4f")),
@@ -69,12 +193,12 @@ _WEIGHINGS: RecordView[_JsonRow] = RecordView(
     Field("log_rank_margin", "in log rank", show=number("+.3f")),
     Field("trust", "trust", show=_short),
 )
-_PROJECTS: RecordView[_JsonRow] = RecordView(
+_PROJECTS = RecordView(
     Field("project", "project", show=lambda name: name or "-", style="magenta"),
     Field("session_count", "sessions"),
     Field("success_rate", "success", show=_short),
 )
-_ENTITIES: RecordView[_JsonRow] = RecordView(
+_ENTITIES = RecordView(
     Field(
         "", "helpful memories about", lambda row: f"{row['kind']} {row['name']}", style="magenta"
     ),
@@ -83,18 +207,13 @@ _ENTITIES: RecordView[_JsonRow] = RecordView(
 )
 
 
-@command("status", "meritory predictor status", predictor)
+@command("status", "meritory predictor status", parent=predictor)
 def status() -> Answer:
     """Show the progress of the predictor, its influence, and why."""
-    return _status()
-
-
-def _status() -> Answer:
     with opened(quiet=True) as memory:
         state = memory.predictor_status()
         user = quote(memory.scope.user, safe="")
-    daemon = _daemon()
-    if daemon is not None:
+    if daemon := _daemon():
         # Only the process that serves knows these.
         live = daemon.request("GET", f"/api/predictor/status?user={user}")
         names = ("phase", "reason", "latency", "sidecar", "warnings")
@@ -102,82 +221,66 @@ def _status() -> Answer:
     for warning in state["warnings"]:
         note(warning)
     weighings = [row for row in state["weighings"] if row["session_count"]]
-    blocks: list[Block] = [
+    return Answer(
+        state,
         Fields(_status_pairs(state)),
         *_WEIGHINGS.blocks(weighings, "", "Results of each baseline weight in past sessions:"),
         *_PROJECTS.blocks(state["project_success_rates"], ""),
         *_ENTITIES.blocks(state["entity_success_rates"], ""),
-    ]
-    return Answer(state, blocks)
+    )
 
 
 def _daemon() -> Daemon | None:
     """Return the daemon of the data folder, unless `--store` names another file."""
-    if current_flags().store:
-        return None
     from meritory.api import client
 
-    return client.find(current_home())
+    return None if current_flags().store else client.find(current_home())
 
 
 def _status_pairs(state: dict[str, Any]) -> list[tuple[str, str]]:
     latency, calibrated, trained = state["latency"], state["calibration"], state["last_trained_at"]
     reason = f" ({state['reason']})" if state["reason"] else ""
     versions = ", ".join(f"v{version}" for version in state["versions"])
-    parameters = state["parameter_count"]
-    size = f", {parameters:,} parameters" if parameters else ""
+    size = f", {state['parameter_count']:,} parameters" if state["parameter_count"] else ""
     loss = _short(state["last_train_loss"])
     proof = "proof that it ranks better" if state["is_cold"] else "nothing"
+    past = state["history"]
+    history = f"recency {past['recency']:.0%}, usefulness {past['usefulness']:.0%}: "
+    if past["labels_valid"]:
+        history += f"NDCG@10 {past['margin']:+.3f} over relevance in {past['sessions']} sessions"
+    else:
+        history += (
+            f"the labels of {past['sessions']} sessions agree with relevance by"
+            f" {past['validity_errors']:.1f} standard errors, {past['validity_needed']} are needed"
+        )
+    sessions = (
+        f"{state['training_sessions']} judged, {state['excluded_sessions']} excluded,"
+        f" {state['canaries']} held out to test models"
+    )
+    error = _short(calibrated["mean_absolute_error"])
+    due = f"; due after {calibrated['sessions_since']}" if calibrated["is_due"] else ""
+    p50, p95 = _short(latency["p50_ms"]), _short(latency["p95_ms"])
     return [
         ("phase", f"{state['phase']}{reason}"),
         ("influence", f"{1 - state['alpha']:.0%} (alpha {state['alpha']:g})"),
         ("success rate", f"{state['success_rate']:.2f}"),
-        ("history", _history(state["history"])),
+        ("history", history),
         ("waits for", counts(state["waiting_for"], empty=proof)),
         ("model", f"v{state['model_version']} ({state['model_scorer']}{size}); kept: {versions}"),
-        (
-            "sessions",
-            f"{state['training_sessions']} judged, {state['excluded_sessions']} excluded,"
-            f" {state['canaries']} held out to test models",
-        ),
+        ("sessions", sessions),
         ("trained", f"{trained[:16].replace('T', ' ')} UTC, loss {loss}" if trained else "never"),
         ("rejected models", str(state["failures"])),
         ("lost models", str(state["fallbacks"])),
         ("drift", f"{state['drift_resets']} resets, judge {_short(state['scorer_drift_signal'])}"),
-        (
-            "scoring",
-            f"p50 {_short(latency['p50_ms'])} ms, p95 {_short(latency['p95_ms'])} ms"
-            f" of {latency['timeout_ms']} ms",
-        ),
-        (
-            "judge checked",
-            f"{calibrated['rated']} ratings, mean error {_short(calibrated['mean_absolute_error'])}"
-            + (f"; due after {calibrated['sessions_since']}" if calibrated["is_due"] else ""),
-        ),
+        ("scoring", f"p50 {p50} ms, p95 {p95} ms of {latency['timeout_ms']} ms"),
+        ("judge checked", f"{calibrated['rated']} ratings, mean error {error}{due}"),
     ]
-
-
-def _history(history: _JsonRow) -> str:
-    """Return how much usage history counts in the baseline, on one line."""
-    weights = f"recency {history['recency']:.0%}, usefulness {history['usefulness']:.0%}"
-    sessions = f"{history['sessions']} sessions"
-    if history["labels_valid"]:
-        return f"{weights}: NDCG@10 {history['margin']:+.3f} over relevance in {sessions}"
-    return (
-        f"{weights}: the labels of {sessions} agree with relevance by"
-        f" {history['validity_errors']:.1f} standard errors,"
-        f" {history['validity_needed']} are needed"
-    )
 
 
 # -- comparisons ----------------------------------------------------------------------------
 
 
-def _minute(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M}"
-
-
-_COMPARISONS: RecordView[Comparison] = RecordView(
+_COMPARISONS = RecordView(
     Field("session_key", "session", style="cyan"),
     Field("at", "when", show=_minute, style="dim"),
     Field("", "project", lambda one: one.project or None),
@@ -195,7 +298,7 @@ _COMPARISONS: RecordView[Comparison] = RecordView(
 @command(
     "comparisons",
     "meritory predictor comparisons --winner baseline --min-margin 0.1",
-    predictor,
+    parent=predictor,
 )
 @click.option(
     "--winner",
@@ -204,7 +307,7 @@ _COMPARISONS: RecordView[Comparison] = RecordView(
 )
 @click.option(
     "--counted/--not-counted",
-    "is_counted",
+    "ema_updated",
     default=None,
     help="Only sessions that changed the success rate, or only the others.",
 )
@@ -222,15 +325,7 @@ _COMPARISONS: RecordView[Comparison] = RecordView(
     type=click.IntRange(0, OFFSET_MAX),
     help="How many of the latest to skip.",
 )
-def comparisons(
-    winner: Any,
-    is_counted: bool | None,
-    min_margin: float | None,
-    since: str | None,
-    until: str | None,
-    limit: int,
-    offset: int,
-) -> Answer:
+def comparisons(since: str | None, until: str | None, **wanted: Any) -> Answer:
     """Compare the learned order with the baseline in each session, latest first.
 
     Both are measured by NDCG@10 against the labels of the session.
@@ -239,43 +334,37 @@ def comparisons(
     from meritory.server.table import to_json
 
     query = ComparisonQuery(
-        winner=winner,
-        ema_updated=is_counted,
-        min_margin=min_margin,
         since=None if since is None else parse_moment(since, "since"),
         until=None if until is None else parse_moment(until, "until"),
-        limit=limit,
-        offset=offset,
+        **wanted,
     )
-    with opened(quiet=True) as memory:
-        records = memory.services.store.comparisons(memory.scope.user, query)
+    with opened_services() as (services, user):
+        records = services.store.comparisons(user, query)
     if not records:
         note("no matching comparisons; a session is compared when it has ended and was judged")
     plain = {
         "results": [to_json(ComparisonOut.keyed(record)) for record in records],
-        "next": offset + limit if len(records) == limit else None,
+        "next": query.offset + query.limit if len(records) == query.limit else None,
     }
-    return Answer(plain, _COMPARISONS.blocks(records))
+    return Answer(plain, *_COMPARISONS.blocks(records))
 
 
 # -- audit ----------------------------------------------------------------------------------
 
 
-def _details(event: Event) -> str:
-    return ", ".join(
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in event.details.items()
-    )
+def _details(details: Mapping[str, object]) -> str:
+    shown = {k: f"{v:g}" if isinstance(v, float) else v for k, v in details.items()}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
-_EVENTS: RecordView[Event] = RecordView(
+_EVENTS = RecordView(
     Field("", "when", lambda event: f"{event.at:%H:%M:%S}", style="dim"),
     Field("name", "event", style="cyan"),
-    Field("", "details", _details, wraps=True),
+    Field("", "details", "details", _details, wraps=True),
 )
 
 
-@command("audit", "meritory predictor audit 7f3c2a", predictor)
+@command("audit", "meritory predictor audit 7f3c2a", parent=predictor)
 @click.argument("key")
 @_list_limit
 def audit(key: str, limit: int) -> Answer:
@@ -295,27 +384,22 @@ def audit(key: str, limit: int) -> Answer:
         found = records.audit(services, user, find_session(memory, key).key)
         listed = found.candidates[:limit]
         memories = services.store.memories(user, [one.memory_id for one in listed])
-    if len(listed) < len(found.candidates):
-        note(f"{len(found.candidates) - len(listed)} more candidates; --limit shows them")
+    if more := len(found.candidates) - len(listed):
+        note(f"{more} more candidates; --limit shows them")
     whole = Audit.of(found)
     plain: dict[str, Any] = to_json(structs.replace(whole, results=whole.results[:limit]))
     texts = {name: record.content for name, record in memories.items()}
-    view: RecordView[SessionMemory] = RecordView(
+    view = RecordView(
         Field("", "rank", lambda one: one.candidate.rank or None),
-        Field("", "baseline", lambda one: one.candidate.baseline_rank),
-        Field("", "learned", lambda one: one.candidate.predictor_rank),
+        Field("", "baseline", "candidate.baseline_rank"),
+        Field("", "learned", "candidate.predictor_rank"),
         Field("", "shown", lambda one: one.handle or None, style="cyan"),
         Field("", "found by", lambda one: one.candidate.origins or one.candidate.source),
-        Field("", "final", lambda one: one.candidate.final_score, number(".4f")),
+        Field("", "final", "candidate.final_score", number(".4f")),
         Field("relevance_score", "judged", show=_decimal),
         Field("label", "label", show=_decimal),
         Field("", "memory", lambda one: texts.get(one.memory_id, "(erased)"), wraps=True),
     )
-    blocks = [*view.blocks(listed, ""), *_EVENTS.blocks(found.events, "")]
-    return Answer(plain, [Fields(_audit_pairs(found)), *blocks])
-
-
-def _audit_pairs(found: SessionAudit) -> list[tuple[str, str]]:
     session, compared = found.session.session, found.comparison
     pairs = [
         ("session", session.key),
@@ -325,21 +409,23 @@ def _audit_pairs(found: SessionAudit) -> list[tuple[str, str]]:
         ("alpha", f"{session.alpha:g}"),
     ]
     if compared is None:
-        return [*pairs, ("learned order", "not compared yet")]
-    why = f": {compared.reason}" if compared.reason else ""
-    learned, baseline = _decimal(compared.predictor_ndcg), _decimal(compared.baseline_ndcg)
-    return [
-        *pairs,
-        ("learned order", _ORDERS[compared.winner] + why),
-        ("NDCG@10", f"learned {learned}, baseline {baseline}"),
-        ("success rate", f"{compared.success_rate:.2f} after it"),
-    ]
+        pairs.append(("learned order", "not compared yet"))
+    else:
+        why = f": {compared.reason}" if compared.reason else ""
+        learned, baseline = _decimal(compared.predictor_ndcg), _decimal(compared.baseline_ndcg)
+        pairs += [
+            ("learned order", _ORDERS[compared.winner] + why),
+            ("NDCG@10", f"learned {learned}, baseline {baseline}"),
+            ("success rate", f"{compared.success_rate:.2f} after it"),
+        ]
+    return Answer(plain, Fields(pairs), *view.blocks(listed, ""), *_EVENTS.blocks(found.events, ""))
 
 
 # -- training and drift ---------------------------------------------------------------------
 
 
-_RUNS: RecordView[TrainingRun] = RecordView(
+_RUNS = RecordView(
+    Field("id", read="at"),
     Field("at", "when", show=_minute, style="dim"),
     Field("", "model", lambda run: f"v{run.model_version} {run.scorer}", style="cyan"),
     Field("reason", "because of"),
@@ -355,15 +441,15 @@ _RUNS: RecordView[TrainingRun] = RecordView(
         lambda run: run.error or [str(gate["name"]) for gate in run.gates if not gate["passed"]],
         wraps=True,
     ),
+    whole=True,
 )
-_GATES: RecordView[Mapping[str, object]] = RecordView(
+_GATES = RecordView(
     Field("name", "gate", style="cyan"),
     Field("passed", "passed"),
     Field("", "result", lambda gate: gate.get("note") or "", wraps=True),
 )
-_WINDOWS: RecordView[_JsonRow] = RecordView(
-    Field("since", "since", show=lambda at: str(at[:10])),
-    Field("until", "until", show=lambda at: str(at[:10])),
+_WINDOWS = RecordView(
+    *(Field(name, name, show=lambda at: str(at[:10])) for name in ("since", "until")),
     Field("sessions", "sessions"),
     Field("young_labels", "new"),
     Field("old_labels", "old"),
@@ -371,22 +457,20 @@ _WINDOWS: RecordView[_JsonRow] = RecordView(
 )
 
 
-@command("training", "meritory predictor training --limit 5", predictor)
+@command("training", "meritory predictor training --limit 5", parent=predictor)
 @_list_limit
 def training(limit: int) -> Answer:
     """List trainings and rollbacks with their gates, latest first.
 
     NDCG@10 and the difference to the previous model are measured on held-out sessions.
     """
-    with opened(quiet=True) as memory:
-        runs = memory.services.store.training_runs(memory.scope.user, limit)
-    if not runs:
-        note("no model was trained yet; `meritory predictor status` shows what is missing")
-    results = [{"id": to_json(run.at), **to_json(run)} for run in runs]
-    return Answer({"results": results}, _RUNS.blocks(runs))
+    with opened_services() as (services, user):
+        runs = services.store.training_runs(user, limit)
+    empty = "no model was trained yet; `meritory predictor status` shows what is missing"
+    return _RUNS.answer(runs, empty)
 
 
-@command("drift", "meritory predictor drift", predictor)
+@command("drift", "meritory predictor drift", parent=predictor)
 @_list_limit
 def drift(limit: int) -> Answer:
     """Show whether the predictor or the judge changed over time.
@@ -396,8 +480,8 @@ def drift(limit: int) -> Answer:
     """
     from meritory.engine.predictor.drift import drift as read_drift
 
-    with opened(quiet=True) as memory:
-        found = read_drift(memory.services, memory.scope.user)
+    with opened_services() as (services, user):
+        found = read_drift(services, user)
     windows = found["results"][-limit:]
     pairs = [
         ("success rate", f"{found['success_rate']:.2f}"),
@@ -405,13 +489,13 @@ def drift(limit: int) -> Answer:
         ("resets", ", ".join(reset["at"][:10] for reset in found["resets"]) or "none"),
         ("judge", _decimal(found["scorer_drift_signal"])),
     ]
-    return Answer({**found, "results": windows}, [Fields(pairs), *_WINDOWS.blocks(windows, "")])
+    return Answer({**found, "results": windows}, Fields(pairs), *_WINDOWS.blocks(windows, ""))
 
 
 # -- control --------------------------------------------------------------------------------
 
 
-@command("train", "meritory predictor train", predictor)
+@command("train", "meritory predictor train", parent=predictor)
 def train() -> Answer:
     """Train a new model now, on all judged sessions.
 
@@ -419,8 +503,7 @@ def train() -> Answer:
     """
     from meritory.engine.predictor import admin
 
-    with opened(quiet=True) as memory:
-        services, user = memory.services, memory.scope.user
+    with opened_services() as (services, user):
         before = services.store.training_runs(user, 1)
         ordered = admin.train_now(services, user)
         with bar("training"):
@@ -429,7 +512,7 @@ def train() -> Answer:
     plain = {"job": ordered.job, "reason": ordered.reason}
     if after == before:
         note("another process trains it; `meritory predictor status` shows the result")
-        return line_answer("a training is running", **plain, run=None)
+        return Answer({**plain, "run": None}, "a training is running")
     run = after[0]
     if not run.is_accepted:
         note("the previous model stays active")
@@ -438,11 +521,11 @@ def train() -> Answer:
         f"model {run.model_version} ({run.scorer}) {verdict}: {run.sample_count} sessions,"
         f" {run.skipped_count} held out to test it, {run.duration_ms / 1000:.1f} s"
     )
-    blocks: list[Block] = [Lines([line]), *_GATES.blocks(run.gates)]
-    return Answer({**plain, "run": to_json(run)}, blocks, 0 if run.is_accepted else 1)
+    code = 0 if run.is_accepted else 1
+    return Answer({**plain, "run": to_json(run)}, line, *_GATES.blocks(run.gates), code=code)
 
 
-@command("rollback", "meritory predictor rollback 3", predictor)
+@command("rollback", "meritory predictor rollback 3", parent=predictor)
 @click.argument("version", required=False, type=click.IntRange(min=0))
 def rollback(version: int | None) -> Answer:
     """Activate an earlier model.
@@ -453,51 +536,41 @@ def rollback(version: int | None) -> Answer:
     from meritory.engine.predictor.rollback import rollback as roll_back
     from meritory.engine.predictor.state import known_state
 
-    with opened(quiet=True) as memory:
-        services, user = memory.services, memory.scope.user
+    with opened_services() as (services, user):
         former = known_state(services, user).version
         run = roll_back(services, user, version)
-    return line_answer(
-        f"model {run.model_version} is active in place of {former}",
-        model_version=run.model_version,
-        former_version=former,
-        scorer=run.scorer,
-    )
+    plain = {**RecordView("model_version scorer").json(run), "former_version": former}
+    return Answer(plain, f"model {run.model_version} is active in place of {former}")
 
 
-@command("enable", "meritory predictor enable", predictor)
+@command("enable", "meritory predictor enable", parent=predictor)
 def enable() -> Answer:
     """Turn the predictor on again, with the influence it has earned."""
     from meritory.engine.predictor import admin
 
-    with opened(quiet=True) as memory:
-        if memory.services.scorer is None:
+    with opened_services() as (services, user):
+        if services.scorer is None:
             note("the setting predictor.enabled is off: nothing is scored until it is on")
-        has_changed = admin.enable(memory.services, memory.scope.user)
-        daemon = _daemon()
-        if daemon is not None:
+        has_changed = admin.enable(services, user)
+        if daemon := _daemon():
             # A scorer that crashed too often belongs to the daemon and is restarted there.
-            user = quote(memory.scope.user, safe="")
-            daemon.request("POST", f"/api/predictor/enable?user={user}")
-    return _switched(is_on=True, has_changed=has_changed)
+            daemon.request("POST", f"/api/predictor/enable?user={quote(user, safe='')}")
+    state = f"the predictor {'is' if has_changed else 'was already'} on"
+    return Answer({"is_enabled": True, "has_changed": has_changed}, state)
 
 
-@command("disable", "meritory predictor disable", predictor)
+@command("disable", "meritory predictor disable", parent=predictor)
 def disable() -> Answer:
     """Rank by the baseline alone; the model is kept, and sessions are still judged."""
     from meritory.engine.predictor import admin
 
-    with opened(quiet=True) as memory:
-        has_changed = admin.disable(memory.services, memory.scope.user)
-    return _switched(is_on=False, has_changed=has_changed)
+    with opened_services() as (services, user):
+        has_changed = admin.disable(services, user)
+    state = f"the predictor {'is' if has_changed else 'was already'} off"
+    return Answer({"is_enabled": False, "has_changed": has_changed}, state)
 
 
-def _switched(*, is_on: bool, has_changed: bool) -> Answer:
-    state = f"{'is' if has_changed else 'was already'} {'on' if is_on else 'off'}"
-    return line_answer(f"the predictor {state}", is_enabled=is_on, has_changed=has_changed)
-
-
-@command("serve", "meritory predictor serve", predictor)
+@command("serve", "meritory predictor serve", parent=predictor)
 @click.option("--checkpoint", metavar="FILE", help="The model to score with.")
 @click.option("--base-weights", metavar="FILE", help="The model that training starts from.")
 def serve(checkpoint: str | None, base_weights: str | None) -> None:
@@ -507,12 +580,11 @@ def serve(checkpoint: str | None, base_weights: str | None) -> None:
     """
     from meritory.engine.predictor.state import known_state
 
-    with opened(quiet=True) as memory:
-        services = memory.services
+    with opened_services() as (services, user):
         why = None
         if services.scorer is None:
             why = "the setting predictor.enabled is off"
-        elif not known_state(services, memory.scope.user).is_enabled:
+        elif not known_state(services, user).is_enabled:
             why = "it is switched off (`meritory predictor enable`)"
         if why is not None:
             # Printed at once: this process is about to become another one.

@@ -8,31 +8,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import command, group, limit_option, note
-from meritory.cli.context import handles, opened
+from meritory.cli.command import (
+    ENTRY_NUMBER,
+    command,
+    group,
+    handles,
+    limit_option,
+    many_option,
+    opened,
+    opened_services,
+)
 from meritory.cli.output import (
     Answer,
-    Block,
     Column,
     Field,
     Fields,
-    Lines,
     RecordView,
     Table,
     age,
     clock_text,
     counts,
-    line_answer,
+    note,
     text_or_empty,
     to_json,
 )
 from meritory.domain.errors import InputError
-from meritory.domain.memory import OUTCOMES, MemoryRecord
+from meritory.domain.memory import OUTCOMES
 
 if TYPE_CHECKING:
-    from meritory.domain.quality import Refusal
-    from meritory.engine.quality.figures import Audited, Merge, QualityFigures
-    from meritory.engine.quality.janitor import Due
+    from meritory.engine.quality.figures import Audited, QualityFigures
     from meritory.engine.quality.maintenance import JobLook
 
 # -- stats ----------------------------------------------------------------------------------
@@ -74,19 +78,16 @@ def stats() -> Answer:
     # The rest counts special events: splits, undone changes, purges and every fallback.
     plain["other"] = amounts
     plain["quality"] = to_json(figures)
+    memories = f"{plain['live']} live, {plain['deleted']} forgotten"
     pairs = [
         ("user", user),
-        (
-            "memories",
-            f"{plain['live']} live, {plain['deleted']} forgotten, {plain['superseded']} superseded",
-        ),
+        ("memories", f"{memories}, {plain['superseded']} superseded"),
         ("changes", f"{plain['history']} in the history"),
         ("entities", str(plain["entities"])),
         *((label, counts(plain[name])) for name, label in _GROUPS.items()),
         ("other events", counts(amounts)),
     ]
-    quality = Fields(_quality_pairs(figures))
-    return Answer(plain, [Fields(pairs), Lines(["", "Quality"]), quality])
+    return Answer(plain, Fields(pairs), "", "Quality", Fields(_quality_pairs(figures)))
 
 
 def _quality_pairs(figures: QualityFigures) -> list[tuple[str, str]]:
@@ -141,33 +142,31 @@ def audited_text(audited: Audited) -> str:
     )
 
 
-AUDITED: RecordView[Audited] = RecordView(*map(Field, ("total", "wrong", "rate", "low", "high")))
+AUDITED = RecordView("total wrong rate low high")
 
 # -- gate -----------------------------------------------------------------------------------
 
 AUDIT_LIMIT, AUDIT_LIMIT_MAX = 20, 1_000
-ENTRY_MAX = 1 << 62
 _WEEKS = 12
 _OUTCOMES = ("stored", "merged", "superseded", "kept_both")
 
 
-@group("gate", "meritory gate tune --sample 500", lazy={"tune": "meritory.lab.cli:tune"})
-def gate() -> Answer:
+@group(
+    "gate",
+    "meritory gate tune --sample 500",
+    default="metrics",
+    lazy={"tune": "meritory.lab.cli:tune"},
+)
+def gate() -> None:
     """Show what the similarity gate does, audit its merges and try other thresholds."""
-    return _gate_metrics()
 
 
-@command("metrics", "meritory gate metrics", gate)
+@command("metrics", "meritory gate metrics", parent=gate)
 def metrics() -> Answer:
     """Show how often the gate found a similar memory, the outcomes, and the share of errors."""
-    return _gate_metrics()
-
-
-def _gate_metrics() -> Answer:
     from meritory.engine.quality import figures
 
-    with opened(quiet=True) as memory:
-        services, user = memory.services, memory.scope.user
+    with opened_services() as (services, user):
         counters = services.store.counters(user)
         since = services.world.now() - timedelta(weeks=_WEEKS)
         weeks = services.store.gate_outcomes(user, since)
@@ -198,49 +197,34 @@ def _gate_metrics() -> Answer:
         share = 1 - amounts.get("stored", 0) / sum(amounts.values())
         rows.append((week, *(str(amounts.get(name, 0)) for name in _OUTCOMES), f"{share:.1%}"))
     columns = (Column("week of"), *map(Column, _OUTCOMES), Column("triggered"))
-    table: list[Block] = [Lines([""]), Table(columns, rows)] if rows else []
-    return Answer(plain, [Fields(pairs), *table])
+    return Answer(plain, Fields(pairs), *(("", Table(columns, rows)) if rows else ()))
 
 
-def _content(record: MemoryRecord | None) -> str | None:
-    return None if record is None else record.content
-
-
-def _merges(ids: Mapping[str, str]) -> RecordView[Merge]:
+def _merges(ids: Mapping[str, str]) -> RecordView:
     return RecordView(
-        Field("entry", "entry", lambda merge: merge.entry.entry, style="cyan"),
-        Field(
-            "id",
-            "memory",
-            lambda merge: merge.entry.memory_id,
-            lambda name: ids.get(name, name),
-            style="cyan",
-        ),
-        Field("at", "when", lambda merge: merge.entry.at, style="dim"),
-        Field("why", read=lambda merge: merge.entry.why),
-        Field("before", "was", lambda m: _content(m.entry.before), text_or_empty, wraps=True),
-        Field("other", "merged with", lambda m: _content(m.entry.other), text_or_empty, wraps=True),
-        Field("after", "became", lambda m: _content(m.entry.after), text_or_empty, wraps=True),
-        Field("is_split", read=lambda merge: merge.entry.undone),
-        Field("verdict"),
+        Field("entry.entry", "entry", style="cyan"),
+        Field("id", "memory", "entry.memory_id", lambda name: ids.get(name, name), style="cyan"),
+        Field("entry.at", "when", style="dim"),
+        "entry.why",
+        Field("before", "was", "entry.before.content", text_or_empty, wraps=True),
+        Field("other", "merged with", "entry.other.content", text_or_empty, wraps=True),
+        Field("after", "became", "entry.after.content", text_or_empty, wraps=True),
+        Field("is_split", read="entry.undone"),
+        "verdict",
     )
 
 
-@command("audit", "meritory gate audit --right 4711 --right 4712 --wrong 4713", gate)
+@command("audit", "meritory gate audit --right 4711 --right 4712 --wrong 4713", parent=gate)
 @limit_option(AUDIT_LIMIT, AUDIT_LIMIT_MAX, "How many to list at most.")
-@click.option(
-    "--right",
-    type=click.IntRange(1, ENTRY_MAX),
-    multiple=True,
-    metavar="ENTRY",
-    help="This merge lost nothing; may be repeated.",
+@many_option(
+    "--right", "right", "ENTRY", "This merge lost nothing; may be repeated.", type=ENTRY_NUMBER
 )
-@click.option(
+@many_option(
     "--wrong",
-    type=click.IntRange(1, ENTRY_MAX),
-    multiple=True,
-    metavar="ENTRY",
-    help="This merge joined two different claims; may be repeated.",
+    "wrong",
+    "ENTRY",
+    "This merge joined two different claims; may be repeated.",
+    type=ENTRY_NUMBER,
 )
 def audit(limit: int, right: tuple[int, ...], wrong: tuple[int, ...]) -> Answer:
     """List merges that were not audited yet, or mark merges as right or wrong.
@@ -274,14 +258,14 @@ def audit(limit: int, right: tuple[int, ...], wrong: tuple[int, ...]) -> Answer:
         "results": [_merges({}).json(merge) for merge in marked],
         "audited": AUDITED.json(audited),
     }
-    return Answer(plain, [Fields([("wrong merges", audited_text(audited))])])
+    return Answer(plain, Fields([("wrong merges", audited_text(audited))]))
 
 
 # -- janitor --------------------------------------------------------------------------------
 
 DUE_LIMIT, DUE_LIMIT_MAX = 100, 5_000
 _ALL_KEPT = "nothing: all is kept"
-_JOB: RecordView[JobLook] = RecordView(*map(Field, ("key", "state", "finished_at", "error")))
+_JOB = RecordView("key state finished_at error")
 
 
 @group("janitor", "meritory janitor --dry-run")
@@ -292,7 +276,9 @@ def janitor(dry_run: bool) -> Answer:
     The daemon sweeps once a week and erases once a day. A memory is demoted when it was not shown
     for months in which sessions that may see it took place; months without sessions do not count.
     """
-    return _sweep_preview(DUE_LIMIT) if dry_run else _janitor_status()
+    ctx = click.get_current_context()
+    answer: Answer = _sweep_preview(DUE_LIMIT) if dry_run else ctx.invoke(janitor_status)
+    return answer
 
 
 def _sweep_preview(limit: int) -> Answer:
@@ -310,71 +296,26 @@ def _sweep_preview(limit: int) -> Answer:
     if plan.is_cut or len(plan.due) > limit:
         more = " and more" if plan.is_cut else ""
         note(f"{len(plan.due)}{more} are due, of which {len(listed)} are shown")
-    view: RecordView[Due] = RecordView(
-        Field(
-            "id", "id", lambda due: due.memory.id, lambda name: ids.get(name, name), style="cyan"
-        ),
+    view = RecordView(
+        Field("memory.id", "id", show=lambda name: ids.get(name, name), style="cyan"),
         Field("fate", "would"),
-        Field("provenance", "provenance", lambda due: due.memory.provenance),
-        Field("project", "project", lambda due: due.memory.project, text_or_empty, style="magenta"),
-        Field("demotion", read=lambda due: due.memory.demotion),
-        Field("idle_since"),
-        Field("active_months"),
+        Field("memory.provenance", "provenance"),
+        Field("memory.project", "project", show=text_or_empty, style="magenta"),
+        "memory.demotion idle_since active_months",
         Field("reason", "why", wraps=True),
-        Field("content", "content", lambda due: due.memory.content, wraps=True),
+        Field("memory.content", "content", wraps=True),
     )
-    blocks: list[Block] = [view.table(listed), Lines([""])] if listed else []
-    blocks.append(Fields([("would be erased as old", counts(erased, empty=_ALL_KEPT))]))
+    erasing = Fields([("would be erased as old", counts(erased, empty=_ALL_KEPT))])
     plain = {
         "results": [view.json(due) for due in listed],
+        **RecordView("looked_at is_cut").json(plan),
         "due": len(plan.due),
-        "looked_at": plan.looked_at,
-        "is_cut": plan.is_cut,
         "erase": erased,
     }
-    return Answer(plain, blocks)
+    return Answer(plain, *view.blocks(listed), *([""] if listed else []), erasing)
 
 
-def _janitor_status() -> Answer:
-    from meritory.engine.quality import maintenance
-
-    def job_text(job: JobLook) -> str:
-        when = f", {clock_text(job.finished_at)}" if job.finished_at else ""
-        return f"{job.key}: {job.state}{when}" + (f": {job.error}" if job.error else "")
-
-    with opened(quiet=True) as memory:
-        status = maintenance.status(memory.services, memory.scope.user)
-        policy = memory.services.policy.janitor
-    if not policy.enabled:
-        note("the janitor is off: janitor.enabled")
-    pairs = [
-        ("sweep of this week", job_text(status.janitor)),
-        ("erasing of today", job_text(status.retention)),
-        ("demoted so far", str(status.demoted)),
-        ("forgotten so far", str(status.forgotten)),
-        ("erased so far", counts(status.erased, empty="nothing")),
-        (
-            "demoted after",
-            f"{policy.user_stated_months} active months (user_stated), "
-            f"{policy.episode_summary_months} (episode_summary), "
-            f"{policy.assistant_derived_months} (assistant_derived)",
-        ),
-        ("then forgotten", "yes" if policy.cull else "no"),
-    ]
-    note("`meritory janitor --dry-run` lists what the next sweep would do")
-    plain = {
-        "enabled": policy.enabled,
-        "cull": policy.cull,
-        "janitor": _JOB.json(status.janitor),
-        "retention": _JOB.json(status.retention),
-        "demoted": status.demoted,
-        "forgotten": status.forgotten,
-        "erased": dict(status.erased),
-    }
-    return Answer(plain, [Fields(pairs)])
-
-
-@command("run", "meritory janitor run --dry-run", janitor)
+@command("run", "meritory janitor run --dry-run", parent=janitor)
 @click.option("--dry-run", is_flag=True, help="Only list what would be done, and why.")
 @limit_option(DUE_LIMIT, DUE_LIMIT_MAX, "How many to list at most.")
 def sweep(dry_run: bool, limit: int) -> Answer:
@@ -399,10 +340,10 @@ def sweep(dry_run: bool, limit: int) -> Answer:
         ("erased as old", counts(erased, empty=_ALL_KEPT)),
     ]
     plain = {"demoted": done.demoted, "forgotten": done.forgotten, "erased": erased}
-    return Answer(plain, [Fields(pairs)])
+    return Answer(plain, Fields(pairs))
 
 
-@command("undo", "meritory janitor undo", janitor)
+@command("undo", "meritory janitor undo", parent=janitor)
 def undo_sweep() -> Answer:
     """Undo the latest sweep.
 
@@ -411,82 +352,98 @@ def undo_sweep() -> Answer:
     """
     from meritory.engine.quality import janitor as sweeping
 
-    with opened(quiet=True) as memory:
-        week, count = sweeping.undo_sweep(memory.services, memory.scope.user)
+    with opened_services() as (services, user):
+        week, count = sweeping.undo_sweep(services, user)
     line = f"restored {count} memories to their state before the sweep of {week}"
-    return line_answer(line, week=week, restored=count)
+    return Answer({"week": week, "restored": count}, line)
 
 
-@command("status", "meritory janitor status", janitor)
+@command("status", "meritory janitor status", parent=janitor)
 def janitor_status() -> Answer:
     """Show the results of this week's sweep and today's erasing."""
-    return _janitor_status()
+    from meritory.engine.quality import maintenance
+
+    def job_text(job: JobLook) -> str:
+        when = f", {clock_text(job.finished_at)}" if job.finished_at else ""
+        return f"{job.key}: {job.state}{when}" + (f": {job.error}" if job.error else "")
+
+    with opened_services() as (services, user):
+        status = maintenance.status(services, user)
+        policy = services.policy.janitor
+    if not policy.enabled:
+        note("the janitor is off: janitor.enabled")
+    months = (
+        f"{policy.user_stated_months} active months (user_stated), "
+        f"{policy.episode_summary_months} (episode_summary), "
+        f"{policy.assistant_derived_months} (assistant_derived)"
+    )
+    pairs = [
+        ("sweep of this week", job_text(status.janitor)),
+        ("erasing of today", job_text(status.retention)),
+        ("demoted so far", str(status.demoted)),
+        ("forgotten so far", str(status.forgotten)),
+        ("erased so far", counts(status.erased, empty="nothing")),
+        ("demoted after", months),
+        ("then forgotten", "yes" if policy.cull else "no"),
+    ]
+    note("`meritory janitor --dry-run` lists what the next sweep would do")
+    plain = {
+        **RecordView("enabled cull").json(policy),
+        "janitor": _JOB.json(status.janitor),
+        "retention": _JOB.json(status.retention),
+        **RecordView("demoted forgotten erased").json(status),
+    }
+    return Answer(plain, Fields(pairs))
 
 
 # -- extraction -----------------------------------------------------------------------------
 
-REFUSALS_LIMIT, REFUSALS_LIMIT_MAX = 50, 10_000
 _SHORT_CHARS = 12
-_REFUSALS: RecordView[Refusal] = RecordView(
+_REFUSALS = RecordView(
     Field("id", "id", show=lambda name: name[:_SHORT_CHARS], style="cyan"),
     Field("at", "age", show=age, style="dim"),
-    Field("agent", read=lambda refusal: refusal.scope.agent),
-    Field("project", read=lambda refusal: refusal.scope.project),
-    Field("session_key"),
+    "scope.agent scope.project session_key",
     Field("kind", "kind"),
     Field("content", "text", wraps=True),
-    Field("provenance"),
-    Field("origin"),
-    Field("confidence"),
-    Field("turn"),
-    Field("quote"),
+    "provenance origin confidence turn quote",
     Field("reason", "why not", wraps=True),
-    Field("extractor"),
-    Field("memory_id"),
+    "extractor memory_id",
 )
 
 
-@group("extraction", "meritory extraction restore 3f9a0c")
-def extraction() -> Answer:
+@group("extraction", "meritory extraction restore 3f9a0c", default="list")
+def extraction() -> None:
     """List claims that extraction rejected.
 
     When a session ends, rules and, if configured, a model extract claims from it. Claims that
     would not help later or cannot be proved are rejected and listed here with the reason.
     """
-    return _rejected(REFUSALS_LIMIT, 0)
 
 
-@command("list", "meritory extraction list --limit 20", extraction)
-@limit_option(REFUSALS_LIMIT, REFUSALS_LIMIT_MAX)
+@command("list", "meritory extraction list --limit 20", parent=extraction)
+@limit_option()
 @click.option("--offset", type=click.IntRange(0), default=0, help="How many to skip.")
 def list_refusals(limit: int, offset: int) -> Answer:
     """List rejected claims that were not restored, latest first."""
-    return _rejected(limit, offset)
-
-
-def _rejected(limit: int, offset: int) -> Answer:
     from meritory.engine.quality import extraction
 
-    with opened(quiet=True) as memory:
-        records = extraction.list_refusals(memory.services, memory.scope.user, limit, offset)
-    if not records:
-        note("no claim was rejected")
-    return _REFUSALS.answer(records)
+    with opened_services() as (services, user):
+        records = extraction.list_refusals(services, user, limit, offset)
+    return _REFUSALS.answer(records, "no claim was rejected")
 
 
-@command("show", "meritory extraction show 3f9a0c", extraction)
+@command("show", "meritory extraction show 3f9a0c", parent=extraction)
 @click.argument("name", metavar="ID")
 def show(name: str) -> Answer:
     """Show one rejected claim with the words it is based on."""
-
-    with opened(quiet=True) as memory:
-        refusal = memory.services.store.refusal(memory.scope.user, name)
+    with opened_services() as (services, user):
+        refusal = services.store.refusal(user, name)
     plain = _REFUSALS.json(refusal)
     pairs = [(field.replace("_", " "), str(value)) for field, value in plain.items() if value]
-    return Answer(plain, [Fields(pairs)])
+    return Answer(plain, Fields(pairs))
 
 
-@command("restore", "meritory extraction restore 3f9a0c", extraction)
+@command("restore", "meritory extraction restore 3f9a0c", parent=extraction)
 @click.argument("name", metavar="ID")
 def restore(name: str) -> Answer:
     """Store a rejected claim.
@@ -500,15 +457,13 @@ def restore(name: str) -> Answer:
         record = extraction.restore_refusal(memory.services, memory.scope.user, name)
     if record.trust == "untrusted":
         note(f"only searches find it until `meritory confirm {record.id}`")
-    return line_answer(
+    return Answer(
+        {"memory_id": record.id, "content": record.content, "kind": record.kind},
         f"stored as {record.id}: {record.content}",
-        memory_id=record.id,
-        content=record.content,
-        kind=record.kind,
     )
 
 
-@command("run", "meritory extraction run 7f3c2a", extraction)
+@command("run", "meritory extraction run 7f3c2a", parent=extraction)
 @click.argument("session_key", metavar="SESSION")
 def extract(session_key: str) -> Answer:
     """Extract claims from a finished session again, now and in this process.
@@ -524,10 +479,8 @@ def extract(session_key: str) -> Answer:
         memory.drain()
         job = memory.services.store.job(user, EXTRACT_JOB, session_key)
     is_done = job.state == "done"
-    return line_answer(
+    return Answer(
+        {"session_key": session_key, "state": job.state, "error": job.error},
         "done" if is_done else f"{job.state}: {job.error or 'not run yet'}",
-        0 if is_done else 1,
-        session_key=session_key,
-        state=job.state,
-        error=job.error,
+        code=0 if is_done else 1,
     )

@@ -6,24 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meritory.cli.command import command, group, note
-from meritory.cli.context import handles, opened
-from meritory.cli.output import (
-    Answer,
-    Field,
-    Fields,
-    Lines,
-    RecordView,
-    age,
-    line_answer,
-    number,
-    to_json,
-)
+from meritory.cli.command import command, group, handles, opened, opened_services
+from meritory.cli.output import Answer, Field, Fields, RecordView, age, note, number, to_json
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
-    from meritory.domain.rule import Rule, RuleEvent
-    from meritory.engine.rules.book import RuleView
+    from meritory.domain.rule import Rule
 
 _SHORT_CHARS = 16
 
@@ -32,34 +20,32 @@ def _replayed(rule: Rule) -> str:
     return f"{rule.alarm_count} of {rule.replay_count}"
 
 
-_RULES: RecordView[RuleView] = RecordView(
-    Field("id", "id", lambda view: view.rule.id, lambda name: name[:_SHORT_CHARS], style="cyan"),
-    Field("state", "state", lambda view: view.rule.state),
+_RULES = RecordView(
+    Field("rule.id", "id", show=lambda name: name[:_SHORT_CHARS], style="cyan"),
+    Field("rule.state", "state"),
     Field("trigger", "trigger", lambda view: str(view.rule.trigger), wraps=True),
-    Field("report_count", "reports", lambda view: view.rule.report_count),
+    Field("rule.report_count", "reports"),
     Field("weight", "weight", lambda view: round(view.weight, 3), number(".1f")),
     Field("", "replay", lambda view: _replayed(view.rule)),
-    Field("text", "why", lambda view: view.rule.text, wraps=True),
-    Field("project", read=lambda view: view.rule.project),
-    Field("risk", read=lambda view: view.rule.risk),
-    Field("reach"),
-    Field("is_approved", read=lambda view: view.rule.is_approved),
-    Field("replay_count", read=lambda view: view.rule.replay_count),
-    Field("alarm_count", read=lambda view: view.rule.alarm_count),
-    Field("memory_id", read=lambda view: view.rule.memory_id),
-    Field("created_at", read=lambda view: view.rule.created_at),
-    Field("reported_at", read=lambda view: view.rule.reported_at),
-    Field("expires_at", read=lambda view: view.rule.expires_at),
+    Field("rule.text", "why", wraps=True),
+    "rule.project",
+    "rule.risk",
+    "reach",
+    "rule.is_approved",
+    "rule.replay_count",
+    "rule.alarm_count",
+    "rule.memory_id",
+    "rule.created_at",
+    "rule.reported_at",
+    "rule.expires_at",
 )
-_EVENTS: RecordView[RuleEvent] = RecordView(
+_EVENTS = RecordView(
     Field("at", "when", show=age, style="dim"),
     Field("", "event", lambda event: event.kind + (" (undone)" if event.is_undone else "")),
-    Field("kind"),
+    "kind",
     Field("actor", "by"),
     Field("reason", "reason", wraps=True),
-    Field("session_key"),
-    Field("feedback_id"),
-    Field("is_undone"),
+    "session_key feedback_id is_undone",
 )
 
 
@@ -100,10 +86,10 @@ def _detail(memory: Memory, name: str) -> Answer:
     if rule.memory_id is not None:
         pairs.append(("memory", handles(memory, [rule.memory_id])[rule.memory_id]))
     plain = {**_RULES.json(view), "events": [_EVENTS.json(event) for event in view.events]}
-    return Answer(plain, [Fields(pairs), Lines([""]), *_EVENTS.blocks(view.events)])
+    return Answer(plain, Fields(pairs), "", *_EVENTS.blocks(view.events))
 
 
-@command("show", "meritory rules show 01JCA2", rules)
+@command("show", "meritory rules show 01JCA2", parent=rules)
 @click.argument("name", metavar="RULE")
 def show(name: str) -> Answer:
     """Show one rule with its events."""
@@ -114,7 +100,7 @@ def show(name: str) -> Answer:
 @command(
     "propose",
     'meritory rules propose "shell: git push --force" --why "it overwrites others"',
-    rules,
+    parent=rules,
 )
 @click.argument("trigger")
 @click.option("--why", required=True, help="What goes wrong.")
@@ -133,7 +119,7 @@ def propose(trigger: str, why: str, project: str | None) -> Answer:
         return _detail(memory, rule.id)
 
 
-@command("approve", "meritory rules approve 01JCA2", rules)
+@command("approve", "meritory rules approve 01JCA2", parent=rules)
 @click.argument("name", metavar="RULE")
 def approve(name: str) -> Answer:
     """Move a rule one step up: from proposed to warns, from warns to blocks.
@@ -148,7 +134,7 @@ def approve(name: str) -> Answer:
         return _detail(memory, rule.id)
 
 
-@command("retire", "meritory rules retire 01JCA2 --why 'it is wanted here'", rules)
+@command("retire", "meritory rules retire 01JCA2 --why 'it is wanted here'", parent=rules)
 @click.argument("name", metavar="RULE")
 @click.option("--why", default="", help="Kept with the rule.")
 def retire(name: str, why: str) -> Answer:
@@ -160,7 +146,7 @@ def retire(name: str, why: str) -> Answer:
         return _detail(memory, rule.id)
 
 
-@command("undo", "meritory rules undo 01JCA2", rules)
+@command("undo", "meritory rules undo 01JCA2", parent=rules)
 @click.argument("name", metavar="RULE")
 def undo(name: str) -> Answer:
     """Undo the last change of a rule.
@@ -174,7 +160,7 @@ def undo(name: str) -> Answer:
         return _detail(memory, rule.id)
 
 
-@command("replay", "meritory rules replay 'shell: git push --force'", rules)
+@command("replay", "meritory rules replay 'shell: git push --force'", parent=rules)
 @click.argument("name", metavar="RULE")
 @click.option("--project", metavar="NAME", help="Only on actions in this project.")
 def replay(name: str, project: str | None) -> Answer:
@@ -192,16 +178,16 @@ def replay(name: str, project: str | None) -> Answer:
         "alarm_count": trial.alarm_count,
         "examples": list(trial.examples),
     }
-    return Answer(plain, [Lines([line, *trial.examples])], 1 if trial.alarm_count else 0)
+    return Answer(plain, line, *trial.examples, code=1 if trial.alarm_count else 0)
 
 
-@command("lift", "meritory rules lift 7f3c2a", rules)
+@command("lift", "meritory rules lift 7f3c2a", parent=rules)
 @click.argument("session_key", metavar="SESSION")
 @click.option("--kind", help="Only this kind, e.g. no_push.")
 def lift(session_key: str, kind: str | None) -> Answer:
     """Lift the constraints that a report put on a session."""
     from meritory.engine.rules import book
 
-    with opened(quiet=True) as memory:
-        count = book.lift(memory.services, memory.scope.user, session_key, kind)
-    return line_answer(f"{count} lifted", lifted=count)
+    with opened_services() as (services, user):
+        count = book.lift(services, user, session_key, kind)
+    return Answer({"lifted": count}, f"{count} lifted")

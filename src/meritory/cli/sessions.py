@@ -1,67 +1,64 @@
-"""Commands about sessions: sessions, sessions show, pipeline."""
+"""Commands about sessions: list, show, pipeline, why, backtest."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import command, group, limit_option, note
-from meritory.cli.context import current_home, opened
+from meritory.cli.command import command, current_home, group, limit_option, opened, opened_services
 from meritory.cli.output import (
     Answer,
-    Column,
+    Block,
     Field,
     Fields,
-    Lines,
     RecordView,
-    Table,
     age,
+    bar,
+    note,
     number,
+    text,
     to_json,
 )
 from meritory.domain.errors import InputError, MeritoryError, NotFound
-from meritory.domain.session import SessionMemory, SessionRecord, SessionScore
+from meritory.domain.session import SessionRecord
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
 
 SESSIONS_LIMIT, SESSIONS_LIMIT_MAX = 20, 1_000
 _CONTEXT_CHARS = 80
-Scored = tuple[SessionRecord, SessionScore | None]
-_SESSIONS: RecordView[Scored] = RecordView(
-    Field("id", "session", lambda pair: pair[0].key, style="cyan"),
-    Field("project", "project", lambda pair: pair[0].project),
-    Field("agent", read=lambda pair: pair[0].agent),
-    Field("harness", read=lambda pair: pair[0].harness),
-    Field("state", "state", lambda pair: pair[0].state),
-    Field("started_at", "age", lambda pair: pair[0].started_at, age, style="dim"),
-    Field("ended_at", read=lambda pair: pair[0].ended_at),
-    Field("prompts", read=lambda pair: pair[0].prompt_count),
-    Field("shown", "shown", lambda pair: pair[0].handle_count),
-    Field("judge", read=lambda pair: pair[1] and pair[1].judge),
-    Field("memories_used", "helped", lambda pair: pair[1] and pair[1].memories_used),
-    Field("continuity", "continuity", lambda pair: pair[1] and pair[1].score, number(".2f")),
-    Field("confidence", read=lambda pair: pair[1] and pair[1].confidence),
-    Field("excluded", read=lambda pair: pair[1] and pair[1].excluded),
-    Field(
-        "context",
-        "context",
-        lambda pair: pair[0].context,
-        lambda text: text[:_CONTEXT_CHARS],
-        wraps=True,
-    ),
+_short = number(".2f")
+_decimal = number(".3f")
+# Pairs of a session and its score.
+_SESSIONS = RecordView(
+    Field("id", "session", "0.key", style="cyan"),
+    Field("0.project", "project"),
+    "0.agent 0.harness",
+    Field("0.state", "state"),
+    Field("0.started_at", "age", show=age, style="dim"),
+    "0.ended_at",
+    Field("prompts", read="0.prompt_count"),
+    Field("shown", "shown", "0.handle_count"),
+    "1.judge",
+    Field("1.memories_used", "helped"),
+    Field("continuity", "continuity", "1.score", _short),
+    "1.confidence 1.excluded",
+    Field("0.context", "context", show=lambda text: text[:_CONTEXT_CHARS], wraps=True),
 )
 
 
-_STAGES = (
-    Column("flow", "cyan"),
-    Column("stage"),
-    Column("budget ms"),
-    Column("p50 ms"),
-    Column("p95 ms"),
-    Column("what it does", wraps=True),
-    Column("code"),
+_STAGES = RecordView(
+    Field("", "flow", "flow", style="cyan"),
+    Field("", "stage", "name"),
+    Field("id", read=lambda row: f"{row['flow']}.{row['name']}"),
+    Field("", "budget ms", "budget_ms", number("g")),
+    Field("", "p50 ms", "p50_ms", number(".1f")),
+    Field("", "p95 ms", "p95_ms", number(".1f")),
+    Field("about", "what it does", wraps=True),
+    Field("location", "code"),
+    "budget_ms p50_ms p95_ms",
 )
 
 
@@ -70,19 +67,15 @@ _STAGES = (
 @limit_option(SESSIONS_LIMIT, SESSIONS_LIMIT_MAX)
 def sessions(project: str | None, limit: int) -> Answer:
     """List sessions with their results, latest first."""
-    with opened(project, quiet=True) as memory:
-        store, user = memory.services.store, memory.scope.user
-        scored = [
-            (session, store.session_score(user, session.key))
-            for session in store.sessions(user, limit, project=project)
-        ]
-    if not scored:
-        where = "" if project is None else f" in project {project}"
-        note(f"no sessions{where} yet: hooks of agents start them, programs with Memory.session")
-    return _SESSIONS.answer(scored)
+    with opened_services(project) as (services, user):
+        listed = services.store.sessions(user, limit, project=project)
+        scored = [(one, services.store.session_score(user, one.key)) for one in listed]
+    where = "" if project is None else f" in project {project}"
+    empty = f"no sessions{where} yet: hooks of agents start them, programs with Memory.session"
+    return _SESSIONS.answer(scored, empty)
 
 
-@command("show", "meritory sessions show 7f3c2a --all", sessions)
+@command("show", "meritory sessions show 7f3c2a --all", parent=sessions)
 @click.argument("key")
 @click.option("--all", "everything", is_flag=True, help="Also candidates that were not shown.")
 def show(key: str, everything: bool) -> Answer:
@@ -97,35 +90,40 @@ def show(key: str, everything: bool) -> Answer:
         records = store.session_memories(user, session.key)
         chosen = [one for one in records if everything or one.candidate.was_injected]
         texts = {one.memory_id: content_of(memory, one.memory_id) for one in chosen}
-    if len(chosen) < len(records):
-        note(f"{len(records) - len(chosen)} more were considered; --all shows them")
-    view: RecordView[SessionMemory] = RecordView(
-        Field("id", read=lambda one: one.memory_id),
-        Field("rank", "rank", lambda one: one.candidate.rank, lambda rank: str(rank or "-")),
+    if more := len(records) - len(chosen):
+        note(f"{more} more were considered; --all shows them")
+    view = RecordView(
+        Field("id", read="memory_id"),
+        Field("candidate.rank", "rank", show=lambda rank: str(rank or "-")),
         Field("handle", "shown", show=lambda handle: handle or "-", style="cyan"),
-        Field("source", read=lambda one: one.candidate.source),
-        Field("origins", read=lambda one: one.candidate.origins),
-        Field("baseline_rank", read=lambda one: one.candidate.baseline_rank),
-        Field("predictor_rank", read=lambda one: one.candidate.predictor_rank),
-        Field(
-            "composite_score",
-            "composite",
-            lambda one: one.candidate.composite_score,
-            number(".2f"),
-        ),
-        Field("was_injected", read=lambda one: one.candidate.was_injected),
+        "candidate.source candidate.origins candidate.baseline_rank candidate.predictor_rank",
+        Field("candidate.composite_score", "composite", show=_short),
+        "candidate.was_injected",
         Field("fts_hit_count", "hits"),
-        Field("agent_relevance_score", "rated", show=number(".2f")),
-        Field("relevance_score", "judged", show=number(".2f")),
-        Field("label", "label", show=number(".2f")),
-        Field("label_parts"),
+        Field("agent_relevance_score", "rated", show=_short),
+        Field("relevance_score", "judged", show=_short),
+        Field("label", "label", show=_short),
+        "label_parts",
         Field("content", "memory", lambda one: texts[one.memory_id], wraps=True),
     )
-    plain = {
-        **_SESSIONS.json((session, score)),
-        "results": [view.json(candidate) for candidate in chosen],
-    }
-    return Answer(plain, [Fields(_summary(session, score)), *view.blocks(chosen)])
+    pairs = [
+        ("session", session.key),
+        ("state", session.state),
+        ("project", session.project or "-"),
+        ("started", to_json(session.started_at)),
+        ("context", session.context or "-"),
+        ("prompts", str(session.prompt_count)),
+    ]
+    if score is not None:
+        continuity = f"continuity {_short(score.score)}, confidence {score.confidence:.2f}"
+        pairs += [
+            ("judge", f"{score.judge}: {continuity}"),
+            ("reasoning", score.continuity_reasoning or "-"),
+            *([("excluded", score.excluded)] if score.excluded else []),
+            *([("missing", ", ".join(score.missing_topics))] if score.missing_topics else []),
+        ]
+    plain = {**_SESSIONS.json((session, score)), "results": [view.json(one) for one in chosen]}
+    return Answer(plain, Fields(pairs), *view.blocks(chosen))
 
 
 def find_session(memory: Memory, key: str) -> SessionRecord:
@@ -158,28 +156,6 @@ def content_of(memory: Memory, memory_id: str) -> str:
         return "(erased)"
 
 
-def _summary(session: SessionRecord, score: SessionScore | None) -> list[tuple[str, str]]:
-    pairs = [
-        ("session", session.key),
-        ("state", session.state),
-        ("project", session.project or "-"),
-        ("started", to_json(session.started_at)),
-        ("context", session.context or "-"),
-        ("prompts", str(session.prompt_count)),
-    ]
-    if score is not None:
-        continuity = number(".2f")(score.score)
-        pairs += [
-            ("judge", f"{score.judge}: continuity {continuity}, confidence {score.confidence:.2f}"),
-            ("reasoning", score.continuity_reasoning or "-"),
-        ]
-        if score.excluded:
-            pairs.append(("excluded", score.excluded))
-        if score.missing_topics:
-            pairs.append(("missing", ", ".join(score.missing_topics)))
-    return pairs
-
-
 @command("pipeline", "meritory pipeline")
 def pipeline() -> Answer:
     """Show every stage of a session, in order, with its budget and how long it takes.
@@ -196,22 +172,125 @@ def pipeline() -> Answer:
     else:
         answered = daemon.request("GET", "/api/pipeline/status")
         took = {(one["flow"], one["stage"]): one for one in answered["stages"]}
-    rows, plain = [], []
-    for flow, stages in FLOWS.items():
-        for stage in stages:
-            found = took.get((flow, stage.name), {})
-            timings = [found.get("p50_ms"), found.get("p95_ms")]
-            shown = ["-" if ms is None else f"{ms:.1f}" for ms in timings]
-            budget = f"{stage.budget_ms:g}"
-            rows.append((flow, stage.name, budget, *shown, stage.about, stage.location))
-            plain.append(
-                {
-                    "id": f"{flow}.{stage.name}",
-                    "about": stage.about,
-                    "location": stage.location,
-                    "budget_ms": stage.budget_ms,
-                    "p50_ms": timings[0],
-                    "p95_ms": timings[1],
-                }
-            )
-    return Answer({"results": plain}, [Table(_STAGES, rows), Lines([])])
+    rows = [
+        {
+            "flow": flow,
+            **RecordView("name budget_ms about location").json(stage),
+            **{ms: took.get((flow, stage.name), {}).get(ms) for ms in ("p50_ms", "p95_ms")},
+        }
+        for flow, stages in FLOWS.items()
+        for stage in stages
+    ]
+    return _STAGES.answer(rows)
+
+
+# -- why and backtest -------------------------------------------------------------------------
+
+SESSIONS_MAX = 1_000
+# The table shows the features with the largest effect; `--json` has all of them.
+_FEATURES_SHOWN = 12
+Explained = Mapping[str, Any]
+_PARTS = RecordView(
+    Field("name", "composite", style="cyan"),
+    Field("value", "value", show=_decimal),
+    Field("weight", "weight", show=_short),
+    Field("adds", "adds", show=_decimal),
+)
+_FEATURES = RecordView(
+    Field("name", "feature", style="cyan"),
+    Field("value", "value", show=_decimal),
+    Field("within_session", "within session", show=number("+.2f")),
+    Field("weight", "weight", show=number("+.3f")),
+    Field("adds", "adds", show=number("+.3f")),
+)
+_METHODS = RecordView(
+    Field("id", "ranking", style="cyan"),
+    Field("", "NDCG@10", "ndcg.mean", _decimal),
+    Field("", "95 %", "ndcg", lambda ndcg: f"{_decimal(ndcg['low'])} .. {_decimal(ndcg['high'])}"),
+    Field("quarters", "by quarter", show=lambda values: " ".join(map(_short, values))),
+    Field("statement", "against the baseline", wraps=True),
+)
+
+
+@command("why", "meritory why 01JCA2 --session 7f3c2a")
+@click.argument("memory_name", metavar="MEMORY")
+@click.option("--session", "session", required=True, metavar="KEY", help="The session.")
+def why(memory_name: str, session: str) -> Answer:
+    """Show every number that ranked a memory in a session, shown or not.
+
+    MEMORY is an id, the beginning of one, or its handle in the session (m1).
+    """
+    with opened(quiet=True) as memory:
+        explained = memory.why(memory_name, find_session(memory, session).key)
+    return Answer(explained, *why_blocks(explained))
+
+
+def why_blocks(explained: Explained) -> list[Block]:
+    """Return the output of `meritory why` for people."""
+    verdict = "shown" if explained["was_injected"] else "not shown"
+    if not explained["was_candidate"]:
+        verdict = "not a candidate"
+    pairs = [
+        ("memory", explained["id"]),
+        ("content", explained["content"] or "(erased)"),
+        ("session", explained["session"]),
+        ("verdict", verdict),
+        ("because", "\n".join(explained["reasons"])),
+    ]
+    if not explained["was_candidate"]:
+        return [Fields(pairs)]
+    blocks: list[Block] = [Fields([*pairs, *_numbers(explained)])]
+    blocks += _PARTS.blocks(explained["baseline"]["parts"], "")
+    weighed = [one for one in explained["predictor"]["features"] if "adds" in one]
+    if weighed:
+        largest = weighed[:_FEATURES_SHOWN]
+        amount = f"{len(largest)} of {len(weighed)} features"
+        note(f"the {amount} with the largest effect; --json has all of them")
+        blocks += _FEATURES.blocks(largest, "")
+    return blocks
+
+
+def _numbers(explained: Explained) -> list[tuple[str, str]]:
+    predictor, baseline = explained["predictor"], explained["baseline"]
+    fusion, diversity = explained["fusion"], explained["diversity"]
+    first = f"rank {text(explained['baseline_rank'])}, composite {_decimal(baseline['composite'])}"
+    if past := baseline.get("history"):
+        first += f" (recency counts {past['recency']:.0%}, usefulness {past['usefulness']:.0%})"
+    model = f"v{predictor['model_version']} {predictor['scorer']}: " if predictor["scorer"] else ""
+    learned = f"rank {text(explained['predictor_rank'])}, score {_decimal(predictor['score'])}"
+    remark = f" ({predictor['note']})" if predictor["note"] else ""
+    pairs = [
+        ("found by", ", ".join(explained["origins"]) or explained["source"]),
+        ("rank", text(explained["rank"])),
+        ("baseline", first),
+        ("predictor", f"{model}{learned}{remark}"),
+    ]
+    if fusion is not None:
+        fused = f"{fusion['score']:.5f} (alpha {fusion['alpha']:g}, k {fusion['k']})"
+        if diversity["was_lowered"]:
+            fused += f", times {diversity['factor']:.2f} for repeating others"
+        pairs.append(("fused", fused))
+    rule = explained["label_parts"].get("rule")
+    evidence = (
+        f"judge {_decimal(explained['relevance_score'])}, agent "
+        f"{_decimal(explained['agent_relevance_score'])}, {explained['fts_hit_count']} hits"
+    )
+    label = _decimal(explained["label"]) + (f" ({rule})" if rule else "")
+    return [*pairs, ("label", label), ("evidence", evidence)]
+
+
+@command("backtest", "meritory backtest --limit 200")
+@limit_option(SESSIONS_MAX, SESSIONS_MAX, "How many of the latest sessions.")
+def backtest(limit: int) -> Answer:
+    """Rank your own past sessions again with every ranking method.
+
+    Each method is compared with the memories that helped, as NDCG@10. A difference whose interval
+    includes 0 may be chance.
+    """
+    from meritory.engine.predictor.backtest import backtest as replay
+
+    with opened(quiet=True) as memory, bar("replaying"):
+        result = replay(memory.services, memory.scope.user, limit)
+    note(result["note"])
+    head = f"{result['sessions']} sessions, {result['since'][:10]} to {result['until'][:10]}"
+    return Answer(result, head, _METHODS.table(result["results"]))

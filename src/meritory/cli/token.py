@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meritory.cli.command import command, group, note
-from meritory.cli.context import current_home, opened
-from meritory.cli.output import Answer, Field, Lines, RecordView, age, clock_text, line_answer
+from meritory.cli.command import command, current_home, group, opened
+from meritory.cli.output import Answer, Field, RecordView, age, clock_text, note
 from meritory.domain.access import ROLES, AccessToken
 from meritory.domain.errors import InputError, SettingsError
 from meritory.domain.world import World
@@ -22,7 +21,7 @@ GRACE = timedelta(minutes=10)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def _view(now: datetime) -> RecordView[AccessToken]:
+def _view(now: datetime) -> RecordView:
     def scope(token: AccessToken) -> str:
         parts = (token.agent and f"agent {token.agent}", token.project)
         return " ".join(filter(None, parts)) or "all"
@@ -36,15 +35,13 @@ def _view(now: datetime) -> RecordView[AccessToken]:
 
     return RecordView(
         Field("id", "id", style="cyan"),
-        Field("user"),
+        "user",
         Field("name", "name", wraps=True),
         Field("role", "role"),
         Field("", "for", scope),
-        Field("agent"),
-        Field("project"),
+        "agent project",
         Field("created_at", "age", show=age, style="dim"),
-        Field("expires_at"),
-        Field("revoked_at"),
+        "expires_at revoked_at",
         Field("last_used_at", "used", show=age),
         Field("is_valid", read=lambda token: token.is_valid(now)),
         Field("", "ends", end),
@@ -79,7 +76,7 @@ def token() -> Answer:
     return _list(every=False)
 
 
-@command("list", "meritory token list --all --json", token)
+@command("list", "meritory token list --all --json", parent=token)
 @click.option("--all", "every", is_flag=True, help="Also revoked and expired tokens.")
 def list_tokens(every: bool) -> Answer:
     """List access tokens, newest first."""
@@ -100,11 +97,9 @@ def _list(*, every: bool) -> Answer:
 
 @command(
     "create",
-    """
-    meritory token create laptop --role write
-    meritory token create ci --role read --user ada --project api --expires 90d
-    """,
-    token,
+    "meritory token create laptop --role write",
+    "meritory token create ci --role read --user ada --project api --expires 90d",
+    parent=token,
 )
 @click.argument("name")
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What its holder may do.")
@@ -129,17 +124,15 @@ def _created(made: Minted, now: datetime) -> Answer:
     note("this text is not shown again; store it with your secrets")
     note("programs: Memory(url=..., token=...); agents: MERITORY_URL and MERITORY_TOKEN")
     note("anything else: the header `Authorization: Bearer TOKEN`")
-    return Answer({**_view(now).json(made.token), "token": made.text}, [Lines([made.text])])
+    return Answer({**_view(now).json(made.token), "token": made.text}, made.text)
 
 
 @command(
     "rotate",
-    """
-    meritory token rotate abcd2345
-    meritory token rotate abcd2345 --grace 1d
-    meritory token rotate --owner
-    """,
-    token,
+    "meritory token rotate abcd2345",
+    "meritory token rotate abcd2345 --grace 1d",
+    "meritory token rotate --owner",
+    parent=token,
 )
 @click.argument("token_id", metavar="[ID]", required=False)
 @click.option(
@@ -183,10 +176,10 @@ def _rotate_owner() -> Answer:
     is_running = client.holder_pid(home) is not None
     note("dashboard logins stay valid; `meritory dashboard --logout-all` ends them")
     user = "the running daemon" if is_running else "the next daemon"
-    return line_answer(f"{file} is new; {user} uses it", file=str(file), running=is_running)
+    return Answer({"file": str(file), "running": is_running}, f"{file} is new; {user} uses it")
 
 
-@command("revoke", "meritory token revoke abcd2345", token)
+@command("revoke", "meritory token revoke abcd2345", parent=token)
 @click.argument("token_id", metavar="ID")
 def revoke(token_id: str) -> Answer:
     """Revoke a token.
@@ -199,4 +192,4 @@ def revoke(token_id: str) -> Answer:
         known = access.named(memory.services, memory.scope.user, token_id)
         ended = access.revoke(memory.services, known)
     plain = _view(World().now()).json(ended)
-    return Answer(plain, [Lines([f"{ended.id} ({ended.name}) is no longer valid"])])
+    return Answer(plain, f"{ended.id} ({ended.name}) is no longer valid")

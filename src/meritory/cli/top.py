@@ -12,18 +12,17 @@ from urllib.parse import quote
 
 import click
 
-from meritory.cli.command import command, current_flags
-from meritory.cli.context import current_home
+from meritory.cli.command import command, current_home
 from meritory.cli.daemon import ensured
 from meritory.cli.output import (
     Answer,
     Block,
     Field,
     Fields,
-    Lines,
     RecordView,
     age,
     counts,
+    current_flags,
     is_terminal,
     number,
     rich_table,
@@ -56,7 +55,7 @@ _PREDICTOR = (
 )
 Figures = Mapping[str, Any]
 _milliseconds = number(".1f")
-_LATENCIES: RecordView[Figures] = RecordView(
+_LATENCIES = RecordView(
     Field("id", "operation", style="cyan"),
     Field("count", "times"),
     *(
@@ -76,7 +75,7 @@ def blocks(figures: Figures, now: datetime) -> list[Block]:
         name = session["outcome"]
         return f"{MARKS[name]} {name}" if name else str(session["state"])
 
-    sessions: RecordView[Figures] = RecordView(
+    sessions = RecordView(
         Field("id", "session", show=lambda key: str(key[:_KEY_CHARS]), style="cyan"),
         Field("started_at", "age", show=ago, style="dim"),
         Field("", "outcome", outcome),
@@ -84,7 +83,7 @@ def blocks(figures: Figures, now: datetime) -> list[Block]:
         Field("shown", "shown"),
         Field("context", "about", show=lambda text: str(text[:_ABOUT_CHARS]), wraps=True),
     )
-    errors: RecordView[Figures] = RecordView(
+    errors = RecordView(
         Field("code", "error", style="red"),
         Field("at", "age", show=ago, style="dim"),
         Field("stage", "stage"),
@@ -136,13 +135,7 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_STEPS[min(last, max(0, round(value * last)))] for value in values)
 
 
-@command(
-    "top",
-    """
-    meritory top
-    meritory top --once
-    """,
-)
+@command("top", "meritory top", "meritory top --once")
 @click.option("--once", is_flag=True, help="Print it once and exit.")
 def top(once: bool) -> Answer | None:
     """Watch the daemon live, starting it if needed.
@@ -154,7 +147,7 @@ def top(once: bool) -> Answer | None:
     daemon = ensured(current_home())
     if once or flags.as_json or not (is_terminal(sys.stdout) and is_terminal(sys.stdin)):
         figures = read_figures(daemon, flags.user)
-        return Answer(figures, blocks(figures, datetime.now(UTC)))
+        return Answer(figures, *blocks(figures, datetime.now(UTC)))
     _watch(daemon, flags.user)
     return None
 
@@ -191,7 +184,7 @@ def read_figures(daemon: Daemon, user: str | None) -> dict[str, Any]:
 def _watch(daemon: Daemon, user: str | None) -> None:
     from rich.live import Live
 
-    console = terminal(current_flags().no_color)
+    console = terminal()
     with (
         contextlib.suppress(KeyboardInterrupt),
         _single_keys(),
@@ -219,10 +212,7 @@ def _screen(daemon: Daemon, user: str | None) -> RenderableType:
     return Group(
         head,
         Text(""),
-        *(
-            Text(shown("\n".join(part.lines))) if isinstance(part, Lines) else rich_table(part)
-            for part in parts
-        ),
+        *(Text(shown(part)) if isinstance(part, str) else rich_table(part) for part in parts),
     )
 
 

@@ -14,22 +14,21 @@ from urllib.parse import parse_qsl, urlsplit
 
 import click
 
-from meritory.cli.command import command, current_flags, note
-from meritory.cli.context import current_settings, opened, resumable
+from meritory.cli.command import command, current_settings, opened, resumable
 from meritory.cli.output import (
     Answer,
     Block,
     Column,
     Field,
-    Lines,
     RecordView,
     Table,
     bar,
     counts,
+    current_flags,
     flat,
     is_terminal,
     json_text,
-    line_answer,
+    note,
     number,
     to_json,
     wants_colour,
@@ -77,11 +76,9 @@ def export(file: str, form: str) -> Answer | None:
         with opened() as memory:
             count, file_count = write_notes(memory.services, memory.scope.user, target)
         files = "file" if file_count == 1 else "files"
-        return line_answer(
+        return Answer(
+            {"file": str(target.absolute()), "memory_count": count, "file_count": file_count},
             f"exported {count} memories to {file_count} {files} in {target}",
-            file=str(target.absolute()),
-            memory_count=count,
-            file_count=file_count,
         )
     if file == "-":
         _export_to_stdout()
@@ -92,7 +89,7 @@ def export(file: str, form: str) -> Answer | None:
     if omitted:
         note(omitted)
     line = f"exported {count} memories to {target}"
-    return line_answer(line, file=str(target.absolute()), memory_count=count)
+    return Answer({"file": str(target.absolute()), "memory_count": count}, line)
 
 
 def _export_to_stdout() -> None:
@@ -112,8 +109,7 @@ def _export_to_stdout() -> None:
         omitted = _omitted(memory)
     stream.flush()
     if omitted:
-        colour = wants_colour(current_flags().no_color)
-        click.secho(omitted, dim=True, err=True, color=colour)
+        click.secho(omitted, dim=True, err=True, color=wants_colour())
 
 
 def _omitted(memory: Memory) -> str | None:
@@ -132,9 +128,9 @@ def _omitted(memory: Memory) -> str | None:
 
 @command(
     "import",
-    """meritory import memories.jsonl --project heron
-    meritory import CLAUDE.md --dry-run
-    meritory import ~/.claude-mem/claude-mem.db""",
+    "meritory import memories.jsonl --project heron",
+    "meritory import CLAUDE.md --dry-run",
+    "meritory import ~/.claude-mem/claude-mem.db",
 )
 @click.argument("path")
 @click.option(
@@ -205,7 +201,7 @@ def import_lines(
         ]
     plain["project"] = chosen
     lines = _report_lines(report, has_lines=source.form in ("meritory", "jsonl"))
-    return Answer(plain, [Lines(lines)], 1 if report.outcomes["refused"] else 0)
+    return Answer(plain, *lines, code=1 if report.outcomes["refused"] else 0)
 
 
 def _project_of(source: FoundFiles) -> str | None:
@@ -248,14 +244,14 @@ def _report_lines(report: ImportReport, *, has_lines: bool) -> list[str]:
 # -- migrate --------------------------------------------------------------------------------
 
 URL_VARIABLE = "MERITORY_DATABASE_URL"
-_USERS: RecordView[UserTally] = RecordView(
+_USERS = RecordView(
     *map(
         Field,
         ("user", "new_user", "copied_before", "was_complete", "was_begun_anew", "left_behind"),
     )
 )
 _count = number(",")
-_COMPARED: RecordView[dict[str, Any]] = RecordView(
+_COMPARED = RecordView(
     Field("table", "table"),
     Field("copied", "copied", show=_count),
     Field("compared", "compared", show=_count),
@@ -266,9 +262,9 @@ _COMPARED: RecordView[dict[str, Any]] = RecordView(
 
 @command(
     "migrate",
-    """meritory migrate --dry-run
-    meritory migrate --user default --as anna
-    meritory migrate --to meritory.db""",
+    "meritory migrate --dry-run",
+    "meritory migrate --user default --as anna",
+    "meritory migrate --to meritory.db",
 )
 @click.option("--from", "source", metavar="PLACE", help="A file, or postgresql://USER@HOST/NAME.")
 @click.option("--to", "target", metavar="PLACE", help="The same; the other kind.")
@@ -341,8 +337,8 @@ def migrate(
     }
     filled = [table for table in tables if table["compared"] or table["differing"]]
     lines = list(_result_lines(report, to_place))
-    blocks = [*_COMPARED.blocks(filled), Lines(lines)]
-    return Answer(plain, blocks, 0 if report.is_equal else 1)
+    blocks = [*_COMPARED.blocks(filled), *lines]
+    return Answer(plain, *blocks, code=0 if report.is_equal else 1)
 
 
 def _places(settings: Settings, source: str | None, target: str | None) -> tuple[Place, Place]:
@@ -410,7 +406,7 @@ def _preview(source: Place, target: Place, request: MigrationRequest) -> Answer:
     }
     rows = [(name, f"{amount:,}") for name, amount in amounts.items() if amount]
     blocks: list[Block] = [Table((Column("table"), Column("rows")), rows)] if rows else []
-    return Answer(plain, [*blocks, Lines(lines)])
+    return Answer(plain, *blocks, *lines)
 
 
 def _name(tally: UserTally) -> str:

@@ -10,20 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import command, group, note
-from meritory.cli.context import current_home, handles, opened
-from meritory.cli.output import (
-    Answer,
-    Block,
-    Field,
-    Fields,
-    Lines,
-    RecordView,
-    Report,
-    bar,
-    line_answer,
-    number,
-)
+from meritory.cli.command import command, current_home, group, handles, opened
+from meritory.cli.output import Answer, Block, Field, Fields, RecordView, Report, bar, note, number
 from meritory.cli.quality import AUDITED, audited_text
 from meritory.domain.errors import InputError
 from meritory.lab.cli_extraction import extraction
@@ -40,7 +28,7 @@ from meritory.lab.laboratory import (
 )
 
 if TYPE_CHECKING:
-    from meritory.lab.gate_tune import Example, Row, Tuning
+    from meritory.lab.gate_tune import Tuning
 
 POINTS_MAX = 200
 GENERATED_COUNT, GENERATED_MAX = 50, 1_000
@@ -54,10 +42,10 @@ Json = Mapping[str, Any]
 _decimal = number(".3f")
 
 
-def _metric_columns(names: Iterable[str]) -> list[Field[Json]]:
+def _metric_columns(names: Iterable[str]) -> list[Field]:
     """Return a column with the mean of each metric, empty where it was not measured."""
 
-    def column(name: str) -> Field[Json]:
+    def column(name: str) -> Field:
         return Field(
             "", METRIC_LABELS[name], lambda row: row["figures"].get(name, {}).get("mean"), _decimal
         )
@@ -79,17 +67,17 @@ evaluate.add_command(extraction)
 
 # -- runs -----------------------------------------------------------------------------------
 
-_FIGURES: RecordView[tuple[str, Json]] = RecordView(
+_FIGURES = RecordView(
     Field("", "", lambda pair: METRIC_LABELS[pair[0]], style="cyan"),
     Field("", "mean", lambda pair: f"{pair[1]['mean']:.3f}"),
     Field("", "95 %", lambda pair: interval(pair[1])),
 )
-_MISSED: RecordView[Json] = RecordView(
+_MISSED = RecordView(
     Field("question", "missed", wraps=True),
     Field("", "rank", lambda entry: entry["rank"] or None),
     Field("", "first instead", lambda entry: entry.get("instead", ""), wraps=True),
 )
-_RUNS: RecordView[Json] = RecordView(
+_RUNS = RecordView(
     Field("name", "name", style="cyan"),
     Field("", "when", lambda run: run["at"][:16].replace("T", " "), style="dim"),
     Field("", "set", lambda run: run["set_hash"][:HASH_CHARS]),
@@ -99,7 +87,7 @@ _RUNS: RecordView[Json] = RecordView(
 )
 
 
-@command("run", "meritory eval run probes.jsonl --session --save before", evaluate)
+@command("run", "meritory eval run probes.jsonl --session --save before", parent=evaluate)
 @click.argument("file")
 @click.option("--session", "with_session", is_flag=True, help="Also measure session prompts.")
 @click.option("--save", "name", metavar="NAME", help="Save the result under this name.")
@@ -121,7 +109,7 @@ def run(file: str, with_session: bool, name: str | None) -> Answer:
         note(f"saved; `meritory eval compare {name} OTHER` compares another run with it")
     if result["drifted"]:
         note(f"{result['drifted']} probes drifted: their memory is gone; --json lists them")
-    return Answer(result, _run_blocks(result))
+    return Answer(result, *_run_blocks(result))
 
 
 def _run_blocks(result: Json) -> list[Block]:
@@ -137,7 +125,7 @@ def _run_blocks(result: Json) -> list[Block]:
         pairs.append(("a recall", f"{latency['p50']:.1f} ms, 95 % within {latency['p95']:.1f} ms"))
     if not result["scored"]:
         return [Fields(pairs)]
-    tags: RecordView[Json] = RecordView(
+    tags = RecordView(
         Field("tag", "tag", style="cyan"),
         Field("scored", "scored"),
         *_metric_columns(result["figures"]),
@@ -158,10 +146,10 @@ def _run_blocks(result: Json) -> list[Block]:
         *_MISSED.blocks(missed[:MISSED_SHOWN], ""),
     ]
     more = len(missed) - MISSED_SHOWN
-    return [*blocks, Lines([f"and {more} more; --json has all"])] if more > 0 else blocks
+    return [*blocks, f"and {more} more; --json has all"] if more > 0 else blocks
 
 
-@command("list", "meritory eval list", evaluate)
+@command("list", "meritory eval list", parent=evaluate)
 def list_runs() -> Answer:
     """List saved runs, latest first."""
     from meritory.engine.quality import saved_runs
@@ -169,10 +157,10 @@ def list_runs() -> Answer:
     runs = saved_runs.saved(current_home())
     if not runs:
         note("no runs are saved yet; `meritory eval run FILE --save NAME` saves one")
-    return Answer({"results": runs}, _RUNS.blocks(runs))
+    return Answer({"results": runs}, *_RUNS.blocks(runs))
 
 
-@command("generate", "meritory eval generate probes.jsonl --count 50", evaluate)
+@command("generate", "meritory eval generate probes.jsonl --count 50", parent=evaluate)
 @click.argument("file")
 @click.option(
     "--count",
@@ -208,11 +196,9 @@ def generate(file: str, count: int) -> Answer:
     with open(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as out:
         out.write("\n".join(lines) + "\n")
     note(_EASY)
-    return line_answer(
+    return Answer(
+        {"file": str(target.absolute()), "count": len(probes), "memories": len(live)},
         f"{len(probes)} probes of {len(live)} memories in {target}",
-        file=str(target.absolute()),
-        count=len(probes),
-        memories=len(live),
     )
 
 
@@ -221,9 +207,9 @@ def generate(file: str, count: int) -> Answer:
 
 @command(
     "compare",
-    """meritory eval compare before after
-    meritory eval compare probes.jsonl --before gate.threshold=0.9 --after gate.threshold=0.85""",
-    evaluate,
+    "meritory eval compare before after",
+    "meritory eval compare probes.jsonl --before gate.threshold=0.9 --after gate.threshold=0.85",
+    parent=evaluate,
 )
 @click.argument("runs", nargs=-1, metavar="BEFORE AFTER | FILE")
 @click.option("--before", multiple=True, metavar="NAME=VALUE", help="A setting of the first run.")
@@ -272,7 +258,7 @@ def compare(
             pair = [lab.run(point, _part(report, i, 2)) for i, point in enumerate(points)]
     comparison = compared(pair[0], pair[1], margin)
     is_passed = comparison["verdict"] == PASS
-    return Answer(comparison, compare_blocks(comparison), 0 if is_passed else 1)
+    return Answer(comparison, *compare_blocks(comparison), code=0 if is_passed else 1)
 
 
 def _part(report: Report, index: int, count: int) -> Report:
@@ -282,9 +268,9 @@ def _part(report: Report, index: int, count: int) -> Report:
 
 @command(
     "sweep",
-    """meritory eval sweep probes.jsonl
-    meritory eval sweep probes.jsonl --set ranking.assistant_derived=0.6,0.7,0.85""",
-    evaluate,
+    "meritory eval sweep probes.jsonl",
+    "meritory eval sweep probes.jsonl --set ranking.assistant_derived=0.6,0.7,0.85",
+    parent=evaluate,
 )
 @click.argument("file")
 @click.option(
@@ -319,15 +305,15 @@ def sweep(file: str, given: tuple[str, ...], no_session: bool, margin: float) ->
     if lab.rebuilds:
         note("every store was written again from the copy, also for the first line")
     names = result["metrics"]
-    view: RecordView[Json] = RecordView(
+    view = RecordView(
         Field("", "", lambda row: "*" if row["on_front"] else ""),
         Field("id", "settings", style="cyan", wraps=True),
         *_metric_columns(names),
         Field("", "compared with today", lambda row: _change(row, names), wraps=True),
     )
     head = f"{result['scored']} of {result['probes']} probes; * no other is better in every metric"
-    blocks = [*view.blocks(result["results"], head), Lines(["", result["statement"]])]
-    return Answer(result, blocks)
+    blocks = [*view.blocks(result["results"], head), "", result["statement"]]
+    return Answer(result, *blocks)
 
 
 def _points(given: Sequence[str]) -> list[dict[str, str]]:
@@ -381,7 +367,7 @@ def _change(row: Json, names: Sequence[str]) -> str:
 SAMPLE_MAX, SECONDS_MAX = 20_000, 3_600
 
 
-def _rows(threshold: float) -> RecordView[Row]:
+def _rows(threshold: float) -> RecordView:
     """Describe the trial of each threshold; the current one is marked."""
     now = round(threshold, 4)
     return RecordView(
@@ -390,7 +376,7 @@ def _rows(threshold: float) -> RecordView[Row]:
             "threshold",
             show=lambda value: f"{value:g}{' (now)' if value == now else ''}",
         ),
-        Field("pairs", "pairs", lambda row: row.pair_count),
+        Field("pairs", "pairs", "pair_count"),
         Field("merged", "merge"),
         Field("superseded", "supersede"),
         Field("kept_both", "keep both"),
@@ -399,12 +385,12 @@ def _rows(threshold: float) -> RecordView[Row]:
     )
 
 
-_EXAMPLES: RecordView[Example] = RecordView(
-    Field("threshold"),
+_EXAMPLES = RecordView(
+    "threshold",
     Field("cosine", read=lambda example: round(example.cosine, 6)),
     Field("older", read=lambda e: {"id": e.older.id, "content": e.older.content}),
     Field("newer", read=lambda e: {"id": e.newer.id, "content": e.newer.content}),
-    Field("reason"),
+    "reason",
 )
 
 
@@ -457,7 +443,7 @@ def tune(thresholds: tuple[float, ...], sample: int, seconds: int) -> Answer:
         "results": [_rows(tuning.threshold).json(row) for row in tuning.rows],
         "examples": [_EXAMPLES.json(example) for example in tuning.examples],
     }
-    return Answer(plain, _tune_blocks(tuning, ids))
+    return Answer(plain, *_tune_blocks(tuning, ids))
 
 
 def _tune_blocks(tuning: Tuning, ids: Mapping[str, str]) -> list[Block]:
@@ -477,9 +463,9 @@ def _tune_blocks(tuning: Tuning, ids: Mapping[str, str]) -> list[Block]:
             )
             for record in (example.older, example.newer):
                 lines.append(f"    {ids[record.id]}  {' '.join(record.content.split())}")
-        blocks.append(Lines(lines))
+        blocks += lines
     if tuning.recommended is None:
-        return [*blocks, Lines(["", f"No change is recommended: {tuning.why}."])]
+        return [*blocks, "", f"No change is recommended: {tuning.why}."]
     verdict = f"Recommended: {tuning.recommended:g}, for {tuning.why}. In config.toml:"
     setting = ["", "[gate]", f"threshold = {tuning.recommended:g}"]
-    return [*blocks, Lines(["", verdict, *setting])]
+    return [*blocks, "", verdict, *setting]

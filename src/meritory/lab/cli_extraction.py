@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from meritory.cli.command import command
-from meritory.cli.context import current_settings
-from meritory.cli.output import Answer, Field, Lines, RecordView, bar, number
+from meritory.cli.command import command, current_settings
+from meritory.cli.output import Answer, Field, RecordView, bar, number
 from meritory.domain.errors import InputError
 from meritory.lab.laboratory import ACTOR, compare_blocks, margin_option, opened_copy, read_lines
 
@@ -24,7 +23,7 @@ TRANSCRIPT_LIMIT_BYTES = 16 * 1024 * 1024
 SESSIONS_READ = 1_000
 _ENDINGS = (".json", ".jsonl")
 _KINDS = ("rules", "llm")
-_ARMS: RecordView[Mapping[str, Any]] = RecordView(
+_ARMS = RecordView(
     Field("id", "extractor", style="cyan"),
     Field("proposed", "proposed"),
     Field("right", "right"),
@@ -35,8 +34,8 @@ _ARMS: RecordView[Mapping[str, Any]] = RecordView(
 
 @command(
     "extraction",
-    """meritory eval extraction --a rules --b llm --transcripts talks/ --labels labels.jsonl
-    meritory eval extraction --a llm --b my-prompt.txt --sessions --labels labels.jsonl""",
+    "meritory eval extraction --a rules --b llm --transcripts talks/ --labels labels.jsonl",
+    "meritory eval extraction --a llm --b my-prompt.txt --sessions --labels labels.jsonl",
 )
 @click.option("--a", "before", required=True, metavar="WHAT", help="rules, llm or a prompt file.")
 @click.option("--b", "after", required=True, metavar="WHAT", help="The one to compare with it.")
@@ -74,8 +73,8 @@ def extraction(
     if names[0] == names[1]:
         names = [f"{names[0]} (a)", f"{names[1]} (b)"]
     comparison = compared((names[0], names[1]), (sides[0], sides[1]), margin)
-    blocks = [_ARMS.table(comparison["results"]), Lines([""]), *compare_blocks(comparison)]
-    return Answer(comparison, blocks, 0 if comparison["verdict"] == PASS else 1)
+    blocks = [_ARMS.table(comparison["results"]), "", *compare_blocks(comparison)]
+    return Answer(comparison, *blocks, code=0 if comparison["verdict"] == PASS else 1)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.context import current_settings, named_place
+from meritory.cli.command import current_settings, named_place
 from meritory.cli.output import Block, Field, Fields, RecordView, Report
 from meritory.domain.errors import InputError, SettingsError
 from meritory.domain.world import moment_text
@@ -242,12 +242,12 @@ def interval(metric: Mapping[str, Any], form: str = ".3f") -> str:
     return f"{metric['low']:{form}} .. {metric['high']:{form}}"
 
 
-def _compared(key: str, form: str) -> Field[tuple[str, Mapping[str, Any]]]:
+def _compared(key: str, form: str) -> Field:
     """Return a column of a metric that is empty where nothing was compared."""
     return Field("", key, lambda pair: f"{pair[1][key]:{form}}" if pair[1]["pairs"] else "-")
 
 
-_METRICS: RecordView[tuple[str, Mapping[str, Any]]] = RecordView(
+_METRICS = RecordView(
     Field("", "", lambda pair: METRIC_LABELS.get(pair[0], pair[0]), style="cyan"),
     _compared("before", ".3f"),
     _compared("after", ".3f"),
@@ -258,7 +258,7 @@ _METRICS: RecordView[tuple[str, Mapping[str, Any]]] = RecordView(
         "won/lost",
         lambda pair: f"{pair[1]['won']}/{pair[1]['lost']}" if pair[1]["pairs"] else "-",
     ),
-    Field("", "verdict", lambda pair: pair[1]["verdict"]),
+    Field("", "verdict", "1.verdict"),
 )
 
 
