@@ -316,9 +316,12 @@ class Guard:
             raise Unauthorized
         if given:
             scheme, _, token = given[0].partition(b" ")
-            is_own, claim = self._own.is_right(token.strip()), read_claim(token.strip())
-            if scheme.lower() == b"bearer" and (is_own or claim is not None):
-                return OWNER if is_own or claim is None else claim
+            if scheme.lower() == b"bearer":
+                if self._own.is_right(token.strip()):
+                    return OWNER
+                claim = read_claim(token.strip())
+                if claim is not None:
+                    return claim
             raise self.wrong_secret()
         cookies = [
             secret

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from meritory.domain.errors import InputError
+from meritory.text.terms import query_pairs, query_terms
 from meritory.text.words import words
 
 Kind = Literal["path", "identifier", "tag", "name", "issue", "topic"]
@@ -102,6 +103,16 @@ def entity_key(kind: str, name: str) -> str:
     """Return the stored key of an entity; paths and identifiers keep their case."""
     plain = name.strip()
     return f"{kind}:{plain if kind in {'path', 'identifier'} else plain.casefold()}"
+
+
+def keys_in_play(text: str, project: str | None) -> list[str]:
+    """Return the keys of the entities that a context names, and of its project."""
+    keys = [entity_key(mention.kind, mention.name) for mention in mentions(text)]
+    # A topic given with `--about` is in play when the context contains its words.
+    keys += [entity_key("topic", topic) for topic in (*query_terms(text), *query_pairs(text))]
+    if project is not None:
+        keys.append(entity_key("project", project))
+    return list(dict.fromkeys(keys))
 
 
 def parse_about(text: str) -> About:

@@ -27,7 +27,7 @@ from meritory.rank.hybrid import (
 )
 from meritory.store.contract.memories import Search, SearchPool
 from meritory.store.contract.store import Store, Transaction
-from meritory.text.entities import entity_key, mentions
+from meritory.text.entities import keys_in_play
 from meritory.text.terms import query_pairs, query_terms
 
 LIMIT_MAX = 1_000
@@ -159,25 +159,16 @@ def _rounded(value: float) -> float:
     return round(float(value), composite.SCORE_DECIMALS)
 
 
-def keys_in_play(text: str, scope: Scope) -> list[str]:
-    """Return the keys of the entities that a context names, and of its project."""
-    keys = [entity_key(mention.kind, mention.name) for mention in mentions(text)]
-    # A topic given with `--about` is in play when the context contains its words.
-    keys += [entity_key("topic", words) for words in (*query_terms(text), *query_pairs(text))]
-    if scope.project is not None:
-        keys.append(entity_key("project", scope.project))
-    return list(dict.fromkeys(keys))
-
-
 def traversal(services: Services, scope: Scope, context: str) -> list[str]:
     """Return the ids of memories about the context's entities and their dependencies."""
-    keys, now = keys_in_play(context, scope), services.world.now()
+    keys, now = keys_in_play(context, scope.project), services.world.now()
     return services.store.memories_about(scope, keys, now, TRAVERSAL_LIMIT)
 
 
 def required(services: Services, scope: Scope, context: str) -> list[str]:
     """Return the ids of pins and of the constraints on entities that the context names."""
-    return services.store.required(scope, keys_in_play(context, scope), services.world.now())
+    keys = keys_in_play(context, scope.project)
+    return services.store.required(scope, keys, services.world.now())
 
 
 class Counter:

@@ -14,9 +14,8 @@ from meritory.domain.errors import Conflict
 from meritory.domain.memory import CONTENT_LIMIT_CHARS, Scope
 from meritory.domain.session import SessionRecord
 from meritory.engine.memories.embedding import QueryVector
-from meritory.engine.memories.recall import keys_in_play
 from meritory.store.contract.store import Store
-from meritory.text.entities import entity_key
+from meritory.text.entities import keys_in_play
 from meritory.text.secrets import redact
 from meritory.text.terms import query_terms
 from meritory.text.tokens import MAX_WORDS, imprint
@@ -55,12 +54,6 @@ class Context:
     gap_hours: float | None
     now: datetime
 
-    @property
-    def project_key(self) -> str | None:
-        """Return the project as an entity; every memory here is about it, so it selects none."""
-        project = self.scope.project
-        return None if project is None else entity_key("project", project)
-
 
 def known_session(store: Store, scope: Scope, key: str) -> SessionRecord:
     """Return the session with this key; raise Conflict if another agent owns it."""
@@ -97,7 +90,7 @@ def understand(run: Ranking) -> None:
         vector=run.services.embedding.query(text) if text else QueryVector(None, None),
         terms=terms,
         words=imprint(terms),
-        entity_keys=tuple(keys_in_play(f"{text}\n{folder}", scope)),
+        entity_keys=tuple(keys_in_play(f"{text}\n{folder}", scope.project)),
         gap_hours=gap_hours,
         now=now,
     )

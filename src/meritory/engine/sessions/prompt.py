@@ -13,7 +13,7 @@ from meritory.domain.errors import Conflict, InputError, NotFound
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import SessionPolicy
 from meritory.domain.session import Candidate, Event, Injection, SessionRecord, ShownRow, Turn
-from meritory.engine.memories.recall import keys_in_play, pool_scores
+from meritory.engine.memories.recall import pool_scores
 from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import known_state, status_line
 from meritory.engine.services import Services
@@ -37,6 +37,7 @@ from meritory.rank.hybrid import REQUIRED
 from meritory.store.contract.memories import Search, SearchPool
 from meritory.store.contract.store import Transaction
 from meritory.text import render
+from meritory.text.entities import keys_in_play
 from meritory.text.normalize import canonical
 from meritory.text.terms import query_pairs, query_terms
 from meritory.text.tokens import token_estimate
@@ -240,7 +241,7 @@ def near_prompt(
 def _required(run: PromptRun) -> list[MemoryRecord]:
     """Return constraints on what the prompt names, and pins made since the session began."""
     store, session, barred = run.services.store, run.session, run.barred
-    keys = keys_in_play(run.text, session.scope)
+    keys = keys_in_play(run.text, session.project)
     required = []
     for memory_id in store.required(session.scope, keys, run.services.world.now()):
         # It may be erased at this very moment.

@@ -25,6 +25,7 @@ from meritory.rank import features, usage_history
 from meritory.rank import fusion as rank_fusion
 from meritory.rank import hybrid as rank_candidates
 from meritory.store.contract.memories import Gathered, Gathering, Search, Trait
+from meritory.text.entities import entity_key
 from meritory.text.overlap import title_scores, title_words
 from meritory.text.terms import MAX_TERMS, query_pairs
 
@@ -89,6 +90,9 @@ class Ranking:
     features: Floats = field(init=False)
     # Stage predictor; None when the model gave no scores, then the baseline ranks alone.
     predicted: Floats | None = field(default=None, init=False)
+    # The kind and version of the model that scored.
+    scorer: str | None = field(default=None, init=False)
+    model_version: int | None = field(default=None, init=False)
     # Stage fusion.
     alpha: float = field(default=1.0, init=False)
     fusion: rank_fusion.Fusion = field(init=False)
@@ -101,16 +105,6 @@ class Ranking:
     baseline_ranks: Rows = field(init=False)
     predictor_ranks: Rows = field(init=False)
     overlaps: Rows = field(init=False)
-
-    @property
-    def scorer(self) -> str | None:
-        """Return the kind of the model that scored; None if none did."""
-        return None if self.predicted is None else served_kind(self.services.scorer, self.state)
-
-    @property
-    def model_version(self) -> int | None:
-        """Return the version of the model that scored; None if none did."""
-        return None if self.predicted is None else self.state.version
 
 
 def epoch_days(moment: datetime) -> float:
@@ -137,7 +131,9 @@ def gather_candidates(run: Ranking) -> None:
     hindsight = usage_history.look_back(past, moment)
     # More than are taken, because memories of other projects drop out.
     helped = usage_history.top_rows(hindsight, 4 * limit)
-    named = [key for key in context.entity_keys if key != context.project_key]
+    # Every memory here is about the project, so it selects none.
+    project_key = None if scope.project is None else entity_key("project", scope.project)
+    named = [key for key in context.entity_keys if key != project_key]
     about = store.memories_about(scope, named, now, TRAVERSAL_LIMIT)
     required = store.required(scope, context.entity_keys, now)
     search = Search(
@@ -292,6 +288,7 @@ def score_predictor(run: Ranking) -> None:
     if scores.shape != (len(pool.traits),):
         raise BadReply(f"{len(pool.traits)} candidates, but scores of shape {scores.shape}")
     run.predicted = scores
+    run.scorer, run.model_version = served_kind(scorer, run.state), run.state.version
 
 
 # -- the final order ------------------------------------------------------------------------
