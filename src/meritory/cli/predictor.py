@@ -343,7 +343,7 @@ def comparisons(since: str | None, until: str | None, **wanted: Any) -> Answer:
     if not records:
         note("no matching comparisons; a session is compared when it has ended and was judged")
     plain = {
-        "results": [to_json(ComparisonOut.keyed(record)) for record in records],
+        "results": [to_json(ComparisonOut.of(record)) for record in records],
         "next": query.offset + query.limit if len(records) == query.limit else None,
     }
     return Answer(plain, *_COMPARISONS.blocks(records))

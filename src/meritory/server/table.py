@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 import threading
@@ -13,6 +14,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Generic,
     Literal,
     Self,
@@ -27,9 +29,10 @@ from msgspec import Meta
 from meritory.api.embedded import EmbeddedBackend, open_embedded
 from meritory.api.memory import Memory
 from meritory.domain.memory import NAME_LIMIT_CHARS, EveryScope
-from meritory.domain.world import moment_text
+from meritory.domain.world import moment_text, parse_moment
 from meritory.engine.observe.telemetry import note_start
 from meritory.engine.quality.maintenance import Schedule
+from meritory.engine.services import Services
 from meritory.server.auth import AnyMemory, Door, Grant, ScopedMemory
 from meritory.server.dashboard import Dashboard, Logins, own_address, read_files
 from meritory.server.dedupe import DuplicateFilter
@@ -59,6 +62,15 @@ SessionKey = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT_CHARS, patt
 class QueryParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The query string of a route without parameters."""
 
+    def to(self, record: Callable[..., T], **given: Any) -> T:
+        """Return a record with the parameters of the same names; moments are parsed."""
+        names = set(inspect.signature(record).parameters) & set(self.__struct_fields__)
+        values = {name: getattr(self, name) for name in names} | given
+        for name in ("since", "until"):
+            if isinstance(values.get(name), str):
+                values[name] = parse_moment(values[name], name)
+        return record(**values)
+
 
 class UserQuery(QueryParams, kw_only=True):
     """The user; by default the setting `user`."""
@@ -74,9 +86,10 @@ class Scoped(UserQuery, kw_only=True):
 
 
 class ShapeMeta(msgspec.StructMeta):
-    """Gives a reply the fields of a record: those of `names`, else all but those of `without`.
+    """Gives a reply the fields of a record, with their types.
 
-    Fields that the class itself declares come first, or replace those of the record.
+    `names` lists them: `id=key` shows the record's field `key` under the name `id`, and `*` stands
+    for all fields but those of `without`. The class itself declares other types and more fields.
     """
 
     def __new__(
@@ -86,17 +99,20 @@ class ShapeMeta(msgspec.StructMeta):
         namespace: dict[str, Any],
         *,
         record: type | None = None,
-        names: str = "",
+        names: str = "*",
         without: str = "",
         **options: Any,
     ) -> Any:
         if record is not None:
             own, types = namespace.get("__annotations__", {}), get_type_hints(record)
-            kept = [field for field in types if field not in without.split()]
-            order = names.split() or [*(field for field in own if field not in types), *kept]
+            every = " ".join(field for field in types if field not in without.split())
+            pairs = (word.partition("=") for word in names.replace("*", every).split())
+            sources = {field: source or field for field, _, source in pairs}
             namespace["__annotations__"] = {
-                field: own[field] if field in own else types[field] for field in order
+                field: own[field] if field in own else types[source]
+                for field, source in sources.items()
             }
+            namespace["_sources"] = sources
         return super().__new__(cls, name, bases, namespace, **options)
 
 
@@ -106,12 +122,14 @@ class ReplyShape(msgspec.Struct, metaclass=ShapeMeta):
     A reply that has the fields of its record, and no others, is the record itself.
     """
 
+    _sources: ClassVar[Mapping[str, str]] = {}
+
     if TYPE_CHECKING:
 
         def __init_subclass__(
             cls,
             record: type | None = None,
-            names: str = "",
+            names: str = "*",
             without: str = "",
             kw_only: bool = False,
         ) -> None: ...
@@ -120,7 +138,8 @@ class ReplyShape(msgspec.Struct, metaclass=ShapeMeta):
     def of(cls, record: object, **changed: Any) -> Self:
         """Copy the fields that the record has too; `changed` names the values of the others."""
         names = (name for name in cls.__struct_fields__ if name not in changed)
-        return cls(**{name: getattr(record, name) for name in names}, **changed)
+        sources = {name: cls._sources.get(name, name) for name in names}
+        return cls(**{name: getattr(record, sources[name]) for name in sources}, **changed)
 
 
 class Results(msgspec.Struct, Generic[T]):
@@ -277,6 +296,11 @@ class Call:
         Only for routes that reach the whole user: the table refuses them to narrow tokens before.
         """
         return self.whole(self.engine((self.query if self.body is None else self.body).user))
+
+    def whole_user(self) -> tuple[Services, str]:
+        """Return the services and the user, for routes that reach everything of one user."""
+        memory = self.user_memory()
+        return memory.services, memory.scope.user
 
     def whole(self, engine: EmbeddedBackend) -> Memory:
         """Return the memory of an engine for a caller who may use all methods."""

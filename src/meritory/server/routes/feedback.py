@@ -131,7 +131,7 @@ class Events(msgspec.Struct):
     before: str | None
 
 
-class RiskOut(ReplyShape, record=Risk):
+class RiskOut(ReplyShape, record=Risk, names="id *"):
     """The failure rate of one tag, tool or domain, with the `id` FACET:NAME."""
 
     id: str
@@ -139,10 +139,8 @@ class RiskOut(ReplyShape, record=Risk):
     level: str
 
 
-class PairOut(ReplyShape, record=Pair):
+class PairOut(ReplyShape, record=Pair, names="id=negative_id *"):
     """A prompt with a preferred and a rejected reply, under the `id` of the negative report."""
-
-    id: str
 
 
 class ContestedOut(msgspec.Struct):
@@ -227,8 +225,7 @@ def risk(call: Call) -> Results[RiskOut]:
 
 def pairs(call: Call) -> Results[PairOut]:
     """Show pairs of good and bad replies, for preference training."""
-    matched = call.user_memory().feedback_pairs()
-    return Results([PairOut.of(pair, id=pair.negative_id) for pair in matched])
+    return Results([PairOut.of(pair) for pair in call.user_memory().feedback_pairs()])
 
 
 def contested(call: Call) -> Results[ContestedOut]:

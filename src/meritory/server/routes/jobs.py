@@ -40,23 +40,23 @@ class Jobs(msgspec.Struct):
 
 def list_jobs(call: Call) -> Jobs:
     """List jobs, newest first."""
-    memory = call.user_memory()
-    store = memory.services.store
-    jobs = store.jobs(memory.scope.user, call.query.state, call.query.limit)
+    services, user = call.whole_user()
+    jobs = services.store.jobs(user, call.query.state, call.query.limit)
     # Only the daemon's owner sees the counts of all users.
-    counts = {str(state): count for state, count in store.job_counts(call.grant.user).items()}
-    return Jobs([JobOut.named(job) for job in jobs], counts)
+    counts = services.store.job_counts(call.grant.user)
+    return Jobs(
+        [JobOut.named(job) for job in jobs], {str(state): count for state, count in counts.items()}
+    )
 
 
 def retry(call: Call) -> JobOut:
     """Give a parked job new attempts; a waiting one is due at once."""
-    memory = call.user_memory()
-    services, user = memory.services, memory.scope.user
+    services, user = call.whole_user()
     kind, key, now = call.path["kind"], call.path["key"], services.world.now()
     job = services.store.write(
         user, lambda transaction: transaction.resume_job(user, kind, key, now)
     )
-    memory.work_meanwhile()
+    call.server.engine.works.nudge()
     return JobOut.named(job)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -225,11 +224,10 @@ class WriteOut(ReplyShape):
 class HistoryEntryOut(
     ReplyShape,
     record=HistoryEntry,
-    names="id entry at actor action why undone other_id before after other",
+    names="id=memory_id entry at actor action why undone other_id before after other",
 ):
     """One change of a memory, under the memory's `id`."""
 
-    id: str
     action: str
 
 
@@ -266,15 +264,12 @@ class MemoryText(ReplyShape):
 class SessionShown(
     ReplyShape,
     record=MemoryDelivery,
-    names="id session_key project at handle source rank label outcome",
+    names="id=session_key session_key project at=started_at handle source rank label outcome",
 ):
     """A session that a memory was shown in; `id` is its key, as in every list."""
 
-    id: str
-    at: datetime
 
-
-class EntityOut(ReplyShape, record=Entity):
+class EntityOut(ReplyShape, record=Entity, names="id *"):
     """An entity with its `id`, KIND:NAME."""
 
     id: str
@@ -356,21 +351,8 @@ def list_memories(call: Call) -> Memories:
     query: ListQuery = call.query
     tag = next(iter(checked_tags([query.tag])), None) if query.tag is not None else None
     memory = call.memory()
-    records = memory.services.store.listing(
-        Listing(
-            memory.scope,
-            query.everywhere,
-            query.kind,
-            tag,
-            query.gone,
-            query.after,
-            query.limit,
-            query.provenance,
-            query.trust,
-            query.state,
-            query.of_project,
-        )
-    )
+    listing = query.to(Listing, scope=memory.scope, tag=tag, include_gone=query.gone)
+    records = memory.services.store.listing(listing)
     return Memories(records, records[-1].id if len(records) == query.limit else None)
 
 
@@ -428,7 +410,7 @@ def purge(call: Call) -> Gone:
 def history(call: Call) -> Results[HistoryEntryOut]:
     """Show every change of a memory, oldest first."""
     entries = call.memory().history(call.path["id"])
-    return Results([HistoryEntryOut.of(entry, id=entry.memory_id) for entry in entries])
+    return Results([HistoryEntryOut.of(entry) for entry in entries])
 
 
 def restore(call: Call) -> Memories:
@@ -455,11 +437,11 @@ def _counted_scope(scope: Scope) -> Scope:
 
 def texts(call: Call) -> Results[MemoryText]:
     """Show the texts of many memories."""
-    memory = call.user_memory()
+    services, user = call.whole_user()
     ids = [name for name in call.query.ids.split(",") if name]
     if len(ids) > TEXTS_LIMIT_COUNT:
         raise InputError(f"at most {TEXTS_LIMIT_COUNT} ids in one request")
-    by_id = memory.services.store.memories(memory.scope.user, ids)
+    by_id = services.store.memories(user, ids)
     records = [by_id[name] for name in dict.fromkeys(ids) if name in by_id]
     return Results(
         [
@@ -474,9 +456,7 @@ def shown_in(call: Call) -> Results[SessionShown]:
     memory = call.memory()
     record = memory.get(call.path["id"])
     showings = memory.services.store.shown_in(memory.scope.user, record.id, call.query.limit)
-    return Results(
-        [SessionShown.of(shown, id=shown.session_key, at=shown.started_at) for shown in showings]
-    )
+    return Results([SessionShown.of(shown) for shown in showings])
 
 
 def list_entities(call: Call) -> Results[EntityOut]:

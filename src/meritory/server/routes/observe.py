@@ -134,10 +134,8 @@ class Stats(msgspec.Struct):
     figures: dict[str, int]
 
 
-class LatencyOut(ReplyShape, record=Latency, without="operation total_ms"):
+class LatencyOut(ReplyShape, record=Latency, names="id=operation *", without="operation total_ms"):
     """The latest durations of an operation, whose name is the `id`."""
-
-    id: str
 
 
 class ActivityOut(msgspec.Struct):
@@ -298,9 +296,7 @@ def stats(call: Call) -> Stats:
 
 def latency(call: Call) -> Results[LatencyOut]:
     """Show the duration of every operation."""
-    return Results(
-        [LatencyOut.of(each, id=each.operation) for each in call.server.observer.latencies()]
-    )
+    return Results([LatencyOut.of(each) for each in call.server.observer.latencies()])
 
 
 def errors(call: Call) -> Results[StageFailure]:
@@ -311,12 +307,11 @@ def errors(call: Call) -> Results[StageFailure]:
 
 def activity(call: Call) -> ActivityOut:
     """Count memories, sessions and reports since a moment."""
-    memory = call.user_memory()
-    if call.query.since is None:
-        since = memory.services.world.now() - timedelta(days=1)
-    else:
+    services, user = call.whole_user()
+    since = services.world.now() - timedelta(days=1)
+    if call.query.since is not None:
         since = parse_moment(call.query.since, "since")
-    counts = memory.services.store.activity(memory.scope.user, since)
+    counts = services.store.activity(user, since)
     return ActivityOut(since=moment_text(since), **counts)
 
 
@@ -373,10 +368,7 @@ def _escaped(text: str) -> str:
 
 def log_lines(call: Call) -> Results[LogLine]:
     """Show the latest lines of the daemon's log."""
-    query: LogsQuery = call.query
-    since = None if query.since is None else parse_moment(query.since, "since")
-    wanted = LineQuery(query.level, query.category, since, query.limit)
-    return Results(latest_lines(call.server.settings.home / LOG_NAME, wanted))
+    return Results(latest_lines(call.server.settings.home / LOG_NAME, call.query.to(LineQuery)))
 
 
 def show_telemetry(call: Call) -> TelemetryOut:

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from meritory.api.memory import Memory
 from meritory.domain.predictor import (
     Comparison,
     ComparisonQuery,
@@ -17,12 +16,12 @@ from meritory.domain.predictor import (
     Slice,
     TrainingRun,
 )
-from meritory.domain.world import parse_moment
 from meritory.engine.predictor import admin
 from meritory.engine.predictor import drift as drifting
 from meritory.engine.predictor import rollback as rolling_back
 from meritory.engine.predictor import status as reports
 from meritory.engine.predictor.state import known_state
+from meritory.engine.services import Services
 from meritory.rank.influence import Weighing
 from meritory.server.routes.sessions import CandidateOut, EventOut, SessionOut
 from meritory.server.table import (
@@ -221,20 +220,14 @@ class DriftOut(msgspec.Struct, kw_only=True):
 class ComparisonOut(
     ReplyShape,
     record=Comparison,
-    names="id at project scorer model_version predictor_ndcg baseline_ndcg margin predictor_won"
-    " ema_updated reason scorer_confidence success_rate alpha predictor_top_ids baseline_top_ids"
-    " relevance_scores fts_overlap_score",
+    names="id=session_key at project scorer model_version predictor_ndcg baseline_ndcg margin"
+    " predictor_won ema_updated reason scorer_confidence success_rate alpha predictor_top_ids"
+    " baseline_top_ids relevance_scores fts_overlap_score",
     kw_only=True,
 ):
     """Both orders of one session, measured against its labels; without the replays."""
 
-    id: str
     margin: float | None
-
-    @classmethod
-    def keyed(cls, comparison: Comparison) -> ComparisonOut:
-        """Return a comparison under its session's key."""
-        return cls.of(comparison, id=comparison.session_key)
 
 
 class Comparisons(msgspec.Struct):
@@ -258,7 +251,7 @@ class Audit(msgspec.Struct):
         compared = audit.comparison
         return cls(
             SessionOut.judged(audit.session, audit.score),
-            None if compared is None else ComparisonOut.keyed(compared),
+            None if compared is None else ComparisonOut.of(compared),
             [CandidateOut.flat(row) for row in audit.candidates],
             [EventOut.of(event) for event in audit.events],
         )
@@ -324,80 +317,60 @@ def status(call: Call) -> StatusOut:
 def comparisons(call: Call) -> Comparisons:
     """List how both rankings compared, session by session."""
     query: ComparisonsQuery = call.query
-    memory = call.user_memory()
-    page = memory.services.store.comparisons(
-        memory.scope.user,
-        ComparisonQuery(
-            winner=query.winner,
-            ema_updated=query.ema_updated,
-            min_margin=query.min_margin,
-            since=None if query.since is None else parse_moment(query.since, "since"),
-            until=None if query.until is None else parse_moment(query.until, "until"),
-            limit=query.limit,
-            offset=query.offset,
-        ),
-    )
+    services, user = call.whole_user()
+    page = services.store.comparisons(user, query.to(ComparisonQuery))
     following = query.offset + query.limit if len(page) == query.limit else None
-    return Comparisons([ComparisonOut.keyed(row) for row in page], following)
+    return Comparisons([ComparisonOut.of(row) for row in page], following)
 
 
 def comparison(call: Call) -> ComparisonOut:
     """Show how both rankings of a session compared."""
-    memory = call.user_memory()
-    key = call.path["session_key"]
-    return ComparisonOut.keyed(reports.compared(memory.services.store, memory.scope.user, key))
+    services, user = call.whole_user()
+    return ComparisonOut.of(reports.compared(services.store, user, call.path["session_key"]))
 
 
 def audit(call: Call) -> Audit:
     """Show a session's ranking with all its records."""
-    memory = call.user_memory()
-    return Audit.of(reports.audit(memory.services, memory.scope.user, call.path["session_key"]))
+    return Audit.of(reports.audit(*call.whole_user(), call.path["session_key"]))
 
 
 def training(call: Call) -> Results[TrainingRun]:
     """List training runs with their gates, latest first."""
-    memory = call.user_memory()
-    runs = memory.services.store.training_runs(memory.scope.user, call.query.limit)
-    return Results(list(runs))
+    services, user = call.whole_user()
+    return Results(list(services.store.training_runs(user, call.query.limit)))
 
 
 def drift(call: Call) -> DriftOut:
     """Show whether the predictor or the judge changed over time."""
-    memory = call.user_memory()
-    return msgspec.convert(drifting.drift(memory.services, memory.scope.user), DriftOut)
+    return msgspec.convert(drifting.drift(*call.whole_user()), DriftOut)
 
 
 def train(call: Call) -> OrderedOut:
     """Queue a training run."""
-    memory = call.user_memory()
-    ordered = admin.train_now(memory.services, memory.scope.user)
-    memory.work_meanwhile()
+    ordered = admin.train_now(*call.whole_user())
+    call.server.engine.works.nudge()
     return OrderedOut(ordered.job, ordered.reason, ordered.is_new)
 
 
 def rollback(call: Call) -> TrainingRun:
     """Activate an earlier model again."""
-    memory = call.user_memory()
-    return rolling_back.rollback(memory.services, memory.scope.user, call.body.version)
+    return rolling_back.rollback(*call.whole_user(), call.body.version)
 
 
 def enable(call: Call) -> SwitchedOut:
     """Enable the predictor again, with the influence it has earned."""
-    memory = call.user_memory()
-    return SwitchedOut(True, admin.enable(memory.services, memory.scope.user))
+    return SwitchedOut(True, admin.enable(*call.whole_user()))
 
 
 def disable(call: Call) -> SwitchedOut:
     """Disable the predictor: the baseline ranks alone."""
-    memory = call.user_memory()
-    return SwitchedOut(False, admin.disable(memory.services, memory.scope.user))
+    return SwitchedOut(False, admin.disable(*call.whole_user()))
 
 
 def calibrate(call: Call) -> Calibration:
     """Rate memories that the judge rated, and ask for more to rate."""
     body: Calibrate = call.body
-    memory = call.user_memory()
-    services, user = memory.services, memory.scope.user
+    services, user = call.whole_user()
     labels = {(rating.session_key, rating.memory_id): rating.label for rating in body.ratings}
     rows: list[Rated] = []
     if labels:
@@ -406,33 +379,34 @@ def calibrate(call: Call) -> Calibration:
         rows += [row for row in stored if (row.session_key, row.memory_id) in labels]
     if not labels or body.count is not None:
         rows += admin.calibrate_offer(services, user, body.count or admin.OFFER_MIN)
-    return Calibration(_calibration(memory), _questions(memory, rows))
+    return Calibration(_calibration(services, user), _questions(services, user, rows))
 
 
 def show_calibration(call: Call) -> CalibrationQueue:
     """Show the memories that people were asked to rate, and the judge's error so far."""
-    memory = call.user_memory()
-    rows = memory.services.store.calibration(memory.scope.user, drifting.CALIBRATION_READ)
+    services, user = call.whole_user()
+    rows = services.store.calibration(user, drifting.CALIBRATION_READ)
     errors: dict[str, list[float]] = {}
     for row in reversed(rows):
         if row.human_label is not None:
             day = row.offered_at.date().isoformat()
             errors.setdefault(day, []).append(drifting.error_of(row))
     return CalibrationQueue(
-        _calibration(memory),
-        _questions(memory, [row for row in rows if row.human_label is None]),
+        _calibration(services, user),
+        _questions(services, user, [row for row in rows if row.human_label is None]),
         [RatedDay(day, len(each), sum(each) / len(each)) for day, each in errors.items()],
     )
 
 
-def _calibration(memory: Memory) -> CalibrationOut:
-    services, user = memory.services, memory.scope.user
+def _calibration(services: Services, user: str) -> CalibrationOut:
     figures = drifting.calibration(services.store, user, known_state(services, user))
     return msgspec.convert(figures, CalibrationOut)
 
 
-def _questions(memory: Memory, rows: Sequence[Rated]) -> list[CalibrationQuestionOut]:
-    store, user = memory.services.store, memory.scope.user
+def _questions(
+    services: Services, user: str, rows: Sequence[Rated]
+) -> list[CalibrationQuestionOut]:
+    store = services.store
     texts = store.memories(user, [row.memory_id for row in rows])
     return [
         CalibrationQuestionOut.of(

@@ -180,8 +180,7 @@ class ProbeRunOut(msgspec.Struct, kw_only=True):
 
 def figures(call: Call) -> QualityOut:
     """Show the quality figures and the state of maintenance."""
-    memory = call.user_memory()
-    services, user = memory.services, memory.scope.user
+    services, user = call.whole_user()
     return QualityOut(
         user,
         msgspec.to_builtins(quality_figures.figures(services, user)),
@@ -192,8 +191,7 @@ def figures(call: Call) -> QualityOut:
 def list_merges(call: Call) -> MergesOut:
     """List merges with their verdicts."""
     query: MergesQuery = call.query
-    memory = call.user_memory()
-    services, user = memory.services, memory.scope.user
+    services, user = call.whole_user()
     if query.unaudited:
         page = quality_figures.unaudited(services, user, query.limit)
         return MergesOut([MergeOut.judged(merge) for merge in page])
@@ -205,11 +203,8 @@ def list_merges(call: Call) -> MergesOut:
 def mark(call: Call) -> MergeOut:
     """Mark a merge as right or wrong."""
     body: AuditIn = call.body
-    memory = call.user_memory()
     entry = _entry(call.path["entry"])
-    return MergeOut.judged(
-        quality_figures.mark(memory.services, memory.scope.user, entry, body.verdict)
-    )
+    return MergeOut.judged(quality_figures.mark(*call.whole_user(), entry, body.verdict))
 
 
 def split(call: Call) -> Results[MemoryRecord]:
@@ -230,13 +225,12 @@ def _entry(text: str) -> int:
 def janitor(call: Call) -> JanitorOut:
     """Show the plan of a sweep, sweep, or undo the last sweep."""
     body: JanitorIn = call.body
-    memory = call.user_memory()
-    services, user = memory.services, memory.scope.user
+    services, user = call.whole_user()
     if body.undo:
         _, restored = sweeping.undo_sweep(services, user)
         return JanitorOut(False, 0, False, [], 0, 0, restored, {})
     if not body.dry_run:
-        done = sweeping.run_now(services, memory.works.runner, user)
+        done = sweeping.run_now(services, call.server.engine.works.runner, user)
         return JanitorOut(False, 0, False, [], done.demoted, done.forgotten, 0, {})
     plan = sweeping.plan(services, user)
     shown = [
@@ -256,21 +250,19 @@ def janitor(call: Call) -> JanitorOut:
 def list_refusals(call: Call) -> Results[RefusalOut]:
     """List rejected extractions, latest first."""
     query: RefusalsQuery = call.query
-    memory = call.memory()
-    page = extraction.list_refusals(memory.services, memory.scope.user, query.limit, query.offset)
+    page = extraction.list_refusals(*call.whole_user(), query.limit, query.offset)
     return Results([RefusalOut.flat(refusal) for refusal in page])
 
 
 def show_refusal(call: Call) -> RefusalOut:
     """Show one rejected extraction with its quote."""
-    memory = call.memory()
-    return RefusalOut.flat(memory.services.store.refusal(memory.scope.user, call.path["id"]))
+    services, user = call.whole_user()
+    return RefusalOut.flat(services.store.refusal(user, call.path["id"]))
 
 
 def restore_refusal(call: Call) -> MemoryRecord:
     """Store a rejected extraction after all."""
-    memory = call.memory()
-    return extraction.restore_refusal(memory.services, memory.scope.user, call.path["id"])
+    return extraction.restore_refusal(*call.whole_user(), call.path["id"])
 
 
 def probe_runs(call: Call) -> Results[ProbeRunOut]:

@@ -58,13 +58,12 @@ class ConstraintsQuery(Scoped, kw_only=True):
     session_key: SessionKey
 
 
-class VerdictOut(ReplyShape):
+class VerdictOut(
+    ReplyShape, record=guard.GuardVerdict, names="decision reason rule=rule_id constraint"
+):
     """Whether the tool may be called, with the reason for the agent; `rule` is the rule's id."""
 
     decision: str
-    reason: str
-    rule: str | None
-    constraint: str | None
 
 
 class RuleEventOut(ReplyShape, record=RuleEvent, without="number rule_id action before"):
@@ -132,7 +131,7 @@ def pre_tool(call: Call) -> VerdictOut:
     if verdict.decision != "allow":
         # A job writes the memory of a rule that has just begun to warn.
         engine.works.nudge()
-    return VerdictOut.of(verdict, rule=verdict.rule_id)
+    return VerdictOut.of(verdict)
 
 
 def list_rules(call: Call) -> Results[RuleOut]:

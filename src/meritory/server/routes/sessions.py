@@ -34,7 +34,6 @@ from meritory.domain.session import (
     SessionSummary,
     Turn,
 )
-from meritory.domain.world import parse_moment
 from meritory.engine import pipeline
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.observe.timeline import timeline
@@ -216,11 +215,9 @@ class ScoreOut(
     ReplyShape,
     record=SessionScore,
     names="judge score confidence memories_recalled memories_used novel_context_count"
-    " missing_topics reasoning excluded at",
+    " missing_topics reasoning=continuity_reasoning excluded at",
 ):
     """The judge's verdict on a session, without the raw reply of a model."""
-
-    reasoning: str
 
 
 class SessionOut(ReplyShape, kw_only=True):
@@ -255,9 +252,7 @@ class SessionOut(ReplyShape, kw_only=True):
             shown=session.handle_count,
             outcome=summary.outcome,
             margin=summary.margin,
-            score=None
-            if score is None
-            else ScoreOut.of(score, reasoning=score.continuity_reasoning),
+            score=None if score is None else ScoreOut.of(score),
         )
 
 
@@ -519,38 +514,28 @@ def session_end(call: Call) -> EndedOut:
 def list_sessions(call: Call) -> SessionsOut:
     """List sessions, latest first."""
     query: SessionsQuery = call.query
-    memory = call.user_memory()
-    store, user = memory.services.store, memory.scope.user
-    page = store.session_page(
-        user,
-        SessionQuery(
-            project=query.project,
-            outcome=query.outcome,
-            since=None if query.since is None else parse_moment(query.since, "since"),
-            until=None if query.until is None else parse_moment(query.until, "until"),
-            before=query.before,
-            limit=query.limit,
-        ),
-    )
+    services, user = call.whole_user()
+    page = services.store.session_page(user, query.to(SessionQuery))
+    scores = [services.store.session_score(user, each.session.key) for each in page]
     return SessionsOut(
-        [SessionOut.judged(each, store.session_score(user, each.session.key)) for each in page],
+        [SessionOut.judged(*judged) for judged in zip(page, scores, strict=True)],
         page[-1].session.key if len(page) == query.limit else None,
     )
 
 
 def show_session(call: Call) -> SessionOut:
     """Show a session with its verdict."""
-    memory = call.user_memory()
-    store, user, key = memory.services.store, memory.scope.user, call.path["key"]
+    services, user = call.whole_user()
+    store, key = services.store, call.path["key"]
     return SessionOut.judged(store.session_summary(user, key), store.session_score(user, key))
 
 
 def candidates(call: Call) -> Results[CandidateOut]:
     """Show every candidate of a session with every number as served."""
-    memory = call.user_memory()
-    store, user, key = memory.services.store, memory.scope.user, call.path["key"]
-    store.session(user, key)
-    return Results([CandidateOut.flat(row) for row in store.session_memories(user, key)])
+    services, user = call.whole_user()
+    session = services.store.session(user, call.path["key"])
+    rows = services.store.session_memories(user, session.key)
+    return Results([CandidateOut.flat(row) for row in rows])
 
 
 def why(call: Call) -> dict[str, Any]:
@@ -560,9 +545,8 @@ def why(call: Call) -> dict[str, Any]:
 
 def events(call: Call) -> Timeline:
     """Show every event of a session, a memory or a request, in order."""
-    memory = call.user_memory()
     name = call.path["id"]
-    rows = timeline(memory.services, memory.scope.user, name)
+    rows = timeline(*call.whole_user(), name)
     if not rows:
         raise NotFound(f"nothing is known about {name[:80]!r}")
     return Timeline(name, [EventOut.of(event) for event in rows])
