@@ -33,7 +33,10 @@ def test_free_pages_between_others_are_given_back() -> None:
 
 
 def test_a_system_without_such_a_heap_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meritory.server.serve._c_library", lambda: None)
+    def fail(name: None) -> None:
+        raise OSError
+
+    monkeypatch.setattr("ctypes.CDLL", fail)
     heap = MallocTrimmer()
     assert not heap.keep_together()
     assert not heap.trim()

@@ -53,7 +53,7 @@ from meritory.server.routes import (
     rules,
     sessions,
 )
-from meritory.server.table import Call, Page, Route, ServerState, TextReply
+from meritory.server.table import SAFE_HEADERS, Call, Route, ServerState
 
 # A new route is one row in the file of its noun; a new noun is one file and one name here.
 TABLE: tuple[Route, ...] = (
@@ -72,7 +72,6 @@ TABLE: tuple[Route, ...] = (
 )
 
 JSON = "application/json"
-_SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _READING = frozenset({"GET", "HEAD"})
 _STATE_KEY = "meritory.request"
 REFUSAL_LOG_EVERY_MS = 1_000.0
@@ -204,19 +203,18 @@ class App:
         if route.access == "login" and request.method == "HEAD":
             # Link previews send HEAD, which must not use up a one-time link.
             raise WrongMethod("GET")
-        if route.access == "health":
-            # Answered at once, however busy the daemon is.
-            reply = self._run(route, request, b"")
-        elif route.is_quick:
-            self._rate.take(state.grant.user)
-            _require_json(request, state.body)
-            reply = self._run(route, request, b"")
-        else:
+        tenant = state.grant.user
+        is_quick = route.is_quick or route.access == "health"
+        if not is_quick:
             # Before the body arrives, so that a refusal comes at once.
-            tenant = state.grant.user
             self.workers.require(tenant)
+        if route.access != "health":
+            # Health is answered however busy the daemon is.
             self._rate.take(tenant)
             _require_json(request, state.body)
+        if is_quick:
+            reply = self._run(route, request, b"")
+        else:
             raw = await state.body.read()
             reply = await self.workers.run(partial(self._run, route, request, raw), tenant)
         if route.method != "GET":
@@ -246,12 +244,7 @@ class App:
                 reply = route.handler(call)
         if isinstance(reply, Response):
             return reply
-        if isinstance(reply, Page):
-            return Response(reply.content, reply.status, reply.headers, reply.media_type)
-        if isinstance(reply, TextReply):
-            content = reply.content.encode("utf-8")
-            return Response(content, reply.status, _SAFE_HEADERS, reply.media_type)
-        return Response(route.encode(reply), headers=_SAFE_HEADERS, media_type=JSON)
+        return Response(route.encode(reply), headers=SAFE_HEADERS, media_type=JSON)
 
     def _routing_error(self, routed: HTTPException, scope: Scope) -> MeritoryError:
         if routed.status_code != 405:
@@ -267,7 +260,7 @@ class App:
         self, error: MeritoryError, state: _RequestState, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Reply with an error, after the rest of a refused body was read, within limits."""
-        headers = {**_SAFE_HEADERS, **extra_headers(error)}
+        headers = {**SAFE_HEADERS, **extra_headers(error)}
         if not await state.body.drain():
             headers["connection"] = "close"
         path = scope["path"]
@@ -313,7 +306,7 @@ def _require_json(request: Request, body: Body) -> None:
         raise BadRequest("JSON must be UTF-8")
 
 
-# -- limits --
+# -- limits -----------------------------------------------------------------------------------
 
 
 class RateLimit:
@@ -403,7 +396,7 @@ def _share(limit: int) -> int:
     return max(1, int(limit * TENANT_SHARE))
 
 
-# -- JSON --
+# -- JSON -------------------------------------------------------------------------------------
 
 
 def decode_body(raw: bytes, kind: type[S]) -> S:

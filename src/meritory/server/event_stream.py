@@ -160,7 +160,13 @@ class EventStream(Response):
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Send events until the stream ends."""
         reader = self._reader
-        leaving = asyncio.ensure_future(_end_when_left(receive, reader))
+
+        async def end_when_left() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            reader.end()
+
+        leaving = asyncio.ensure_future(end_when_left())
         try:
             await self._live.ready()
             await send(
@@ -188,12 +194,6 @@ class EventStream(Response):
                 scope[HANG_UP_KEY]()
                 return
             piece = await reader.next()
-
-
-async def _end_when_left(receive: Receive, reader: EventReader) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    reader.end()
 
 
 def file_number(path: Path) -> int:

@@ -130,12 +130,8 @@ class Caller:
         return source
 
 
-@dataclass(frozen=True, slots=True)
-class ToolReply:
-    """The result of a tool: structured, and as text."""
-
-    structured: Json
-    text: str
+# The result of a tool: structured, and as text.
+ToolReply = tuple[Json, str]
 
 
 def call_tool(caller: Caller, name: str, arguments: Json) -> Json:
@@ -147,14 +143,14 @@ def call_tool(caller: Caller, name: str, arguments: Json) -> Json:
     if wrong is not None:
         return failed(f"{harmless(wrong)}. Correct it and call {tool.name} again.")
     try:
-        reply = _TOOLS[tool.name](caller, arguments)
+        structured, text = _TOOLS[tool.name](caller, arguments)
     except MeritoryError as error:
         if error.status >= 500:
             caller.memory.services.observer.failed("mcp", error, None)
         text = f"{error.message}. {error.hint}." if error.hint else f"{error.message}."
         return failed(harmless(text)[:_ERROR_LIMIT_CHARS])
-    content = [{"type": "text", "text": reply.text}]
-    return {"content": content, "structuredContent": reply.structured, "isError": False}
+    content = [{"type": "text", "text": text}]
+    return {"content": content, "structuredContent": structured, "isError": False}
 
 
 # -- the tools ------------------------------------------------------------------------------
@@ -165,7 +161,7 @@ def memory_search(caller: Caller, given: Json) -> ToolReply:
     hits = caller.memory.recall(given["query"], given.get("limit", SEARCH_LIMIT))
     results = [{**memory_json(hit.memory, CUT_CHARS), "score": hit.score} for hit in hits]
     text = block(map(entry, results)) if results else "No memory matches this query."
-    return ToolReply({"results": results}, text)
+    return {"results": results}, text
 
 
 def memory_store(caller: Caller, given: Json) -> ToolReply:
@@ -189,7 +185,7 @@ def memory_store(caller: Caller, given: Json) -> ToolReply:
         "other_id": result.other_id,
         "memory": memory,
     }
-    return ToolReply(structured, text)
+    return structured, text
 
 
 def memory_get(caller: Caller, given: Json) -> ToolReply:
@@ -205,7 +201,7 @@ def memory_get(caller: Caller, given: Json) -> ToolReply:
         "superseded_by": record.superseded_by,
         "is_forgotten": record.deleted_at is not None,
     }
-    return ToolReply({"memory": memory}, block([entry(memory)]))
+    return {"memory": memory}, block([entry(memory)])
 
 
 def memory_forget(caller: Caller, given: Json) -> ToolReply:
@@ -219,7 +215,7 @@ def memory_forget(caller: Caller, given: Json) -> ToolReply:
         )
     caller.memory.forget(record.id, why=given.get("why", ""))
     structured = {"id": record.id, "forgotten": True, "undo": undo}
-    return ToolReply(structured, f"forgotten: {record.id}. `{undo}` brings it back.")
+    return structured, f"forgotten: {record.id}. `{undo}` brings it back."
 
 
 def memory_feedback(caller: Caller, given: Json) -> ToolReply:
@@ -233,7 +229,7 @@ def memory_feedback(caller: Caller, given: Json) -> ToolReply:
     text += "".join(f"; {rating['name']}: {rating['reason']}" for rating in ignored)
     if not result.taken and not ignored:
         text = "ratings are switched off (predictor.agent_feedback); no need to send any"
-    return ToolReply({"accepted": len(result.taken), "ignored": ignored}, text)
+    return {"accepted": len(result.taken), "ignored": ignored}, text
 
 
 def capture_feedback(caller: Caller, given: Json) -> ToolReply:
@@ -268,7 +264,7 @@ def capture_feedback(caller: Caller, given: Json) -> ToolReply:
     ]
     if structured["questions"]:
         lines.append(f"Then call again with event={structured['event']} and the answer.")
-    return ToolReply(structured, "\n".join(lines))
+    return structured, "\n".join(lines)
 
 
 def describe_entity(caller: Caller, given: Json) -> ToolReply:
@@ -290,7 +286,7 @@ def describe_entity(caller: Caller, given: Json) -> ToolReply:
     for label in ("constraints", "depends_on"):
         if structured[label]:
             lines.append(line(label, ", ".join(structured[label])))
-    return ToolReply({**structured, "memories": memories}, block([*lines, *map(entry, memories)]))
+    return {**structured, "memories": memories}, block([*lines, *map(entry, memories)])
 
 
 def prevention_rules(caller: Caller, given: Json) -> ToolReply:
@@ -314,7 +310,7 @@ def prevention_rules(caller: Caller, given: Json) -> ToolReply:
         line(f"{rule['state']} {rule['trigger']} ({rule['report_count']} reports)", rule["text"])
         for rule in results
     ]
-    return ToolReply({"results": results}, block(lines) if lines else "There are no rules.")
+    return {"results": results}, block(lines) if lines else "There are no rules."
 
 
 def memory_explain(caller: Caller, given: Json) -> ToolReply:
@@ -327,7 +323,7 @@ def memory_explain(caller: Caller, given: Json) -> ToolReply:
     explained = harmless_all(numbers)
     # As JSON: NaN becomes null in both parts.
     structured = msgspec.json.decode(msgspec.json.encode(explained))
-    return ToolReply(structured, msgspec.json.encode(structured).decode())
+    return structured, msgspec.json.encode(structured).decode()
 
 
 _TOOLS: Mapping[str, Callable[[Caller, Json], ToolReply]] = MappingProxyType(

@@ -43,7 +43,10 @@ class MallocTrimmer:
     """The C library's heap; does nothing where the system has another one."""
 
     def __init__(self) -> None:
-        library = _c_library()
+        try:
+            library = ctypes.CDLL(None)
+        except (OSError, TypeError):
+            library = None
         self._option: Callable[[int, int], int] | None = getattr(library, "mallopt", None)
         self._trim: Callable[[int], int] | None = getattr(library, "malloc_trim", None)
 
@@ -58,13 +61,6 @@ class MallocTrimmer:
     def trim(self) -> bool:
         """Return free pages to the system; say whether there were any."""
         return self._trim is not None and self._trim(0) == 1
-
-
-def _c_library() -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL(None)
-    except (OSError, TypeError):
-        return None
 
 
 GRACE_S = 5
@@ -134,7 +130,7 @@ def serve(plan: ServeOptions) -> bool:
             plan.ready(listeners, server.end)
 
         server = _Server(app, listening, engine.live, heap)
-        server.live(listeners.sockets)
+        asyncio.run(server.serve(listeners.sockets))
         app.workers.close()
         left = app.workers.in_flight
         log.info("daemon", "daemon.stop", pid=os.getpid(), unfinished=left)
@@ -185,10 +181,6 @@ class _Server(uvicorn.Server):
         self._listening = listening
         self._live = live
         self._heap = heap
-
-    def live(self, sockets: list[socket.socket]) -> None:
-        """Serve until a signal comes."""
-        asyncio.run(self.serve(sockets))
 
     def end(self) -> None:
         """Stop the server; any thread may call this."""

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
+from starlette.responses import Response
 
 from meritory.api.embedded import EmbeddedBackend, open_embedded
 from meritory.api.memory import Memory
@@ -52,6 +53,7 @@ Reach = Literal["scope", "user", "daemon"]
 
 T = TypeVar("T")
 PAGE_LIMIT = 100
+SAFE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
 Moment = Annotated[str, Meta(description="ISO 8601; without an offset it is UTC")]
 # The same rule as in the library: printable, and not blank.
@@ -148,23 +150,17 @@ class Results(msgspec.Struct, Generic[T]):
     results: list[T]
 
 
-@dataclass(frozen=True, slots=True)
-class TextReply:
+class TextReply(Response):
     """A text reply, or one with a status other than 200."""
 
-    content: str
-    media_type: str = "text/plain; charset=utf-8"
-    status: int = 200
+    def __init__(self, content: str, media_type: str = "text/plain", status: int = 200) -> None:
+        super().__init__(content, status, SAFE_HEADERS, media_type)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Response):
     """A reply for a browser, with its own headers."""
 
-    content: bytes
-    media_type: str = "text/html; charset=utf-8"
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type = "text/html"
 
 
 def encode_reply(reply: object) -> bytes:

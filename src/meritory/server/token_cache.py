@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -24,18 +23,13 @@ LOOKUP_TIMEOUT_S = 5.0
 RECORD_EVERY = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedToken:
-    token: AccessToken
-    at_ms: float
-
-
 class Tokens:
     """Looks up access tokens and caches them."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._cache: dict[TokenClaim, _CachedToken] = {}
+        # Each token with the time of its lookup.
+        self._cache: dict[TokenClaim, tuple[AccessToken, float]] = {}
         self._lookup_count = 0
         self._recorded_ms: dict[tuple[str, str], float] = {}
         self._pool = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="meritory-access")
@@ -44,19 +38,19 @@ class Tokens:
         """Return the token of a valid claim, None for a wrong one; raise Busy if it is unknown."""
         world = self._services.world
         began_ms = world.monotonic_ms()
-        cached = self._cache.get(claim)
-        if cached is None or began_ms - cached.at_ms >= FRESH_MS:
-            token = await self._look_up(claim, is_cached=cached is not None)
+        token, at_ms = self._cache.get(claim, (None, 0.0))
+        if token is None or began_ms - at_ms >= FRESH_MS:
+            token = await self._look_up(claim, is_cached=token is not None)
             self._cache.pop(claim, None)
             if not proves(claim, token, world.now()) or token is None:
                 return None
             while len(self._cache) >= CACHE_LIMIT_COUNT:
                 del self._cache[next(iter(self._cache))]
-            self._cache[claim] = cached = _CachedToken(token, began_ms)
-        if not cached.token.is_valid(world.now()):
+            self._cache[claim] = token, began_ms
+        if not token.is_valid(world.now()):
             return None
-        self._record_use(cached.token)
-        return cached.token
+        self._record_use(token)
+        return token
 
     def close(self) -> None:
         """Accept no more lookups, and finish those in progress."""

@@ -7,7 +7,7 @@ import msgspec
 from meritory.domain.errors import NotFound
 from meritory.server.dashboard import LINK_LIFE_S, PAGE_HEADERS, PAGES, used_link_page
 from meritory.server.event_stream import EventStream
-from meritory.server.table import Call, Page, QueryParams, Route
+from meritory.server.table import SAFE_HEADERS, Call, Page, QueryParams, Route
 
 INDEX = "index.html"
 
@@ -50,11 +50,11 @@ def enter(call: Call) -> Page:
     secret = logins.enter(call.query.code)
     headers = {**PAGE_HEADERS, "cache-control": "no-store"}
     if secret is None:
-        return Page(used_link_page(), status=401, headers=headers)
+        return Page(used_link_page(), status_code=401, headers=headers)
     # Only a proxy speaks TLS. A false header only makes the browser send the cookie less often.
     is_https = call.headers.get("x-forwarded-proto") == "https"
     headers |= {"location": f"{PAGES}/", "set-cookie": logins.cookie(secret, is_https)}
-    return Page(b"", status=303, headers=headers)
+    return Page(b"", status_code=303, headers=headers)
 
 
 def logout(call: Call) -> LogoutReply:
@@ -73,7 +73,7 @@ def logout(call: Call) -> LogoutReply:
 
 def to_index(call: Call) -> Page:
     """Redirect to the dashboard, with the slash that its relative links need."""
-    return Page(b"", status=308, headers={**PAGE_HEADERS, "location": f"{PAGES}/"})
+    return Page(b"", status_code=308, headers={**PAGE_HEADERS, "location": f"{PAGES}/"})
 
 
 def page(call: Call) -> Page:
@@ -85,15 +85,13 @@ def page(call: Call) -> Page:
     headers = {**PAGE_HEADERS, "cache-control": "no-cache", "etag": file.etag}
     cached = [tag.strip() for tag in call.headers.get("if-none-match", "").split(",")]
     if file.etag in cached:
-        return Page(b"", file.media_type, 304, headers)
-    return Page(file.content, file.media_type, 200, headers)
+        return Page(b"", 304, headers, file.media_type)
+    return Page(file.content, 200, headers, file.media_type)
 
 
 def live(call: Call) -> EventStream:
     """Stream changes as server-sent events."""
-    return EventStream(
-        call.server.live, {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-    )
+    return EventStream(call.server.live, SAFE_HEADERS)
 
 
 ROUTES = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from meritory.engine.observe.diagnostics import DOMAINS, Domain
 from meritory.engine.observe.observer import Latency, Observer, StageFailure
 from meritory.engine.pipeline import FLOWS
 from meritory.engine.predictor.state import known_state, scorer_facts
-from meritory.engine.quality.maintenance import JobLook, status
+from meritory.engine.quality.maintenance import status
 from meritory.server.logs import Level, LineQuery, LogLine, latest_lines
 from meritory.server.table import (
     PAGE_LIMIT,
@@ -247,24 +248,18 @@ def _job_workers(memory: Memory) -> dict[str, WorkerOut]:
             is_running, {**shared, "judge": services.judge.name if services.judge else "none"}
         ),
         "retention": WorkerOut(
-            is_running, {**shared, **_job(upkeep.retention), "erased": dict(upkeep.erased)}
+            is_running, {**shared, **asdict(upkeep.retention), "erased": dict(upkeep.erased)}
         ),
         "maintenance": WorkerOut(
             is_running and services.policy.janitor.enabled,
             {
                 **shared,
-                **_job(upkeep.janitor),
+                **asdict(upkeep.janitor),
                 "demoted": upkeep.demoted,
                 "forgotten": upkeep.forgotten,
             },
         ),
     }
-
-
-def _job(look: JobLook) -> dict[str, Any]:
-    """Return the job of this week or day."""
-    names = ("key", "state", "finished_at", "error")
-    return {name: getattr(look, name) for name in names}
 
 
 def _predictor_worker(call: Call, memory: Memory, latencies: Mapping[str, Latency]) -> WorkerOut:
@@ -355,12 +350,9 @@ def _metric(name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> 
 
 
 def _line(name: str, labels: dict[str, str], value: float) -> str:
-    inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    inner = ",".join(f'{key}="{text.translate(escapes)}"' for key, text in labels.items())
     return f"{name}{{{inner}}} {value:.9g}" if inner else f"{name} {value:.9g}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 # -- the log and telemetry --------------------------------------------------------------------

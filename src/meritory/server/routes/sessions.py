@@ -312,9 +312,10 @@ class Timeline(msgspec.Struct):
 def hook_engine(call: Call) -> EmbeddedBackend:
     """Return the engine for a hook's scope; refuse a session that the caller must not use."""
     body: Hook = call.body
-    checked_name("session_key", body.session_key)
     engine = call.engine(body.user, body.agent, call.project(body.project, body.cwd))
-    call.grant.require_session(engine.services, body.session_key)
+    checked_name("session_key", body.session_key)
+    if call.grant.caller == "token":
+        call.grant.require_session(engine.services, body.session_key)
     return engine
 
 
