@@ -14,8 +14,8 @@ import pytest
 from mcp_kit import PROJECT, WAIT_S, Piped, called, injected, request
 
 from meritory.api.client import Daemon
-from meritory.mcp.bridge import Bridge
 from meritory.mcp.protocol import McpRequest
+from meritory.mcp.stdio import Bridge
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 15\r\n\r\n"
 HEALTHY = HEAD + b'{"status":"ok"}'

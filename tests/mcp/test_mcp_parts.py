@@ -16,10 +16,9 @@ from meritory.api.memory import Memory
 from meritory.domain.errors import NotFound
 from meritory.domain.memory import KINDS as KNOWN_KINDS
 from meritory.mcp import protocol
-from meritory.mcp.protocol import Json, McpFault, McpRequest
-from meritory.mcp.schema import framed, lines, problem
+from meritory.mcp.protocol import Json, McpFault, McpRequest, framed, lines
 from meritory.mcp.stdio import caller
-from meritory.mcp.table import BY_NAME, KINDS, TOOLS
+from meritory.mcp.table import BY_NAME, KINDS, TOOLS, problem
 from meritory.server import mcp_tools
 from meritory.text import render
 

@@ -29,8 +29,7 @@ from mcp_kit import (
 
 from meritory.api import client
 from meritory.api.client import Daemon
-from meritory.mcp.protocol import HANDSHAKE, VERSION_KEY, VERSIONS
-from meritory.mcp.schema import LINE_LIMIT_BYTES
+from meritory.mcp.protocol import HANDSHAKE, LINE_LIMIT_BYTES, VERSION_KEY, VERSIONS
 from meritory.mcp.stdio import main
 
 Pipe = Callable[..., Piped]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
 from meritory import __version__
@@ -270,3 +270,40 @@ def refusal(message: object, fault: McpFault) -> Json:
 def failed(text: str) -> Json:
     """Return the result of a failed tool call."""
     return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+# -- lines ----------------------------------------------------------------------------------
+
+LINE_LIMIT_BYTES: Final = 2 * 1024 * 1024
+_PIECE_BYTES: Final = 64 * 1024
+
+
+def lines(
+    read: Callable[[int], bytes], limit_bytes: int = LINE_LIMIT_BYTES
+) -> Iterator[bytes | None]:
+    """Yield the lines that are not blank; None for one over the limit, which is skipped."""
+    held = bytearray()
+    is_too_long = False
+    while piece := read(_PIECE_BYTES):
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            held += end
+            if is_too_long or len(held) > limit_bytes:
+                yield None
+            elif line := bytes(held).strip():
+                yield line
+            held.clear()
+            is_too_long = False
+        held += rest
+        if len(held) > limit_bytes:
+            held.clear()
+            is_too_long = True
+    if is_too_long:
+        yield None
+    elif line := bytes(held).strip():
+        yield line
+
+
+def framed(message: Any) -> bytes:
+    """Return a message as one line of ASCII."""
+    return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"

@@ -1,7 +1,12 @@
-"""What the tool `capture_feedback` takes and gives."""
+"""The tools of the MCP server: what an agent reads about them, and what they take and give.
+
+Schemas are written out, not derived from types: the server on stdio answers before it could load a
+library for that.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 Schema = dict[str, Any]
@@ -11,90 +16,6 @@ NAME_LIMIT_CHARS: Final = 256
 TAG_LIMIT_CHARS: Final = 64
 TAG_LIMIT_COUNT: Final = 16
 COUNT_LIMIT: Final = 64
-
-
-def _said(about: str) -> Schema:
-    # Without a limit: what is too long is cut, and never a reason to lose a report.
-    return {"type": "string", "description": about}
-
-
-def _name(about: str, longest: int = NAME_LIMIT_CHARS) -> Schema:
-    return {"type": "string", "description": about, "minLength": 1, "maxLength": longest}
-
-
-def _names(about: str, count: int, longest: int) -> Schema:
-    items = {"type": "string", "minLength": 1, "maxLength": longest}
-    return {"type": "array", "description": about, "items": items, "maxItems": count}
-
-
-def _all_of(**properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-_STRING: Final = {"type": "string"}
-_MAYBE: Final = {"type": ["string", "null"]}
-TAKES: Final[Schema] = {
-    "signal": _name(
-        "up or down; also positive, negative, good, bad, thumbs up, thumbs down, 👍, 👎",
-        SIGNAL_LIMIT_CHARS,
-    ),
-    "context": _said("What it is about, in the user's words"),
-    "what_went_wrong": _said("After a thumbs down: what exactly went wrong"),
-    "what_to_change": _said("What to do differently next time"),
-    "what_worked": _said("After a thumbs up: what exactly worked"),
-    "reasoning": _said("Why"),
-    "tags": _names("Words to file it under", TAG_LIMIT_COUNT, TAG_LIMIT_CHARS),
-    "last_action": {
-        "type": "object",
-        "description": "What you did last: tool, context_key, file, timestamp",
-        "properties": dict.fromkeys(("tool", "context_key", "file", "timestamp"), _STRING),
-        "required": [],
-    },
-    "rubric_scores": {
-        "type": "array",
-        "description": "Scores from 1 to 5 by criterion: correctness, verification_evidence,"
-        " safety, instruction_following, clarity",
-        "maxItems": COUNT_LIMIT,
-        "items": {
-            "type": "object",
-            "properties": {
-                "criterion": _STRING,
-                "score": {"type": "number"},
-                "evidence": _STRING,
-                "judge": _STRING,
-            },
-            "required": ["criterion", "score"],
-        },
-    },
-    "guardrails": {
-        "type": "object",
-        "description": 'Whether each held, e.g. {"tests_passed": true}; null when unknown',
-        "additionalProperties": {"type": ["boolean", "null"]},
-        "minProperties": 0,
-        "maxProperties": COUNT_LIMIT,
-    },
-    "visual_evidence": _said("What a screenshot shows"),
-    "skill": _name("The skill that was at work"),
-    "memory_ids": _names("Memories it is about, by id or handle", COUNT_LIMIT, NAME_LIMIT_CHARS),
-    "event": _name("Id of an earlier report that this one completes"),
-}
-GIVES: Final = _all_of(
-    accepted={"type": "boolean"},
-    status=_STRING,
-    reason=_STRING,
-    message=_STRING,
-    event=_MAYBE,
-    memory=_MAYBE,
-    occurrence={"type": "integer"},
-    issues={"type": "array", "items": _all_of(field=_STRING, message=_STRING)},
-    questions={
-        "type": "array",
-        "items": _all_of(field=_STRING, question=_STRING, example=_STRING),
-    },
-    missing={"type": "array", "items": _STRING},
-)
-
-
 SEARCH_LIMIT_MAX: Final = 20
 SEARCH_LIMIT: Final = 8
 CONTENT_LIMIT_CHARS: Final = 8_192
@@ -103,6 +24,7 @@ ABOUT_LIMIT_COUNT: Final = 16
 WHY_LIMIT_CHARS: Final = 500
 RATINGS_LIMIT_COUNT: Final = 64
 KINDS: Final = ("fact", "preference", "decision", "procedure", "episode", "lesson", "constraint")
+_SHOWN_CHARS: Final = 40
 
 INSTRUCTIONS: Final = (
     "Meritory is memory across sessions. Search it before you ask the user something again. Store"
@@ -140,17 +62,17 @@ class Tool(NamedTuple):
 
     @property
     def input_schema(self) -> Schema:
-        """The arguments as a JSON schema."""
+        """Return the arguments as a JSON schema."""
         return {
-            "type": "object",
+            **_of("object"),
             "properties": self.takes,
             "required": list(self.required),
             "additionalProperties": False,
         }
 
-    def described(self) -> dict[str, Any]:
-        """The tool as `tools/list` tells it."""
-        told: dict[str, Any] = {
+    def described(self) -> Schema:
+        """Return the tool as `tools/list` shows it."""
+        return {
             "name": self.name,
             "title": self.title,
             "description": self.description,
@@ -162,54 +84,63 @@ class Tool(NamedTuple):
                 "idempotentHint": self.is_idempotent,
                 "openWorldHint": False,
             },
+            **({} if self.gives is None else {"outputSchema": self.gives}),
+            **({"_meta": {"anthropic/alwaysLoad": True}} if self.is_shown_always else {}),
         }
-        if self.gives is not None:
-            told["outputSchema"] = self.gives
-        if self.is_shown_always:
-            told["_meta"] = {"anthropic/alwaysLoad": True}
-        return told
 
 
-def _text(about: str, longest: int) -> Schema:
-    return {"type": "string", "description": about, "minLength": 1, "maxLength": longest}
+def _of(kind: str, about: str | None = None) -> Schema:
+    return {"type": kind} if about is None else {"type": kind, "description": about}
 
 
-def _one_of(about: str, *words: str) -> Schema:
-    return {"type": "string", "description": about, "enum": list(words)}
+def _text(about: str, longest: int = NAME_LIMIT_CHARS) -> Schema:
+    return {**_of("string", about), "minLength": 1, "maxLength": longest}
 
 
-def _object(properties: Schema, *apart: str) -> Schema:
-    """An object that always has all of its properties, but for those named."""
-    required = [name for name in properties if name not in apart]
+def _names(about: str, count: int, longest: int = NAME_LIMIT_CHARS) -> Schema:
+    items = {"type": "string", "minLength": 1, "maxLength": longest}
+    return {**_of("array", about), "items": items, "maxItems": count}
+
+
+def _strings(*names: str) -> Schema:
+    return dict.fromkeys(names, _STRING)
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _object(properties: Schema, *optional: str) -> Schema:
+    """Return the schema of an object; properties are required unless they are named again."""
+    required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required}
 
 
-_STRINGS: Final = {"type": "array", "items": _STRING}
-_MEMORY_ID: Final = _text("The memory's id, or its first characters (4 or more)", NAME_LIMIT_CHARS)
+_STRING: Final = _of("string")
+_STRINGS: Final = _list(_STRING)
+_NUMBER: Final = _of("number")
+_MAYBE: Final = {"type": ["string", "null"]}
+_MEMORY_ID: Final = _text("The memory's id, or its first characters (4 or more)")
+_OPTIONAL: Final = {
+    "score": _NUMBER,
+    "cut": _of("boolean", "memory_get shows all of it"),
+    **dict.fromkeys(("confidence", "importance", "usefulness"), _NUMBER),
+    "pinned": _of("boolean"),
+    **dict.fromkeys(("valid_until", "superseded_by"), _MAYBE),
+    "is_forgotten": _of("boolean"),
+}
 _MEMORY: Final = _object(
     {
-        "id": _STRING,
-        "content": _STRING,
-        "kind": _STRING,
-        "provenance": _STRING,
-        "trust": _STRING,
-        "created_at": _STRING,
+        **_strings("id", "content", "kind", "provenance", "trust", "created_at"),
         "tags": _STRINGS,
-        "project": {"type": ["string", "null"]},
-        "score": {"type": "number"},
-        "cut": {"type": "boolean", "description": "memory_get shows all of it"},
-        "confidence": {"type": "number"},
-        "importance": {"type": "number"},
-        "usefulness": {"type": "number"},
-        "pinned": {"type": "boolean"},
-        "valid_until": {"type": ["string", "null"]},
-        "superseded_by": {"type": ["string", "null"]},
-        "is_forgotten": {"type": "boolean"},
+        "project": _MAYBE,
+        **_OPTIONAL,
     },
-    *("score", "cut", "confidence", "importance", "usefulness", "pinned", "valid_until"),
-    *("superseded_by", "is_forgotten"),
+    *_OPTIONAL,
 )
-_MEMORIES: Final = {"type": "array", "items": _MEMORY}
+_RULE: Final = _object(
+    {**_strings("id", "state", "trigger", "text"), "report_count": _of("integer")}
+)
 
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
@@ -221,13 +152,12 @@ TOOLS: Final[tuple[Tool, ...]] = (
         takes={
             "query": _text("What to look for, in plain words", QUERY_LIMIT_CHARS),
             "limit": {
-                "type": "integer",
-                "description": f"How many at most ({SEARCH_LIMIT} when left out)",
+                **_of("integer", f"How many at most ({SEARCH_LIMIT} when left out)"),
                 "minimum": 1,
                 "maximum": SEARCH_LIMIT_MAX,
             },
         },
-        gives=_object({"results": _MEMORIES}),
+        gives=_object({"results": _list(_MEMORY)}),
         required=("query",),
         reads_only=True,
     ),
@@ -239,30 +169,22 @@ TOOLS: Final[tuple[Tool, ...]] = (
         " Storing the same again changes nothing.",
         takes={
             "content": _text("The claim, in one or two sentences", CONTENT_LIMIT_CHARS),
-            "kind": _one_of("What it is; `fact` when left out", *KINDS),
-            "origin": _one_of(
-                "Where it comes from: `tool` and `web` when it was read in tool output or a web"
-                " page; `agent` when left out",
-                *("agent", "tool", "web"),
-            ),
-            "tags": _names("Words to file it under", TAG_LIMIT_COUNT, TAG_LIMIT_CHARS),
-            "about": _names(
-                "What it is about: a path, identifier or topic", ABOUT_LIMIT_COUNT, NAME_LIMIT_CHARS
-            ),
-            "everywhere": {
-                "type": "boolean",
-                "description": "Whether it holds in every project, not only in this one",
+            "kind": {**_of("string", "What it is; `fact` when left out"), "enum": list(KINDS)},
+            "origin": {
+                **_of(
+                    "string",
+                    "Where it comes from: `tool` and `web` when it was read in tool output or a web"
+                    " page; `agent` when left out",
+                ),
+                "enum": ["agent", "tool", "web"],
             },
-            "supersedes": _text("Id of the memory that is no longer true", NAME_LIMIT_CHARS),
+            "tags": _names("Words to file it under", TAG_LIMIT_COUNT, TAG_LIMIT_CHARS),
+            "about": _names("What it is about: a path, identifier or topic", ABOUT_LIMIT_COUNT),
+            "everywhere": _of("boolean", "Whether it holds in every project, not only in this one"),
+            "supersedes": _text("Id of the memory that is no longer true"),
         },
         gives=_object(
-            {
-                "id": _STRING,
-                "outcome": _STRING,
-                "reason": _STRING,
-                "other_id": {"type": ["string", "null"]},
-                "memory": _MEMORY,
-            }
+            {**_strings("id", "outcome", "reason"), "other_id": _MAYBE, "memory": _MEMORY}
         ),
         required=("content",),
         is_shown_always=True,
@@ -283,7 +205,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         " back with `meritory undo ID`. For something that has changed, store the new claim with"
         " `supersedes` instead.",
         takes={"id": _MEMORY_ID, "why": _text("Why it has to go", WHY_LIMIT_CHARS)},
-        gives=_object({"id": _STRING, "forgotten": {"type": "boolean"}, "undo": _STRING}),
+        gives=_object({"id": _STRING, "forgotten": _of("boolean"), "undo": _STRING}),
         required=("id",),
         destroys=True,
     ),
@@ -295,21 +217,14 @@ TOOLS: Final[tuple[Tool, ...]] = (
         takes={
             "injection": _text("The code that stood beside the notes", 32),
             "ratings": {
-                "type": "object",
-                "description": 'Scores by handle, e.g. {"m1": 0.8, "m3": -0.2}',
-                "additionalProperties": {"type": "number", "minimum": -1, "maximum": 1},
+                **_of("object", 'Scores by handle, e.g. {"m1": 0.8, "m3": -0.2}'),
+                "additionalProperties": {**_of("number"), "minimum": -1, "maximum": 1},
                 "minProperties": 1,
                 "maxProperties": RATINGS_LIMIT_COUNT,
             },
         },
         gives=_object(
-            {
-                "accepted": {"type": "integer"},
-                "ignored": {
-                    "type": "array",
-                    "items": _object({"name": _STRING, "reason": _STRING}),
-                },
-            }
+            {"accepted": _of("integer"), "ignored": _list(_object(_strings("name", "reason")))}
         ),
         required=("injection", "ratings"),
         is_shown_always=True,
@@ -321,8 +236,60 @@ TOOLS: Final[tuple[Tool, ...]] = (
         " you. A report with enough detail becomes a lesson for later sessions; reporting a mistake"
         " again strengthens its lesson. When it answers clarification_required, ask the user that"
         " question and call again with `event` and the answer.",
-        takes=TAKES,
-        gives=GIVES,
+        takes={
+            "signal": _text(
+                "up or down; also positive, negative, good, bad, thumbs up, thumbs down, 👍, 👎",
+                SIGNAL_LIMIT_CHARS,
+            ),
+            # Without a limit: a text that is too long is cut, so that no report is lost.
+            "context": _of("string", "What it is about, in the user's words"),
+            "what_went_wrong": _of("string", "After a thumbs down: what exactly went wrong"),
+            "what_to_change": _of("string", "What to do differently next time"),
+            "what_worked": _of("string", "After a thumbs up: what exactly worked"),
+            "reasoning": _of("string", "Why"),
+            "tags": _names("Words to file it under", TAG_LIMIT_COUNT, TAG_LIMIT_CHARS),
+            "last_action": {
+                **_of("object", "What you did last: tool, context_key, file, timestamp"),
+                "properties": _strings("tool", "context_key", "file", "timestamp"),
+                "required": [],
+            },
+            "rubric_scores": {
+                **_of(
+                    "array",
+                    "Scores from 1 to 5 by criterion: correctness, verification_evidence,"
+                    " safety, instruction_following, clarity",
+                ),
+                "maxItems": COUNT_LIMIT,
+                "items": _object(
+                    {"criterion": _STRING, "score": _NUMBER, **_strings("evidence", "judge")},
+                    *("evidence", "judge"),
+                ),
+            },
+            "guardrails": {
+                **_of(
+                    "object", 'Whether each held, e.g. {"tests_passed": true}; null when unknown'
+                ),
+                "additionalProperties": {"type": ["boolean", "null"]},
+                "minProperties": 0,
+                "maxProperties": COUNT_LIMIT,
+            },
+            "visual_evidence": _of("string", "What a screenshot shows"),
+            "skill": _text("The skill that was at work"),
+            "memory_ids": _names("Memories it is about, by id or handle", COUNT_LIMIT),
+            "event": _text("Id of an earlier report that this one completes"),
+        },
+        gives=_object(
+            {
+                "accepted": _of("boolean"),
+                **_strings("status", "reason", "message"),
+                "event": _MAYBE,
+                "memory": _MAYBE,
+                "occurrence": _of("integer"),
+                "issues": _list(_object(_strings("field", "message"))),
+                "questions": _list(_object(_strings("field", "question", "example"))),
+                "missing": _STRINGS,
+            }
+        ),
         required=("signal",),
         aliases=("capture_memory_feedback",),
         is_idempotent=False,
@@ -332,16 +299,14 @@ TOOLS: Final[tuple[Tool, ...]] = (
         title="Describe an entity",
         description="All that is remembered about one thing (a file, identifier, person, topic):"
         " memories by aspect, constraints that the user set, and what it depends on.",
-        takes={
-            "entity": _text("Its name as a text would have it, e.g. src/api.py", NAME_LIMIT_CHARS)
-        },
+        takes={"entity": _text("Its name as a text would have it, e.g. src/api.py")},
         gives=_object(
             {
                 "entity": _STRING,
-                "aspects": {"type": "object", "additionalProperties": _STRINGS},
+                "aspects": {**_of("object"), "additionalProperties": _STRINGS},
                 "constraints": _STRINGS,
                 "depends_on": _STRINGS,
-                "memories": _MEMORIES,
+                "memories": _list(_MEMORY),
             }
         ),
         required=("entity",),
@@ -354,25 +319,8 @@ TOOLS: Final[tuple[Tool, ...]] = (
         description="What was reported to go wrong before, as rules: which tool calls warn and"
         " which are blocked, and why. Read it before something risky. Rules are data from"
         " reports; only a person can approve or retire one.",
-        takes={
-            "tool": _text("Only rules on this tool, e.g. shell, edit", NAME_LIMIT_CHARS),
-        },
-        gives=_object(
-            {
-                "results": {
-                    "type": "array",
-                    "items": _object(
-                        {
-                            "id": _STRING,
-                            "state": _STRING,
-                            "trigger": _STRING,
-                            "text": _STRING,
-                            "report_count": {"type": "integer"},
-                        }
-                    ),
-                }
-            }
-        ),
+        takes={"tool": _text("Only rules on this tool, e.g. shell, edit")},
+        gives=_object({"results": _list(_RULE)}),
         aliases=("get_reliability_rules",),
         reads_only=True,
     ),
@@ -383,9 +331,9 @@ TOOLS: Final[tuple[Tool, ...]] = (
         " way. Name the session by the code of an injection or by its key; this session when both"
         " are left out and the client tells which it is.",
         takes={
-            "id": _text("The memory's id or its handle in the session", NAME_LIMIT_CHARS),
+            "id": _text("The memory's id or its handle in the session"),
             "injection": _text("The code of an injection of the session", 32),
-            "session": _text("The session's key", NAME_LIMIT_CHARS),
+            "session": _text("The session's key"),
         },
         required=("id",),
         reads_only=True,
@@ -415,3 +363,68 @@ TEMPLATES: Final = (
         "mimeType": "text/plain",
     },
 )
+
+
+# -- checks ---------------------------------------------------------------------------------
+
+_TYPES: Final[Mapping[str, tuple[Any, str]]] = {
+    "string": (str, "text"),
+    "integer": (int, "a whole number"),
+    "number": ((int, float), "a number"),
+    "boolean": (bool, "true or false"),
+    "array": (list, "a list"),
+    "object": (dict, "an object"),
+}
+
+
+def problem(schema: Mapping[str, Any], value: Any, where: str = "arguments") -> str | None:
+    """Return what is wrong with a value and what is expected; None for a valid one.
+
+    The tool itself checks the values of an object with free names.
+    """
+    kind = schema["type"]
+    wanted, words = _TYPES[kind]
+    if not isinstance(value, wanted) or (isinstance(value, bool) and kind != "boolean"):
+        return f"{where} must be {words}"
+    if kind == "string":
+        return _text_problem(schema, value, where)
+    if kind == "integer":
+        least, most = schema["minimum"], schema["maximum"]
+        return None if least <= value <= most else f"{where} must be from {least} to {most}"
+    if kind == "array":
+        if len(value) > schema["maxItems"]:
+            return f"{where} may have at most {schema['maxItems']} entries, not {len(value)}"
+        faults = (problem(schema["items"], one, f"{where}[{at}]") for at, one in enumerate(value))
+        return next((fault for fault in faults if fault), None)
+    return _object_problem(schema, value, where) if kind == "object" else None
+
+
+def _text_problem(schema: Mapping[str, Any], value: str, where: str) -> str | None:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return f"{where} contains a lone surrogate"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{where} must be one of {', '.join(schema['enum'])}"
+    shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
+    if longest is not None and not shortest <= len(value) <= longest:
+        return f"{where} must have {shortest} to {longest} characters, not {len(value)}"
+    return None
+
+
+def _object_problem(schema: Mapping[str, Any], value: dict[str, Any], where: str) -> str | None:
+    known = schema.get("properties")
+    if known is None:
+        least, most = schema["minProperties"], schema["maxProperties"]
+        count = len(value)
+        return None if least <= count <= most else f"{where} must have {least} to {most} entries"
+    for name in schema["required"]:
+        if name not in value:
+            return f"{where} needs `{name}`"
+    for name, inner in value.items():
+        if name not in known:
+            names = ", ".join(known)
+            return f"unknown argument {name[:_SHOWN_CHARS]!r}; expected one of {names}"
+        if found := problem(known[name], inner, f"`{name}`"):
+            return found
+    return None

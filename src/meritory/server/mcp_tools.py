@@ -28,8 +28,7 @@ from meritory.engine.rules import book
 from meritory.engine.sessions import ratings
 from meritory.engine.sessions.context import known_session
 from meritory.mcp.protocol import INVALID_PARAMS, NO_RESOURCE, Json, McpFault, failed
-from meritory.mcp.schema import problem
-from meritory.mcp.table import BY_NAME, MEMORY_URI, SEARCH_LIMIT, SESSION_URI
+from meritory.mcp.table import BY_NAME, MEMORY_URI, SEARCH_LIMIT, SESSION_URI, problem
 from meritory.server.auth import OWNER, AnyMemory, Grant
 from meritory.server.routes.memories import find_entity
 from meritory.text.render import NONCE_CHARS, harmless

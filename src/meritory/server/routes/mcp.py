@@ -11,8 +11,7 @@ from typing import Any
 from meritory.domain.errors import MeritoryError
 from meritory.domain.memory import NAME_LIMIT_CHARS
 from meritory.mcp import protocol
-from meritory.mcp.protocol import Json, McpFault, McpRequest, failed
-from meritory.mcp.schema import framed
+from meritory.mcp.protocol import Json, McpFault, McpRequest, failed, framed
 from meritory.mcp.table import BY_NAME
 from meritory.server.mcp_tools import Caller, call_tool, list_resources, read_resource
 from meritory.server.table import Call, Route, Scoped, TextReply
