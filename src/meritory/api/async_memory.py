@@ -10,8 +10,6 @@ from meritory.api.memory import Memory
 from meritory.api.session import Session
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from meritory.engine.sessions.packing import ShownMemory
 
 P = ParamSpec("P")
@@ -88,12 +86,7 @@ class AsyncMemory:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
 
@@ -142,10 +135,5 @@ class AsyncSession:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.end()

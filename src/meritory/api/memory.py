@@ -13,7 +13,6 @@ from meritory.domain.errors import InputError, MeritoryError
 
 if TYPE_CHECKING:
     import threading
-    from types import TracebackType
 
     from meritory.api.embedded import EmbeddedBackend
     from meritory.api.remote import RemoteBackend
@@ -505,12 +504,7 @@ class Memory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from meritory.api.embedded import EmbeddedBackend
     from meritory.api.remote import RemoteBackend
     from meritory.domain.memory import Scope
@@ -119,10 +117,5 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()

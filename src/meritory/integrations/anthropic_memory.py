@@ -19,45 +19,42 @@ except ImportError as error:
 class MeritoryMemoryTool(BetaAbstractMemoryTool):
     """The six commands for the SDK's tool runner: `tools=[MeritoryMemoryTool(memory)]`.
 
-    Whoever runs the loop alone hands each call to `MemoryFiles(memory).run(block.input)`.
+    A program with its own loop passes each call to `MemoryFiles(memory).run(block.input)`.
     """
 
     def __init__(self, memory: Memory, **options: Any) -> None:
         super().__init__(**options)
         self._files = MemoryFiles(memory)
 
+    def _run(self, method: Callable[..., str], *args: Any) -> str:
+        """Return the reply for the model, also for an error."""
+        try:
+            return method(*args)
+        except MeritoryError as error:
+            raise ToolError(str(error)) from error
+
     def view(self, command: Any) -> str:
-        """Shows a file or a folder."""
-        return _told(lambda: self._files.view(command.path, command.view_range))
+        """Show a file or a folder."""
+        return self._run(self._files.view, command.path, command.view_range)
 
     def create(self, command: Any) -> str:
-        """Makes a new file."""
-        return _told(lambda: self._files.create(command.path, command.file_text))
+        """Create a file."""
+        return self._run(self._files.create, command.path, command.file_text)
 
     def str_replace(self, command: Any) -> str:
-        """Replaces a text in a file."""
-        return _told(
-            lambda: self._files.str_replace(command.path, command.old_str, command.new_str or "")
-        )
+        """Replace a text in a file."""
+        texts = (command.old_str, command.new_str or "")
+        return self._run(self._files.str_replace, command.path, *texts)
 
     def insert(self, command: Any) -> str:
-        """Inserts lines into a file."""
-        return _told(
-            lambda: self._files.insert(command.path, command.insert_line, command.insert_text)
-        )
+        """Insert lines into a file."""
+        where = (command.path, command.insert_line)
+        return self._run(self._files.insert, *where, command.insert_text)
 
     def delete(self, command: Any) -> str:
-        """Deletes a file or a folder."""
-        return _told(lambda: self._files.delete(command.path))
+        """Delete a file or a folder."""
+        return self._run(self._files.delete, command.path)
 
     def rename(self, command: Any) -> str:
-        """Renames a file or a folder."""
-        return _told(lambda: self._files.rename(command.old_path, command.new_path))
-
-
-def _told(call: Callable[[], str]) -> str:
-    """Return the reply for the model, also for an error."""
-    try:
-        return call()
-    except MeritoryError as error:
-        raise ToolError(str(error)) from error
+        """Rename a file or a folder."""
+        return self._run(self._files.rename, command.old_path, command.new_path)

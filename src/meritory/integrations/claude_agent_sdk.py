@@ -1,7 +1,7 @@
 """Claude Agent SDK: hook callbacks that show memories and take ratings.
 
-The SDK tells neither when a session begins nor when it is over: the first prompt begins it, and
-`close` or leaving the block ends it.
+The SDK reports neither the start nor the end of a session: the first prompt starts it, and `close`
+or leaving the block ends it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from importlib import import_module
-from types import TracebackType
 from typing import Any, Self
 
 from meritory.api.memory import Memory
@@ -28,7 +27,7 @@ class MeritoryHooks:
         self._conversations: dict[str, Conversation] = {}
 
     def hooks(self) -> dict[str, list[Any]]:
-        """What `ClaudeAgentOptions(hooks=...)` takes."""
+        """Return the value for `ClaudeAgentOptions(hooks=...)`."""
         try:
             matcher = import_module("claude_agent_sdk").HookMatcher
         except ImportError as error:
@@ -40,51 +39,38 @@ class MeritoryHooks:
         }
 
     def conversation(self, session_id: str) -> Conversation:
-        """The conversation of a session of the client."""
+        """Return the conversation of a session of the client."""
         if session_id not in self._conversations:
             self._conversations[session_id] = Conversation(
                 self._memory, session_id, harness=HARNESS, project=self._project
             )
         return self._conversations[session_id]
 
-    def _of(self, told: Mapping[str, Any]) -> Conversation | None:
-        key = told.get("session_id") if isinstance(told, Mapping) else None
-        return self.conversation(key) if isinstance(key, str) and key else None
-
-    async def on_prompt(
-        self, told: Mapping[str, Any], tool_use_id: str | None, context: Any
-    ) -> Reply:
-        """The user has typed something: what it calls to mind goes along."""
-        conversation, prompt = self._of(told), _text(told, "prompt")
-        if conversation is None or prompt is None:
-            return {}
-        text = await asyncio.to_thread(conversation.inject, prompt)
+    async def on_prompt(self, event: Any, tool_use_id: str | None, context: Any) -> Reply:
+        """Return the memories for a prompt of the user."""
+        key, prompt = _text(event, "session_id"), _text(event, "prompt")
+        text = key and prompt and await asyncio.to_thread(self.conversation(key).inject, prompt)
         if not text:
             return {}
         return {
             "hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}
         }
 
-    async def on_stop(
-        self, told: Mapping[str, Any], tool_use_id: str | None, context: Any
-    ) -> Reply:
-        """The agent has replied: the ratings in its text are taken."""
-        conversation, reply = self._of(told), _text(told, "last_assistant_message")
-        if conversation is not None and reply is not None:
-            await asyncio.to_thread(conversation.replied, reply)
+    async def on_stop(self, event: Any, tool_use_id: str | None, context: Any) -> Reply:
+        """Take the ratings in the agent's reply."""
+        key, reply = _text(event, "session_id"), _text(event, "last_assistant_message")
+        if key and reply:
+            await asyncio.to_thread(self.conversation(key).replied, reply)
         return {}
 
-    async def on_compact(
-        self, told: Mapping[str, Any], tool_use_id: str | None, context: Any
-    ) -> Reply:
-        """The agent is about to forget what it was shown."""
-        conversation = self._of(told)
-        if conversation is not None:
-            await asyncio.to_thread(conversation.compact)
+    async def on_compact(self, event: Any, tool_use_id: str | None, context: Any) -> Reply:
+        """Note that the agent's context is about to be compacted."""
+        if key := _text(event, "session_id"):
+            await asyncio.to_thread(self.conversation(key).compact)
         return {}
 
     async def close(self) -> None:
-        """Ends every session that was begun."""
+        """End every session that was started."""
         while self._conversations:
             _, conversation = self._conversations.popitem()
             await asyncio.to_thread(conversation.end)
@@ -92,15 +78,10 @@ class MeritoryHooks:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
 
-def _text(told: Mapping[str, Any], name: str) -> str | None:
-    found = told.get(name) if isinstance(told, Mapping) else None
-    return found if isinstance(found, str) and found else None
+def _text(event: Any, name: str) -> str:
+    value = event.get(name) if isinstance(event, Mapping) else None
+    return value if isinstance(value, str) else ""

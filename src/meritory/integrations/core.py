@@ -23,11 +23,11 @@ def missing(extra: str, error: ImportError) -> MissingExtra:
     )
 
 
-def all_tagged(memory: Memory, tag: str) -> Iterator[MemoryRecord]:
+def all_tagged(memory: Memory, tag: str, *, include_gone: bool = False) -> Iterator[MemoryRecord]:
     """Yield every memory of a scope with a tag, newest first."""
     after = None
     while True:
-        page = memory.page(_PAGE_LIMIT, tag=tag, after=after)
+        page = memory.page(_PAGE_LIMIT, tag=tag, after=after, include_gone=include_gone)
         yield from page
         if len(page) < _PAGE_LIMIT:
             return

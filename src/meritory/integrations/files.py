@@ -79,12 +79,33 @@ class MemoryFiles:
         place = checked_path(path)
         files = self._files()
         if place in files:
-            return _numbered(files[place], view_range)
-        inside = sorted(name for name in files if name.startswith(f"{place}/"))
+            lines = files[place].text.splitlines()
+            pair = [1, -1] if view_range is None else view_range
+            if not isinstance(pair, list | tuple) or [type(number) for number in pair] != [
+                int,
+                int,
+            ]:
+                raise InputError("view_range is a list of two line numbers")
+            first, last = pair[0], len(lines) if pair[1] == -1 else pair[1]
+            if not 1 <= first <= max(last, 1):
+                raise InputError(f"view_range must lie between 1 and {len(lines)}")
+            shown = enumerate(lines[first - 1 : last], start=first)
+            return "\n".join([f"{place}, by line:", *(f"{n:6}\t{line}" for n, line in shown)])
+        inside = sorted(name for name in files if _is_in(name, place))
         if not inside and place != ROOT:
             raise NotFound(f"the path {place} does not exist")
-        lines = [f"Files and folders in {place}, two levels deep:"]
-        return "\n".join([*lines, *_tree(place, inside, files)])
+        # The bytes in each folder and file down to the second level.
+        sizes: dict[str, int] = {place: 0}
+        for name in inside:
+            size = len(files[name].text.encode("utf-8", "replace"))
+            labels = name[len(place) + 1 :].split("/")
+            sizes[place] += size
+            for depth in range(1, min(len(labels), _LEVELS_SHOWN) + 1):
+                shown_name = "/".join((place, *labels[:depth]))
+                shown_name += "/" if depth < len(labels) else ""
+                sizes[shown_name] = sizes.get(shown_name, 0) + size
+        head = f"Files and folders in {place}, two levels deep:"
+        return "\n".join([head, *(f"{size}\t{name}" for name, size in sizes.items())])
 
     # -- changing -------------------------------------------------------------------------
 
@@ -262,34 +283,3 @@ def _is_in(path: str, folder: str) -> bool:
 
 def _path_tag(path: str) -> str:
     return "file:" + hashlib.sha256(path.encode()).hexdigest()[:32]
-
-
-def _numbered(file: MemoryFile, view_range: object) -> str:
-    lines = file.text.splitlines()
-    first, last = (1, -1) if view_range is None else _checked_range(view_range)
-    last = len(lines) if last == -1 else last
-    if not 1 <= first <= max(last, 1):
-        raise InputError(f"view_range must lie between 1 and {len(lines)}")
-    shown = enumerate(lines[first - 1 : last], start=first)
-    return "\n".join([f"{file.path}, by line:", *(f"{n:6}\t{line}" for n, line in shown)])
-
-
-def _checked_range(told: object) -> tuple[int, int]:
-    pair = list(told) if isinstance(told, list | tuple) else []
-    if len(pair) != 2 or not all(type(number) is int for number in pair):
-        raise InputError("view_range is a list of two line numbers")
-    return pair[0], pair[1]
-
-
-def _tree(place: str, inside: list[str], files: Mapping[str, MemoryFile]) -> list[str]:
-    """The folders and files down to the second level, each with how many bytes are in it."""
-    sizes: dict[str, int] = {place: 0}
-    for path in inside:
-        size = len(files[path].text.encode("utf-8", "replace"))
-        labels = path[len(place) + 1 :].split("/")
-        sizes[place] += size
-        for depth in range(1, min(len(labels), _LEVELS_SHOWN) + 1):
-            name = "/".join((place, *labels[:depth]))
-            name += "/" if depth < len(labels) else ""
-            sizes[name] = sizes.get(name, 0) + size
-    return [f"{size}\t{name}" for name, size in sizes.items()]

@@ -20,10 +20,10 @@ except ImportError as error:
 
 
 class MeritoryRetriever(BaseRetriever):
-    """Finds the memories that answer a query.
+    """Retrieve the memories that answer a query.
 
-    With a `session` a query counts as its prompt: what was shown before is not found again, and
-    each document carries its handle and the code for ratings in its metadata.
+    With a `session` a query counts as its prompt: memories that were shown are left out, and the
+    metadata of each document has its handle and the code for ratings.
     """
 
     memory: Any
@@ -33,26 +33,26 @@ class MeritoryRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun
     ) -> list[Document]:
-        return self._found(query)
+        return self._retrieve(query)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
     ) -> list[Document]:
-        return await asyncio.to_thread(self._found, query)
+        return await asyncio.to_thread(self._retrieve, query)
 
-    def _found(self, query: str) -> list[Document]:
+    def _retrieve(self, query: str) -> list[Document]:
         if self.session is None:
             hits = self.memory.recall(query, self.limit)
             return [_document(hit.memory, score=hit.score) for hit in hits]
         served = self.session.prompt(query)
         return [
-            _document(one.memory, handle=one.handle, injection=served.injection)
-            for one in served.memories[: self.limit]
+            _document(shown.memory, handle=shown.handle, injection=served.injection)
+            for shown in served.memories[: self.limit]
         ]
 
 
 def _document(record: MemoryRecord, **more: object) -> Document:
-    told = {
+    metadata = {
         "kind": record.kind,
         "project": record.project,
         "agent": record.agent,
@@ -61,4 +61,4 @@ def _document(record: MemoryRecord, **more: object) -> Document:
         "created_at": record.created_at.isoformat(),
         **more,
     }
-    return Document(page_content=record.content, id=record.id, metadata=told)
+    return Document(page_content=record.content, id=record.id, metadata=metadata)

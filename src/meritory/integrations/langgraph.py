@@ -19,7 +19,9 @@ from meritory.integrations.core import all_tagged, missing
 from meritory.text.normalize import BYTE_ORDER_MARK, check_text
 
 ANY = "*"
-_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$eq": operator.eq,
+    "$ne": operator.ne,
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
@@ -50,15 +52,13 @@ def _holds(value: Any, wanted: Any) -> bool:
 
 
 def _compares(value: Any, name: str, limit: Any) -> bool:
-    if name == "$eq":
-        return bool(value == limit)
-    if name == "$ne":
-        return bool(value != limit)
     if name not in _COMPARISONS:
         raise InputError(
             f"unknown operator {str(name)[:40]!r} in a filter",
-            hint=f"use $eq, $ne, {', '.join(_COMPARISONS)}",
+            hint=f"use {', '.join(_COMPARISONS)}",
         )
+    if name in ("$eq", "$ne"):
+        return bool(_COMPARISONS[name](value, limit))
     try:
         return _COMPARISONS[name](float(value), float(limit))
     except (TypeError, ValueError):
@@ -115,7 +115,14 @@ class MeritoryStore(BaseStore):
             elif isinstance(op, SearchOp):
                 results.append(self._search(op))
             elif isinstance(op, ListNamespacesOp):
-                results.append(self._namespaces(op))
+                names = {stored.namespace for stored in self._all()}
+                for condition in op.match_conditions or ():
+                    step = 1 if condition.match_type == "prefix" else -1
+                    path = tuple(condition.path)[::step]
+                    names = {name for name in names if is_within(name[::step], path)}
+                # A depth of None leaves names whole.
+                names = {name[: op.max_depth] for name in names}
+                results.append(sorted(names)[op.offset : op.offset + op.limit])
             else:
                 raise InputError(f"MeritoryStore does not support {type(op).__name__}")
         return results
@@ -165,16 +172,6 @@ class MeritoryStore(BaseStore):
         for stored, _ in page:
             self._refresh(stored, wanted=op.refresh_ttl)
         return [stored.search_item(score) for stored, score in page]
-
-    def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-        names = {stored.namespace for stored in self._all()}
-        for condition in op.match_conditions or ():
-            step = 1 if condition.match_type == "prefix" else -1
-            path = tuple(condition.path)[::step]
-            names = {name for name in names if is_within(name[::step], path)}
-        if op.max_depth is not None:
-            names = {name[: op.max_depth] for name in names}
-        return sorted(names)[op.offset : op.offset + op.limit]
 
     def _under(self, namespace: tuple[str, ...], key: str) -> Iterator[StoredItem]:
         """Yield the items under a key: one, unless two were put at the same moment."""
@@ -229,20 +226,15 @@ class StoredItem:
 
     def item(self) -> Item:
         """Return LangGraph's item."""
-        return Item(
-            value=self.value,
-            key=self.key,
-            namespace=self.namespace,
-            created_at=self.record.created_at,
-            updated_at=self.record.updated_at,
-        )
+        return Item(**self._fields())
 
     def search_item(self, score: float | None) -> SearchItem:
         """Return LangGraph's item of a search result."""
-        item = self.item()
-        return SearchItem(
-            item.namespace, item.key, item.value, item.created_at, item.updated_at, score
-        )
+        return SearchItem(**self._fields(), score=score)
+
+    def _fields(self) -> dict[str, Any]:
+        times = {"created_at": self.record.created_at, "updated_at": self.record.updated_at}
+        return {"namespace": self.namespace, "key": self.key, "value": self.value, **times}
 
 
 def _content_and_tags(op: PutOp, value: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -1,7 +1,7 @@
 """A drop-in for mem0's `Memory`: the same calls and shapes, on Meritory.
 
-mem0 lets a language model rewrite messages into facts. Nothing is asked of a model here: what the
-user said is stored as it is, message by message, and the write path merges what is said twice.
+mem0 lets a language model rewrite messages into facts. Here no model is asked: messages of the user
+are stored as they are, one by one, and the write path merges repetitions.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Self
 
 from meritory.api.memory import Memory as EmbeddedMemory
 from meritory.domain.errors import InputError, NotFound
 from meritory.domain.memory import MemoryRecord, Source
+from meritory.integrations.core import all_tagged
 
 TAG = "mem0"
 _OWNERS = ("user_id", "agent_id", "run_id")
 _META_PIECE_CHARS = 56
 _META_LIMIT_COUNT = 40
 _TAG_LIMIT_CHARS = 64
-_PAGE_LIMIT = 1_000
 _FOUND_LIMIT = 1_000
 _AHEAD = 5
-# Between a memory's id and the user whose it is, when that is not the usual one.
+# Between a memory's id and its user, if that is not the default one.
 _AT = "@"
 _EVENTS = {"create": "ADD", "delete": "DELETE"}
 _UNSET: Any = object()
@@ -34,7 +33,7 @@ _UNSET: Any = object()
 class Mem0Memory:
     """mem0's class: `user_id` is a user, `agent_id` and `run_id` are kept with each memory.
 
-    Takes what `meritory.Memory` takes; a configuration of mem0 says nothing here and is ignored.
+    It takes the arguments of `meritory.Memory`; a configuration of mem0 is ignored.
     """
 
     def __init__(self, config: Any = None, **options: Any) -> None:
@@ -43,7 +42,7 @@ class Mem0Memory:
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any], **options: Any) -> Self:
-        """As mem0 is made out of a dictionary."""
+        """Return a memory; mem0 is configured by a dictionary."""
         return cls(config_dict, **options)
 
     # -- writing --------------------------------------------------------------------------
@@ -60,30 +59,29 @@ class Mem0Memory:
         infer: bool = True,
         **ignored: Any,
     ) -> dict[str, list[dict[str, Any]]]:
-        """Stores what the user said; with `infer=False` what the assistant said as well."""
-        owner = _owner({"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
-        engine = self._of(owner.get("user_id"))
-        fields = {
+        """Store the messages of the user; with `infer=False` also those of the assistant."""
+        engine, owner = self._for(user_id=user_id, agent_id=agent_id, run_id=run_id)
+        fields: dict[str, Any] = {
             "tags": [TAG, *_owner_tags(owner), *_metadata_tags(metadata)],
             "source": Source(owner.get("agent_id"), owner.get("run_id")),
             "valid_until": _until(expiration_date),
         }
+        if not infer:
+            fields["on_similar"] = "keep"
         drafts = [
             {**fields, "content": text, "origin": "user" if role == "user" else "agent"}
-            for role, text in _said(messages)
+            for role, text in _turns(messages)
             if role == "user" or not infer
         ]
-        if not infer:
-            drafts = [{**draft, "on_similar": "keep"} for draft in drafts]
-        told = []
+        changes = []
         for result in engine.remember_many(drafts):
             if result.memory is None:
                 raise result.error or InputError(result.reason)
             event = "ADD" if result.outcome in ("stored", "kept_both") else "UPDATE"
             if result.outcome != "duplicate":
                 name = _public_id(engine, result.memory)
-                told.append({"id": name, "memory": result.memory.content, "event": event})
-        return {"results": told}
+                changes.append({"id": name, "memory": result.memory.content, "event": event})
+        return {"results": changes}
 
     def update(
         self,
@@ -93,8 +91,8 @@ class Mem0Memory:
         expiration_date: Any = _UNSET,
         data: str | None = None,
     ) -> dict[str, str]:
-        """Changes a memory's text, metadata or expiry."""
-        engine, record = self._found(memory_id)
+        """Change a memory's text, metadata or expiry."""
+        engine, record = self._find(memory_id)
         changes: dict[str, Any] = {}
         content = data if text is None else text
         if content is not None:
@@ -110,33 +108,32 @@ class Mem0Memory:
         return {"message": "Memory updated successfully!"}
 
     def delete(self, memory_id: str) -> dict[str, str]:
-        """Forgets one memory."""
-        engine, record = self._found(memory_id)
+        """Forget one memory."""
+        engine, record = self._find(memory_id)
         engine.forget(record.id)
         return {"message": "Memory deleted successfully!"}
 
     def delete_all(
         self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> dict[str, str]:
-        """Forgets all memories of a user, an agent or a run."""
-        owner = _owner({"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
-        engine = self._of(owner.get("user_id"))
+        """Forget all memories of a user, an agent or a run."""
+        engine, owner = self._for(user_id=user_id, agent_id=agent_id, run_id=run_id)
         for record in list(_listed(engine, owner)):
             engine.forget(record.id)
         return {"message": "Memories deleted successfully!"}
 
     def reset(self) -> None:
-        """Erases every memory that came in this way for the usual user, history and all."""
-        engine = self._of(None)
-        for record in list(_listed(engine, {}, include_gone=True)):
+        """Erase every memory that this class stored for the default user, with its history."""
+        engine = self._engine.view()
+        for record in list(all_tagged(engine, TAG, include_gone=True)):
             engine.forget(record.id, purge=True)
 
     # -- reading --------------------------------------------------------------------------
 
     def get(self, memory_id: str) -> dict[str, Any] | None:
-        """One memory; None when there is none."""
+        """Return one memory, None without one."""
         try:
-            engine, record = self._found(memory_id)
+            engine, record = self._find(memory_id)
         except NotFound:
             return None
         return _item(engine, record)
@@ -149,10 +146,10 @@ class Mem0Memory:
         show_expired: bool = False,
         **named: Any,
     ) -> dict[str, list[dict[str, Any]]]:
-        """The memories of a user, an agent or a run, newest first."""
-        wanted = {**(filters or {}), **_named(named)}
-        owner = _owner(wanted)
-        engine = self._of(owner.get("user_id"))
+        """Return the memories of a user, an agent or a run, newest first."""
+        # Older versions of mem0 take the owner as arguments of their own.
+        wanted = {**(filters or {}), **_owner_of(named)}
+        engine, owner = self._for(**_owner_of(wanted))
         limit = int(named.get("limit", top_k))
         found = []
         for record in _listed(engine, owner):
@@ -171,10 +168,9 @@ class Mem0Memory:
         threshold: float | None = None,
         **named: Any,
     ) -> dict[str, list[dict[str, Any]]]:
-        """The memories that answer a query best, each with its score."""
-        wanted = {**(filters or {}), **_named(named)}
-        owner = _owner(wanted)
-        engine = self._of(owner.get("user_id"))
+        """Return the memories that answer a query best, each with its score."""
+        wanted = {**(filters or {}), **_owner_of(named)}
+        engine, _ = self._for(**_owner_of(wanted))
         limit = int(named.get("limit", top_k))
         hits = engine.recall(query, min(_FOUND_LIMIT, max(1, limit) * _AHEAD))
         found = [
@@ -185,52 +181,52 @@ class Mem0Memory:
         return {"results": found[:limit]}
 
     def history(self, memory_id: str) -> list[dict[str, Any]]:
-        """Every change of a memory, oldest first."""
-        engine, record = self._found(memory_id)
-        told = []
-        for entry in engine.history(record.id):
-            before, after = entry.before, entry.after
-            told.append(
-                {
-                    "id": str(entry.entry),
-                    "memory_id": memory_id,
-                    "old_memory": None if before is None else before.content,
-                    "new_memory": None if after is None else after.content,
-                    "event": _EVENTS.get(entry.action, "UPDATE"),
-                    "created_at": record.created_at.isoformat(),
-                    "updated_at": entry.at.isoformat(),
-                    "is_deleted": after is not None and after.deleted_at is not None,
-                    "actor_id": entry.actor,
-                    "role": None,
-                }
-            )
-        return told
+        """Return every change of a memory, oldest first."""
+        engine, record = self._find(memory_id)
+        return [
+            {
+                "id": str(entry.entry),
+                "memory_id": memory_id,
+                "old_memory": entry.before and entry.before.content,
+                "new_memory": entry.after and entry.after.content,
+                "event": _EVENTS.get(entry.action, "UPDATE"),
+                "created_at": record.created_at.isoformat(),
+                "updated_at": entry.at.isoformat(),
+                "is_deleted": entry.after is not None and entry.after.deleted_at is not None,
+                "actor_id": entry.actor,
+                "role": None,
+            }
+            for entry in engine.history(record.id)
+        ]
 
     def close(self) -> None:
-        """Lets go of the store."""
+        """Release the store."""
         self._engine.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    # -- whose --------------------------------------------------------------------------------
+    # -- owners ---------------------------------------------------------------------------
 
-    def _of(self, user_id: str | None) -> EmbeddedMemory:
-        return self._engine.view(user_id)
+    def _for(self, **owners: Any) -> tuple[EmbeddedMemory, dict[str, str]]:
+        """Return the memory of an owner, and the owner; mem0 needs at least one of the three."""
+        given = {name: value for name, value in owners.items() if value is not None}
+        for name, value in given.items():
+            if not isinstance(value, str) or not value.strip():
+                raise InputError(f"{name} must be a name, not {str(value)[:40]!r}")
+        if not given:
+            raise InputError("one of user_id, agent_id and run_id is needed")
+        owner = {name: value.strip() for name, value in given.items()}
+        return self._engine.view(owner.get("user_id")), owner
 
-    def _found(self, memory_id: str) -> tuple[EmbeddedMemory, MemoryRecord]:
+    def _find(self, memory_id: str) -> tuple[EmbeddedMemory, MemoryRecord]:
         if not isinstance(memory_id, str):
             raise InputError(f"an id is text, not {type(memory_id).__name__}")
         name, _, user_id = memory_id.partition(_AT)
-        engine = self._of(user_id or None)
+        engine = self._engine.view(user_id or None)
         return engine, engine.get(name)
 
 
@@ -239,52 +235,35 @@ def _public_id(engine: EmbeddedMemory, record: MemoryRecord) -> str:
     return record.id if usual else f"{record.id}{_AT}{record.user}"
 
 
-def _owner(told: Mapping[str, Any]) -> dict[str, str]:
-    """Who it is about; mem0 wants at least one of the three."""
-    found = {name: told[name] for name in _OWNERS if told.get(name) is not None}
-    for name, value in found.items():
-        if not isinstance(value, str) or not value.strip():
-            raise InputError(f"{name} must be a name, not {str(value)[:40]!r}")
-    if not found:
-        raise InputError("one of user_id, agent_id and run_id is needed")
-    return {name: value.strip() for name, value in found.items()}
-
-
-def _named(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Older versions of mem0 took the owner as arguments of their own."""
-    return {name: named[name] for name in _OWNERS if named.get(name) is not None}
+def _owner_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fields[name] for name in _OWNERS if fields.get(name) is not None}
 
 
 def _owner_tags(owner: Mapping[str, str]) -> list[str]:
-    return [_owner_tag(name, owner[name]) for name in ("agent_id", "run_id") if name in owner]
+    tags = []
+    for name in ("agent_id", "run_id"):
+        if name in owner:
+            tag = f"{name}:{owner[name]}"
+            if len(tag) > _TAG_LIMIT_CHARS or not tag.isprintable():
+                digest = hashlib.sha256(owner[name].encode("utf-8", "replace")).hexdigest()
+                tag = f"{name}#{digest[:32]}"
+            tags.append(tag)
+    return tags
 
 
-def _owner_tag(name: str, value: str) -> str:
-    tag = f"{name}:{value}"
-    if len(tag) <= _TAG_LIMIT_CHARS and tag.isprintable():
-        return tag
-    return f"{name}#{hashlib.sha256(value.encode('utf-8', 'replace')).hexdigest()[:32]}"
-
-
-def _listed(
-    engine: EmbeddedMemory, owner: Mapping[str, str], *, include_gone: bool = False
-) -> Iterator[MemoryRecord]:
-    tag = next(iter(reversed(_owner_tags(owner))), TAG)
-    after = None
-    while True:
-        page = engine.page(_PAGE_LIMIT, tag=tag, after=after, include_gone=include_gone)
-        yield from (record for record in page if set(_owner_tags(owner)) <= set(record.tags))
-        if len(page) < _PAGE_LIMIT:
-            return
-        after = page[-1].id
+def _listed(engine: EmbeddedMemory, owner: Mapping[str, str]) -> Iterator[MemoryRecord]:
+    tags = _owner_tags(owner)
+    for record in all_tagged(engine, tags[-1] if tags else TAG):
+        if set(tags) <= set(record.tags):
+            yield record
 
 
 def _fits(record: MemoryRecord, wanted: Mapping[str, Any], *, show_expired: bool = False) -> bool:
-    """Whether a memory is one of the owner's, with the metadata that is asked for."""
-    owner = {name: str(wanted[name]) for name in _OWNERS if wanted.get(name) is not None}
-    if TAG in record.tags and not set(_owner_tags(owner)) <= set(record.tags):
-        return False
-    if TAG not in record.tags and _owner_tags(owner):
+    """Return whether a memory is one of the owner's, with the wanted metadata."""
+    tags = _owner_tags(
+        {name: str(wanted[name]) for name in _OWNERS if wanted.get(name) is not None}
+    )
+    if tags and not {TAG, *tags} <= set(record.tags):
         return False
     until = record.valid_until
     if until is not None and until <= datetime.now(UTC) and not show_expired:
@@ -294,7 +273,7 @@ def _fits(record: MemoryRecord, wanted: Mapping[str, Any], *, show_expired: bool
 
 
 def _metadata_tags(metadata: Mapping[str, Any] | None) -> list[str]:
-    """Metadata as tags: its JSON in pieces, without spaces, which tags lose at their ends."""
+    """Return metadata as tags: its JSON in pieces, without spaces, which tags lose at the ends."""
     if not metadata:
         return []
     try:
@@ -311,12 +290,12 @@ def _metadata(record: MemoryRecord) -> dict[str, Any]:
     pieces = sorted(tag for tag in record.tags if tag[:4] == "meta" and tag[6:7] == ":")
     if not pieces:
         return {}
-    found: dict[str, Any] = json.loads("".join(piece[7:] for piece in pieces))
-    return found
+    metadata: dict[str, Any] = json.loads("".join(piece[7:] for piece in pieces))
+    return metadata
 
 
 def _item(engine: EmbeddedMemory, record: MemoryRecord) -> dict[str, Any]:
-    """A memory in mem0's shape."""
+    """Return a memory in mem0's shape."""
     made: dict[str, Any] = {
         "id": _public_id(engine, record),
         "memory": record.content,
@@ -338,33 +317,25 @@ def _item(engine: EmbeddedMemory, record: MemoryRecord) -> dict[str, Any]:
     return made
 
 
-def _said(messages: object) -> list[tuple[str, str]]:
-    """Who said what: a text, one message or a list of them."""
-    if isinstance(messages, str):
-        return [("user", messages)]
-    items = [messages] if isinstance(messages, Mapping) else messages
+def _turns(messages: object) -> Iterator[tuple[str, str]]:
+    """Yield role and text of a text, a message or a list of them."""
+    items = [messages] if isinstance(messages, str | Mapping) else messages
     if not isinstance(items, list | tuple):
         raise InputError("messages must be a text, a message or a list of messages")
-    return [turn for item in items for turn in _turns(item)]
-
-
-def _turns(item: object) -> Iterator[tuple[str, str]]:
-    if isinstance(item, str):
-        yield "user", item
-        return
-    if not isinstance(item, Mapping):
-        raise InputError("a message has a role and a content")
-    role, content = item.get("role", "user"), item.get("content")
-    parts = content if isinstance(content, list) else [content]
-    for part in parts:
-        text = part.get("text") if isinstance(part, Mapping) else part
-        # Pictures and calls of tools are no text, and the system's words no memory.
-        if isinstance(text, str) and text.strip() and role in ("user", "assistant"):
-            yield str(role), text
+    for item in items:
+        message = {"content": item} if isinstance(item, str) else item
+        if not isinstance(message, Mapping):
+            raise InputError("a message has a role and a content")
+        role, content = message.get("role", "user"), message.get("content")
+        for part in content if isinstance(content, list) else [content]:
+            text = part.get("text") if isinstance(part, Mapping) else part
+            # Images and tool calls have no text, and the system's prompt is not a memory.
+            if isinstance(text, str) and text.strip() and role in ("user", "assistant"):
+                yield str(role), text
 
 
 def _until(day: Any) -> datetime | None:
-    """The end of the day on which a memory expires."""
+    """Return the end of the day on which a memory expires."""
     if day is None:
         return None
     try:

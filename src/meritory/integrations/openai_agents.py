@@ -1,7 +1,7 @@
 """OpenAI Agents SDK: a `Session` that also remembers beyond the conversation.
 
-The SDK's sessions are the history of one chat. This one keeps that too, or hands it to another
-session, and besides shows the model what earlier chats have taught.
+The SDK's sessions are the history of one chat. This one keeps the history too, or passes it to
+another session, and it shows the model memories of earlier chats.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from meritory.api.memory import Memory
@@ -55,13 +54,13 @@ class MeritorySession(SessionABC):
     # -- the history ----------------------------------------------------------------------
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """The history, oldest first."""
+        """Return the history, oldest first."""
         if self._history is not None:
             return await self._history.get_items(limit)
         return self._items[-limit:] if limit else list(self._items)
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Goes on with the history; ratings in replies are taken."""
+        """Add to the history; ratings in replies are taken."""
         kept = [await self._without_ratings(item) for item in items]
         if self._history is not None:
             await self._history.add_items(kept)
@@ -69,13 +68,13 @@ class MeritorySession(SessionABC):
             self._items += kept
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Takes the latest back."""
+        """Remove the latest item and return it."""
         if self._history is not None:
             return await self._history.pop_item()
         return self._items.pop() if self._items else None
 
     async def clear_session(self) -> None:
-        """Forgets the history; what was shown may be shown again."""
+        """Clear the history; memories may be shown again."""
         if self._history is not None:
             await self._history.clear_session()
         self._items.clear()
@@ -86,103 +85,86 @@ class MeritorySession(SessionABC):
         if not isinstance(item, Mapping) or item.get("role") != "assistant":
             return item
         content = item.get("content")
+        take = self.conversation.replied
         if isinstance(content, str):
-            return {**item, "content": await self._replied(content)}
+            return {**item, "content": await asyncio.to_thread(take, content)}
         if not isinstance(content, list):
             return item
         parts = [
-            {**part, "text": await self._replied(part["text"])}
+            {**part, "text": await asyncio.to_thread(take, part["text"])}
             if isinstance(part, Mapping) and isinstance(part.get("text"), str)
             else part
             for part in content
         ]
         return {**item, "content": parts}
 
-    async def _replied(self, text: str) -> str:
-        return await asyncio.to_thread(self.conversation.replied, text)
-
     @staticmethod
     def clean(reply: str) -> str:
-        """A reply without ratings: the SDK hands out `final_output` as the model wrote it."""
+        """Return a reply without ratings: `final_output` is as the model wrote it."""
         return strip_trailers(reply)
 
     # -- the memory -----------------------------------------------------------------------
 
     def run_config(self, config: RunConfig | None = None) -> RunConfig:
-        """The configuration of a run, with memories put before the prompts."""
+        """Return the configuration of a run, with memories put before the prompts."""
         return replace(config or RunConfig(), call_model_input_filter=self.inject)
 
     async def inject(self, data: CallModelData[Any]) -> ModelInputData:
-        """Puts before each prompt of the user what it called to mind when it was new."""
+        """Put the memories of each prompt before it, also when it is sent again."""
         given = data.model_data
-        prompts = [_prompt(item) for item in given.input]
+        said = [_role_and_text(item) for item in given.input]
+        prompts = [text if role == "user" else None for role, text in said]
         latest = next((text for text in reversed(prompts) if text is not None), None)
         if latest is not None and latest not in self._shown:
             self._shown[latest] = await asyncio.to_thread(self.conversation.inject, latest)
         items: list[TResponseInputItem] = []
         for item, prompt in zip(given.input, prompts, strict=True):
             shown = self._shown.get(prompt, "") if prompt is not None else ""
-            if shown:
-                items.append({"role": "user", "content": shown})
-            items.append(item)
+            items += [{"role": "user", "content": shown}, item] if shown else [item]
         return replace(given, input=items)
 
     def tools(self) -> list[FunctionTool]:
-        """Tools with which an agent searches and stores by itself."""
-        return [self._tool(one) for one in openai_tools("responses")]
+        """Return tools with which an agent searches and stores by itself."""
+        return [self._tool(tool) for tool in openai_tools("responses")]
 
-    def _tool(self, told: Mapping[str, Any]) -> FunctionTool:
-        name = str(told["name"])
-
+    def _tool(self, tool: Mapping[str, Any]) -> FunctionTool:
         async def invoke(context: ToolContext[Any], arguments: str) -> str:
             session = self.conversation.session
             return await asyncio.to_thread(
-                call_tool, self._memory, name, arguments, session=session
+                call_tool, self._memory, tool["name"], arguments, session=session
             )
 
         return FunctionTool(
-            name=name,
-            description=str(told["description"]),
-            params_json_schema=dict(told["parameters"]),
+            name=tool["name"],
+            description=tool["description"],
+            params_json_schema=tool["parameters"],
             on_invoke_tool=invoke,
             strict_json_schema=False,
         )
 
     async def end(self) -> None:
-        """The chat is over: what helped in it is learned."""
-        items = await self.get_items()
-        turns = [turn for turn in map(_turn, items) if turn is not None]
+        """End the chat and learn from it."""
+        said = [_role_and_text(item) for item in await self.get_items()]
+        turns = [
+            {"role": role, "text": text}
+            for role, text in said
+            if role in ("user", "assistant") and text is not None
+        ]
         await asyncio.to_thread(self.conversation.end, turns or None)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.end()
 
 
-def _text(item: Any) -> str | None:
-    """The words of a message, whichever way they are wrapped."""
-    content = item.get("content") if isinstance(item, Mapping) else None
-    if isinstance(content, str):
-        return content
+def _role_and_text(item: Any) -> tuple[Any, str | None]:
+    """Return who wrote a message and its text, None without one."""
+    if not isinstance(item, Mapping):
+        return None, None
+    role, content = item.get("role"), item.get("content")
     if not isinstance(content, list):
-        return None
+        return role, content if isinstance(content, str) else None
     words = [part.get("text") for part in content if isinstance(part, Mapping)]
-    return "\n".join(word for word in words if isinstance(word, str)) or None
-
-
-def _prompt(item: Any) -> str | None:
-    is_user = isinstance(item, Mapping) and item.get("role") == "user"
-    return _text(item) if is_user else None
-
-
-def _turn(item: Any) -> dict[str, str] | None:
-    role = item.get("role") if isinstance(item, Mapping) else None
-    text = _text(item) if role in ("user", "assistant") else None
-    return None if text is None else {"role": str(role), "text": text}
+    return role, "\n".join(word for word in words if isinstance(word, str)) or None

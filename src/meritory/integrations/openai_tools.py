@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from meritory.api.memory import Memory
@@ -13,38 +13,6 @@ from meritory.domain.memory import KINDS, MemoryRecord
 
 Form = Literal["chat", "responses"]
 _ID = {"type": "string", "description": "The id of a memory, from memory_search"}
-
-
-def _search(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
-    found = memory.recall(arguments["query"], arguments.get("limit") or 10)
-    return {"results": [{**_to_json(hit.memory), "score": round(hit.score, 4)} for hit in found]}
-
-
-def _store(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
-    fields = {name: arguments[name] for name in ("kind", "tags") if arguments.get(name)}
-    # An agent speaks for itself, not for the user.
-    result = memory.remember_many([{"content": arguments["content"], "origin": "agent", **fields}])[
-        0
-    ]
-    if result.memory is None:
-        raise result.error or InputError(result.reason)
-    return {"id": result.memory.id, "outcome": result.outcome}
-
-
-def _get(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
-    return _to_json(memory.get(arguments["id"]))
-
-
-def _forget(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
-    memory.forget(arguments["id"], why=arguments.get("why") or "")
-    return {"forgotten": arguments["id"]}
-
-
-def _feedback(memory: Memory, session: Session | None, arguments: Mapping[str, Any]) -> object:
-    if session is None:
-        raise InputError("ratings need a session", hint="pass session= to call_tool")
-    taken = session.rate(arguments["ratings"])
-    return {"accepted": len(taken.taken), "ignored": [name for name, _ in taken.refused]}
 
 
 def _to_json(record: MemoryRecord) -> dict[str, Any]:
@@ -58,9 +26,8 @@ def _to_json(record: MemoryRecord) -> dict[str, Any]:
     }
 
 
-Handler = Callable[[Memory, Session | None, Mapping[str, Any]], object]
-# By name: description, parameters, required parameters, handler.
-TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...], Handler]] = {
+# By name: description, parameters, required parameters.
+TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "memory_search": (
         "Search long-term memory for what was learned in earlier sessions.",
         {
@@ -68,7 +35,6 @@ TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...], Handler]] = {
             "limit": {"type": "integer", "minimum": 1, "maximum": 50},
         },
         ("query",),
-        _search,
     ),
     "memory_store": (
         "Keep one claim that will be worth knowing in later sessions. No secrets.",
@@ -78,14 +44,12 @@ TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...], Handler]] = {
             "tags": {"type": "array", "items": {"type": "string"}},
         },
         ("content",),
-        _store,
     ),
-    "memory_get": ("Read one memory by its id.", {"id": _ID}, ("id",), _get),
+    "memory_get": ("Read one memory by its id.", {"id": _ID}, ("id",)),
     "memory_forget": (
         "Forget one memory, because it is wrong or the user wants it gone.",
         {"id": _ID, "why": {"type": "string"}},
         ("id",),
-        _forget,
     ),
     "memory_feedback": (
         "Rate how useful shown memories were: -1 misled, 0 unused, 1 decisive.",
@@ -97,15 +61,15 @@ TOOLS: Mapping[str, tuple[str, dict[str, Any], tuple[str, ...], Handler]] = {
             }
         },
         ("ratings",),
-        _feedback,
     ),
 }
+_TYPES: Mapping[str, type] = {"string": str, "integer": int, "array": list, "object": dict}
 
 
 def openai_tools(form: Form = "chat") -> list[dict[str, Any]]:
     """Return the tools in the form of chat completions or of responses."""
     tools = []
-    for name, (description, properties, required, _) in TOOLS.items():
+    for name, (description, properties, required) in TOOLS.items():
         tool = {
             "name": name,
             "description": description,
@@ -132,11 +96,34 @@ def call_tool(
     try:
         if name not in TOOLS:
             raise NotFound(f"unknown tool {str(name)[:40]!r}")
-        _, properties, required, handler = TOOLS[name]
-        checked = _check_arguments(arguments, properties, required)
-        return json.dumps(handler(memory, session, checked), ensure_ascii=False)
+        checked = _check_arguments(arguments, *TOOLS[name][1:])
+        return json.dumps(_run(memory, session, name, checked), ensure_ascii=False)
     except MeritoryError as error:
         return json.dumps({"error": error.code, "message": str(error)}, ensure_ascii=False)
+
+
+def _run(memory: Memory, session: Session | None, name: str, given: Mapping[str, Any]) -> object:
+    """Return the result of a tool call whose arguments are checked."""
+    if name == "memory_search":
+        hits = memory.recall(given["query"], given.get("limit") or 10)
+        return {"results": [{**_to_json(hit.memory), "score": round(hit.score, 4)} for hit in hits]}
+    if name == "memory_store":
+        fields = {field: given[field] for field in ("kind", "tags") if given.get(field)}
+        # An agent speaks for itself, not for the user.
+        draft = {"content": given["content"], "origin": "agent", **fields}
+        result = memory.remember_many([draft])[0]
+        if result.memory is None:
+            raise result.error or InputError(result.reason)
+        return {"id": result.memory.id, "outcome": result.outcome}
+    if name == "memory_get":
+        return _to_json(memory.get(given["id"]))
+    if name == "memory_forget":
+        memory.forget(given["id"], why=given.get("why") or "")
+        return {"forgotten": given["id"]}
+    if session is None:
+        raise InputError("ratings need a session", hint="pass session= to call_tool")
+    taken = session.rate(given["ratings"])
+    return {"accepted": len(taken.taken), "ignored": [label for label, _ in taken.refused]}
 
 
 def _check_arguments(
@@ -152,12 +139,11 @@ def _check_arguments(
     for name in required:
         if name not in arguments:
             raise InputError(f"{name} is missing")
-    kinds: dict[str, type] = {"string": str, "integer": int, "array": list, "object": dict}
     for name, value in arguments.items():
         if name not in properties:
             raise InputError(f"unknown argument {str(name)[:40]!r}")
         kind = properties[name]["type"]
-        is_right = isinstance(value, kinds[kind]) and not isinstance(value, bool)
+        is_right = isinstance(value, _TYPES[kind]) and not isinstance(value, bool)
         if value is not None and not is_right:
             raise InputError(f"{name} must be of type {kind}")
     return arguments

@@ -1,12 +1,11 @@
 """Pydantic AI: a capability that gives an agent memory.
 
-Memories go before the user's prompt, never into the instructions: they are what others have said.
+Memories go before the user's prompt, never into the instructions: others have said them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,44 +47,41 @@ class MeritoryMemory(AbstractCapability[Any]):
     _shown: str | None = field(default=None, repr=False)
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """A twin with a conversation of its own."""
+        """Return a copy with a conversation of its own."""
         key = str(ctx.run_id)
         run = Conversation(self.memory, key, harness=HARNESS, project=self.project)
         return replace(self, _run=run, _shown=None)
 
     def get_toolset(self) -> FunctionToolset[Any] | None:
-        """The tools, when they are wanted."""
+        """Return the tools, if they are wanted."""
         if not self.tools:
             return None
-        return FunctionToolset(tools=[self._tool(told) for told in openai_tools("responses")])
+        return FunctionToolset(tools=[self._tool(tool) for tool in openai_tools("responses")])
 
-    def _tool(self, told: dict[str, Any]) -> Tool[Any]:
-        name = str(told["name"])
+    def _tool(self, tool: dict[str, Any]) -> Tool[Any]:
+        name, description = tool["name"], tool["description"]
 
         async def invoke(**arguments: Any) -> str:
             session = self._run.session if self._run is not None else None
             return await asyncio.to_thread(call_tool, self.memory, name, arguments, session=session)
 
-        return Tool.from_schema(
-            invoke,
-            name=name,
-            description=str(told["description"]),
-            json_schema=dict(told["parameters"]),
-        )
+        schema = tool["parameters"]
+        return Tool.from_schema(invoke, name=name, description=description, json_schema=schema)
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Puts what the prompt calls to mind before it, at every request of the run."""
-        place = _latest_prompt(request_context.messages)
-        if self._run is None or place is None:
+        """Put the memories of the prompt before it, at every request of the run."""
+        messages = list(request_context.messages)
+        # The latest prompt of the user, from the end.
+        said = [_said(one) if isinstance(one, ModelRequest) else "" for one in messages]
+        number = max((index for index, text in enumerate(said) if text), default=None)
+        if self._run is None or number is None:
             return request_context
-        number, prompt = place
         if self._shown is None:
-            self._shown = await asyncio.to_thread(self._run.inject, prompt)
+            self._shown = await asyncio.to_thread(self._run.inject, said[number])
         if not self._shown:
             return request_context
-        messages = list(request_context.messages)
         asked = messages[number]
         shown = UserPromptPart(content=self._shown)
         messages[number] = replace(asked, parts=[shown, *asked.parts])  # type: ignore[arg-type]
@@ -98,43 +94,32 @@ class MeritoryMemory(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         response: ModelResponse,
     ) -> ModelResponse:
-        """Takes the ratings of a reply, and cuts them off."""
+        """Take the ratings of a reply, and cut them off."""
         if self._run is None or any(isinstance(part, ToolCallPart) for part in response.parts):
             return response
-        parts = [await self._replied(part) for part in response.parts]
+        parts = [
+            replace(part, content=await asyncio.to_thread(self._run.replied, part.content))
+            if isinstance(part, TextPart)
+            else part
+            for part in response.parts
+        ]
         return replace(response, parts=parts)
 
-    async def _replied(self, part: Any) -> Any:
-        if self._run is None or not isinstance(part, TextPart):
-            return part
-        return replace(part, content=await asyncio.to_thread(self._run.replied, part.content))
-
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
-        """Ends the session with the run, however that ends."""
+        """End the session with the run, also after an error."""
         try:
             return await handler()
         finally:
             if self._run is not None:
-                await asyncio.to_thread(self._run.end, _turns(ctx.messages) or None)
-
-
-def _latest_prompt(messages: Sequence[ModelMessage]) -> tuple[int, str] | None:
-    """Where the user last said something, and what."""
-    for number in range(len(messages) - 1, -1, -1):
-        message = messages[number]
-        text = _said(message) if isinstance(message, ModelRequest) else ""
-        if text:
-            return number, text
-    return None
+                turns = [
+                    {"role": "user" if isinstance(one, ModelRequest) else "assistant", "text": text}
+                    for one in ctx.messages
+                    if (text := _said(one))
+                ]
+                await asyncio.to_thread(self._run.end, turns or None)
 
 
 def _said(message: ModelMessage) -> str:
     words = [part.content for part in message.parts if isinstance(part, UserPromptPart | TextPart)]
     flat = [word for one in words for word in ([one] if isinstance(one, str) else one)]
     return "\n".join(word for word in flat if isinstance(word, str))
-
-
-def _turns(messages: Sequence[ModelMessage]) -> list[dict[str, str]]:
-    roles = {True: "user", False: "assistant"}
-    told = [(isinstance(message, ModelRequest), _said(message)) for message in messages]
-    return [{"role": roles[is_user], "text": text} for is_user, text in told if text]
