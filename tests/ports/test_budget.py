@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meritory.domain.errors import BudgetSpent, InputError, PortError
-from meritory.ports.budget import DAY, HOUR, Budget, Meter, Spend
+from meritory.domain.session import Spending
+from meritory.ports.budget import DAY, HOUR, Budget, Meter
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def may_spend(
-    budget: Budget, spent: Sequence[Spend], now: datetime, next_cost: float = 0.0
+    budget: Budget, spent: Sequence[Spending], now: datetime, next_cost: float = 0.0
 ) -> bool:
     """Whether one more call, of at most this cost, keeps within every limit."""
     try:
@@ -27,11 +28,13 @@ def may_spend(
     return True
 
 
-def spend(age: timedelta, cost: float = 0.0) -> Spend:
-    return Spend(at=NOW - age, model="m", input_tokens=10, output_tokens=5, cost=cost)
+def spend(age: timedelta, cost: float = 0.0) -> Spending:
+    return Spending(
+        purpose="judge", at=NOW - age, model="m", input_tokens=10, output_tokens=5, cost=cost
+    )
 
 
-def waited(budget: Budget, spent: list[Spend], next_cost: float = 0.0) -> float:
+def waited(budget: Budget, spent: list[Spending], next_cost: float = 0.0) -> float:
     with pytest.raises(BudgetSpent) as caught:
         budget.check(spent, NOW, next_cost)
     assert not may_spend(budget, spent, NOW, next_cost)
@@ -117,7 +120,7 @@ ages = st.lists(st.tuples(st.integers(-100_000, 100_000), st.floats(0, 2)), max_
 
 @given(ages, st.integers(1, 10), st.integers(1, 20), st.floats(0.5, 5), st.floats(0, 0.5))
 def test_waiting_as_long_as_told_is_enough(
-    spent: list[Spend], per_hour: int, per_day: int, cost: float, next_cost: float
+    spent: list[Spending], per_hour: int, per_day: int, cost: float, next_cost: float
 ) -> None:
     budget = Budget(calls_per_hour=per_hour, calls_per_day=per_day, cost_per_day=cost)
     past = [entry for entry in spent if entry.at <= NOW]
@@ -131,12 +134,16 @@ def test_waiting_as_long_as_told_is_enough(
 @given(st.lists(st.integers(1, 7_200), min_size=40, max_size=120), st.integers(1, 8))
 def test_whoever_obeys_never_passes_a_limit_in_any_window(gaps: list[int], per_hour: int) -> None:
     budget = Budget(calls_per_hour=per_hour, cost_per_day=2.0)
-    made: list[Spend] = []
+    made: list[Spending] = []
     now = NOW
     for gap in gaps:
         now += timedelta(seconds=gap)
         if may_spend(budget, made, now, 0.25):
-            made.append(Spend(at=now, model="m", input_tokens=0, output_tokens=0, cost=0.25))
+            made.append(
+                Spending(
+                    purpose="judge", at=now, model="m", input_tokens=0, output_tokens=0, cost=0.25
+                )
+            )
     for entry in made:
         hour = [other for other in made if entry.at <= other.at < entry.at + HOUR]
         day = [other for other in made if entry.at <= other.at < entry.at + DAY]
@@ -148,25 +155,29 @@ class Books:
     """A ledger in memory."""
 
     def __init__(self) -> None:
-        self.spent: list[Spend] = []
+        self.spent: list[Spending] = []
         self.asked: list[datetime] = []
 
-    def spent_since(self, moment: datetime) -> list[Spend]:
+    def spent_since(self, moment: datetime) -> list[Spending]:
         self.asked.append(moment)
         return [entry for entry in self.spent if entry.at >= moment]
 
-    def record_spend(self, spend: Spend) -> None:
+    def record_spend(self, spend: Spending) -> None:
         self.spent.append(spend)
 
 
 def test_the_meter_asks_for_a_day_and_writes_down_with_the_clock() -> None:
     books = Books()
-    meter = Meter(Budget(calls_per_hour=1), books, lambda: NOW)
+    meter = Meter(
+        Budget(calls_per_hour=1), "judge", books.spent_since, books.record_spend, lambda: NOW
+    )
     meter.before(0.1)
     meter.after("openai:m", 100, 20, 0.05)
     assert books.asked == [NOW - DAY]
     assert books.spent == [
-        Spend(at=NOW, model="openai:m", input_tokens=100, output_tokens=20, cost=0.05)
+        Spending(
+            purpose="judge", at=NOW, model="openai:m", input_tokens=100, output_tokens=20, cost=0.05
+        )
     ]
     with pytest.raises(BudgetSpent):
         meter.before(0.1)

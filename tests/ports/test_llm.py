@@ -22,7 +22,8 @@ from meritory.domain.errors import (
     PortTimeout,
 )
 from meritory.domain.policy import LlmProvider, LlmSpec
-from meritory.ports.budget import Budget, Meter, Spend
+from meritory.domain.session import Spending
+from meritory.ports.budget import Budget, Meter
 from meritory.ports.llm import Llm, Prompt, check_shape, open_llm
 from ports.model_server import (
     USAGE,
@@ -201,7 +202,7 @@ def test_the_clients_are_not_imported_before_one_is_asked(provider: LlmProvider)
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "meritory.ports.llm_clients" in loaded
+    assert "meritory.ports.llm" in loaded
     assert not loaded & {"openai", "anthropic", "httpx2", "pydantic"}
 
 
@@ -482,12 +483,12 @@ class Books:
     """A ledger in memory."""
 
     def __init__(self) -> None:
-        self.spent: list[Spend] = []
+        self.spent: list[Spending] = []
 
-    def spent_since(self, moment: datetime) -> list[Spend]:
+    def spent_since(self, moment: datetime) -> list[Spending]:
         return self.spent
 
-    def record_spend(self, spend: Spend) -> None:
+    def record_spend(self, spend: Spending) -> None:
         self.spent.append(spend)
 
 
@@ -498,7 +499,13 @@ def metered(
     server: ModelServer, provider: LlmProvider, budget: Budget, **fields: Any
 ) -> tuple[Llm, Books]:
     books = Books()
-    meter = Meter(budget, books, lambda: datetime(2026, 3, 1, tzinfo=UTC))
+    meter = Meter(
+        budget,
+        "judge",
+        books.spent_since,
+        books.record_spend,
+        lambda: datetime(2026, 3, 1, tzinfo=UTC),
+    )
     return opened(server, provider, meter, **PRICES, **fields), books
 
 

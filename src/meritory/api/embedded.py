@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,11 +16,11 @@ from meritory.domain.errors import Busy, InputError, StorageError
 from meritory.domain.memory import Scope
 from meritory.domain.place import Place, is_address
 from meritory.domain.policy import PredictorPolicy
+from meritory.domain.session import Spending
 from meritory.domain.world import Clock, World
 from meritory.engine.memories.embedding import Embedding
 from meritory.engine.memories.recall import Counter
 from meritory.engine.memories.validate import checked_name
-from meritory.engine.observe.llm_spend import StoreLedger
 from meritory.engine.observe.observer import Observer
 from meritory.engine.services import Services
 from meritory.model.checkpoint import models_beside
@@ -236,8 +237,12 @@ def metered_llm(store: Store, settings: Settings, world: World, purpose: str) ->
         calls_per_day=spec.calls_per_day,
         cost_per_day=spec.cost_per_day,
     )
-    ledger = StoreLedger(store, settings.user, purpose=purpose)
-    return open_llm(spec, Meter(budget, ledger, world.now))
+    user = settings.user
+
+    def record(made: Spending) -> None:
+        store.write(user, lambda transaction: transaction.add_spending(user, made))
+
+    return open_llm(spec, Meter(budget, purpose, partial(store.spending, user), record, world.now))
 
 
 def chosen_place(path: str | os.PathLike[str] | None, settings: Settings) -> Place:

@@ -6,26 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from meritory.domain.errors import BudgetSpent, InputError
+from meritory.domain.session import Spending
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 # Sums of prices are not exact; a rounding error must not exceed a limit.
 _TOLERANCE = 1e-9
 _MIN_WAIT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spend:
-    """One call of a model with its tokens and cost."""
-
-    at: datetime
-    model: str
-    input_tokens: int
-    output_tokens: int
-    cost: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,49 +34,32 @@ class Budget:
             if limit is not None and not 0 <= limit < math.inf:
                 raise InputError(f"{name} must be 0 or more", hint="leave it out for no limit")
 
-    def check(self, spent: Sequence[Spend], now: datetime, next_cost: float = 0.0) -> None:
+    def check(self, spent: Sequence[Spending], now: datetime, next_cost: float = 0.0) -> None:
         """Raise BudgetSpent, with the time to wait, when one more call would exceed a limit."""
-        passed = self._passed(spent, now, next_cost)
-        if not passed:
-            return
-        wait_s, name = max(passed)
-        # The limit of an hour is a constant.
-        raising = "" if name == "calls_per_hour" else f"; or raise llm.{name}"
-        raise BudgetSpent(
-            f"the model's {name} is used up",
-            hint=f"it resumes automatically in {_readable(wait_s)}{raising}",
-            retry_after_s=wait_s,
-        )
-
-    def _passed(
-        self, spent: Sequence[Spend], now: datetime, next_cost: float
-    ) -> list[tuple[float, str]]:
-        """Return the limits that one more call would exceed, each with the seconds to wait."""
         rules = (
             ("calls_per_hour", self.calls_per_hour, HOUR, False),
             ("calls_per_day", self.calls_per_day, DAY, False),
             ("cost_per_day", self.cost_per_day, DAY, True),
         )
-        found = []
+        passed = []
         for name, limit, window, is_money in rules:
             if limit is not None:
                 amounts = _within(spent, now, window, is_money)
                 wait_s = _wait_s(amounts, limit - (next_cost if is_money else 1), window)
                 if wait_s > 0.0:
-                    found.append((wait_s, name))
-        return found
-
-
-class SpendLedger(Protocol):
-    """Records spending; a store, except in tests."""
-
-    def spent_since(self, moment: datetime) -> Sequence[Spend]:
-        """Return all spending at or after the moment, in any order."""
-        ...
-
-    def record_spend(self, spend: Spend) -> None:
-        """Record one call."""
-        ...
+                    passed.append((wait_s, name))
+        if not passed:
+            return
+        wait_s, name = max(passed)
+        # The limit of an hour is a constant.
+        minutes = math.ceil(wait_s / 60.0)
+        wait = f"{minutes} min" if minutes < 120 else f"{math.ceil(minutes / 60)} h"
+        raising = "" if name == "calls_per_hour" else f"; or raise llm.{name}"
+        raise BudgetSpent(
+            f"the model's {name} is used up",
+            hint=f"it resumes automatically in {wait}{raising}",
+            retry_after_s=wait_s,
+        )
 
 
 class Meter:
@@ -97,31 +69,34 @@ class Meter:
     calls less one.
     """
 
-    def __init__(self, budget: Budget, ledger: SpendLedger, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        purpose: str,
+        spent_since: Callable[[datetime], Sequence[Spending]],
+        record: Callable[[Spending], None],
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Take the functions that read all spending since a moment and record a call."""
         self._budget = budget
-        self._ledger = ledger
+        self._purpose = purpose
+        self._spent_since = spent_since
+        self._record = record
         self._clock = clock
 
     def before(self, worst_cost: float) -> None:
         """Raise BudgetSpent when a call that may cost this much is not allowed now."""
         now = self._clock()
-        self._budget.check(self._ledger.spent_since(now - DAY), now, worst_cost)
+        self._budget.check(self._spent_since(now - DAY), now, worst_cost)
 
     def after(self, model: str, input_tokens: int, output_tokens: int, cost: float) -> None:
         """Record the spending of a call, even if its reply was not usable."""
-        self._ledger.record_spend(
-            Spend(
-                at=self._clock(),
-                model=model,
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
-                cost=cost,
-            )
-        )
+        now = self._clock()
+        self._record(Spending(now, self._purpose, model, input_tokens, output_tokens, cost))
 
 
 def _within(
-    spent: Sequence[Spend], now: datetime, window: timedelta, is_money: bool
+    spent: Sequence[Spending], now: datetime, window: timedelta, is_money: bool
 ) -> list[tuple[float, float]]:
     """Return the spending in the window as (seconds until it expires, amount), oldest first.
 
@@ -150,8 +125,3 @@ def _wait_s(amounts: Sequence[tuple[float, float]], room: float, window: timedel
         if total <= room + _TOLERANCE:
             return max(left_s, _MIN_WAIT_S)
     return window.total_seconds()
-
-
-def _readable(seconds: float) -> str:
-    minutes = math.ceil(seconds / 60.0)
-    return f"{minutes} min" if minutes < 120 else f"{math.ceil(minutes / 60)} h"

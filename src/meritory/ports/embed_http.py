@@ -19,6 +19,7 @@ from meritory.domain.errors import BadReply, InputError, PortError, PortTimeout
 from meritory.domain.policy import EmbedderSpec
 from meritory.domain.world import World
 from meritory.ports.embedder import BatchEmbedder, Vectors, checked, identity
+from meritory.ports.llm import check_url, refusal_error
 
 MAX_ATTEMPTS = 4
 FIRST_PAUSE_MS = 200.0
@@ -26,10 +27,14 @@ FIRST_PAUSE_MS = 200.0
 MAX_PAUSE_MS = 5_000.0
 # 64 vectors of 4,096 numbers written out in full stay below this.
 MAX_REPLY_BYTES = 32 * 1024 * 1024
-MAX_QUOTED_CHARS = 200
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 # Servers that do not know base64 replies say so with one of these.
 REFUSED_FORMAT_STATUSES = frozenset({400, 415, 422})
+_HINTS = {
+    401: "check the embedder's api_key",
+    403: "check the embedder's api_key",
+    429: "the server limits requests; try again later",
+}
 
 
 class _EmbedRefused(Exception):
@@ -61,10 +66,9 @@ class HttpEmbedder(BatchEmbedder):
             raise InputError("the embedder has no model", hint="name one, e.g. nomic-embed-text")
         super().__init__(spec, identity("openai", spec))
         self._world = world or World()
-        self._url = _endpoint(spec.url)
-        self._server = "{0.scheme}://{0.hostname}{1}".format(
-            urlsplit(self._url), _port_suffix(self._url)
-        )
+        check_url(spec.url, "embedder", "api_key")
+        self._url = spec.url.rstrip("/").removesuffix("/embeddings") + "/embeddings"
+        self._server = "{0.scheme}://{0.netloc}".format(urlsplit(self._url))
         self._formats = ["base64", "float"]
         self._opener = urllib.request.build_opener(_NoRedirects)
 
@@ -101,7 +105,10 @@ class HttpEmbedder(BatchEmbedder):
                 pause_ms = _pause_ms(attempt, refusal.retry_after)
                 failure: PortError = self._refusal_error(refusal)
             except _EmbedUnreachable as silence:
-                failure = self._silence_error(silence)
+                failure = PortError(
+                    f"no connection to the embedder: {silence}",
+                    hint=f"is the server running at {self._server}?",
+                )
                 if attempt >= MAX_ATTEMPTS:
                     raise failure from silence
                 pause_ms = _pause_ms(attempt, None)
@@ -139,9 +146,6 @@ class HttpEmbedder(BatchEmbedder):
             raise _EmbedUnreachable(str(reason) or type(reason).__name__) from error
         if missing_bytes and len(raw) <= MAX_REPLY_BYTES:
             raise _EmbedUnreachable("the reply broke off")
-        return self._parsed(raw)
-
-    def _parsed(self, raw: bytes) -> Any:
         if len(raw) > MAX_REPLY_BYTES:
             raise BadReply(f"{self._server} sent more than {MAX_REPLY_BYTES} bytes")
         try:
@@ -158,57 +162,16 @@ class HttpEmbedder(BatchEmbedder):
             hint="look at the server's load, or use a smaller model",
         )
 
-    def _silence_error(self, silence: _EmbedUnreachable) -> PortError:
-        return PortError(
-            f"no connection to the embedder: {silence}",
-            hint=f"is the server running at {self._server}?",
-        )
-
     def _refusal_error(self, refusal: _EmbedRefused) -> PortError:
-        said = " ".join(self._hidden(refusal.body).split())[:MAX_QUOTED_CHARS]
-        return PortError(
-            f"{self._server} answered {refusal.status}: {said}",
-            hint=_hint(refusal.status, self._spec.model, self._url),
+        missing = f"does the server have the model {self._spec.model!r}, and is {self._url} right?"
+        return refusal_error(
+            self._server,
+            refusal.status,
+            refusal.body,
+            self._spec.api_key,
+            {**_HINTS, 404: missing},
+            "see the server's log",
         )
-
-    def _hidden(self, text: str) -> str:
-        """Return what the server said without the key, which some repeat in their errors."""
-        return text.replace(self._spec.api_key, "***") if self._spec.api_key else text
-
-
-def _endpoint(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise InputError(
-            "the embedder's url must start with http:// or https://",
-            hint="e.g. http://127.0.0.1:11434/v1",
-        )
-    if parts.username or parts.password:
-        raise InputError(
-            "the embedder's url holds a user name or password", hint="use api_key instead"
-        )
-    trimmed = url.rstrip("/")
-    return trimmed if trimmed.endswith("/embeddings") else trimmed + "/embeddings"
-
-
-def _port_suffix(url: str) -> str:
-    try:
-        port = urlsplit(url).port
-    except ValueError as error:
-        raise InputError("the embedder's url has no usable port", hint="use 1 to 65535") from error
-    return f":{port}" if port else ""
-
-
-def _hint(status: int, model: str, url: str) -> str:
-    if status in {401, 403}:
-        return "check the embedder's api_key"
-    if status == 404:
-        return f"does the server have the model {model!r}, and is {url} right?"
-    if status == 429:
-        return "the server limits requests; try again later"
-    if 300 <= status < 400:
-        return "redirects are not followed; give the final address as url"
-    return "see the server's log"
 
 
 def _pause_ms(attempt: int, retry_after: str | None) -> float:
@@ -232,21 +195,18 @@ def _vectors(reply: Any, count: int) -> list[Vectors]:
         index = item.get("index", place)
         if type(index) is not int or not 0 <= index < count or ordered[index] is not None:
             raise BadReply(f"the embedder's reply has a wrong index: {index!r}")
-        ordered[index] = _vector(item.get("embedding"))
+        embedding = item.get("embedding")
+        try:
+            if isinstance(embedding, str):
+                row = np.frombuffer(base64.b64decode(embedding, validate=True), "<f4")
+            else:
+                row = np.array(embedding if isinstance(embedding, list) else None, np.float64)
+            if row.ndim != 1:
+                raise ValueError("not a list of numbers")
+        except (ValueError, TypeError, binascii.Error) as error:
+            raise BadReply("the embedder's reply has an unreadable vector") from error
+        ordered[index] = row.astype(np.float32)
     rows = [row for row in ordered if row is not None]
     if len({len(row) for row in rows}) != 1:
         raise BadReply("the embedder's reply mixes vectors of different lengths")
     return rows
-
-
-def _vector(value: Any) -> Vectors:
-    try:
-        if isinstance(value, str):
-            return np.frombuffer(base64.b64decode(value, validate=True), "<f4")
-        if isinstance(value, list):
-            row = np.array(value, np.float64)
-            if row.ndim == 1:
-                return row.astype(np.float32)
-    except (ValueError, TypeError, binascii.Error) as error:
-        raise BadReply("the embedder's reply has an unreadable vector") from error
-    raise BadReply("the embedder's reply has an unreadable vector")
