@@ -129,7 +129,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 # At most this much of the log is searched for one page.
 READ_LIMIT_BYTES = 4 * 1024 * 1024
 _BLOCK_BYTES = 64 * 1024
-_FIELDS = ("at", "level", "category", "event", "request_id")
+_FIELDS = ("level", "category", "event", "request_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +158,19 @@ def latest_lines(file: Path, query: LineQuery) -> list[LogLine]:
     """Return the latest matching lines, newest first, also from the previous file."""
     lines: list[LogLine] = []
     for raw in _backwards(file):
-        line = _parse(raw)
-        if line is None:
+        try:
+            values = json.loads(raw)
+            at = parse_moment(values.pop("at"))
+            names = {name: values.pop(name) for name in _FIELDS}
+        except (ValueError, TypeError, KeyError, AttributeError, InputError):
+            # An incomplete line.
             continue
-        if query.since is not None and line.at < query.since:
+        if query.since is not None and at < query.since:
             break
         # An unknown level, such as `critical`, is above all.
-        level = LEVELS.index(line.level) if line.level in LEVELS else len(LEVELS)
-        if level >= LEVELS.index(query.level) and query.category in (None, line.category):
-            lines.append(line)
+        level = LEVELS.index(names["level"]) if names["level"] in LEVELS else len(LEVELS)
+        if level >= LEVELS.index(query.level) and query.category in (None, names["category"]):
+            lines.append(LogLine(at, **names, details=values))
         if len(lines) == query.limit:
             break
     return lines
@@ -192,14 +196,3 @@ def _backwards(file: Path) -> Iterator[bytes]:
                 yield from reversed(lines)
             if position == 0:
                 yield rest
-
-
-def _parse(raw: bytes) -> LogLine | None:
-    """Return a parsed line, None for an incomplete one."""
-    try:
-        values = json.loads(raw)
-        at = parse_moment(values["at"])
-        names = {name: values[name] for name in _FIELDS[1:]}
-    except (ValueError, TypeError, KeyError, InputError):
-        return None
-    return LogLine(at, **names, details={k: v for k, v in values.items() if k not in _FIELDS})

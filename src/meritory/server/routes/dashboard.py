@@ -94,17 +94,10 @@ def live(call: Call) -> EventStream:
     return EventStream(call.server.live, SAFE_HEADERS)
 
 
+_LOGOUT = "/api/dashboard/logout"
 ROUTES = (
     Route("POST", "/api/dashboard/links", new_link, "admin", "daemon", is_quick=True),
-    Route(
-        "POST",
-        "/api/dashboard/logout",
-        logout,
-        "write",
-        "daemon",
-        query=LogoutQuery,
-        is_quick=True,
-    ),
+    Route("POST", _LOGOUT, logout, "write", "daemon", query=LogoutQuery, is_quick=True),
     Route("GET", "/api/live", live, "read", "daemon", is_quick=True),
     Route("GET", f"{PAGES}/enter", enter, "login", "daemon", query=EnterQuery, is_quick=True),
     Route("GET", PAGES, to_index, "read", "daemon", is_quick=True),

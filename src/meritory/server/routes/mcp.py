@@ -131,13 +131,8 @@ def _caller(call: Call, request: McpRequest) -> Caller:
     project = call.project(query.project, query.cwd)
     engine = call.engine(query.user, query.agent, project, actor=ACTOR)
     given = [request.meta.get(name) for name in _SESSION_META]
-    keys = [
-        key
-        for key in (*given, query.session_key)
-        if isinstance(key, str)
-        and _is_name(key)
-        and call.grant.can_use_session(engine.services, key)
-    ]
+    keys = [key for key in (*given, query.session_key) if isinstance(key, str) and _is_name(key)]
+    keys = [key for key in keys if call.grant.can_use_session(engine.services, key)]
     harness = query.harness if query.harness and _is_name(query.harness) else None
     return Caller(call.open(engine), call.grant, harness, tuple(dict.fromkeys(keys)))
 
@@ -147,15 +142,7 @@ def _is_name(text: str) -> bool:
 
 
 # Read access is enough here: `_dispatch` checks the role for tools that change something.
+_REPLY = dict[str, Any]
 ROUTES = (
-    Route(
-        "POST",
-        "/mcp",
-        endpoint,
-        "read",
-        "scope",
-        query=McpQuery,
-        body=bytes,
-        reply=dict[str, Any],
-    ),
+    Route("POST", "/mcp", endpoint, "read", "scope", query=McpQuery, body=bytes, reply=_REPLY),
 )

@@ -501,29 +501,13 @@ def graph(call: Call) -> Graph:
     return Graph(nodes, [*shared, *needs])
 
 
-_ONE = "/api/memories/{id}"
+_ALL, _ONE, _SEARCH = "/api/memories", "/api/memories/{id}", "/api/memories/search"
 # Fixed names come before `{id}`, which would match them.
 ROUTES = (
-    Route("POST", "/api/memories", remember, "write", "scope", body=Remember, operation="remember"),
-    Route("GET", "/api/memories", list_memories, "read", "scope", query=ListQuery),
-    Route(
-        "POST",
-        "/api/memories/search",
-        search,
-        "read",
-        "scope",
-        body=SearchQuery,
-        operation="recall",
-    ),
-    Route(
-        "GET",
-        "/api/memories/search",
-        search,
-        "read",
-        "scope",
-        query=SearchQuery,
-        operation="recall",
-    ),
+    Route("POST", _ALL, remember, "write", "scope", body=Remember, operation="remember"),
+    Route("GET", _ALL, list_memories, "read", "scope", query=ListQuery),
+    Route("POST", _SEARCH, search, "read", "scope", body=SearchQuery, operation="recall"),
+    Route("GET", _SEARCH, search, "read", "scope", query=SearchQuery, operation="recall"),
     Route("GET", "/api/memories/facets", facets, "read", "scope", query=Scoped),
     Route("GET", "/api/memories/texts", texts, "read", "user", query=TextsQuery),
     Route("GET", _ONE, show_memory, "read", "scope", query=Scoped),

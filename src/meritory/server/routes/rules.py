@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -11,7 +12,6 @@ from meritory.domain.rule import Rule, RuleEvent, SessionConstraint, State
 from meritory.engine.rules import book, guard
 from meritory.engine.rules.book import Replay
 from meritory.engine.rules.guard import ToolCall
-from meritory.server.auth import AnyMemory
 from meritory.server.dedupe import is_duplicate
 from meritory.server.routes.sessions import Hook, hook_engine
 from meritory.server.table import Call, ReplyShape, Results, Route, Scoped, SessionKey
@@ -144,7 +144,7 @@ def list_rules(call: Call) -> Results[RuleOut]:
 
 def show_rule(call: Call) -> RuleOut:
     """Show one rule with its events."""
-    return _shown(call.memory(), call.path["id"])
+    return RuleOut.viewed(book.show(*call.whole_user(), call.path["id"]))
 
 
 def propose(call: Call) -> RuleOut:
@@ -152,35 +152,30 @@ def propose(call: Call) -> RuleOut:
     body: Proposal = call.body
     memory = call.memory()
     rule = book.propose(memory.services, memory.scope, body.trigger, body.why)
-    return _shown(memory, rule.id)
+    return RuleOut.viewed(book.show(memory.services, memory.scope.user, rule.id))
 
 
 def approve(call: Call) -> RuleOut:
     """Raise a rule by one step: warn, then block."""
-    memory = call.memory()
-    rule = book.approve(memory.services, memory.scope.user, call.path["id"])
-    memory.work_meanwhile()
-    return _shown(memory, rule.id)
+    return _changed(call, book.approve)
 
 
 def retire(call: Call) -> RuleOut:
     """Retire a rule."""
-    memory = call.memory()
-    rule = book.retire(memory.services, memory.scope.user, call.path["id"], call.body.why)
-    memory.work_meanwhile()
-    return _shown(memory, rule.id)
+    return _changed(call, book.retire, call.body.why)
 
 
 def undo(call: Call) -> RuleOut:
     """Undo the last change of a rule."""
-    memory = call.memory()
-    rule = book.undo(memory.services, memory.scope.user, call.path["id"])
-    memory.work_meanwhile()
-    return _shown(memory, rule.id)
+    return _changed(call, book.undo)
 
 
-def _shown(memory: AnyMemory, name: str) -> RuleOut:
-    return RuleOut.viewed(book.show(memory.services, memory.scope.user, name))
+def _changed(call: Call, change: Callable[..., Rule], *given: str) -> RuleOut:
+    """Change a rule and show it; a job writes its memory."""
+    services, user = call.whole_user()
+    rule = change(services, user, call.path["id"], *given)
+    call.server.engine.works.nudge()
+    return RuleOut.viewed(book.show(services, user, rule.id))
 
 
 def replay(call: Call) -> ReplayOut:

@@ -553,20 +553,14 @@ def events(call: Call) -> Timeline:
     return Timeline(name, [EventOut.of(event) for event in rows])
 
 
-_ONE = "/api/sessions/{key:path}"
+_HOOKS, _ONE = "/api/hooks", "/api/sessions/{key:path}"
+_PROMPT = f"{_HOOKS}/user-prompt-submit"
 ROUTES = (
-    Route("POST", "/api/hooks/session-start", session_start, "hooks", "scope", body=SessionStart),
-    Route(
-        "POST",
-        "/api/hooks/user-prompt-submit",
-        user_prompt_submit,
-        "hooks",
-        "scope",
-        body=PromptSubmit,
-    ),
-    Route("POST", "/api/hooks/stop", stop, "hooks", "scope", body=Stop),
-    Route("POST", "/api/hooks/pre-compact", pre_compact, "hooks", "scope", body=Compact),
-    Route("POST", "/api/hooks/session-end", session_end, "hooks", "scope", body=SessionEnd),
+    Route("POST", f"{_HOOKS}/session-start", session_start, "hooks", "scope", body=SessionStart),
+    Route("POST", _PROMPT, user_prompt_submit, "hooks", "scope", body=PromptSubmit),
+    Route("POST", f"{_HOOKS}/stop", stop, "hooks", "scope", body=Stop),
+    Route("POST", f"{_HOOKS}/pre-compact", pre_compact, "hooks", "scope", body=Compact),
+    Route("POST", f"{_HOOKS}/session-end", session_end, "hooks", "scope", body=SessionEnd),
     Route("GET", "/api/sessions", list_sessions, "read", "user", query=SessionsQuery),
     Route("GET", f"{_ONE}/memories/{{id}}/why", why, "read", "user", query=UserQuery),
     Route("GET", f"{_ONE}/memories", candidates, "read", "user", query=UserQuery),
