@@ -381,6 +381,16 @@ def read_text(text: str) -> str:
         ) from error
 
 
+def new_file(name: str) -> Path:
+    """Return the path of a file to be made, or raise an error if that is not possible."""
+    target = Path(os.path.abspath(os.path.expanduser(name)))
+    if os.path.lexists(target):
+        raise InputError(f"{target} already exists", hint="choose another name")
+    if not target.parent.is_dir():
+        raise InputError(f"there is no folder {target.parent}", hint="create it first")
+    return target
+
+
 def require_yes(question: str, *, yes: bool) -> None:
     """Ask before a change that cannot be undone, unless `--yes` was given."""
     if yes:

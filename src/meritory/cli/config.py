@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import get_completion_class
@@ -17,7 +17,7 @@ from meritory.cli.command import (
     opened,
     opened_services,
 )
-from meritory.cli.output import Answer, Column, Fields, Table, note, to_json
+from meritory.cli.output import Answer, Field, Fields, RecordView, note
 from meritory.domain.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,25 +36,24 @@ def config_show() -> Answer:
     """Show every setting with its value and source; secrets are masked."""
     from meritory.settings import SETTINGS
     from meritory.settings.home import CONFIG_NAME
-    from meritory.settings.value import MASK
 
     settings = current_settings()
     texts, file = settings.shown(), settings.home / CONFIG_NAME
-    rows, results = [], []
-    for setting in SETTINGS:
-        value, source = settings.value(setting.name), settings.origins[setting.name]
-        rows.append((setting.name, texts[setting.name] or '""', source))
-        results.append(
-            {
-                "id": setting.name,
-                "value": (MASK if value else "") if setting.secret else value,
-                "source": source,
-                "variable": setting.variable,
-            }
-        )
-    columns = (Column("setting", "cyan"), Column("value", wraps=True), Column("from", "dim"))
+    view = RecordView(
+        Field("id", "setting", "name", style="cyan"),
+        Field("", "value", lambda setting: texts[setting.name] or '""', wraps=True),
+        Field(
+            "value",
+            read=lambda setting: (
+                texts[setting.name] if setting.secret else settings.value(setting.name)
+            ),
+        ),
+        Field("source", "from", lambda setting: settings.origins[setting.name], style="dim"),
+        "variable",
+    )
+    results = [view.json(setting) for setting in SETTINGS]
     plain = {"home": str(settings.home), "config_file": str(file), "results": results}
-    return Answer(plain, Table(columns, rows), "", f"config file: {file}")
+    return Answer(plain, view.table(SETTINGS), "", f"config file: {file}")
 
 
 @command("path", "meritory config path", parent=config)
@@ -113,13 +112,11 @@ def _status(memory: Memory) -> Answer:
     consent = memory.services.store.consent(memory.scope.user)
     stored = kept(memory.services.telemetry_file)
     opt_in = consent.opt_in if consent else None
-    plain: dict[str, Any] = {
+    plain = {
         "training_data_opt_in": opt_in,
-        "install_date": to_json(consent.install_date) if consent else None,
-        "last_prompted_at": to_json(consent.last_prompted_at) if consent else None,
+        **RecordView("install_date last_prompted_at").json(consent),
         "file": str(stored.file),
-        "line_count": stored.line_count,
-        "size_bytes": stored.size_bytes,
+        **RecordView("line_count size_bytes").json(stored),
     }
     pairs = [
         ("telemetry", _STATES[opt_in]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import command
+from meritory.cli.command import command, new_file
 from meritory.cli.output import Answer, Block, Field, RecordView, bar, note, number, to_json
 from meritory.cli.sessions import why_blocks
 from meritory.domain.errors import InputError
@@ -82,7 +81,9 @@ def demo(keep: str | None, quick: bool) -> Answer:
     from meritory.settings import load_settings
 
     with tempfile.TemporaryDirectory(prefix="meritory-demo-") as folder, ExitStack() as stack:
-        file = Path(folder) / "demo.db" if keep is None else _new_file(keep)
+        if keep == "":
+            raise InputError("--keep needs a file name", hint="e.g. --keep demo.db")
+        file = Path(folder) / "demo.db" if keep is None else new_file(keep)
         with bar("playing the week"):
             week = stack.enter_context(closing(Week(file, load_settings(Path(folder), {}))))
             played = list(week.play())
@@ -94,17 +95,6 @@ def demo(keep: str | None, quick: bool) -> Answer:
     else:
         note("that was a temporary store; yours starts with `meritory remember ...`")
     return answer
-
-
-def _new_file(name: str) -> Path:
-    path = Path(os.path.abspath(os.path.expanduser(name)))
-    if not name:
-        raise InputError("--keep needs a file name", hint="e.g. --keep demo.db")
-    if path.exists():
-        raise InputError(f"{path} already exists", hint="choose another name")
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {path.parent}", hint="create it first")
-    return path
 
 
 def _week_answer(week: Week, played: Sequence[Played]) -> Answer:
@@ -169,16 +159,10 @@ def _with_later(answer: Answer, week: Week) -> Answer:
         "results": [{**to_json(step), "at": step.at.isoformat(), "id": step.key} for step in steps],
         "why": why,
     }
-    blocks = _later_blocks(later.title, steps)
+    blocks: list[Block] = []
     if why is not None:
         head = f"`meritory why` for a memory that helped in {why['session']}:"
         blocks += ["", head, *why_blocks(why)]
-    code = 0 if is_active else 1
-    return Answer({**answer.plain, "later": plain}, *answer.blocks, *blocks, code=code)
-
-
-def _later_blocks(title: str, steps: Sequence[Step]) -> list[Block]:
-    """Return the sessions whose status changed, the moves of alpha and the trainings."""
 
     def phase(step: Step) -> tuple[str, str]:
         parts = step.status_line.strip("[]").split(" | ")
@@ -190,9 +174,11 @@ def _later_blocks(title: str, steps: Sequence[Step]) -> list[Block]:
         if before is None or phase(before) != phase(step) or step is steps[-1]
     ]
     trainings = [(step.key, training) for step in steps for training in step.trained]
-    return [
+    return Answer(
+        {**answer.plain, "later": plain},
+        *answer.blocks,
         "",
-        title,
+        later.title,
         f"{len(steps)} sessions; the status line for the agent:",
         _STATUS.table(changed),
         "",
@@ -201,4 +187,6 @@ def _later_blocks(title: str, steps: Sequence[Step]) -> list[Block]:
         "",
         "Trainings, each in its own process:",
         _TRAININGS.table(trainings),
-    ]
+        *blocks,
+        code=0 if is_active else 1,
+    )

@@ -221,8 +221,9 @@ class RecordView:
 
     def json(self, record: object) -> dict[str, Any]:
         """Return a record as JSON values."""
-        plain = {name: to_json(item.value(record)) for name, item in self._keyed.items()}
-        return {**plain, **to_json(record)} if self._whole else plain
+        rest = to_json(record) if self._whole else {}
+        keyed = ((name, item) for name, item in self._keyed.items() if name not in rest)
+        return {name: to_json(item.value(record)) for name, item in keyed} | rest
 
     def table(self, records: Sequence[object]) -> Table:
         """Return records as a table."""

@@ -308,8 +308,8 @@ def _sweep_preview(limit: int) -> Answer:
     erasing = Fields([("would be erased as old", counts(erased, empty=_ALL_KEPT))])
     plain = {
         "results": [view.json(due) for due in listed],
-        **RecordView("looked_at is_cut").json(plan),
         "due": len(plan.due),
+        **RecordView("looked_at is_cut").json(plan),
         "erase": erased,
     }
     return Answer(plain, *view.blocks(listed), *([""] if listed else []), erasing)

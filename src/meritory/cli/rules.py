@@ -11,13 +11,9 @@ from meritory.cli.output import Answer, Field, Fields, RecordView, age, note, nu
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
-    from meritory.domain.rule import Rule
 
 _SHORT_CHARS = 16
-
-
-def _replayed(rule: Rule) -> str:
-    return f"{rule.alarm_count} of {rule.replay_count}"
+_REPLAYED = "{0.alarm_count} of {0.replay_count}"
 
 
 _RULES = RecordView(
@@ -26,18 +22,10 @@ _RULES = RecordView(
     Field("trigger", "trigger", lambda view: str(view.rule.trigger), wraps=True),
     Field("rule.report_count", "reports"),
     Field("weight", "weight", lambda view: round(view.weight, 3), number(".1f")),
-    Field("", "replay", lambda view: _replayed(view.rule)),
+    Field("", "replay", lambda view: _REPLAYED.format(view.rule)),
     Field("rule.text", "why", wraps=True),
-    "rule.project",
-    "rule.risk",
-    "reach",
-    "rule.is_approved",
-    "rule.replay_count",
-    "rule.alarm_count",
-    "rule.memory_id",
-    "rule.created_at",
-    "rule.reported_at",
-    "rule.expires_at",
+    "rule.project rule.risk reach rule.is_approved rule.replay_count rule.alarm_count",
+    "rule.memory_id rule.created_at rule.reported_at rule.expires_at",
 )
 _EVENTS = RecordView(
     Field("at", "when", show=age, style="dim"),
@@ -62,9 +50,7 @@ def rules(every: bool, project: str | None) -> Answer:
 
     with opened(project, quiet=True) as memory:
         views = book.listing(memory.services, memory.scope, every=every)
-    if not views:
-        note("there are no rules yet; `meritory feedback down` can make one")
-    return _RULES.answer(views)
+    return _RULES.answer(views, "there are no rules yet; `meritory feedback down` can make one")
 
 
 def _detail(memory: Memory, name: str) -> Answer:
@@ -80,7 +66,7 @@ def _detail(memory: Memory, name: str) -> Answer:
         ("project", rule.project or "all"),
         ("reports", f"{rule.report_count}, current weight {view.weight:.2f}"),
         ("may go to", view.reach),
-        ("replay", f"{_replayed(rule)} harmless actions would have matched"),
+        ("replay", f"{_REPLAYED.format(rule)} harmless actions would have matched"),
         ("expires", to_json(rule.expires_at)),
     ]
     if rule.memory_id is not None:
@@ -173,11 +159,7 @@ def replay(name: str, project: str | None) -> Answer:
     with opened(project, quiet=True) as memory:
         _, trial = book.try_out(memory.services, memory.scope, name)
     line = f"{trial.alarm_count} of {trial.tried_count} harmless actions would match"
-    plain = {
-        "tried_count": trial.tried_count,
-        "alarm_count": trial.alarm_count,
-        "examples": list(trial.examples),
-    }
+    plain = RecordView("tried_count alarm_count examples").json(trial)
     return Answer(plain, line, *trial.examples, code=1 if trial.alarm_count else 0)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meritory.cli.command import command, current_home, group, opened
+from meritory.cli.command import command, current_home, group, opened, opened_services
 from meritory.cli.output import Answer, Field, RecordView, age, clock_text, note
 from meritory.domain.access import ROLES, AccessToken
 from meritory.domain.errors import InputError, SettingsError
@@ -65,34 +65,26 @@ class Span(click.ParamType[timedelta]):
         return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
-@group("token", "meritory token create laptop --role write")
-def token() -> Answer:
+@group("token", "meritory token create laptop --role write", default="list")
+def token() -> None:
     """List access tokens.
 
     A token gives access to the memories of one user, or of one of their agents or projects. The
     role `read` may read, `write` may also do what agents do, `admin` may also do what cannot be
     undone. The owner of the daemon needs no token on the same machine.
     """
-    return _list(every=False)
 
 
 @command("list", "meritory token list --all --json", parent=token)
 @click.option("--all", "every", is_flag=True, help="Also revoked and expired tokens.")
 def list_tokens(every: bool) -> Answer:
     """List access tokens, newest first."""
-    return _list(every=every)
-
-
-def _list(*, every: bool) -> Answer:
     from meritory.engine.access import sorted_tokens
 
-    with opened(quiet=True) as memory:
-        now = memory.services.world.now()
-        stored = memory.services.store.access_tokens(memory.scope.user)
-        tokens = sorted_tokens(stored, now, every=every)
-    if not tokens:
-        note(f"{memory.scope.user} has no tokens; `meritory token create` makes one")
-    return _view(now).answer(tokens)
+    with opened_services() as (services, user):
+        now = services.world.now()
+        tokens = sorted_tokens(services.store.access_tokens(user), now, every=every)
+    return _view(now).answer(tokens, f"{user} has no tokens; `meritory token create` makes one")
 
 
 @command(

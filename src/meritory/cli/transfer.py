@@ -17,11 +17,8 @@ import click
 from meritory.cli.command import command, current_settings, opened, resumable
 from meritory.cli.output import (
     Answer,
-    Block,
-    Column,
     Field,
     RecordView,
-    Table,
     bar,
     counts,
     current_flags,
@@ -99,15 +96,14 @@ def _export_to_stdout() -> None:
         raise InputError("the export itself is on stdout", hint="remove --json, or name a file")
     if sys.stdout is None:
         raise InputError("stdout is closed", hint="name a file instead of -")
-    stream = sys.stdout.buffer
     is_seen = is_terminal(sys.stdout)
     with opened() as memory:
         for line in export_lines(memory.services, memory.scope.user):
             # No stored text may control a terminal.
             safe = json_text(json.loads(line)) if is_seen else line
-            stream.write(safe.encode() + b"\n")
+            sys.stdout.buffer.write(safe.encode() + b"\n")
         omitted = _omitted(memory)
-    stream.flush()
+    sys.stdout.buffer.flush()
     if omitted:
         click.secho(omitted, dim=True, err=True, color=wants_colour())
 
@@ -188,17 +184,13 @@ def import_lines(
         "format": source.form,
         "recognised": source.why,
         "dry_run": dry_run,
-        "line_count": report.line_count,
-        "resumed_at": report.resumed_at,
-        "outcomes": dict(report.outcomes),
+        **RecordView("line_count resumed_at outcomes").json(report),
         "problems": [{"line": line, "reason": reason} for line, reason in report.problems],
     }
     if dry_run:
+        samples = RecordView("content kind project")
         plain["kinds"] = dict(report.kinds)
-        plain["samples"] = [
-            {"content": sample.content, "kind": sample.kind, "project": sample.project}
-            for sample in report.samples
-        ]
+        plain["samples"] = [samples.json(sample) for sample in report.samples]
     plain["project"] = chosen
     lines = _report_lines(report, has_lines=source.form in ("meritory", "jsonl"))
     return Answer(plain, *lines, code=1 if report.outcomes["refused"] else 0)
@@ -244,12 +236,7 @@ def _report_lines(report: ImportReport, *, has_lines: bool) -> list[str]:
 # -- migrate --------------------------------------------------------------------------------
 
 URL_VARIABLE = "MERITORY_DATABASE_URL"
-_USERS = RecordView(
-    *map(
-        Field,
-        ("user", "new_user", "copied_before", "was_complete", "was_begun_anew", "left_behind"),
-    )
-)
+_USERS = RecordView("user new_user copied_before was_complete was_begun_anew left_behind")
 _count = number(",")
 _COMPARED = RecordView(
     Field("table", "table"),
@@ -336,9 +323,8 @@ def migrate(
         "changed_meanwhile": report.changed_meanwhile,
     }
     filled = [table for table in tables if table["compared"] or table["differing"]]
-    lines = list(_result_lines(report, to_place))
-    blocks = [*_COMPARED.blocks(filled), *lines]
-    return Answer(plain, *blocks, code=0 if report.is_equal else 1)
+    lines = _result_lines(report, to_place)
+    return Answer(plain, *_COMPARED.blocks(filled), *lines, code=0 if report.is_equal else 1)
 
 
 def _places(settings: Settings, source: str | None, target: str | None) -> tuple[Place, Place]:
@@ -401,12 +387,12 @@ def _preview(source: Place, target: Place, request: MigrationRequest) -> Answer:
         "source": source.name,
         "target": target.name,
         "dry_run": True,
-        "users": [{"user": tally.user, "new_user": tally.new_user} for tally in report.users],
+        "users": [RecordView("user new_user").json(tally) for tally in report.users],
         "results": [{"table": name, "rows": amount} for name, amount in amounts.items()],
     }
-    rows = [(name, f"{amount:,}") for name, amount in amounts.items() if amount]
-    blocks: list[Block] = [Table((Column("table"), Column("rows")), rows)] if rows else []
-    return Answer(plain, *blocks, *lines)
+    view = RecordView(Field("", "table", "0"), Field("", "rows", "1", _count))
+    filled = [pair for pair in amounts.items() if pair[1]]
+    return Answer(plain, *view.blocks(filled), *lines)
 
 
 def _name(tally: UserTally) -> str:

@@ -1,21 +1,33 @@
-"""The commands of the lab: `meritory eval` (all but extraction) and `meritory gate tune`."""
+"""The commands of the lab: `meritory eval` and `meritory gate tune`."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from meritory.cli.command import command, current_home, group, handles, opened
-from meritory.cli.output import Answer, Block, Field, Fields, RecordView, Report, bar, note, number
+from meritory.cli.command import (
+    command,
+    count_option,
+    current_home,
+    current_settings,
+    group,
+    handles,
+    many_option,
+    new_file,
+    opened,
+)
+from meritory.cli.output import Answer, Field, Fields, RecordView, Report, bar, note, number
 from meritory.cli.quality import AUDITED, audited_text
 from meritory.domain.errors import InputError
-from meritory.lab.cli_extraction import extraction
 from meritory.lab.laboratory import (
+    ACTOR,
     METRIC_LABELS,
     changed_settings,
     compare_blocks,
@@ -25,10 +37,11 @@ from meritory.lab.laboratory import (
     opened_copy,
     parsed_values,
     probes_of,
+    read_lines,
 )
 
 if TYPE_CHECKING:
-    from meritory.lab.gate_tune import Tuning
+    from meritory.lab.extraction import Arm, Transcript
 
 POINTS_MAX = 200
 GENERATED_COUNT, GENERATED_MAX = 50, 1_000
@@ -39,6 +52,7 @@ _EASY = (
     "questions that you really asked are a better test"
 )
 Json = Mapping[str, Any]
+Given = tuple[str, ...]
 _decimal = number(".3f")
 
 
@@ -62,7 +76,146 @@ def evaluate() -> None:
     """
 
 
-evaluate.add_command(extraction)
+# -- extraction -------------------------------------------------------------------------------
+
+TRANSCRIPT_LIMIT_BYTES = 16 * 1024 * 1024
+SESSIONS_READ = 1_000
+_KINDS = ("rules", "llm")
+_ARMS = RecordView(
+    Field("id", "extractor", style="cyan"),
+    Field("proposed", "proposed"),
+    Field("right", "right"),
+    Field("precision", "precision", show=number(".3f")),
+    Field("recall", "recall", show=number(".3f")),
+)
+
+
+@command(
+    "extraction",
+    "meritory eval extraction --a rules --b llm --transcripts talks/ --labels labels.jsonl",
+    "meritory eval extraction --a llm --b my-prompt.txt --sessions --labels labels.jsonl",
+    parent=evaluate,
+)
+@click.option("--a", "before", required=True, metavar="WHAT", help="rules, llm or a prompt file.")
+@click.option("--b", "after", required=True, metavar="WHAT", help="The one to compare with it.")
+@click.option(
+    "--transcripts", "place", metavar="PATH", help="A transcript, or a folder of transcripts."
+)
+@click.option("--sessions", "with_sessions", is_flag=True, help="Your own recorded sessions.")
+@click.option("--labels", required=True, metavar="FILE", help="The expected claims, one per line.")
+@margin_option
+def extraction(
+    before: str, after: str, place: str | None, with_sessions: bool, labels: str, margin: float
+) -> Answer:
+    """Compare one extractor, or prompt, with another on the same transcripts.
+
+    Each extracts into its own temporary store. Compared are the share of labels found, the answers
+    of the store to the labels' questions (p@1, p@3, MRR), and the share of right proposals. Exits
+    with 0 when the second passes, with 1 when it fails or there is not enough data.
+    """
+    from meritory.lab.extraction import compared, extraction_run, read_labels
+    from meritory.rank.metrics import PASS
+
+    if (place is None) != with_sessions:
+        raise InputError(
+            "give either --transcripts or --sessions", hint="name a folder, or use your sessions"
+        )
+    wanted = read_labels(read_lines(labels), labels)
+    transcripts = _own_transcripts() if place is None else _named_transcripts(place)
+    names, sides = [], []
+    for kind in (before, after):
+        with _arm(kind) as arm, bar(f"reading ({arm.name})") as report:
+            names.append(arm.name)
+            sides.append(extraction_run(arm, transcripts, wanted, report))
+    if names[0] == names[1]:
+        names = [f"{names[0]} (a)", f"{names[1]} (b)"]
+    comparison = compared((names[0], names[1]), (sides[0], sides[1]), margin)
+    blocks = [_ARMS.table(comparison["results"]), "", *compare_blocks(comparison)]
+    return Answer(comparison, *blocks, code=0 if comparison["verdict"] == PASS else 1)
+
+
+@contextlib.contextmanager
+def _arm(kind: str) -> Iterator[Arm]:
+    """Open an extractor with an empty store in a temporary folder."""
+    from meritory.api.embedded import metered_llm
+    from meritory.api.memory import Memory
+    from meritory.lab.extraction import Arm
+    from meritory.lab.measure import COPY_NAME, Sandbox, folder
+    from meritory.ports.extractor import open_extractor
+
+    settings = current_settings({"extraction.kind": "none", "judge.kind": "none"})
+    name = kind if kind in _KINDS else os.path.expanduser(kind)
+    with (
+        folder() as home,
+        Memory(home / COPY_NAME, settings=settings, actor=ACTOR, background=False) as memory,
+    ):
+        if kind not in _KINDS and not Path(name).is_file():
+            raise InputError(
+                f"{kind[:80]!r} is not an extractor", hint="use rules, llm, or a prompt file"
+            )
+        services, llm = memory.services, None
+        if kind != "rules":
+            llm = metered_llm(services.store, settings, services.world, "extract")
+        extractor = open_extractor(name, llm, services.world)
+        yield Arm(
+            extractor.name,
+            lambda turns, known: extractor.extract(turns, known).candidates,
+            Sandbox(services),
+        )
+
+
+def _own_transcripts() -> list[Transcript]:
+    from meritory.lab.extraction import Transcript
+
+    with opened_copy() as (memory, _):
+        store, user = memory.services.store, memory.scope.user
+        keys = [session.key for session in store.sessions(user, SESSIONS_READ)]
+        recorded = [Transcript(key, store.transcript(user, key)) for key in reversed(keys)]
+    transcripts = [transcript for transcript in recorded if transcript.turns]
+    if not transcripts:
+        raise InputError("no session has a transcript", hint="name files with --transcripts")
+    return transcripts
+
+
+def _named_transcripts(name: str) -> list[Transcript]:
+    """Read the transcript of a file, or those of a folder in the order of their names."""
+    from meritory.lab.extraction import Transcript
+    from meritory.text.transcript import read_transcript, redacted
+
+    place = Path(os.path.expanduser(name))
+    listed = sorted(place.iterdir()) if place.is_dir() else [place]
+    files = [
+        file
+        for file in listed
+        if file.is_file() and (file == place or file.suffix in (".json", ".jsonl"))
+    ]
+    if not files:
+        raise InputError(
+            f"there is no transcript in {place}", hint="transcripts end in .json or .jsonl"
+        )
+    transcripts: dict[str, Transcript] = {}
+    for file in files:
+        if file.stat().st_size > TRANSCRIPT_LIMIT_BYTES:
+            limit = f"{TRANSCRIPT_LIMIT_BYTES:,} bytes"
+            raise InputError(f"{file} has more than {limit}", hint="split it")
+        if file.stem in transcripts:
+            raise InputError(
+                f"two transcripts have the name {file.stem}", hint="rename one of them"
+            )
+        try:
+            lines = file.read_text("utf-8-sig")
+            if file.suffix == ".jsonl":
+                value: object = [json.loads(line) for line in lines.splitlines() if line.strip()]
+            else:
+                value = json.loads(lines)
+            turns = redacted(read_transcript(value))
+        except (ValueError, RecursionError) as error:
+            hint = 'write a list of {"role", "text"}'
+            raise InputError(f"{file} is not JSON", hint=hint) from error
+        except InputError as error:
+            raise InputError(f"{file}: {error.message}", hint=error.hint) from error
+        transcripts[file.stem] = Transcript(file.stem, turns)
+    return list(transcripts.values())
 
 
 # -- runs -----------------------------------------------------------------------------------
@@ -109,10 +262,6 @@ def run(file: str, with_session: bool, name: str | None) -> Answer:
         note(f"saved; `meritory eval compare {name} OTHER` compares another run with it")
     if result["drifted"]:
         note(f"{result['drifted']} probes drifted: their memory is gone; --json lists them")
-    return Answer(result, *_run_blocks(result))
-
-
-def _run_blocks(result: Json) -> list[Block]:
     apart = [f"{result[name]} {name}" for name in ("drifted", "moved") if result[name]]
     scored = f"{result['scored']} of {result['probes']}"
     pairs = [
@@ -124,7 +273,7 @@ def _run_blocks(result: Json) -> list[Block]:
     if latency:
         pairs.append(("a recall", f"{latency['p50']:.1f} ms, 95 % within {latency['p95']:.1f} ms"))
     if not result["scored"]:
-        return [Fields(pairs)]
+        return Answer(result, Fields(pairs))
     tags = RecordView(
         Field("tag", "tag", style="cyan"),
         Field("scored", "scored"),
@@ -134,19 +283,20 @@ def _run_blocks(result: Json) -> list[Block]:
         {
             "tag": tag,
             "scored": means["scored"],
-            "figures": {k: {"mean": v} for k, v in means.items()},
+            "figures": {name: {"mean": mean} for name, mean in means.items()},
         }
         for tag, means in result["tags"].items()
     ]
     missed = [entry for entry in result["results"] if entry.get("rank", 1) != 1]
-    blocks = [
+    more = len(missed) - MISSED_SHOWN
+    return Answer(
+        result,
         Fields(pairs),
         *_FIGURES.blocks(list(result["figures"].items()), ""),
         *tags.blocks(tagged, ""),
         *_MISSED.blocks(missed[:MISSED_SHOWN], ""),
-    ]
-    more = len(missed) - MISSED_SHOWN
-    return [*blocks, f"and {more} more; --json has all"] if more > 0 else blocks
+        *([f"and {more} more; --json has all"] if more > 0 else []),
+    )
 
 
 @command("list", "meritory eval list", parent=evaluate)
@@ -162,13 +312,7 @@ def list_runs() -> Answer:
 
 @command("generate", "meritory eval generate probes.jsonl --count 50", parent=evaluate)
 @click.argument("file")
-@click.option(
-    "--count",
-    type=click.IntRange(1, GENERATED_MAX),
-    default=GENERATED_COUNT,
-    show_default=True,
-    help="How many at most.",
-)
+@count_option("--count", GENERATED_COUNT, GENERATED_MAX, "How many at most.")
 def generate(file: str, count: int) -> Answer:
     """Generate probes from your own memories, to start with.
 
@@ -178,11 +322,7 @@ def generate(file: str, count: int) -> Answer:
     from meritory.lab.probes import Anchors, probe_line
     from meritory.lab.probes import generate as generate_probes
 
-    target = Path(os.path.expanduser(file))
-    if os.path.lexists(target):
-        raise InputError(f"{target} already exists", hint="choose another name")
-    if not target.parent.is_dir():
-        raise InputError(f"there is no folder {target.parent}", hint="create it first")
+    target = new_file(file)
     with opened_copy() as (memory, _):
         services = memory.services
         live = Anchors(services.store, services.user, services.world.now()).live
@@ -198,7 +338,7 @@ def generate(file: str, count: int) -> Answer:
     note(_EASY)
     return Answer(
         {"file": str(target.absolute()), "count": len(probes), "memories": len(live)},
-        f"{len(probes)} probes of {len(live)} memories in {target}",
+        f"{len(probes)} probes of {len(live)} memories in {os.path.expanduser(file)}",
     )
 
 
@@ -212,16 +352,12 @@ def generate(file: str, count: int) -> Answer:
     parent=evaluate,
 )
 @click.argument("runs", nargs=-1, metavar="BEFORE AFTER | FILE")
-@click.option("--before", multiple=True, metavar="NAME=VALUE", help="A setting of the first run.")
-@click.option("--after", multiple=True, metavar="NAME=VALUE", help="A setting of the second run.")
+@many_option("--before", "before", "NAME=VALUE", "A setting of the first run.")
+@many_option("--after", "after", "NAME=VALUE", "A setting of the second run.")
 @click.option("--session", "with_session", is_flag=True, help="Also measure session prompts.")
 @margin_option
 def compare(
-    runs: tuple[str, ...],
-    before: tuple[str, ...],
-    after: tuple[str, ...],
-    with_session: bool,
-    margin: float,
+    runs: tuple[str, ...], before: Given, after: Given, with_session: bool, margin: float
 ) -> Answer:
     """Compare two runs, probe by probe, and say whether anything was lost.
 
@@ -273,12 +409,11 @@ def _part(report: Report, index: int, count: int) -> Report:
     parent=evaluate,
 )
 @click.argument("file")
-@click.option(
+@many_option(
     "--set",
     "given",
-    multiple=True,
-    metavar="NAME=VALUE,VALUE",
-    help="Values to try; several settings are tried in all combinations.",
+    "NAME=VALUE,VALUE",
+    "Values to try; several settings are tried in all combinations.",
 )
 @click.option("--no-session", is_flag=True, help="Skip session prompts; faster.")
 @margin_option
@@ -403,20 +538,8 @@ _EXAMPLES = RecordView(
     metavar="COSINE",
     help="A threshold to try; may be repeated. Default: ten of them.",
 )
-@click.option(
-    "--sample",
-    type=click.IntRange(1, SAMPLE_MAX),
-    default=2_000,
-    show_default=True,
-    help="How many of the latest memories to try.",
-)
-@click.option(
-    "--seconds",
-    type=click.IntRange(1, SECONDS_MAX),
-    default=60,
-    show_default=True,
-    help="The time limit.",
-)
+@count_option("--sample", 2_000, SAMPLE_MAX, "How many of the latest memories to try.")
+@count_option("--seconds", 60, SECONDS_MAX, "The time limit.")
 def tune(thresholds: tuple[float, ...], sample: int, seconds: int) -> Answer:
     """Try other thresholds of the gate on your own memories; nothing is written.
 
@@ -431,22 +554,14 @@ def tune(thresholds: tuple[float, ...], sample: int, seconds: int) -> Answer:
         ids = handles(memory, (m.id for one in tuning.examples for m in (one.older, one.newer)))
     if tuning.is_cut:
         note(f"only {tuning.looked_at} memories were tried in {seconds} s; raise --seconds")
+    rows = _rows(tuning.threshold)
     plain = {
-        "embedder": tuning.embedder,
-        "threshold": tuning.threshold,
-        "is_chosen": tuning.is_chosen,
-        "looked_at": tuning.looked_at,
-        "is_cut": tuning.is_cut,
+        **RecordView("embedder threshold is_chosen looked_at is_cut").json(tuning),
         "audited": AUDITED.json(tuning.audited),
-        "recommended": tuning.recommended,
-        "why": tuning.why,
-        "results": [_rows(tuning.threshold).json(row) for row in tuning.rows],
+        **RecordView("recommended why").json(tuning),
+        "results": [rows.json(row) for row in tuning.rows],
         "examples": [_EXAMPLES.json(example) for example in tuning.examples],
     }
-    return Answer(plain, *_tune_blocks(tuning, ids))
-
-
-def _tune_blocks(tuning: Tuning, ids: Mapping[str, str]) -> list[Block]:
     chosen = "from the settings" if tuning.is_chosen else "calibrated for this embedder"
     pairs = [
         ("embedder", tuning.embedder),
@@ -454,18 +569,17 @@ def _tune_blocks(tuning: Tuning, ids: Mapping[str, str]) -> list[Block]:
         ("tried on", f"{tuning.looked_at} memories"),
         ("wrong merges", audited_text(tuning.audited)),
     ]
-    blocks: list[Block] = [Fields(pairs), *_rows(tuning.threshold).blocks(tuning.rows, "")]
-    if tuning.examples:
-        lines = ["", "A lower threshold would also merge, for example:"]
-        for example in tuning.examples:
-            lines.append(
-                f"  from {example.threshold:g} on (cosine {example.cosine:.3f}): {example.reason}"
-            )
-            for record in (example.older, example.newer):
-                lines.append(f"    {ids[record.id]}  {' '.join(record.content.split())}")
-        blocks += lines
+    lines = ["", "A lower threshold would also merge, for example:"] if tuning.examples else []
+    for example in tuning.examples:
+        lines.append(
+            f"  from {example.threshold:g} on (cosine {example.cosine:.3f}): {example.reason}"
+        )
+        for record in (example.older, example.newer):
+            lines.append(f"    {ids[record.id]}  {' '.join(record.content.split())}")
     if tuning.recommended is None:
-        return [*blocks, "", f"No change is recommended: {tuning.why}."]
-    verdict = f"Recommended: {tuning.recommended:g}, for {tuning.why}. In config.toml:"
-    setting = ["", "[gate]", f"threshold = {tuning.recommended:g}"]
-    return [*blocks, "", verdict, *setting]
+        lines += ["", f"No change is recommended: {tuning.why}."]
+    else:
+        value = f"{tuning.recommended:g}"
+        lines += ["", f"Recommended: {value}, for {tuning.why}. In config.toml:"]
+        lines += ["", "[gate]", f"threshold = {value}"]
+    return Answer(plain, Fields(pairs), *rows.blocks(tuning.rows, ""), *lines)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from meritory.domain.errors import InputError
-from meritory.domain.memory import Draft, Kind, MemoryRecord, Origin, Provenance, Scope, Source
+from meritory.domain.memory import Draft, MemoryRecord, Scope, Source
 from meritory.domain.session import Turn
 from meritory.engine.memories.recall import recall
 from meritory.engine.memories.validate import (
@@ -23,6 +23,7 @@ from meritory.lab.measure import MeasurePlan, Sandbox, anchored, measure
 from meritory.lab.probes import Probe, means_the_same, read_expected, read_object
 from meritory.lab.results import plain_pair, statement
 from meritory.rank.metrics import MIN_PAIRS, Floats, ProbeHit, overall, values
+from meritory.text.extract.cues import FoundClaim
 from meritory.text.normalize import check_text
 
 KNOWN_READ = 8
@@ -32,24 +33,7 @@ _ASKED = ("p@1", "p@3", "mrr")
 Report = Callable[[int, int], None]
 
 
-class ExtractedClaim(Protocol):
-    """A claim that an extractor proposes, as far as this module reads it."""
-
-    @property
-    def content(self) -> str: ...
-    @property
-    def kind(self) -> Kind: ...
-    @property
-    def provenance(self) -> Provenance: ...
-    @property
-    def origin(self) -> Origin: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def turn(self) -> int: ...
-
-
-Extract = Callable[[Sequence[Turn], Sequence[MemoryRecord]], Sequence[ExtractedClaim]]
+Extract = Callable[[Sequence[Turn], Sequence[MemoryRecord]], Sequence[FoundClaim]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +85,21 @@ def read_labels(lines: Iterable[str], source: str) -> tuple[ExpectedClaim, ...]:
             continue
         place = f"line {number} of {source}"
         try:
-            labels.append(_label(read_object(text, place)))
+            given = read_object(text, place)
+            known_fields(given, _LABEL_FIELDS)
+            question, transcript = given.get("question"), given.get("transcript")
+            if question is not None:
+                check_text(question, what="question")
+            if transcript is not None:
+                checked_name("transcript", transcript)
+            expected, tags = read_expected(given.get("expected")), given.get("tags", [])
+            label = ExpectedClaim(
+                expected=expected,
+                transcript=transcript,
+                question=question,
+                tags=checked_tags(tags),
+            )
+            labels.append(label)
         except InputError as error:
             if error.message.startswith(place):
                 raise
@@ -112,21 +110,6 @@ def read_labels(lines: Iterable[str], source: str) -> tuple[ExpectedClaim, ...]:
             hint='a line looks like {"expected": "the port is 5433", "question": "which port?"}',
         )
     return tuple(labels)
-
-
-def _label(given: Mapping[str, Any]) -> ExpectedClaim:
-    known_fields(given, _LABEL_FIELDS)
-    question, transcript = given.get("question"), given.get("transcript")
-    if question is not None:
-        check_text(question, what="question")
-    if transcript is not None:
-        checked_name("transcript", transcript)
-    return ExpectedClaim(
-        expected=read_expected(given.get("expected")),
-        transcript=transcript,
-        question=question,
-        tags=checked_tags(given.get("tags", [])),
-    )
 
 
 def extraction_run(
@@ -165,6 +148,13 @@ def extraction_run(
             stored[result.outcome] = stored.get(result.outcome, 0) + 1
         found[one.name] = tuple(claim.content for claim in claims)
         report(done, len(transcripts))
+    # A claim that the store lacks counts as not found.
+    probes = [
+        Probe(question=label.question, expected=label.expected, tags=label.tags)
+        for label in labels
+        if label.question is not None
+    ]
+    outcomes = measure(arm.sandbox, probes, anchored(arm.sandbox, probes), MeasurePlan())
     return Extracted(
         found=found,
         stored=stored,
@@ -176,7 +166,7 @@ def extraction_run(
             name: tuple(any(_fits(label, name, text) for label in labels) for text in texts)
             for name, texts in found.items()
         },
-        hits=_hits(arm, labels),
+        hits=tuple(one.hit or ProbeHit(rank=None, tags=one.probe.tags) for one in outcomes),
     )
 
 
@@ -196,18 +186,6 @@ def _fits(label: ExpectedClaim, name: str, text: str) -> bool:
     if label.transcript not in (None, name):
         return False
     return any(means_the_same(expected, text) for expected in label.expected)
-
-
-def _hits(arm: Arm, labels: Sequence[ExpectedClaim]) -> tuple[ProbeHit, ...]:
-    """Ask the labels' questions of the arm's store; a claim it lacks counts as not found."""
-    probes = [
-        Probe(question=label.question, expected=label.expected, tags=label.tags)
-        for label in labels
-        if label.question is not None
-    ]
-    anchors = anchored(arm.sandbox, probes)
-    outcomes = measure(arm.sandbox, probes, anchors, MeasurePlan())
-    return tuple(one.hit or ProbeHit(rank=None, tags=one.probe.tags) for one in outcomes)
 
 
 # -- both arms ------------------------------------------------------------------------------
@@ -230,6 +208,16 @@ def compared(
     is_judged = precision["pairs"] >= MIN_PAIRS
     judged = {**metrics, "precision": precision} if is_judged else metrics
     verdict = overall([one["verdict"] for one in judged.values()])
+    results = []
+    for name, side in zip(names, sides, strict=True):
+        flags = [flag for some in side.is_right.values() for flag in some]
+        shares = {
+            "precision": round(sum(flags) / len(flags), 6) if flags else None,
+            "recall": round(sum(side.is_found) / len(side.is_found), 6),
+        }
+        outcomes = {"outcomes": dict(sorted(side.stored.items()))}
+        amounts = {"proposed": len(flags), "right": sum(flags)}
+        results.append({"id": name, **amounts, **shares, **outcomes})
     return {
         "verdict": verdict,
         "statement": statement(verdict, judged, len(left.is_found)),
@@ -238,7 +226,7 @@ def compared(
         "questions": len(left.hits),
         "transcripts": len(left.found),
         "metrics": {**metrics, "precision": precision},
-        "results": [_arm(name, side) for name, side in zip(names, sides, strict=True)],
+        "results": results,
     }
 
 
@@ -246,15 +234,3 @@ def _precisions(side: Extracted) -> Floats:
     """Return the share of right proposals by transcript; NaN where nothing was proposed."""
     shares = [np.mean(flags) if flags else np.nan for flags in side.is_right.values()]
     return np.array(shares, np.float64)
-
-
-def _arm(name: str, side: Extracted) -> dict[str, Any]:
-    flags = [flag for some in side.is_right.values() for flag in some]
-    return {
-        "id": name,
-        "proposed": len(flags),
-        "right": sum(flags),
-        "precision": round(sum(flags) / len(flags), 6) if flags else None,
-        "recall": round(sum(side.is_found) / len(side.is_found), 6),
-        "outcomes": dict(sorted(side.stored.items())),
-    }

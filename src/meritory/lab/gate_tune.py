@@ -122,7 +122,19 @@ def tune(
         if services.world.monotonic_ms() > until_ms:
             is_cut = done < total
             break
-    rows = [_row(threshold, tally, past) for threshold in tried]
+    rows = []
+    for threshold in tried:
+        kept = sum(cosine >= threshold for cosine in past)
+        row = Row(
+            threshold,
+            tally.pairs[threshold],
+            tally.decisions[threshold, "merged"],
+            tally.decisions[threshold, "superseded"],
+            tally.decisions[threshold, "kept_both"],
+            kept,
+            len(past) - kept,
+        )
+        rows.append(row)
     # Merges that a lower threshold than now would add, the most similar pairs first.
     added = [one for one in tally.examples.values() if one.threshold < gate.floor]
     added.sort(key=lambda one: (-one.cosine, one.newer.id))
@@ -182,19 +194,6 @@ def _try(
                 tally.examples[record.id] = Example(
                     threshold, nearest.cosine, nearest.memory, record, verdict.reason
                 )
-
-
-def _row(threshold: float, tally: _Tally, past: Sequence[float]) -> Row:
-    kept = sum(cosine >= threshold for cosine in past)
-    return Row(
-        threshold,
-        tally.pairs[threshold],
-        tally.decisions[threshold, "merged"],
-        tally.decisions[threshold, "superseded"],
-        tally.decisions[threshold, "kept_both"],
-        kept,
-        len(past) - kept,
-    )
 
 
 def recommend(rows: Sequence[Row], floor: float, known: Audited) -> tuple[float | None, str]:

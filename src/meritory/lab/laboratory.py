@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from meritory.settings.value import Setting, check, parse
 
 if TYPE_CHECKING:
     from meritory.api.memory import Memory
-    from meritory.lab.measure import ProbeOutcome
     from meritory.lab.probes import Probe
     from meritory.settings import Settings
 
@@ -28,41 +27,22 @@ MARGIN, MARGIN_MAX = 0.02, 0.5
 GATE = "gate."
 # Settings that a run can vary; for those of the gate it rebuilds the store.
 VARIED = (GATE + "threshold", GATE + "enabled", "session.start_tokens", "session.prompt_tokens")
-# Constants of the policy that a run can vary.
+# Constants of the policy that a run can vary; every result records the shares.
+_SHARES = (
+    *("recall.relevance_floor", "recall.vector_weight", "ranking.user_stated"),
+    *("ranking.episode_summary", "ranking.assistant_derived", "ranking.confidence_slope"),
+)
+_COUNTS = (
+    *("session.start_limit", "session.prompt_limit"),
+    *("predictor.rrf_k", "predictor.candidate_pool_size"),
+)
 CONSTANTS = {
-    constant.name: constant
-    for constant in (
-        *(
-            Setting(name=name, form="number", default=None, help="", high=1.0)
-            for name in (
-                "recall.relevance_floor",
-                "recall.vector_weight",
-                "ranking.user_stated",
-                "ranking.episode_summary",
-                "ranking.assistant_derived",
-                "ranking.confidence_slope",
-            )
-        ),
-        *(
-            Setting(name=name, form="whole number", default=None, help="", high=1_000)
-            for name in (
-                "session.start_limit",
-                "session.prompt_limit",
-                "predictor.rrf_k",
-                "predictor.candidate_pool_size",
-            )
-        ),
-        Setting(
-            name="predictor.composite",
-            form="choice",
-            default=None,
-            help="",
-            choices=("living", "seed"),
-        ),
-    )
+    **{n: Setting(name=n, form="number", default=None, help="", high=1.0) for n in _SHARES},
+    **{n: Setting(name=n, form="whole number", default=None, help="", high=1e3) for n in _COUNTS},
+    "predictor.composite": Setting(
+        name="predictor.composite", form="choice", default=None, help="", choices=("living", "seed")
+    ),
 }
-# Constants that every result records.
-_RECORDED = tuple(name for name in CONSTANTS if name.startswith(("recall.", "ranking.")))
 
 margin_option = click.option(
     "--margin",
@@ -190,25 +170,6 @@ class Laboratory:
 
     def run(self, values: Mapping[str, str], report: Report) -> dict[str, Any]:
         """Ask all probes under the settings with these values changed."""
-        from meritory.lab.results import result
-
-        settings = changed_settings(values)
-        services = self._memory.services
-        serving = services.store.serving_embedder()
-        return result(
-            self._outcomes(settings, report),
-            at=moment_text(services.world.now()),
-            settings={
-                "gate.threshold": settings.shown()["gate.threshold"],
-                **{name: str(settings.field(name)) for name in _RECORDED},
-            },
-            values=dict(values),
-            memories=services.store.totals(services.user).get("live", 0),
-            embedder=None if serving is None else serving.name,
-            with_session=self._with_session,
-        )
-
-    def _outcomes(self, settings: Settings, report: Report) -> list[ProbeOutcome]:
         from meritory.api.memory import Memory
         from meritory.lab.measure import (
             MeasurePlan,
@@ -218,20 +179,37 @@ class Laboratory:
             measure_rebuilt,
             rebuild,
         )
+        from meritory.lab.results import result
         from meritory.rank.metrics import ProbeHit
 
+        settings = changed_settings(values)
+        services = self._memory.services
+        serving = services.store.serving_embedder()
         plan = MeasurePlan(settings.policy, self._with_session)
         if not self.rebuilds:
-            return measure(self._sandbox, self._probes, self._anchors, plan, report)
-        before = [
-            ProbeOutcome(probe, anchor, ProbeHit(None) if anchor.memory_ids else None)
-            for probe, anchor in zip(self._probes, self._anchors, strict=True)
-        ]
-        self._count += 1
-        file = self._copy.with_name(f"rebuilt-{self._count}.db")
-        with Memory(file, settings=settings, actor=ACTOR, background=False) as rebuilt:
-            rebuild(self._memory.services, rebuilt.services)
-            return measure_rebuilt(Sandbox(rebuilt.services), before, plan, report)
+            outcomes = measure(self._sandbox, self._probes, self._anchors, plan, report)
+        else:
+            before = [
+                ProbeOutcome(probe, anchor, ProbeHit(None) if anchor.memory_ids else None)
+                for probe, anchor in zip(self._probes, self._anchors, strict=True)
+            ]
+            self._count += 1
+            file = self._copy.with_name(f"rebuilt-{self._count}.db")
+            with Memory(file, settings=settings, actor=ACTOR, background=False) as rebuilt:
+                rebuild(services, rebuilt.services)
+                outcomes = measure_rebuilt(Sandbox(rebuilt.services), before, plan, report)
+        return result(
+            outcomes,
+            at=moment_text(services.world.now()),
+            settings={
+                "gate.threshold": settings.shown()["gate.threshold"],
+                **{name: str(settings.field(name)) for name in _SHARES},
+            },
+            values=dict(values),
+            memories=services.store.totals(services.user).get("live", 0),
+            embedder=None if serving is None else serving.name,
+            with_session=self._with_session,
+        )
 
 
 # -- comparisons ----------------------------------------------------------------------------
@@ -242,22 +220,18 @@ def interval(metric: Mapping[str, Any], form: str = ".3f") -> str:
     return f"{metric['low']:{form}} .. {metric['high']:{form}}"
 
 
-def _compared(key: str, form: str) -> Field:
+def _compared(label: str, show: Callable[[Mapping[str, Any]], str]) -> Field:
     """Return a column of a metric that is empty where nothing was compared."""
-    return Field("", key, lambda pair: f"{pair[1][key]:{form}}" if pair[1]["pairs"] else "-")
+    return Field("", label, "1", lambda metric: show(metric) if metric["pairs"] else "-")
 
 
 _METRICS = RecordView(
     Field("", "", lambda pair: METRIC_LABELS.get(pair[0], pair[0]), style="cyan"),
-    _compared("before", ".3f"),
-    _compared("after", ".3f"),
-    Field("", "difference", lambda pair: f"{pair[1]['mean']:+.3f}" if pair[1]["pairs"] else "-"),
-    Field("", "95 %", lambda pair: interval(pair[1], "+.3f") if pair[1]["pairs"] else "-"),
-    Field(
-        "",
-        "won/lost",
-        lambda pair: f"{pair[1]['won']}/{pair[1]['lost']}" if pair[1]["pairs"] else "-",
-    ),
+    _compared("before", lambda metric: f"{metric['before']:.3f}"),
+    _compared("after", lambda metric: f"{metric['after']:.3f}"),
+    _compared("difference", lambda metric: f"{metric['mean']:+.3f}"),
+    _compared("95 %", lambda metric: interval(metric, "+.3f")),
+    _compared("won/lost", lambda metric: f"{metric['won']}/{metric['lost']}"),
     Field("", "verdict", "1.verdict"),
 )
 

@@ -112,21 +112,11 @@ class FrozenStore:
             return list(self._shown)
         return self._store.shown(user, key)
 
-    def write(self, user: str | None, work: Callable[[Any], Any]) -> NoReturn:
+    def write(self, *given: object) -> NoReturn:
         """Refuse the write."""
         raise ReadOnlyStore("the store is read-only during evaluation")
 
-    def register_embedder(self, embedder: object) -> NoReturn:
-        """Refuse the write."""
-        raise ReadOnlyStore("the store is read-only during evaluation")
-
-    def serve_embedder(self, embedder: str) -> NoReturn:
-        """Refuse the write."""
-        raise ReadOnlyStore("the store is read-only during evaluation")
-
-    def erase_traces(self) -> NoReturn:
-        """Refuse the write."""
-        raise ReadOnlyStore("the store is read-only during evaluation")
+    register_embedder = serve_embedder = erase_traces = write
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,14 +289,8 @@ class _Asker:
 
     def _shown(self, scope: Scope, question: str) -> frozenset[str]:
         """Return the memories in context when the question is the first prompt of a session."""
-        store, before = self._opening(scope)
-        services = self._sandbox.serving(store, self._services.policy)
-        request = PromptRequest(SESSION_KEY, scope, question)
-        return before | _ids(pipeline.prompt(services, request))
-
-    def _opening(self, scope: Scope) -> tuple[FrozenStore, frozenset[str]]:
-        """Start a session without a context, once for all questions of a scope."""
         if scope not in self._opened:
+            # Started without a context, once for all questions of a scope.
             served = pipeline.begin(self._services, StartRequest(SESSION_KEY, scope))
             if served is None:
                 raise Conflict("the measured session was started twice")
@@ -324,7 +308,10 @@ class _Asker:
                 for one in served.memories
             ]
             self._opened[scope] = (self._store.with_session(session, rows), _ids(served))
-        return self._opened[scope]
+        store, before = self._opened[scope]
+        services = self._sandbox.serving(store, self._services.policy)
+        request = PromptRequest(SESSION_KEY, scope, question)
+        return before | _ids(pipeline.prompt(services, request))
 
 
 def _ids(served: Served) -> frozenset[str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -184,8 +184,13 @@ def generate(records: Sequence[MemoryRecord], count: int) -> list[Probe]:
     """
     frequency = Counter(term for one in records for term in set(query_terms(one.content)))
     texts = Counter(content_hash(one.content) for one in records)
+    # One record of each group in turn; a hash orders a group, so no time or topic leads.
+    groups: dict[tuple[str, ...], list[MemoryRecord]] = {}
+    for one in sorted(records, key=lambda one: hashlib.sha256(one.id.encode()).digest()):
+        groups.setdefault((one.kind, one.provenance, one.project or ""), []).append(one)
+    rows = zip_longest(*(groups[key] for key in sorted(groups)))
     probes: list[Probe] = []
-    for record in _stratified(records):
+    for record in (one for row in rows for one in row if one is not None):
         if len(probes) >= count:
             break
         if record.agent is not None or texts[content_hash(record.content)] > 1:
@@ -201,18 +206,6 @@ def generate(records: Sequence[MemoryRecord], count: int) -> list[Probe]:
             )
             probes.append(probe)
     return probes
-
-
-def _stratified(records: Sequence[MemoryRecord]) -> Iterator[MemoryRecord]:
-    """Yield one record of each group in turn; a hash orders a group, so no time or topic leads."""
-    groups: dict[tuple[str, ...], list[MemoryRecord]] = {}
-    for record in records:
-        key = (record.kind, record.provenance, record.project or "")
-        groups.setdefault(key, []).append(record)
-    for group in groups.values():
-        group.sort(key=lambda record: hashlib.sha256(record.id.encode()).digest())
-    for row in zip_longest(*(groups[key] for key in sorted(groups))):
-        yield from (record for record in row if record is not None)
 
 
 def _question(record: MemoryRecord, frequency: Counter[str]) -> str | None:
@@ -354,7 +347,14 @@ class Anchors:
                 return Anchor("drifted", why=f"fits {len(ids)} memories: be more specific")
             if ids:
                 return Anchor(how, frozenset(ids))
-        return Anchor("drifted", why=self._why_not(probe))
+        known = [
+            one for text in probe.expected for one in self._by_hash.get(content_hash(text), ())
+        ]
+        why = "it was deleted or has expired" if known else "no memory has this content"
+        if any(one.id in self._live_ids for one in known):
+            places = {one.project or one.agent or "no project" for one in known}
+            why = f"it belongs to {', '.join(sorted(places))}, outside the scope of the probe"
+        return Anchor("drifted", why=why)
 
     def _exact(self, text: str) -> list[MemoryRecord]:
         known = self._by_hash.get(content_hash(text), ())
@@ -413,12 +413,3 @@ class Anchors:
     @cached_property
     def _frequency(self) -> Counter[str]:
         return Counter(word for text in self._texts.values() for word in text.words)
-
-    def _why_not(self, probe: Probe) -> str:
-        known = [
-            one for text in probe.expected for one in self._by_hash.get(content_hash(text), ())
-        ]
-        if any(one.id in self._live_ids for one in known):
-            places = {one.project or one.agent or "no project" for one in known}
-            return f"it belongs to {', '.join(sorted(places))}, outside the scope of the probe"
-        return "it was deleted or has expired" if known else "no memory has this content"

@@ -1,11 +1,7 @@
-"""Settings: one typed model, where each value came from, and the data folder they live in.
-
-A flag beats the environment, which beats `$MERITORY_HOME/config.toml`, which beats the default.
-"""
+"""Settings: one typed model, where each value came from, and the data folder they live in."""
 
 from meritory.settings.home import PreparedHome, home_folder, prepare_home
-from meritory.settings.load import load_settings
-from meritory.settings.model import SETTINGS, Settings
+from meritory.settings.model import SETTINGS, Settings, load_settings
 from meritory.settings.value import Setting, show
 
 __all__ = [

@@ -74,8 +74,18 @@ def prepare_home(path: Path) -> PreparedHome:
     """
     try:
         created = not path.is_dir()
+        if created and path.exists():
+            raise SettingsError(
+                f"{path} is a file, not a folder", hint=f"move it away, or {_CHOOSE}"
+            )
+        if created and path.is_symlink():
+            raise SettingsError(
+                f"{path} is a link that leads nowhere", hint=f"mend it, or {_CHOOSE}"
+            )
         if created:
-            _create(path)
+            path.mkdir(mode=HOME_MODE, parents=True, exist_ok=True)
+            # The process's umask may have removed some of the owner's permissions.
+            path.chmod(HOME_MODE)
         if not os.access(path, os.W_OK | os.X_OK):
             raise ReadOnlyStore(
                 f"the data folder {path} cannot be written", hint=f"make it writable, or {_CHOOSE}"
@@ -96,13 +106,3 @@ def prepare_home(path: Path) -> PreparedHome:
             f"the data folder {path} cannot be prepared: {error.strerror}", hint=_CHOOSE
         ) from error
     return PreparedHome(path, created, mode)
-
-
-def _create(path: Path) -> None:
-    if path.exists() and not path.is_dir():
-        raise SettingsError(f"{path} is a file, not a folder", hint=f"move it away, or {_CHOOSE}")
-    if path.is_symlink():
-        raise SettingsError(f"{path} is a link that leads nowhere", hint=f"mend it, or {_CHOOSE}")
-    path.mkdir(mode=HOME_MODE, parents=True, exist_ok=True)
-    # The process's umask may have removed some of the owner's permissions.
-    path.chmod(HOME_MODE)

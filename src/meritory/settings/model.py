@@ -1,4 +1,7 @@
-"""The settings of a data folder: the groups of `domain.policy`, with the origin of each value."""
+"""The settings of a data folder: the groups of `domain.policy`, read from all their sources.
+
+A flag beats the environment, which beats `$MERITORY_HOME/config.toml`, which beats the default.
+"""
 
 from __future__ import annotations
 
@@ -11,49 +14,47 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from meritory.domain import policy
 from meritory.domain.errors import SettingsError
 from meritory.domain.memory import DEFAULT_USER, NAME_LIMIT_CHARS
-from meritory.settings.home import STORE_NAME
-from meritory.settings.value import Setting, Value, show, suggestion, variable_of
+from meritory.settings.home import (
+    CONFIG_NAME,
+    HOME_VARIABLE,
+    STORE_NAME,
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+)
+from meritory.settings.value import (
+    ENV_PREFIX,
+    Setting,
+    Value,
+    check,
+    parse,
+    show,
+    suggestion,
+    variable_of,
+)
 
 _TEXT_LIMIT_CHARS = 1_024
-# Settings of version 0.1 that are constants now (ADR 0033).
-REMOVED = frozenset(
-    [
-        "embedder.dimension",
-        "embedder.timeout_ms",
-        "recall.limit",
-        "recall.relevance_floor",
-        "recall.vector_weight",
-        "ranking.weight_user_stated",
-        "ranking.weight_episode_summary",
-        "ranking.weight_assistant_derived",
-        "ranking.confidence_slope",
-        "database.pool_size",
-        "session.start_limit",
-        "session.prompt_limit",
-        "predictor.influence",
-        "predictor.base_weights",
-        "predictor.train_interval_sessions",
-        "predictor.crash_disable_threshold",
-        "predictor.drift_reset_window",
-        "predictor.composite",
-        "predictor.candidate_pool_size",
-        "predictor.min_training_sessions",
-        "predictor.rrf_k",
-        "predictor.exploration_rate",
-        "predictor.feedback_weight",
-        "predictor.fts_weight",
-        "predictor.continuity_weight",
-        "llm.calls_per_hour",
-        "janitor.user_stated_months",
-        "janitor.episode_summary_months",
-        "janitor.assistant_derived_months",
-        "janitor.flush_interval_ms",
-        "retention.event_days",
-        "retention.action_days",
-        "retention.refusal_days",
-        "daemon.in_flight_limit",
-    ]
-)
+# Settings of version 0.1 that are constants now (ADR 0033), by group.
+_REMOVED = {
+    "embedder": "dimension timeout_ms",
+    "recall": "limit relevance_floor vector_weight",
+    "ranking": "weight_user_stated weight_episode_summary weight_assistant_derived"
+    " confidence_slope",
+    "database": "pool_size",
+    "session": "start_limit prompt_limit",
+    "predictor": "influence base_weights train_interval_sessions crash_disable_threshold"
+    " drift_reset_window composite candidate_pool_size min_training_sessions rrf_k"
+    " exploration_rate feedback_weight fts_weight continuity_weight",
+    "llm": "calls_per_hour",
+    "janitor": "user_stated_months episode_summary_months assistant_derived_months"
+    " flush_interval_ms",
+    "retention": "event_days action_days refusal_days",
+    "daemon": "in_flight_limit",
+}
+REMOVED = frozenset(f"{group}.{key}" for group, keys in _REMOVED.items() for key in keys.split())
+CONFIG_LIMIT_BYTES = 65_536
+# Variables of benchmarks, tests and the hook, and those that name a daemon, are not settings.
+_FOREIGN_PREFIXES = ("MERITORY_BENCH_", "MERITORY_DEBUG", "MERITORY_HOOK", "MERITORY_TEST_")
+_FOREIGN = frozenset({HOME_VARIABLE, URL_VARIABLE, TOKEN_VARIABLE})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,12 +172,81 @@ def removed_error(name: str, source: str) -> SettingsError:
     )
 
 
-def build(home: Path, values: Mapping[str, Value], origins: Mapping[str, str]) -> Settings:
-    """Return the settings filled with checked values, one for every setting."""
-    hints = get_type_hints(Settings)
+def load_settings(
+    home: Path, environ: Mapping[str, str], flags: Mapping[str, object] | None = None
+) -> Settings:
+    """Return the settings of a data folder, each value from the strongest source that has it."""
+    config = home / CONFIG_NAME
+    values: dict[str, Value] = {setting.name: setting.default for setting in SETTINGS}
+    origins = dict.fromkeys(values, "default")
+    for key, value in _read_config(config).items():
+        if key in GROUPS and not isinstance(value, dict):
+            hint = f"write [{key}] above its keys"
+            raise SettingsError(f"{key} in {config} is a table", hint=hint)
+        if key not in GROUPS and "." in key:
+            raise SettingsError(f"unknown key {key!r} in {config}", hint="write it without quotes")
+        inner = {f"{key}.{name}": raw for name, raw in value.items()} if key in GROUPS else {}
+        for name, raw in (inner if key in GROUPS else {key: value}).items():
+            setting = find_setting(name, str(config))
+            values[name], origins[name] = check(setting, raw, f"{name} in {config}"), CONFIG_NAME
+    for variable, text in _variables(environ):
+        setting = BY_VARIABLE[variable]
+        values[setting.name] = check(setting, parse(setting, text), variable)
+        origins[setting.name] = variable
+    for name, given in (flags or {}).items():
+        setting = find_setting(name, "the flags")
+        # A flag that was not given is None; "auto" is the automatic value.
+        if given is not None:
+            raw = parse(setting, given) if isinstance(given, str) else given
+            values[name], origins[name] = check(setting, raw, f"the flag {name}"), "flag"
     parts: dict[str, Any] = {name: value for name, value in values.items() if "." not in name}
+    hints = get_type_hints(Settings)
     for group in GROUPS:
         lead = group + "."
         inner = {name[len(lead) :]: v for name, v in values.items() if name.startswith(lead)}
         parts[group] = hints[group](**inner)
-    return Settings(home=home, origins=MappingProxyType(dict(origins)), **parts)
+    return Settings(home=home, origins=MappingProxyType(origins), **parts)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Return the tables of the config file; a missing file has none."""
+    try:
+        if not path.is_file():
+            if path.is_symlink() or path.exists():
+                raise SettingsError(f"{path} is not a file", hint="move it away or write a file")
+            return {}
+        with path.open("rb") as file:
+            raw = file.read(CONFIG_LIMIT_BYTES + 1)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    if len(raw) > CONFIG_LIMIT_BYTES:
+        raise SettingsError(f"{path} is larger than {CONFIG_LIMIT_BYTES} bytes")
+    # Imported here: a start without a config file need not load the parser.
+    import tomllib
+
+    try:
+        # Some editors write a byte order mark, which TOML does not allow.
+        return tomllib.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SettingsError(
+            f"{path} is not UTF-8 in line {line}", hint="save it as UTF-8"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from error
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the variables that are settings; an empty one counts as not set."""
+    for variable in sorted(environ):
+        if not variable.startswith(ENV_PREFIX) or variable in _FOREIGN:
+            continue
+        if variable.startswith(_FOREIGN_PREFIXES):
+            continue
+        if variable in REMOVED_VARIABLES:
+            raise removed_error(variable, "the environment")
+        if variable not in BY_VARIABLE:
+            hint = suggestion(variable, [*BY_VARIABLE, HOME_VARIABLE])
+            raise SettingsError(f"unknown setting {variable!r} in the environment", hint=hint)
+        if environ[variable]:
+            yield variable, environ[variable]
