@@ -308,24 +308,22 @@ def opened(
 
 def handles(memory: Memory, ids: Iterable[str]) -> dict[str, str]:
     """Return how to print ids: on a terminal as short as still unique, else in full."""
-    distinct = dict.fromkeys(ids)
+    names = {memory_id: memory_id for memory_id in ids}
     if current_flags().as_json or not is_terminal(sys.stdout):
-        return {memory_id: memory_id for memory_id in distinct}
-    return {memory_id: _short_id(memory, memory_id) for memory_id in distinct}
-
-
-def _short_id(memory: Memory, memory_id: str) -> str:
-    for length in range(SHORT_ID_CHARS, len(memory_id), 2):
-        try:
-            memory.get(memory_id[:length])
-        except InputError:
-            # Several memories begin like this.
-            continue
-        except MeritoryError:
-            # Merged into another memory, or purged: no prefix names it any more.
-            return memory_id
-        return memory_id[:length]
-    return memory_id
+        return names
+    for memory_id in names:
+        for length in range(SHORT_ID_CHARS, len(memory_id), 2):
+            try:
+                memory.get(memory_id[:length])
+            except InputError:
+                # Several memories begin like this.
+                continue
+            except MeritoryError:
+                # Merged into another memory, or purged: no prefix names it any more.
+                break
+            names[memory_id] = memory_id[:length]
+            break
+    return names
 
 
 @contextlib.contextmanager

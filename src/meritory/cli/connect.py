@@ -124,9 +124,9 @@ def _change(
         except MeritoryError as error:
             if len(names) == 1:
                 raise
-            reason = {"code": error.code, "message": error.message, "hint": error.hint}
+            cause = {"code": error.code, "message": error.message, "hint": error.hint}
             refused.append(
-                {"id": name, "title": name, "state": "refused", "changed": False, "error": reason}
+                {"id": name, "title": name, "state": "refused", "changed": False, "error": cause}
             )
     real = [plan for plan in plans if plan.is_real]
     diff = [line for plan in real for change in plan.changes for line in change.diff()]
@@ -145,7 +145,17 @@ def _change(
     # The diff was already printed above the question.
     lines = [] if applies and not yes else diff
     for result in results:
-        lines += _result_lines(result)
+        if reason := result.get("error"):
+            lines.append(f"{result['id']}: refused: {reason['message']}")
+            lines += [f"  {reason['hint']}"] if reason["hint"] else []
+            continue
+        changed = [file for file in result["files"] if file["change"] != "none"]
+        state = result["state"] if changed else f"{result['state']}, nothing to change"
+        lines.append(f"{result['title']}: {state}")
+        for file in changed:
+            copy = f" (copy: {file['backup']})" if file["backup"] else ""
+            lines.append(f"  {file['change']} {file['file']}{copy}")
+        lines += [f"  {remark}" for remark in result["remarks"]]
     if not results:
         lines.append("no matching harness; `meritory doctor` lists those on this machine")
     return Answer({"dry_run": dry_run, "results": results}, *lines, code=1 if refused else 0)
@@ -173,19 +183,6 @@ def _result(plan: ConnectPlan, copies: dict[Path, Path], *, dry_run: bool) -> di
         "files": files,
         "remarks": list(plan.notes),
     }
-
-
-def _result_lines(result: dict[str, Any]) -> list[str]:
-    if "error" in result:
-        error = result["error"]
-        hint = [f"  {error['hint']}"] if error["hint"] else []
-        return [f"{result['id']}: refused: {error['message']}", *hint]
-    changed = [file for file in result["files"] if file["change"] != "none"]
-    lines = [f"{result['title']}: {result['state']}" + ("" if changed else ", nothing to change")]
-    for file in changed:
-        copy = f" (copy: {file['backup']})" if file["backup"] else ""
-        lines.append(f"  {file['change']} {file['file']}{copy}")
-    return lines + [f"  {remark}" for remark in result["remarks"]]
 
 
 # -- commands that agents run ---------------------------------------------------------------

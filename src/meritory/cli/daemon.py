@@ -19,6 +19,7 @@ from meritory.cli.command import (
     group,
     limit_option,
     opened,
+    opened_services,
     read_text,
     resumable,
 )
@@ -167,15 +168,9 @@ def status() -> Answer:
         line = "no daemon runs; `meritory up --background` starts one"
         if pid is not None:
             line = f"a daemon (process {pid or 'unknown'}) runs but does not answer"
-        unknown = dict.fromkeys(("url", "socket", "version", "started_at", "uptime_s"))
-        known: dict[str, Any] = {
-            "running": False,
-            "pid": pid,
-            "home": str(home),
-            "health": None,
-            "troubles": [],
-        }
-        return Answer({**known, **unknown}, line, code=1)
+        names = ("url", "socket", "version", "started_at", "uptime_s", "health")
+        known: dict[str, Any] = {"running": False, "pid": pid, "home": str(home), "troubles": []}
+        return Answer({**known, **dict.fromkeys(names)}, line, code=1)
     health, troubles = read_health(daemon)
     for notice in (*daemon.notes, *troubles):
         note(notice)
@@ -201,11 +196,7 @@ def _to_json(daemon: Daemon) -> dict[str, Any]:
     started = datetime.fromisoformat(daemon.started_at)
     return {
         "running": True,
-        "url": daemon.url,
-        "socket": daemon.socket,
-        "pid": daemon.pid,
-        "version": daemon.version,
-        "started_at": daemon.started_at,
+        **RecordView("url socket pid version started_at").json(daemon),
         "uptime_s": max(0, round((datetime.now(UTC) - started).total_seconds())),
         "home": str(daemon.home),
     }
@@ -278,7 +269,7 @@ def dashboard(no_open: bool, logout_all: bool) -> Answer:
 
 # -- jobs -------------------------------------------------------------------------------------
 
-JOBS_LIMIT, JOBS_LIMIT_MAX = 50, 10_000
+JOBS_READ = 10_000
 _RETRIED_STATES: tuple[JobState, ...] = ("parked", "queued")
 _JOBS = RecordView(
     Field("id", read=lambda job: f"{job.kind}/{job.key}"),
@@ -295,18 +286,16 @@ _JOBS = RecordView(
 
 @group("jobs", "meritory jobs --state parked")
 @click.option("--state", type=click.Choice(JOB_STATES), help="Only jobs in this state.")
-@limit_option(JOBS_LIMIT, JOBS_LIMIT_MAX)
+@limit_option()
 def jobs(state: JobState | None, limit: int) -> Answer:
     """List background jobs, newest first.
 
     The stage is the last one that took effect; no stage takes effect twice. A job that failed too
     often is parked until `meritory jobs retry`.
     """
-    with opened(quiet=True) as memory:
-        records = memory.services.store.jobs(memory.scope.user, state, limit)
-    if not records:
-        note(f"no job is {state}" if state else "there are no jobs")
-    return _JOBS.answer(records)
+    with opened_services() as (services, user):
+        records = services.store.jobs(user, state, limit)
+    return _JOBS.answer(records, f"no job is {state}" if state else "there are no jobs")
 
 
 @command("retry", "meritory jobs retry 7f3c2a", parent=jobs)
@@ -317,13 +306,12 @@ def retry(key: str) -> Answer:
     KEY is a job's key, or KIND/KEY as `meritory jobs --json` prints it. A parked job resumes where
     it stopped, with new attempts; a job that waits for its next attempt becomes due now.
     """
-    with opened(quiet=True) as memory:
-        store, user = memory.services.store, memory.scope.user
-        now = memory.services.world.now()
+    with opened_services() as (services, user):
+        store, now = services.store, services.world.now()
         waiting = [
             job
             for state in _RETRIED_STATES
-            for job in store.jobs(user, state, JOBS_LIMIT_MAX)
+            for job in store.jobs(user, state, JOBS_READ)
             if key in (job.key, f"{job.kind}/{job.key}")
         ]
         if not waiting:

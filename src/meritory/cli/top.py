@@ -44,14 +44,8 @@ SESSION_COUNT, ERROR_COUNT, OUTCOME_COUNT = 8, 5, 60
 MARKS = {"win": "●", "loss": "▲", "tie": "■", "excluded": "○"}
 _STEPS = "▁▂▃▄▅▆▇█"
 _KEY_CHARS, _ABOUT_CHARS = 20, 100
-_PREDICTOR = (
-    "phase",
-    "alpha",
-    "success_rate",
-    "scorer",
-    "model_version",
-    "training_sessions",
-    "min_training_sessions",
+_PREDICTOR = RecordView(
+    "phase alpha success_rate scorer model_version training_sessions min_training_sessions"
 )
 Figures = Mapping[str, Any]
 _milliseconds = number(".1f")
@@ -105,28 +99,21 @@ def _summary(figures: Figures) -> list[tuple[str, str]]:
             warnings = f": {'; '.join(domain['warnings'])}" if domain["warnings"] else ""
             line = f"{domain['domain']} {domain['status']} {domain['score']:.2f}{warnings}"
             state.append(line)
-    pairs = [
-        ("health", "\n".join(state)),
-        (
-            "predictor",
-            f"{predictor['phase']}, influence {100 * (1 - predictor['alpha']):.0f} % "
-            f"(alpha {predictor['alpha']:.2f}), wins {100 * predictor['success_rate']:.0f} %, "
-            f"model v{predictor['model_version']} {predictor['scorer']}, "
-            f"{predictor['training_sessions']} of {predictor['min_training_sessions']} sessions",
-        ),
-    ]
+    learned = (
+        f"{predictor['phase']}, influence {100 * (1 - predictor['alpha']):.0f} % "
+        f"(alpha {predictor['alpha']:.2f}), wins {100 * predictor['success_rate']:.0f} %, "
+        f"model v{predictor['model_version']} {predictor['scorer']}, "
+        f"{predictor['training_sessions']} of {predictor['min_training_sessions']} sessions"
+    )
+    pairs = [("health", "\n".join(state)), ("predictor", learned)]
     if figures["outcomes"]:
         pairs.append(("outcomes", "".join(MARKS[outcome] for outcome in figures["outcomes"])))
         pairs.append(("success", sparkline(figures["success_rates"])))
-    return [
-        *pairs,
-        (
-            "last 24 h",
-            f"{recent['memories']} memories, {recent['sessions']} sessions, "
-            f"{recent['injected']} shown, {recent['win']} won, {recent['loss']} lost",
-        ),
-        ("queue", counts(figures["queue"])),
-    ]
+    day = (
+        f"{recent['memories']} memories, {recent['sessions']} sessions, "
+        f"{recent['injected']} shown, {recent['win']} won, {recent['loss']} lost"
+    )
+    return [*pairs, ("last 24 h", day), ("queue", counts(figures["queue"]))]
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -167,7 +154,7 @@ def read_figures(daemon: Daemon, user: str | None) -> dict[str, Any]:
     errors = daemon.request("GET", f"/api/analytics/errors?limit={ERROR_COUNT}")
     return {
         "health": ask("/api/diagnostics"),
-        "predictor": {name: status[name] for name in _PREDICTOR},
+        "predictor": _PREDICTOR.json(status),
         "outcomes": [names.get(one["predictor_won"], "tie") for one in compared],
         "success_rates": [one["success_rate"] for one in compared],
         "activity": ask("/api/analytics/activity"),

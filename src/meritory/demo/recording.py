@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -260,15 +260,12 @@ class Later:
         runs = self._memory.services.store.training_runs(self._memory.scope.user, SESSIONS_MAX)
         fresh = runs[: len(runs) - self._runs_seen][::-1]
         self._runs_seen = len(runs)
-        return tuple(
-            f"model v{one.model_version} "
-            + ("serves now" if one.is_accepted else f"refused: {_failed_gates(one.gates)}")
-            for one in fresh
-        )
-
-
-def _failed_gates(gates: Sequence[Mapping[str, object]]) -> str:
-    return ", ".join(str(gate["name"]) for gate in gates if not gate["passed"]) or "it failed"
+        results = []
+        for run in fresh:
+            failed = ", ".join(str(gate["name"]) for gate in run.gates if not gate["passed"])
+            result = "serves now" if run.is_accepted else f"refused: {failed or 'it failed'}"
+            results.append(f"model v{run.model_version} {result}")
+        return tuple(results)
 
 
 def _why(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
