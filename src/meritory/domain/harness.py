@@ -35,9 +35,6 @@ HARNESSES: Final = (
 )
 HARNESS_NAMES: Final = tuple(harness.name for harness in HARNESSES)
 HOOK_HARNESS_NAMES: Final = tuple(harness.name for harness in HARNESSES if harness.runs_hook)
-_BY_NAME: Final = {harness.name: harness for harness in HARNESSES}
-
-
-def traits_of(name: str | None) -> HarnessTraits:
-    """Return the traits of a harness; a program that is not listed has the default ones."""
-    return _BY_NAME.get(name or "", HarnessTraits(name or ""))
+BY_NAME: Final = {harness.name: harness for harness in HARNESSES}
+# The traits of a program that is not listed, and of none.
+UNLISTED: Final = HarnessTraits("")

@@ -46,7 +46,7 @@ def label_memories(services: Services, job: Job) -> Effect:
     for record in records:
         memory = memories.get(record.memory_id)
         # A memory that this session stored itself proves nothing by being shown to it.
-        if memory is None or (memory.source is not None and memory.source.session_key == key):
+        if memory is None or any(source.session_key == key for source in memory.sources[:1]):
             continue
         fate = _fate(record, memory, session, shown_at.get(record.injection or 0))
         is_fts_only = record.candidate.source == "fts_only"

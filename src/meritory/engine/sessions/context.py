@@ -55,14 +55,19 @@ class Context:
     now: datetime
 
 
-def known_session(store: Store, scope: Scope, key: str) -> SessionRecord:
-    """Return the session with this key; raise Conflict if another agent owns it."""
-    session = store.session(scope.user, key)
-    if scope.agent is not None and session.agent not in (None, scope.agent):
+def find_known_session(store: Store, scope: Scope, key: str) -> SessionRecord | None:
+    """Return the session with this key, if any; raise Conflict if another agent owns it."""
+    session = store.find_session(scope.user, key)
+    if session and scope.agent is not None and session.agent not in (None, scope.agent):
         raise Conflict(
             f"session {key[:80]!r} belongs to another agent", hint="choose another session key"
         )
     return session
+
+
+def known_session(store: Store, scope: Scope, key: str) -> SessionRecord:
+    """Return the session with this key; raise NotFound or Conflict otherwise."""
+    return find_known_session(store, scope, key) or store.session(scope.user, key)
 
 
 def understand(run: Ranking) -> None:

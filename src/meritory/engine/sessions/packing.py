@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.harness import traits_of
+from meritory.domain import harness
 from meritory.domain.memory import MemoryRecord, Scope
 from meritory.domain.policy import PredictorPolicy
 from meritory.domain.session import Candidate, SessionRecord
@@ -185,5 +185,5 @@ def empty_block(
         code=code,
         nonce=nonce,
         ask=policy.agent_feedback,
-        plain=traits_of(session.harness).escapes_brackets,
+        plain=harness.BY_NAME.get(session.harness or "", harness.UNLISTED).escapes_brackets,
     )

@@ -18,7 +18,7 @@ from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import known_state, status_line
 from meritory.engine.services import Services
 from meritory.engine.sessions import ratings
-from meritory.engine.sessions.context import StartRequest, clean, known_session, storable
+from meritory.engine.sessions.context import StartRequest, clean, find_known_session, storable
 from meritory.engine.sessions.packing import (
     Served,
     ShownMemory,
@@ -121,9 +121,8 @@ def open_prompt(services: Services, request: PromptRequest) -> PromptRun | None:
     """Return the run of a prompt; None if its session is unknown."""
     if not isinstance(request.prompt, str):
         raise InputError(f"a prompt must be text, not {type(request.prompt).__name__}")
-    try:
-        session = known_session(services.store, request.scope, request.key)
-    except NotFound:
+    session = find_known_session(services.store, request.scope, request.key)
+    if session is None:
         return None
     if session.state != "open":
         raise session_ended(session)

@@ -21,8 +21,8 @@ from meritory.connect.transcripts import (
     read_tail,
     without_context,
 )
+from meritory.domain import harness
 from meritory.domain.errors import InputError, NotFound
-from meritory.domain.harness import traits_of
 from meritory.domain.session import (
     Candidate,
     Event,
@@ -38,7 +38,7 @@ from meritory.engine import pipeline
 from meritory.engine.memories.validate import checked_name
 from meritory.engine.observe.timeline import timeline
 from meritory.engine.sessions import end, ratings
-from meritory.engine.sessions.context import StartRequest, known_session
+from meritory.engine.sessions.context import StartRequest, find_known_session
 from meritory.engine.sessions.packing import Served
 from meritory.engine.sessions.prompt import PromptRequest
 from meritory.engine.sessions.ratings import RatingsTaken
@@ -325,9 +325,8 @@ def _open(call: Call) -> tuple[EmbeddedBackend, SessionRecord | None]:
     An agent must not continue another agent's session.
     """
     engine = hook_engine(call)
-    with contextlib.suppress(NotFound):
-        return engine, known_session(engine.services.store, engine.scope, call.body.session_key)
-    return engine, None
+    key = call.body.session_key
+    return engine, find_known_session(engine.services.store, engine.scope, key)
 
 
 def _start(
@@ -416,7 +415,8 @@ def session_start(call: Call) -> Injected:
     if known is not None and body.source in FORGETFUL:
         end.compact(engine.services, end.EndRequest(known.key, known.user))
     has_context = False
-    is_resumed = body.source == RESUMED and not traits_of(body.harness).loses_start_on_resume
+    traits = harness.BY_NAME.get(body.harness or "", harness.UNLISTED)
+    is_resumed = body.source == RESUMED and not traits.loses_start_on_resume
     if known is not None and is_resumed:
         rows = engine.services.store.shown(known.user, known.key)
         has_context = any(row.in_context for row in rows)

@@ -1,4 +1,4 @@
-"""The predictor: its state, comparisons, training runs, canaries, calibration and training data."""
+"""The predictor: comparisons, training runs, canaries, calibration and training data."""
 
 from __future__ import annotations
 
@@ -71,10 +71,6 @@ _WINNERS = {
 
 class SqlPredictorReads(SqlReader):
     """The predictor's records, for a store and for a transaction."""
-
-    def predictor_state(self, user: str) -> str | None:
-        row = self._one(user, "SELECT state FROM predictor_state WHERE user = ?", (user,))
-        return None if row is None else str(row[0])
 
     def comparisons(self, user: str, query: ComparisonQuery) -> list[Comparison]:
         wanted = [_WINNERS[query.winner]] if query.winner else []
@@ -182,13 +178,6 @@ class SqlPredictorWrites(SqlPredictorReads):
     """Changes of the predictor's records."""
 
     connection: SqlConnection
-
-    def set_predictor_state(self, user: str, state: str) -> None:
-        self.connection.execute(
-            """INSERT INTO predictor_state VALUES (?, ?)
-                ON CONFLICT (user) DO UPDATE SET state = excluded.state""",
-            (user, state),
-        )
 
     def put_comparison(self, user: str, comparison: Comparison) -> None:
         self.connection.execute(

@@ -2,7 +2,7 @@
 
 `store.x` and `transaction.x` are implemented in the module of their noun: `memories`,
 `memory_writes`, `sessions`, `predictor`, `feedback`, `rules`, `quality`, `jobs` or `dashboard`.
-Tokens, consent, counters and embedders are here.
+Embedders and small values of a user are here: tokens, consent, counters, the predictor's state.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _TOKENS = RecordTable("access_tokens", AccessToken)
 _CONSENTS = RecordTable("consents", Consent, owner=("user",))
 
 
-class SqlAccessReads(SqlReader):
-    """Tokens and consent, for a store and for a transaction."""
+class SqlUserReads(SqlReader):
+    """Tokens, consent and the predictor's state of a user, for a store and for a transaction."""
 
     def access_token(self, user: str, token_id: str) -> AccessToken | None:
         return self._record(_TOKENS, user, "user = ? AND id = ?", (user, token_id))
@@ -45,6 +45,10 @@ class SqlAccessReads(SqlReader):
 
     def consent(self, user: str) -> Consent | None:
         return self._record(_CONSENTS, user, "user = ?", (user,))
+
+    def predictor_state(self, user: str) -> str | None:
+        row = self._one(user, "SELECT state FROM predictor_state WHERE user = ?", (user,))
+        return None if row is None else str(row[0])
 
     @cached_property
     def _secret(self) -> bytes:
@@ -57,8 +61,8 @@ class SqlAccessReads(SqlReader):
         return self._secret
 
 
-class SqlAccessWrites(SqlAccessReads):
-    """Changes of tokens and consent."""
+class SqlUserWrites(SqlUserReads):
+    """Changes of tokens, consent and the predictor's state."""
 
     connection: SqlConnection
 
@@ -75,6 +79,13 @@ class SqlAccessWrites(SqlAccessReads):
     def put_consent(self, user: str, consent: Consent) -> None:
         self.connection.execute(_CONSENTS.upsert("user"), _CONSENTS.values(consent, user=user))
 
+    def set_predictor_state(self, user: str, state: str) -> None:
+        self.connection.execute(
+            """INSERT INTO predictor_state VALUES (?, ?)
+                ON CONFLICT (user) DO UPDATE SET state = excluded.state""",
+            (user, state),
+        )
+
 
 class SqlStore(
     SqlMemoryReads,
@@ -85,7 +96,7 @@ class SqlStore(
     SqlRuleReads,
     SqlQualityReads,
     SqlJobReads,
-    SqlAccessReads,
+    SqlUserReads,
 ):
     """The reads that SQLite and PostgreSQL share."""
 
@@ -144,7 +155,7 @@ class SqlTransaction(
     SqlRuleWrites,
     SqlQualityWrites,
     SqlJobWrites,
-    SqlAccessWrites,
+    SqlUserWrites,
 ):
     """The verbs of one transaction; its reads see its writes."""
 
