@@ -16,7 +16,7 @@ from bench.datasets import ADVERSARIAL, MAX_MEMORY_CHARS, Corpus, _dia_ids, load
 from bench.noise import SHARE, with_evidence
 from bench.noise_made import planted
 from bench.plain import typed_words
-from meritory.text.extract.cues import IMPLIED
+from meritory.text.extract.rules import IMPLIED
 from meritory.text.words import HEDGES, STOP_WORDS
 
 LOCOMO, NOISY, LONGMEMEVAL = "locomo", "locomo and noise", "longmemeval"

@@ -28,8 +28,7 @@ from meritory.rank.metrics import mrr, ndcg_at, recall_at
 from meritory.rank.usage_history import Usage
 from meritory.settings import load_settings
 from meritory.store.contract.memories import Search, SearchPool
-from meritory.text.overlap import OPENING_CHARS, title_scores, title_words
-from meritory.text.terms import query_pairs, query_terms
+from meritory.text.terms import OPENING_CHARS, query_pairs, query_terms, title_scores, title_words
 
 # "quiet": the share of the places of a prompt that stay empty where nothing answers it.
 MEASURES = ("p@3", "mrr", "ndcg@10", "quiet")

@@ -13,7 +13,7 @@ import numpy as np
 from bench.judge_cases import Case
 from bench.judge_verdicts import verdict
 from meritory.domain.session import JudgedMemory
-from meritory.text.judge.evidence import is_document
+from meritory.text.judge.digest import is_document
 
 SEED = 20261115
 # How far the mean score of a stuffed memory may be above that of an honest one on another topic: a

@@ -14,7 +14,7 @@ from meritory.domain.session import JudgedMemory
 from meritory.engine.learning.judge import JUDGE_MIN_CHARS
 from meritory.ports.judge import RulesJudge
 from meritory.text.judge import evidence
-from meritory.text.judge.verdict import USEFUL, known
+from meritory.text.judge.evidence import USEFUL, known
 from meritory.text.transcript import as_text
 
 

@@ -24,7 +24,7 @@ from meritory.rank import fusion
 from meritory.rank.composite import seed_composite
 from meritory.rank.features import FEATURE_VERSION, FEATURES
 from meritory.rank.hybrid import REQUIRED
-from meritory.text.overlap import OPENING_CHARS
+from meritory.text.terms import OPENING_CHARS
 
 BASELINE, SERVED, PREDICTOR = "baseline", "served", "predictor"
 # The order that would be served if the model had no weight.

@@ -21,8 +21,7 @@ from bench.extraction import (
 )
 
 from meritory.domain.session import Turn
-from meritory.text.extract.cues import FoundClaim
-from meritory.text.extract.rules import extract
+from meritory.text.extract.rules import FoundClaim, extract
 
 SAID = (
     ("Always use pnpm and never npm.", "rule", "constraint"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meritory.domain.session import JudgedMemory, Turn
 from meritory.ports.judge import Judge, RulesJudge
 from meritory.text.judge.digest import Digest, TurnDigest
-from meritory.text.judge.verdict import judge_session
+from meritory.text.judge.evidence import judge_session
 
 TRANSCRIPT = [
     Turn("user", "Bound the uploads, they hang when the network is down"),

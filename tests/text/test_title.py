@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.text.overlap import split_words, title_scores, title_words
+from meritory.text.terms import split_words, title_scores, title_words
 
 
 @pytest.mark.parametrize(

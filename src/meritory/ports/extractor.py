@@ -16,7 +16,7 @@ from meritory.domain.world import World
 from meritory.ports.llm import Llm, Prompt
 from meritory.text.extract import rules
 from meritory.text.extract.attribution import QuoteAttribution, attribute_quote
-from meritory.text.extract.cues import (
+from meritory.text.extract.rules import (
     CANDIDATE_LIMIT,
     CONFIRMED,
     IMPLIED,

@@ -19,8 +19,8 @@ from meritory.domain.session import JudgedMemory, Turn, Verdict
 from meritory.domain.world import World
 from meritory.ports.llm import Llm, Prompt
 from meritory.text.judge.digest import Digest
+from meritory.text.judge.evidence import judge_session
 from meritory.text.judge.prompt_injection import mask_injections, visible
-from meritory.text.judge.verdict import judge_session
 from meritory.text.ratings_trailer import strip_injected, strip_trailers
 from meritory.text.secrets import redact
 from meritory.text.terms import query_terms

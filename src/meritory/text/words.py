@@ -278,3 +278,51 @@ UNITS: Final = {
     )
     for unit in line.split()
 }
+
+# Words that hardly identify a memory: everyday English, and the common words of programming.
+COMMON_WORDS: Final = words(
+    """
+    ability able accept access act actually add added agent agree allow almost alone along already
+    also always amazing amount another answer anyone anything anyway app appear apply approach area
+    around arrive ask attention available avoid away awesome back bad based become began begin
+    behind believe best better big bit break bring bug build built business buy call came care
+    carry case catch cause certain change chat check choose claim class clear clearly close code
+    come coming command comment commit common company compare compile complete concept concern
+    condition consider contain content context continue control cool correct count course cover
+    create current currently cut data date day deal debug decide default definitely delete depend
+    describe detail develop difference different difficult direction directory discuss done draw
+    drive drop early easy edit effect effort either else end enjoy enough ensure enter error
+    especially etc even event every everyday everyone everything exactly example excited exist
+    expect experience explain export face fact fail fairly fall family far feature feel felt field
+    figure file fill final finally find fine first fix focus folder follow force forget form former
+    forward found free friend front full fun function future gave general get give given glad go
+    goes going gone good great group grow guess guy half hand handle happen happy hard hear heard
+    hello help helpful hey hi high hit hold home hope hour however huge idea identify imagine
+    import important improve include increase indicate individual info information input inside
+    instead interest involve issue item job keep kept key kind knew know known large last late
+    later lay lead learn least leave left less let level lie life like line list listen little live
+    local log long longer look loop lose lot love low made main maintain make making man manage
+    manner many matter may maybe mean measure meet member memory men mention message method middle
+    mind minute miss mode module moment month morning mostly move much multiple must name near
+    nearly necessary need never new next nice night none note nothing notice number offer often oh
+    ok okay old onto open opportunity option order others output outside own page parameter part
+    particular pass past path pay people per perhaps period person pick piece place plan plus point
+    position possible possibly prefer present pretty prevent previous print probably problem
+    process produce program project prompt proper provide public pull purpose push put quality
+    question quick quickly quite raise range rate rather reach read ready real realize really
+    reason receive recent recently recommend reduce refer regard relate related relationship remain
+    remember remove repeat reply report represent request require resource respond response rest
+    result return right rise role rule run said sample save saw say search second section see seem
+    seen select send sense serious serve service session set several share short show side
+    significant similar simple simply since single sit site situation size skip small someone
+    something sometimes soon sorry sort sound source space speak special specific spend stand start
+    state stay step still stop store strong study stuff style sub subject succeed success sudden
+    suggest super support suppose sure sweet system table take taken taking talk task team tend
+    term test text thank thing think third though thought throughout throw thus time tip title
+    today together told tomorrow tonight took tool top topic total totally touch tough toward track
+    tried trouble true try turn two type understand unless update upon upper use used useful user
+    using usual usually value various version view visit wait walk want watch way wear week weekend
+    welcome well went whatever whether whole wide wish within without woman women wonder wonderful
+    word work world worry worth write written wrong yeah year yep yes yesterday yet young
+    """
+)

@@ -21,7 +21,7 @@ from meritory.lab.extraction import (
     read_labels,
 )
 from meritory.lab.measure import Sandbox, folder
-from meritory.text.extract.cues import FoundClaim
+from meritory.text.extract.rules import FoundClaim
 
 pytestmark = pytest.mark.files_only("measures on throw-away files")
 

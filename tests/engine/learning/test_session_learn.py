@@ -21,7 +21,7 @@ from meritory.model.base import RankingQuery
 from meritory.rank import labels
 from meritory.rank.features import FEATURE_VERSION
 from meritory.text.judge.digest import Digest
-from meritory.text.judge.verdict import NO_TRACE_CHANCE, STRONG_CHANCE
+from meritory.text.judge.evidence import NO_TRACE_CHANCE, STRONG_CHANCE
 from places import Places
 
 SMALL_TALK = talk("What a fine day it is, and the tea is good.", "Indeed it is, all is well.")

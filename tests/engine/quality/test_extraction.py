@@ -24,7 +24,7 @@ from meritory.domain.session import Turn
 from meritory.engine.jobs.runner import EXTRACT_JOB, JobRunner
 from meritory.engine.pipeline import EXTRACT, job_handler
 from meritory.engine.quality import extraction
-from meritory.text.extract.cues import Declined, Extraction, FoundClaim
+from meritory.text.extract.rules import Declined, Extraction, FoundClaim
 from meritory.text.transcript import TRANSCRIPT_LIMIT_CHARS, as_text
 
 PNPM = "Always use pnpm and never npm."

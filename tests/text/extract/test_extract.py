@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from meritory.domain.memory import Kind
 from meritory.domain.session import Turn
 from meritory.text.extract.attribution import attribute_quote, sentences
-from meritory.text.extract.cues import CANDIDATE_LIMIT
-from meritory.text.extract.rules import extract, read, reason_to_decline
+from meritory.text.extract.rules import CANDIDATE_LIMIT, extract, read, reason_to_decline
 from meritory.text.render import Block, RenderedMemory, codes, render_start
 from meritory.text.transcript import stripped
 

@@ -11,12 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meritory.domain.session import JudgedMemory
-from meritory.text.judge.digest import ACTS, Digest, Piece, TurnDigest, digest_terms
+from meritory.text.judge.digest import (
+    ACTS,
+    DOCUMENT_CHARS,
+    Digest,
+    Piece,
+    TurnDigest,
+    digest_terms,
+    is_document,
+)
 from meritory.text.judge.evidence import (
     ACT_WEIGHTS,
     CLAIM,
     COMMON_WEIGHT,
-    DOCUMENT_CHARS,
     LEAST_WEIGHT,
     MIN_ECHOED,
     SIGNALS,
@@ -28,7 +35,6 @@ from meritory.text.judge.evidence import (
     build_table,
     chances,
     echoed,
-    is_document,
     only_opened,
     signals,
 )

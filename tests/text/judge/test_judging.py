@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from meritory.domain.session import ROLES, JudgedMemory, Role, Turn, Verdict
 from meritory.rank.labels import MIN_CONFIDENCE
 from meritory.text.judge.digest import Digest, TurnDigest, read_digest, vocabulary_of
-from meritory.text.judge.evidence import CLAIM
-from meritory.text.judge.verdict import (
+from meritory.text.judge.evidence import (
+    CLAIM,
     DOUBTED_SHARE,
     NO_TRACE_CHANCE,
     OPENED_WORTH,

@@ -27,7 +27,7 @@ from meritory.engine.services import Services
 from meritory.ports.extractor import KNOWN_LIMIT, Extractor, RulesExtractor
 from meritory.store.contract.store import Transaction
 from meritory.text.extract import rules
-from meritory.text.extract.cues import Declined, Extraction, FoundClaim
+from meritory.text.extract.rules import Declined, Extraction, FoundClaim
 from meritory.text.normalize import canonical, content_hash
 from meritory.text.secrets import redact
 from meritory.text.terms import query_terms

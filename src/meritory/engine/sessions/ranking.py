@@ -26,8 +26,7 @@ from meritory.rank import fusion as rank_fusion
 from meritory.rank import hybrid as rank_candidates
 from meritory.store.contract.memories import Gathered, Gathering, Search, Trait
 from meritory.text.entities import entity_key
-from meritory.text.overlap import title_scores, title_words
-from meritory.text.terms import MAX_TERMS, query_pairs
+from meritory.text.terms import MAX_TERMS, query_pairs, title_scores, title_words
 
 # How many memories each source may name: a third of the pool, and never fewer than this. Words
 # may fill the pool, because a long context has many (ADR 0010).

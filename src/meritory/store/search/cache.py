@@ -19,8 +19,7 @@ from meritory.rank.usage_history import WORD_SESSIONS, UsedSessions
 from meritory.store.contract.memories import IntArray, Trait
 from meritory.store.search.search import EPOCH_JULIAN_DAY, numbers
 from meritory.store.sql.mapper import SqlConnection, as_json, moment
-from meritory.text.overlap import OPENING_CHARS
-from meritory.text.terms import query_terms
+from meritory.text.terms import OPENING_CHARS, query_terms
 from meritory.text.tokens import MAX_WORDS, imprint
 
 LESSONS_KEPT = 256

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meritory.domain.session import JudgedMemory, Turn
-from meritory.text.judge.evidence import is_document
+from meritory.text.judge.digest import is_document
 from meritory.text.normalize import unified
-from meritory.text.overlap import (
+from meritory.text.terms import (
     COMMON_WEIGHT,
     VALUE_WEIGHT,
     WORD_WEIGHT,

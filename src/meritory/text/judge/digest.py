@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Final
 
@@ -22,6 +22,8 @@ from meritory.text.words import STOP_WORDS
 
 # Actions of the agent whose lines are kept; `result` is the output of tools.
 ACTS: Final = ("edit", "tool", "assistant")
+# A memory with several lines, or of this length, is a document; a shorter one is a claim.
+DOCUMENT_CHARS: Final = 600
 # Limits on one digest. A session that exceeds one is marked as incomplete.
 MAX_TURNS: Final = 2_000
 MAX_PIECES: Final = 6_000
@@ -76,10 +78,15 @@ class Digest:
         )
 
 
+def is_document(text: str) -> bool:
+    """Return whether a memory is a document rather than a claim."""
+    return len(text) >= DOCUMENT_CHARS or "\n" in text.strip()
+
+
 def digest_terms(text: str) -> tuple[str, ...]:
     """Return the distinct terms of a text in order: stems of words, identifiers, numbers."""
-    terms = (_key(token) for token in dict.fromkeys(_TOKEN.findall(text)))
-    return tuple(dict.fromkeys(term for term in terms if term))
+    terms = map(_key, dict.fromkeys(_TOKEN.findall(text)))
+    return tuple(dict.fromkeys(filter(None, terms)))
 
 
 def paths_in(text: str) -> tuple[str, ...]:
@@ -149,16 +156,9 @@ class Digester:
 
     def digest(self) -> Digest:
         """Return the digest so far."""
+        names = [item.name for item in fields(TurnDigest)]
         turns = tuple(
-            TurnDigest(
-                tuple(turn.typed),
-                tuple(turn.edited),
-                tuple(turn.opened),
-                tuple(turn.named),
-                tuple(turn.pieces),
-                tuple(turn.results),
-            )
-            for turn in self._turns
+            TurnDigest(*(tuple(getattr(turn, name)) for name in names)) for turn in self._turns
         )
         return Digest(turns, self._char_count, self._is_complete)
 
@@ -215,10 +215,7 @@ def vocabulary_of(texts: Iterable[str]) -> frozenset[str]:
 
 def encode_digest(digest: Digest) -> bytes:
     """Return a digest as compressed JSON."""
-    rows = [
-        [turn.typed, turn.edited, turn.opened, turn.named, turn.pieces, turn.results]
-        for turn in digest.turns
-    ]
+    rows = [[getattr(turn, item.name) for item in fields(turn)] for turn in digest.turns]
     document = {"v": 1, "chars": digest.char_count, "complete": digest.is_complete, "turns": rows}
     return zlib.compress(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
 

@@ -13,6 +13,12 @@ The probability is a logistic function of these signals. Its weights were fitted
 truth is known (`python -m bench.judge --fit`): whole files as memories on real coding sessions, and
 one-sentence claims on dialogues that name the memories a reply used. Files and claims have separate
 weights.
+
+`judge_session` rates the memories of a finished session from it, without a model. The score is
+lower for a document that was read and not edited, and negative when the user contradicted the
+memory after the agent had acted on it, or asked to forget it. Ratings, full-text hits and a
+memory's claims about itself do not count. A memory that was not shown gets a score only when the
+evidence is strong: a trace that leaves little doubt, or no trace although there would be one.
 """
 
 from __future__ import annotations
@@ -27,16 +33,25 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from meritory.domain.session import JudgedMemory
-from meritory.text.judge.digest import Digest, digest_terms, paths_in
-from meritory.text.overlap import COMMON, MIN_VALUE_CHARS
+from meritory.domain.session import JudgedMemory, Turn, Verdict
+from meritory.text.judge.corrections import read_corrections
+from meritory.text.judge.digest import (
+    ACTS,
+    Digest,
+    digest_terms,
+    is_document,
+    paths_in,
+    read_digest,
+    vocabulary_of,
+)
+from meritory.text.terms import MIN_VALUE_CHARS, common_stems
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Pair = tuple[str, str]
+# The weight of a line and its terms.
+_Line = tuple[float, tuple[str, ...]]
 
-# A memory with several lines, or of this length, is a document; a shorter one is a claim.
-DOCUMENT_CHARS: Final = 600
 # The weight of a term by the action that contains it. Talk is cheap.
 ACT_WEIGHTS: Final = {"edit": 1.5, "tool": 1.2, "assistant": 1.0}
 # A term that at most this many candidates contain is distinctive.
@@ -61,6 +76,16 @@ LARGE_WEIGHT: Final = 400.0
 # A memory is restated when one sentence contains this share of its weight.
 RESTATED_SHARE: Final = 0.5
 _CHUNK: Final = 512
+
+# A memory with at least this score counts as useful; labels use the same limit.
+USEFUL: Final = 0.4
+# The factor for the memory that an objection without a subject most likely meant.
+DOUBTED_SHARE: Final = 0.3
+# A memory that was not shown gets a score of at least the first, or at most the second, or none.
+STRONG_CHANCE: Final = 0.7
+NO_TRACE_CHANCE: Final = 0.1
+# A document that was read helped, but less than one that was edited.
+OPENED_WORTH: Final = 0.6
 
 SIGNALS: Final = (
     "acted",
@@ -144,6 +169,73 @@ class EvidenceTable:
         return np.array([bool(own & paths) for own in self.paths], np.bool_)
 
 
+def judge_session(
+    transcript: Sequence[Turn], memories: Sequence[JudgedMemory], digest: Digest | None = None
+) -> Verdict:
+    """Return the verdict on a finished session; equal input gives an equal verdict.
+
+    `digest` covers the whole session; without one it is read from the transcript.
+    """
+    if digest is None:
+        digest = read_digest(transcript, vocabulary_of(memory.text for memory in memories))
+    has_acts = digest.has_acts or any(turn.role in ACTS for turn in transcript)
+    if not memories or not has_acts:
+        return Verdict(
+            score=None,
+            confidence=0.0,
+            relevance=(None,) * len(memories),
+            reasoning="Nothing to judge: there were no memories, or the agent did nothing.",
+        )
+    table = build_table(memories)
+    corrections = read_corrections(transcript, memories)
+    scores = chances(table, digest)
+    for index in corrections.doubted:
+        scores[index] *= DOUBTED_SHARE
+    for index, score in corrections.harmed.items():
+        scores[index] = min(float(scores[index]), score)
+    is_known = known(scores, table.shown, limits(table, digest)) & ~echoed(table, digest)
+    scores = np.where(only_opened(table, digest) & (scores > 0.0), OPENED_WORTH * scores, scores)
+    likely = np.abs(scores[is_known])[np.abs(scores[is_known]) >= USEFUL]
+    known_scores = np.where(is_known, scores, 0.0)
+    # The share of the useful memories that were shown; harm counts as a missing one.
+    useful = np.where(known_scores >= USEFUL, known_scores, 0.0)
+    useful[list(corrections.missing)] = 1.0
+    harm = float(-known_scores[known_scores < 0.0].sum())
+    given = float(useful[table.shown].sum())
+    lacking = float(useful[~table.shown].sum()) + harm + corrections.unmatched_count
+    useful_count = int((table.shown & (known_scores >= USEFUL)).sum())
+    reasons = [f"{useful_count} of {int(table.shown.sum())} shown memories left traces of use"]
+    if unseen_count := int((~table.shown & (known_scores >= USEFUL)).sum()):
+        reasons.append(f"used without being shown: {unseen_count}")
+    if harmful_count := int((known_scores < 0.0).sum()):
+        reasons.append(f"contradicted or to be forgotten: {harmful_count}")
+    if corrections.missing:
+        reasons.append(f"not shown and explained again: {len(corrections.missing)}")
+    return Verdict(
+        score=round((given + 0.5) / (given + lacking + 1.0), 4),
+        confidence=round(float(likely.mean()), 4) if len(likely) else 0.0,
+        relevance=tuple(
+            round(float(score), 4) if has_score else None
+            for score, has_score in zip(scores, is_known, strict=True)
+        ),
+        missing=corrections.missing,
+        missing_topics=corrections.topics,
+        novel_context_count=corrections.explained_count,
+        reasoning="; ".join(reasons) + ".",
+    )
+
+
+def known(scores: Numbers, shown: Flags, largest: Numbers) -> Flags:
+    """Return which scores are reliable enough to be labels; `largest` are the largest possible.
+
+    If no trace could be strong enough, a missing one means nothing: labels that can only be bad
+    would teach that memories which were not shown are bad.
+    """
+    is_strong = scores >= STRONG_CHANCE
+    has_no_trace = (scores <= NO_TRACE_CHANCE) & (largest >= STRONG_CHANCE)
+    return np.asarray(shown | is_strong | has_no_trace)
+
+
 def build_table(memories: Sequence[JudgedMemory]) -> EvidenceTable:
     """Return the memories with their terms, their own paths and the rarity of each term."""
     in_order = [digest_terms(memory.text) for memory in memories]
@@ -152,11 +244,13 @@ def build_table(memories: Sequence[JudgedMemory]) -> EvidenceTable:
     holders = Counter(term for distinct in terms for term in distinct)
     pair_holders = Counter(pair for distinct in pairs for pair in distinct)
 
+    common = common_stems()
+
     def rarity(holder_count: int) -> float:
         return math.log((max(len(terms), LEAST_CANDIDATES) + 1.0) / (holder_count + 0.5))
 
     def worth(term: str) -> float:
-        is_common = term in COMMON or (term.isdigit() and len(term) < MIN_VALUE_CHARS)
+        is_common = term in common or (term.isdigit() and len(term) < MIN_VALUE_CHARS)
         return COMMON_WEIGHT if is_common else 1.0
 
     return EvidenceTable(
@@ -169,11 +263,6 @@ def build_table(memories: Sequence[JudgedMemory]) -> EvidenceTable:
         rarity={term: worth(term) * rarity(count) for term, count in holders.items()},
         holders=holders,
     )
-
-
-def is_document(text: str) -> bool:
-    """Return whether a memory is a document rather than a claim."""
-    return len(text) >= DOCUMENT_CHARS or "\n" in text.strip()
 
 
 def signals(table: EvidenceTable, digest: Digest) -> Numbers:
@@ -193,10 +282,20 @@ def signals(table: EvidenceTable, digest: Digest) -> Numbers:
     expected = [
         math.fsum(table.rarity[term] * by_chance[term] for term in terms) for terms in table.terms
     ]
-    lines = _lines(digest)
-    said_pairs = frozenset(pair for line in lines for pair in line.pairs)
+    # Each line of the agent: its weight, and its terms that the user had not typed before.
+    lines: list[_Line] = []
+    said_pairs: set[Pair] = set()
+    typed: set[str] = set()
+    for turn in digest.turns:
+        typed.update(turn.typed)
+        for act, terms in turn.pieces:
+            lines.append((ACT_WEIGHTS[act], tuple(term for term in terms if term not in typed)))
+            said_pairs.update(pair for pair in pairwise(terms) if not typed.issuperset(pair))
     total = np.array([table.weight(terms) for terms in table.terms])
     best, alone = _brought(table, lines, total)
+    # How far each overlap exceeds the others; with few candidates, missing ones count as zero.
+    others = np.pad(best, (0, max(LEAST_CANDIDATES - len(best), 0)))
+    deviation = (best - others.mean()) / (others.std() + 0.5)
     looked_up_weight = np.array([table.weight(terms) for terms in looked_up])
     columns: dict[str, Sequence[float] | Numbers | Flags] = {
         "acted": table.has_path(_acted(digest)),
@@ -207,7 +306,7 @@ def signals(table: EvidenceTable, digest: Digest) -> Numbers:
             for terms in looked_up
         ],
         "brought": np.sqrt(np.minimum(best / (total + LEAST_WEIGHT), 1.0)),
-        "brought_above_chance": _above_chance(best),
+        "brought_above_chance": np.clip(deviation, -2.0, 6.0),
         "brought_alone": alone,
         "brought_pairs": [
             math.log1p(math.fsum(table.pair_rarity[pair] for pair in pairs & said_pairs))
@@ -300,27 +399,6 @@ def _endings(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(endings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """The terms and pairs in one line of the agent that the user had not typed before."""
-
-    weight: float
-    terms: tuple[str, ...]
-    pairs: tuple[Pair, ...]
-
-
-def _lines(digest: Digest) -> list[_Line]:
-    typed: set[str] = set()
-    lines = []
-    for turn in digest.turns:
-        typed.update(turn.typed)
-        for act, terms in turn.pieces:
-            new = tuple(term for term in terms if term not in typed)
-            pairs = tuple(pair for pair in pairwise(terms) if not typed.issuperset(pair))
-            lines.append(_Line(ACT_WEIGHTS[act], new, pairs))
-    return lines
-
-
 def _brought(
     table: EvidenceTable, lines: Sequence[_Line], total: Numbers
 ) -> tuple[Numbers, Numbers]:
@@ -349,28 +427,20 @@ def _brought(
 
 
 def _overlaps(
-    lines: Sequence[_Line], postings: Mapping[str, NDArray[np.int64]], table: EvidenceTable
+    lines: Sequence[_Line],
+    postings: Mapping[str, NDArray[np.int64]],
+    table: EvidenceTable,
 ) -> Numbers:
     """Return the weighted overlap of every line (a row) with every memory (a column)."""
     cells, worth = [], []
-    for number, line in enumerate(lines):
-        for term in line.terms:
+    for number, (weight, terms) in enumerate(lines):
+        for term in terms:
             indices = postings.get(term)
             if indices is not None:
                 cells.append(number * table.count + indices)
-                worth.append(np.full(len(indices), line.weight * table.rarity[term]))
+                worth.append(np.full(len(indices), weight * table.rarity[term]))
     if not cells:
         return np.zeros((len(lines), table.count))
     size = len(lines) * table.count
     flat = np.bincount(np.concatenate(cells), np.concatenate(worth), minlength=size)
     return np.asarray(flat.reshape(len(lines), table.count))
-
-
-def _above_chance(overlap: Numbers) -> Numbers:
-    """Return how far each overlap exceeds the others, in standard deviations, from -2 to 6.
-
-    With few candidates, the missing ones count as zero overlap.
-    """
-    others = np.pad(overlap, (0, max(LEAST_CANDIDATES - len(overlap), 0)))
-    deviation = (overlap - others.mean()) / (others.std() + 0.5)
-    return np.asarray(np.clip(deviation, -2.0, 6.0))

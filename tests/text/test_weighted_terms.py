@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meritory.text.overlap import (
+from meritory.text.terms import (
     COMMON_WEIGHT,
     NAME_WEIGHT,
     PIECE_WEIGHT,
@@ -14,10 +14,10 @@ from meritory.text.overlap import (
     WORD_WEIGHT,
     holders,
     seen_in,
+    stem,
     terms_of,
     wording,
 )
-from meritory.text.terms import stem
 
 
 @pytest.mark.parametrize(
