@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal, get_args
 
 from meritory.text.terms import query_terms, split_identifier, stem
@@ -298,82 +299,42 @@ class Diagnosis:
     evidence: tuple[DiagnosisEvidence, ...]
 
 
-def _words(*phrases: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w-])(?:{'|'.join(phrases)})(?![\w-])", re.IGNORECASE)
-
-
-_PATTERNS: Final[Mapping[Category, re.Pattern[str]]] = {
-    "system_failure": _words(
-        r"crash(?:ed|es)?",
-        r"segfault\w*",
-        r"out of memory",
-        r"oom",
-        r"timed? ?out",
-        r"time-?out",
-        r"connection (?:refused|reset|lost)",
-        r"disk (?:is |was )?full",
-        r"no space left",
-        r"exit(?:ed)?(?: code| with| status)+ [1-9]\d*",
-        r"non-?zero exit",
-        r"traceback",
-        r"unhandled exception",
-        r"service unavailable",
-        r"rate.?limit(?:ed)?",
-        r"network (?:error|failure|down)",
+_PHRASES: Final[Mapping[Category, str]] = {
+    "system_failure": (
+        r"crash(?:ed|es)?|segfault\w*|out of memory|oom|timed? ?out|time-?out"
+        r"|connection (?:refused|reset|lost)|disk (?:is |was )?full|no space left"
+        r"|exit(?:ed)?(?: code| with| status)+ [1-9]\d*|non-?zero exit|traceback"
+        r"|unhandled exception|service unavailable|rate.?limit(?:ed)?"
+        r"|network (?:error|failure|down)"
     ),
-    "guardrail_triggered": _words(
-        r"guardrails?",
-        r"not allowed",
-        r"not permitted",
-        r"permission denied",
-        r"forbidden",
-        r"blocked",
-        r"policy",
-        r"without (?:my |the |any )?(?:permission|approval|consent|asking)",
-        r"unsafe",
-        r"dangerous(?:ly)?",
-        r"protected branch",
-        r"force.?push(?:ed)?",
+    "guardrail_triggered": (
+        r"guardrails?|not allowed|not permitted|permission denied|forbidden|blocked|policy"
+        r"|without (?:my |the |any )?(?:permission|approval|consent|asking)|unsafe"
+        r"|dangerous(?:ly)?|protected branch|force.?push(?:ed)?"
     ),
-    "invalid_invocation": _words(
-        r"(?:invalid|bad|wrong|unknown|missing) (?:\w+ )?(?:argument|flag|option|parameter)s?",
-        r"(?:missing|required) (?:field|value)s?",
-        r"no such (?:file|command|option|table|tool)\w*",
-        r"command not found",
-        r"syntax error",
-        r"wrong (?:path|directory|folder|working directory|command|tool|arguments?)",
-        r"unknown (?:command|tool|function)",
-        r"does(?:n't| not) exist",
-        r"malformed",
+    "invalid_invocation": (
+        r"(?:invalid|bad|wrong|unknown|missing) (?:\w+ )?(?:argument|flag|option|parameter)s?"
+        r"|(?:missing|required) (?:field|value)s?|no such (?:file|command|option|table|tool)\w*"
+        r"|command not found|syntax error"
+        r"|wrong (?:path|directory|folder|working directory|command|tool|arguments?)"
+        r"|unknown (?:command|tool|function)|does(?:n't| not) exist|malformed"
     ),
-    "tool_output_misread": _words(
-        r"misread",
-        r"misinterpret(?:ed|s)?",
-        r"hallucinat\w+",
-        r"fabricat\w+",
-        r"made up",
-        r"invented",
-        r"assum(?:ed|es|ing)",
-        r"claim(?:ed|s|ing)",
-        r"pretend(?:ed|s)?",
-        r"overlook(?:ed|s)?",
-        r"without (?:verif\w+|check\w*|test\w*|evidence|running|reading|looking)",
-        r"(?:skipped|ignored) (?:the |all )?(?:tests?|checks?|output|errors?|warnings?|result)",
-        r"(?:never|didn't|did not) (?:ran|run|check(?:ed)?|verif\w+|read|look(?:ed)?)",
-        r"said (?:it|the tests?) passed",
+    "tool_output_misread": (
+        r"misread|misinterpret(?:ed|s)?|hallucinat\w+|fabricat\w+|made up|invented"
+        r"|assum(?:ed|es|ing)|claim(?:ed|s|ing)|pretend(?:ed|s)?|overlook(?:ed|s)?"
+        r"|without (?:verif\w+|check\w*|test\w*|evidence|running|reading|looking)"
+        r"|(?:skipped|ignored) (?:the |all )?(?:tests?|checks?|output|errors?|warnings?|result)"
+        r"|(?:never|didn't|did not) (?:ran|run|check(?:ed)?|verif\w+|read|look(?:ed)?)"
+        r"|said (?:it|the tests?) passed"
     ),
-    "intent_plan_misalignment": _words(
-        r"not what (?:i|we) (?:asked|wanted|meant|said)",
-        r"(?:i|we) (?:asked|wanted|told) (?:you |it )?(?:for|to|not)",
-        r"instead of",
-        r"(?:ignored|against|disregarded) (?:my |the |our )?(?:instructions?|plan|request|spec)",
-        r"(?:didn't|did not|doesn't) (?:follow|do what|listen)",
-        r"misunderst\w+",
-        r"wrong (?:file|approach|branch|function|feature|thing|order|place|project)",
-        r"(?:unasked|unrequested|unwanted|unneeded)",
-        r"out of scope",
-        r"should(?:n't| not)? have",
-        r"over-?engineer\w+",
+    "intent_plan_misalignment": (
+        r"not what (?:i|we) (?:asked|wanted|meant|said)"
+        r"|(?:i|we) (?:asked|wanted|told) (?:you |it )?(?:for|to|not)|instead of"
+        r"|(?:ignored|against|disregarded) (?:my |the |our )?(?:instructions?|plan|request|spec)"
+        r"|(?:didn't|did not|doesn't) (?:follow|do what|listen)|misunderst\w+"
+        r"|wrong (?:file|approach|branch|function|feature|thing|order|place|project)"
+        r"|(?:unasked|unrequested|unwanted|unneeded)|out of scope|should(?:n't| not)? have"
+        r"|over-?engineer\w+"
     ),
 }
 # The category of a failed criterion when no words say more.
@@ -386,6 +347,12 @@ _CRITERIA: Final[Mapping[str, Category]] = {
 }
 
 
+@cache
+def _phrases(alternatives: str) -> re.Pattern[str]:
+    """Return the pattern for whole phrases, compiled at its first use."""
+    return re.compile(rf"(?<![\w-])(?:{alternatives})(?![\w-])", re.IGNORECASE)
+
+
 def diagnose(
     texts: Mapping[str, str], failing: Sequence[str] = (), guardrails: Sequence[str] = ()
 ) -> Diagnosis | None:
@@ -395,8 +362,8 @@ def diagnose(
         quote = DiagnosisEvidence(f"guardrail:{name}", f"{name} is false")
         evidence.setdefault("guardrail_triggered", []).append(quote)
     for name, text in texts.items():
-        for category, pattern in _PATTERNS.items():
-            if match := pattern.search(text):
+        for category, phrases in _PHRASES.items():
+            if match := _phrases(phrases).search(text):
                 start = max(0, match.start() - _AROUND_CHARS)
                 around = " ".join(text[start : match.end() + _AROUND_CHARS].split())
                 quote = DiagnosisEvidence(name, around[:_QUOTE_CHARS])

@@ -125,24 +125,11 @@ SHORTEST_TAIL_CHARS: Final = 40
 NESTING_LIMIT: Final = 6
 
 _SYNONYMS: Final[dict[str, Role]] = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "model": "assistant",
-    "agent": "assistant",
-    "ai": "assistant",
-    "bot": "assistant",
-    "tool": "tool",
-    "tool_use": "tool",
-    "tool_call": "tool",
-    "function_call": "tool",
-    "result": "result",
-    "tool_result": "result",
-    "function": "result",
-    "edit": "edit",
-    "diff": "edit",
-    "write": "edit",
-    "file_edit": "edit",
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "model", "agent", "ai", "bot"), "assistant"),
+    **dict.fromkeys(("tool", "tool_use", "tool_call", "function_call"), "tool"),
+    **dict.fromkeys(("result", "tool_result", "function"), "result"),
+    **dict.fromkeys(("edit", "diff", "write", "file_edit"), "edit"),
 }
 _LIST_KEYS: Final = ("turns", "messages", "transcript")
 _CONTENT_KEYS: Final = ("text", "content", "parts", "output")

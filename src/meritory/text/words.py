@@ -46,122 +46,43 @@ HEDGES: Final = words(
 )
 
 # Openers that frame a claim without changing it; longest first within the same start.
-OPENERS: Final = (
-    ("i", "think", "that"),
-    ("i", "think"),
-    ("i", "believe", "that"),
-    ("i", "believe"),
-    ("i", "guess"),
-    ("it", "seems", "that"),
-    ("it", "seems"),
-    ("it", "appears", "that"),
-    ("it", "looks", "like"),
-    ("note", "that"),
-    ("note",),
-    ("remember", "that"),
-    ("please", "remember", "that"),
-    ("please", "note", "that"),
-    ("keep", "in", "mind", "that"),
-    ("for", "the", "record"),
-    ("fyi",),
-    ("btw",),
-    ("by", "the", "way"),
-    ("as", "far", "as", "i", "know"),
-)
-
-PHRASES: Final = (
-    (("in", "order", "to"), ("to",)),
-    (("as", "well", "as"), ("and",)),
-    (("have", "to"), ("must",)),
-    (("has", "to"), ("must",)),
-    (("is", "able", "to"), ("can",)),
-    (("are", "able", "to"), ("can",)),
-    (("is", "called"), ("is", "named")),
-    (("was", "called"), ("was", "named")),
-    (("make", "sure"), ("ensure",)),
-    (("makes", "sure"), ("ensure",)),
-    (("because", "of"), ("due", "to")),
-    (("at", "the", "moment"), ()),
-    (("right", "now"), ()),
-    (("these", "days"), ()),
-    (("of", "course"), ()),
-)
-
-# Interchangeable words: every word of a line means the first.
-_SAME_LINES: Final = """
-    like likes love loves enjoy enjoys prefer prefers
-    use uses utilise utilises utilize utilizes
-    used utilised utilized
-    using utilising utilizing
-    need needs require requires
-    needed required
-    want wants
-    begin begins start starts commence commences
-    began started commenced
-    buy buys purchase purchases
-    bought purchased
-    reside resides live lives
-    resided lived
-    colour color
-    colours colors
-    coloured colored
-    favourite favorite
-    favourites favorites
-    behaviour behavior
-    organise organises organize organizes
-    organised organized
-    organisation organization
-    centre center
-    licence license
-    grey gray
-    analyse analyze
-    optimise optimize
-    initialise initialize
-    serialise serialize
-    normalise normalize
-    child kid
-    children kids
-    mother mom mum
-    father dad
-    movie film
-    movies films
-    repository repo
-    repositories repos
-    configuration config
-    documentation docs
-    database db
-    databases dbs
-    environment env
-    directory folder dir
-    directories folders dirs
-    application app
-    applications apps
-    information info
-    photo picture photograph pic
-    photos pictures photographs pics
-    television tv
-    phone telephone
-    large big
-    quick fast
-    ensure ensures
-    everyone everybody
-    someone somebody
-    is are am
-    was were
-    have has
-    do does
-    percent %
-    through via
-    on upon
-    amongst among
-    whilst while
-    until till
-    ok okay
+_OPENERS: Final = """
+    i think that; i think; i believe that; i believe; i guess; it seems that; it seems;
+    it appears that; it looks like; note that; note; remember that; please remember that;
+    please note that; keep in mind that; for the record; fyi; btw; by the way; as far as i know
 """
+OPENERS: Final = tuple(tuple(opener.split()) for opener in _OPENERS.split(";"))
 
-SAME_AS: Final = {
-    word: line.split()[0] for line in _SAME_LINES.strip().splitlines() for word in line.split()
-}
+_PHRASES: Final = """
+    in order to = to; as well as = and; have to = must; has to = must; is able to = can;
+    are able to = can; is called = is named; was called = was named; make sure = ensure;
+    makes sure = ensure; because of = due to; at the moment =; right now =; these days =;
+    of course =
+"""
+PHRASES: Final = tuple(
+    (tuple(phrase.split()), tuple(short.split()))
+    for phrase, _, short in (entry.partition("=") for entry in _PHRASES.split(";"))
+)
+
+# Interchangeable words: every word of a group means the first.
+_SAME: Final = """
+    like likes love loves enjoy enjoys prefer prefers; use uses utilise utilises utilize utilizes;
+    used utilised utilized; using utilising utilizing; need needs require requires; needed required;
+    want wants; begin begins start starts commence commences; began started commenced;
+    buy buys purchase purchases; bought purchased; reside resides live lives; resided lived;
+    colour color; colours colors; coloured colored; favourite favorite; favourites favorites;
+    behaviour behavior; organise organises organize organizes; organised organized;
+    organisation organization; centre center; licence license; grey gray; analyse analyze;
+    optimise optimize; initialise initialize; serialise serialize; normalise normalize; child kid;
+    children kids; mother mom mum; father dad; movie film; movies films; repository repo;
+    repositories repos; configuration config; documentation docs; database db; databases dbs;
+    environment env; directory folder dir; directories folders dirs; application app;
+    applications apps; information info; photo picture photograph pic;
+    photos pictures photographs pics; television tv; phone telephone; large big; quick fast;
+    ensure ensures; everyone everybody; someone somebody; is are am; was were; have has; do does;
+    percent %; through via; on upon; amongst among; whilst while; until till; ok okay
+"""
+SAME_AS: Final = {word: group.split()[0] for group in _SAME.split(";") for word in group.split()}
 
 ACRONYMS: Final = words(
     """
@@ -260,24 +181,12 @@ NUMBER_WORDS: Final = {
     **{word: str(value * 10) for value, word in enumerate(_TENS.split(), 3)},
 }
 
-UNITS: Final = {
-    unit: line.split()[0]
-    for line in (
-        "s sec secs second seconds",
-        "ms msec millisecond milliseconds",
-        "min mins minute minutes",
-        "h hr hrs hour hours",
-        "day days",
-        "week weeks",
-        "month months",
-        "year years",
-        "kb kilobyte kilobytes",
-        "mb megabyte megabytes",
-        "gb gigabyte gigabytes",
-        "% percent",
-    )
-    for unit in line.split()
-}
+_UNITS: Final = """
+    s sec secs second seconds; ms msec millisecond milliseconds; min mins minute minutes;
+    h hr hrs hour hours; day days; week weeks; month months; year years; kb kilobyte kilobytes;
+    mb megabyte megabytes; gb gigabyte gigabytes; % percent
+"""
+UNITS: Final = {unit: group.split()[0] for group in _UNITS.split(";") for unit in group.split()}
 
 # Words that hardly identify a memory: everyday English, and the common words of programming.
 COMMON_WORDS: Final = words(

@@ -100,60 +100,34 @@ _FAMILY_MEANINGS: Final[dict[str, str]] = {
     "shell": "run ran command",
 }
 
-# A deed, the options or words it needs, and its risk then, of ten.
-_RISKS: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
-    ("rm", ("-r", "-f"), 8),
-    ("rm", ("-r",), 7),
-    ("git push", ("--force",), 8),
-    ("git push", ("--delete",), 8),
-    ("git push", ("--mirror",), 9),
-    ("git reset", ("--hard",), 8),
-    ("git clean", ("-f",), 8),
-    ("git checkout", ("-f",), 7),
-    ("git branch", ("-D",), 7),
-    ("git commit", ("--no-verify",), 6),
-    ("git push", ("--no-verify",), 6),
-    ("git filter-branch", (), 9),
-    ("git rebase", (), 5),
-    ("git push", (), 4),
-    ("chmod", ("777",), 8),
-    ("chmod", ("-R",), 6),
-    ("chown", ("-R",), 6),
-    ("dd", (), 8),
-    ("mkfs", (), 10),
-    ("shutdown", (), 9),
-    ("reboot", (), 9),
-    ("dropdb", (), 9),
-    ("terraform destroy", (), 9),
-    ("terraform apply", (), 7),
-    ("pulumi destroy", (), 9),
-    ("kubectl delete", (), 8),
-    ("kubectl apply", (), 6),
-    ("helm uninstall", (), 8),
-    ("docker push", (), 6),
-    ("docker system", ("prune",), 8),
-    ("docker volume", ("prune",), 8),
-    ("docker volume", ("rm",), 7),
-    ("docker-compose", ("down", "-v"), 8),
-    ("docker compose", ("down", "-v"), 8),
-    ("npm publish", (), 8),
-    ("cargo publish", (), 8),
-    ("twine upload", (), 8),
-    ("gem push", (), 8),
-    ("gh pr", ("merge",), 7),
-    ("gh repo", ("delete",), 10),
-    ("gh release", ("create",), 7),
-    ("alembic downgrade", (), 7),
-    ("prisma migrate", ("reset",), 8),
-    ("rails db:drop", (), 9),
-    ("vercel deploy", ("--prod",), 7),
-    ("fly deploy", (), 6),
-    ("aws s3", ("rm",), 8),
-    ("kill", ("-9",), 6),
-    ("pkill", (), 6),
-    ("killall", (), 6),
-    ("truncate", (), 7),
-    ("shred", (), 9),
+# By risk, of ten: a deed, and the options or words that it needs to be as risky.
+_DEEDS_BY_RISK: Final[dict[int, str]] = {
+    10: "mkfs; gh repo: delete",
+    9: (
+        "git push: --mirror; git filter-branch; shutdown; reboot; dropdb; terraform destroy; "
+        "pulumi destroy; rails db:drop; shred"
+    ),
+    8: (
+        "rm: -r -f; git push: --force; git push: --delete; git reset: --hard; git clean: -f; "
+        "chmod: 777; dd; kubectl delete; helm uninstall; docker system: prune; "
+        "docker volume: prune; docker-compose: down -v; docker compose: down -v; npm publish; "
+        "cargo publish; twine upload; gem push; prisma migrate: reset; aws s3: rm"
+    ),
+    7: (
+        "rm: -r; git checkout: -f; git branch: -D; terraform apply; docker volume: rm; "
+        "gh pr: merge; gh release: create; alembic downgrade; vercel deploy: --prod; truncate"
+    ),
+    6: (
+        "git commit: --no-verify; git push: --no-verify; chmod: -R; chown: -R; kubectl apply; "
+        "docker push; fly deploy; kill: -9; pkill; killall"
+    ),
+    5: "git rebase",
+    4: "git push",
+}
+_RISKS: Final = tuple(
+    (deed, tuple(needed.split()), risk)
+    for risk, deeds in _DEEDS_BY_RISK.items()
+    for deed, _, needed in (entry.partition(": ") for entry in deeds.split("; "))
 )
 _SQL: Final = re.compile(r"\b(?:drop\s+(?:table|database|schema)|truncate\s+table)\b", re.I)
 _SQL_PROGRAMS: Final = ("psql", "mysql", "sqlite3", "mariadb", "clickhouse-client", "duckdb")
