@@ -76,9 +76,16 @@ def mentions(text: str) -> tuple[Mention, ...]:
     found: list[tuple[int, Mention]] = []
     rest = _blank(_EMAIL, _blank(_URL, text))
     for match in _BACKTICKED.finditer(rest):
-        mention = _from_backticks(match.group(1))
-        if mention:
-            found.append((match.start(), mention))
+        name = match.group(1).strip()
+        if not name or len(name) > MAX_NAME_CHARS or any(char.isspace() for char in name):
+            continue
+        path = _as_path(name)
+        name = _CALL_SUFFIX.sub("", name).strip(".,;:")
+        if path:
+            found.append((match.start(), Mention("path", path)))
+        # A flag, a number or a lone operator is not an entity.
+        elif re.search(r"[^\W\d_]", name) and name.lower() not in _NOT_THINGS and name[0] != "-":
+            found.append((match.start(), Mention("identifier", name)))
     rest = _blank(_BACKTICKED, rest)
     for match in _TAG.finditer(rest):
         tag = match.group(1)
@@ -123,7 +130,13 @@ def parse_about(text: str) -> About:
             f"about must have 1 to {MAX_NAME_CHARS} printable characters",
             hint='write "entity" or "entity/aspect"',
         )
-    entity, aspect = _split_about(cleaned)
+    parts = cleaned.split("/")
+    files = (end for end, part in enumerate(parts[:-1], 1) if _has_file_ending(part))
+    entity, aspect = cleaned, None
+    if end := next(files, 0):
+        entity, aspect = "/".join(parts[:end]), "/".join(parts[end:]).strip()
+    elif len(parts) > 1 and not _as_path(cleaned):
+        entity, aspect = "/".join(parts[:-1]).strip(), parts[-1].strip()
     if not entity or aspect == "":
         raise InputError(
             f"about needs an entity, and an aspect after the slash: {cleaned!r}",
@@ -132,41 +145,25 @@ def parse_about(text: str) -> About:
     return About(_as_entity(entity), aspect)
 
 
-def _from_backticks(inner: str) -> Mention | None:
-    name = inner.strip()
-    if not name or len(name) > MAX_NAME_CHARS or any(char.isspace() for char in name):
-        return None
-    path = _as_path(name)
-    if path:
-        return Mention("path", path)
-    name = _CALL_SUFFIX.sub("", name).strip(".,;:")
-    # A flag, a number or a lone operator is not an entity.
-    if not re.search(r"[^\W\d_]", name) or name.lower() in _NOT_THINGS or name.startswith("-"):
-        return None
-    return Mention("identifier", name)
-
-
 def _as_path(raw: str) -> str | None:
     candidate = _LINE_SUFFIX.sub("", raw).replace("\\", "/")
     if not re.search(r"\w", candidate) or re.search(r"[^\w./~@+: -]", candidate):
         return None
     parts = [part for part in candidate.split("/") if part not in {"", "."}]
-    if not parts or not _is_path(candidate, parts):
+    if not parts:
         return None
+    first = parts[0]
+    has_ending = _has_file_ending(parts[-1])
+    if "/" not in candidate:
+        is_path = has_ending
+    elif candidate.startswith(("./", "../", "~/")) or re.match(r"[A-Za-z]:/", candidate):
+        is_path = True
+    else:
+        is_host = first.rpartition(".")[2].lower() in _HOST_ENDINGS and "." in first
+        is_path = first in _KNOWN_FOLDERS or has_ending
+        is_path = is_path and (candidate.startswith("/") or not is_host)
     lead = "/" if candidate.startswith("/") else ""
-    return (lead + "/".join(parts))[:MAX_NAME_CHARS]
-
-
-def _is_path(candidate: str, parts: list[str]) -> bool:
-    if len(parts) == 1 and "/" not in candidate:
-        return _has_file_ending(parts[0])
-    if candidate.startswith(("./", "../", "~/")) or re.match(r"[A-Za-z]:/", candidate):
-        return True
-    if candidate.startswith("/"):
-        return parts[0] in _KNOWN_FOLDERS or _has_file_ending(parts[-1])
-    if "." in parts[0] and parts[0].rpartition(".")[2].lower() in _HOST_ENDINGS:
-        return False
-    return parts[0] in _KNOWN_FOLDERS or _has_file_ending(parts[-1])
+    return (lead + "/".join(parts))[:MAX_NAME_CHARS] if is_path else None
 
 
 def _has_file_ending(part: str) -> bool:
@@ -175,17 +172,6 @@ def _has_file_ending(part: str) -> bool:
         return False
     # Node.js and its relatives are products, not files.
     return not (ending == "js" and stem[:1].isupper()) and (stem != "" or ending in {"env"})
-
-
-def _split_about(text: str) -> tuple[str, str | None]:
-    parts = text.split("/")
-    for index, part in enumerate(parts[:-1]):
-        if _has_file_ending(part):
-            return "/".join(parts[: index + 1]), "/".join(parts[index + 1 :]).strip()
-    if len(parts) == 1 or _as_path(text):
-        return text, None
-    entity, _, aspect = text.rpartition("/")
-    return entity.strip(), aspect.strip()
 
 
 def _as_entity(name: str) -> Mention:

@@ -36,6 +36,7 @@ _UNIFIED = str.maketrans(
 )
 _EMOJI_JOINER = "\u200d"
 _SHOWN_AS_IS = "\n\t"
+_HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
 def canonical(text: str) -> str:
@@ -101,7 +102,11 @@ def shown(text: str, *, one_line: bool = False) -> str:
         return text
     pieces: list[str] = []
     for index, char in enumerate(text):
-        if char in kept or not _needs_escape(char) or _joins_emoji(text, index):
+        is_hidden = "\U000e0100" <= char <= "\U000e01ef" or unicodedata.category(char) in _HIDDEN
+        if char == _EMOJI_JOINER and 0 < index < len(text) - 1:
+            before, after = map(unicodedata.category, (text[index - 1], text[index + 1]))
+            is_hidden = before not in {"So", "Sk", "Mn"} or after != "So"
+        if char in kept or not is_hidden:
             pieces.append(char)
             continue
         point = ord(char)
@@ -134,18 +139,3 @@ def _fold_case(token: str) -> str:
         return word.lower() if word[1:] == word[1:].lower() else word
 
     return _PLAIN_WORD.sub(fold, token)
-
-
-def _needs_escape(char: str) -> bool:
-    if char == " ":
-        return False
-    if "\U000e0100" <= char <= "\U000e01ef":
-        return True
-    return unicodedata.category(char) in {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
-
-
-def _joins_emoji(text: str, index: int) -> bool:
-    if text[index] != _EMOJI_JOINER or not 0 < index < len(text) - 1:
-        return False
-    before = unicodedata.category(text[index - 1])
-    return before in {"So", "Sk", "Mn"} and unicodedata.category(text[index + 1]) == "So"

@@ -269,7 +269,8 @@ def _render(block: Block, head: str) -> str:
             head += _CONSTRAINT_HEAD
         parts.append(f"[meritory notes {block.nonce}] {head}")
         parts += [_entry(shown, block.nonce) for shown in block.memories]
-        parts += [_overflow_line(block)] if block.overflow else []
+        if block.overflow:
+            parts.append(_overflow_line(block))
         parts.append(f"[/meritory notes {block.nonce}]")
     handles = (*block.earlier, *(shown.handle for shown in block.memories))
     if block.ask and handles:

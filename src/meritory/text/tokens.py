@@ -68,15 +68,9 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+")
 # Unassigned code points (Cn) stay, as in the reference: they make their word unknown.
 _DELETED = frozenset({"Cc", "Cf", "Co", "Cs"})
 _ASCII_PARTS = re.compile(r"[0-9a-z]+|[!-/:-@\[-`{-~]")
-_CJK_RANGES = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B920, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+_CJK = re.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"
+    "\U0002b740-\U0002b81f\U0002b920-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
 )
 
 
@@ -99,18 +93,14 @@ class WordPiece:
         for chunk in _CONTROLS.sub("", text).split():
             ids = cache.get(chunk)
             if ids is None:
-                ids = self._encode_chunk(chunk)
+                parts = _ASCII_PARTS.findall(chunk.lower()) if chunk.isascii() else _split(chunk)
+                ids = tuple(piece for part in parts for piece in self._encode_word(part))
+                if len(chunk) <= MAX_CACHED_CHUNK_CHARS:
+                    if len(cache) >= MAX_CACHED_CHUNKS:
+                        cache.clear()
+                    cache[chunk] = ids
             found.extend(ids)
         return found
-
-    def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
-        parts = _ASCII_PARTS.findall(chunk.lower()) if chunk.isascii() else _split(chunk)
-        ids = tuple(piece for part in parts for piece in self._encode_word(part))
-        if len(chunk) <= MAX_CACHED_CHUNK_CHARS:
-            if len(self._cache) >= MAX_CACHED_CHUNKS:
-                self._cache.clear()
-            self._cache[chunk] = ids
-        return ids
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
         whole = self._ids.get(word)
@@ -135,10 +125,10 @@ class WordPiece:
 
 def _split(chunk: str) -> Iterable[str]:
     """Return the words and punctuation marks of a chunk that is not plain ASCII."""
-    visible = (
+    visible = "".join(
         char for char in chunk if char != "\ufffd" and unicodedata.category(char) not in _DELETED
     )
-    spaced = "".join(f" {char} " if _is_cjk(char) else char for char in visible)
+    spaced = _CJK.sub(r" \g<0> ", visible)
     # Character by character: str.lower() would turn a final capital sigma into another letter.
     plain = "".join(
         char.lower()
@@ -154,8 +144,3 @@ def _is_mark(char: str) -> bool:
     if char.isascii():
         return not char.isalnum() and not char.isspace()
     return unicodedata.category(char)[0] == "P"
-
-
-def _is_cjk(char: str) -> bool:
-    code = ord(char)
-    return code >= 0x3400 and any(low <= code <= high for low, high in _CJK_RANGES)
