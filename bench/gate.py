@@ -34,7 +34,8 @@ from bench.gate_pairs import CHANGES, DISTINCT, NOT_CHANGES, PARAPHRASES
 from meritory.domain.policy import EmbedderSpec
 from meritory.engine.memories.gate import CHANGE_THRESHOLD, gate_threshold
 from meritory.ports.embedder import Embedder, open_embedder
-from meritory.text.claims.compare import compare, protected_values
+from meritory.text.claims.compare import compare
+from meritory.text.claims.read import protected_values
 
 SHIPPED_THRESHOLD = gate_threshold("static-minilm-256-v1")
 THRESHOLDS = (

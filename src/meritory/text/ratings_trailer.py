@@ -140,7 +140,17 @@ def _read_pairs(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer,
     body = rest["body"].translate(_LOOSE)
     named = _CODE.match(body)
     code = named["code"].lower() if named else None
-    return Trailer(code, _pairs(body[named.end() :] if named else body)), rest.end()
+    body = body[named.end() :] if named else body
+    pairs: list[tuple[object, object]] = []
+    for match in _PAIR.finditer(body):
+        value = match["value"]
+        is_number = _NUMBER.fullmatch(value) or _NOT_FINITE.fullmatch(value)
+        pairs.append((match["name"], float(value) if is_number else value))
+    ratings = _rated(pairs)
+    leftovers = _PAIR.sub(" ", body).split()
+    malformed = ((word[:NAME_LIMIT_CHARS], "malformed") for word in leftovers)
+    ratings = Ratings(ratings.scores, (*ratings.refused, *malformed))
+    return Trailer(code, ratings), rest.end()
 
 
 def _read_tag(text: str, opening: re.Match[str], limit: int) -> tuple[Trailer, int] | None:
@@ -167,22 +177,6 @@ class _Pairs(list[tuple[str, object]]):
     """The pairs of a JSON object, in order."""
 
 
-def _pairs(body: str) -> Ratings:
-    pairs: list[tuple[object, object]] = []
-    leftovers: list[str] = []
-    end = 0
-    for match in _PAIR.finditer(body):
-        leftovers += body[end : match.start()].split()
-        value = match["value"]
-        is_number = _NUMBER.fullmatch(value) or _NOT_FINITE.fullmatch(value)
-        pairs.append((match["name"], float(value) if is_number else value))
-        end = match.end()
-    leftovers += body[end:].split()
-    ratings = _rated(pairs)
-    malformed = ((word[:NAME_LIMIT_CHARS], "malformed") for word in leftovers)
-    return Ratings(ratings.scores, (*ratings.refused, *malformed))
-
-
 def _rated(pairs: Iterable[tuple[object, object]]) -> Ratings:
     scores: dict[str, float] = {}
     refused: list[tuple[str, str]] = []
@@ -194,24 +188,18 @@ def _rated(pairs: Iterable[tuple[object, object]]) -> Ratings:
             refused.append((str(name)[:NAME_LIMIT_CHARS], "malformed name"))
             continue
         key = name.lower() if _HANDLE.fullmatch(name) else name
-        score = _score(value)
-        if isinstance(score, str):
-            refused.append((key, score))
-            continue
-        if key in scores:
-            refused.append((key, "given again"))
-        scores[key] = score
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            refused.append((key, "not a number"))
+        elif isinstance(value, float) and not math.isfinite(value):
+            refused.append((key, "not finite"))
+        elif not -1 <= value <= 1:
+            refused.append((key, "out of -1..1"))
+        else:
+            if key in scores:
+                refused.append((key, "given again"))
+            # Adding zero turns -0.0 into 0.0.
+            scores[key] = float(value) + 0.0
     return Ratings(tuple(scores.items()), tuple(refused))
-
-
-def _score(value: object) -> float | str:
-    """Return the value as a score, or the reason why it is not one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "not a number"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "not finite"
-    # Adding zero turns -0.0 into 0.0.
-    return float(value) + 0.0 if -1 <= value <= 1 else "out of -1..1"
 
 
 def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:

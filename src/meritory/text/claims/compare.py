@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from meritory.text.claims.read import Claim, Values, protected_values, read_claim
+from meritory.text.claims.read import Claim, read_claim
 from meritory.text.normalize import canonical
 from meritory.text.words import (
     ADDITIVE,
@@ -24,20 +24,6 @@ from meritory.text.words import (
     QUANTIFIERS,
     REPLACE_VERBS,
 )
-
-__all__ = [
-    "Claim",
-    "ClaimVerdict",
-    "Relation",
-    "Survivor",
-    "Values",
-    "compare",
-    "compare_claims",
-    "protected_values",
-    "read_claim",
-    "relation",
-    "survivor",
-]
 
 Relation = Literal["merge", "supersede", "keep_both"]
 Survivor = Literal["old", "new"]
@@ -95,48 +81,34 @@ def compare(old: str, new: str) -> ClaimVerdict:
     return compare_claims(read_claim(old), read_claim(new))
 
 
-def relation(old: str, new: str) -> Relation:
-    """Return only what to do: merge, supersede or keep both."""
-    return compare(old, new).relation
-
-
-def survivor(old: str, new: str) -> Survivor:
-    """Return the more specific text: more values, then fewer hedges, then the longer one."""
-    return _preferred(read_claim(old), read_claim(new))
-
-
 def compare_claims(old: Claim, new: Claim) -> ClaimVerdict:
     """Return the verdict on two texts that are already read."""
-    preferred = _preferred(old, new)
+    # The more specific text: more values, then fewer hedges, then the longer one.
+    preferred: Survivor = "new" if new.specificity > old.specificity else "old"
     if canonical(old.text) == canonical(new.text):
         return ClaimVerdict("merge", preferred, "same text")
-    verdict = _merged(old, new, preferred)
-    if verdict:
-        return verdict
-    reason = superseded(old, new)
-    if reason:
+    if old.keys and old.changes & NEGATIVE_CHANGES == new.changes & NEGATIVE_CHANGES:
+        if old.keys == new.keys:
+            return ClaimVerdict("merge", preferred, "same words in the same order")
+        if _fronted(old) == _fronted(new):
+            return ClaimVerdict("merge", preferred, "same words, one part moved to the front")
+        if _is_turned(old, new):
+            return ClaimVerdict("merge", preferred, "same words, turned around the verb")
+        if _adds_to(old, new):
+            return ClaimVerdict("merge", "new", "the new text says all of the old one and more")
+        if _adds_to(new, old):
+            return ClaimVerdict("merge", "old", "the old text says all of the new one and more")
+    if reason := superseded(old, new):
         return ClaimVerdict("supersede", "new", reason)
-    return ClaimVerdict("keep_both", preferred, _difference(old, new))
-
-
-def _preferred(old: Claim, new: Claim) -> Survivor:
-    return "new" if new.specificity > old.specificity else "old"
-
-
-def _merged(old: Claim, new: Claim, preferred: Survivor) -> ClaimVerdict | None:
-    if old.changes & NEGATIVE_CHANGES != new.changes & NEGATIVE_CHANGES or not old.keys:
-        return None
-    if old.keys == new.keys:
-        return ClaimVerdict("merge", preferred, "same words in the same order")
-    if _fronted(old) == _fronted(new):
-        return ClaimVerdict("merge", preferred, "same words, one part moved to the front")
-    if _is_turned(old, new):
-        return ClaimVerdict("merge", preferred, "same words, turned around the verb")
-    if _adds_to(old, new):
-        return ClaimVerdict("merge", "new", "the new text says all of the old one and more")
-    if _adds_to(new, old):
-        return ClaimVerdict("merge", "old", "the old text says all of the new one and more")
-    return None
+    if not old.keys or not new.keys:
+        return ClaimVerdict("keep_both", preferred, "nothing to compare")
+    only_old = [key for key in dict.fromkeys(old.keys) if key not in new.keys]
+    only_new = [key for key in dict.fromkeys(new.keys) if key not in old.keys]
+    difference = "same words in another order"
+    if only_old or only_new:
+        left, right = (" ".join(only[:4]) or "(nothing)" for only in (only_old, only_new))
+        difference = f"different: {left} / {right}"
+    return ClaimVerdict("keep_both", preferred, difference)
 
 
 def _fronted(claim: Claim) -> tuple[str, ...]:
@@ -193,19 +165,6 @@ def _adds_to(short: Claim, long: Claim) -> bool:
         return rest[0].kind == "word"
     # "Rock and roll" does not add a clause.
     return any(unit.key in CLAUSE_VERBS or unit.key.endswith("ed") for unit in rest[:2])
-
-
-def _difference(old: Claim, new: Claim) -> str:
-    """Return in a few words how two texts differ."""
-    if not old.keys or not new.keys:
-        return "nothing to compare"
-    in_old, in_new = set(old.keys), set(new.keys)
-    only_old = [key for key in dict.fromkeys(old.keys) if key not in in_new]
-    only_new = [key for key in dict.fromkeys(new.keys) if key not in in_old]
-    if not only_old and not only_new:
-        return "same words in another order"
-    sides = (" ".join(only_old[:4]), " ".join(only_new[:4]))
-    return f"different: {sides[0] or '(nothing)'} / {sides[1] or '(nothing)'}"
 
 
 def superseded(old: Claim, new: Claim) -> str | None:
@@ -314,13 +273,10 @@ def _new_value(
     return f"the new text gives another value: {' '.join(was_said)} is now {' '.join(now_said)}"
 
 
-def _common_prefix(left_keys: Sequence[str], right_keys: Sequence[str]) -> int:
-    size = 0
-    for left, right in zip(left_keys, right_keys, strict=False):
-        if left != right:
-            break
-        size += 1
-    return size
+def _common_prefix(left: Sequence[str], right: Sequence[str]) -> int:
+    pairs = enumerate(zip(left, right, strict=False))
+    differing = (index for index, (one, other) in pairs if one != other)
+    return next(differing, min(len(left), len(right)))
 
 
 def _loose(keys: Sequence[str]) -> tuple[str, ...]:

@@ -44,12 +44,20 @@ _UNIT = re.compile(
 )
 # Words before "used to" that make it another phrase.
 _BEFORE_USED = frozenset({"is", "are", "am", "was", "were", "be", "get", "got"})
+_ANY_MORE = (("anymore",), ("any", "more"), ("any", "longer"))
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 _SENTENCE_END = re.compile(r"[.!?;:\n]")
 _IS_CONTRACTIONS = frozenset({"it", "he", "she", "that", "there", "here", "what", "who", "where"})
 _ENDINGS = {"'m": "am", "'re": "are", "'ve": "have", "'ll": "will"}
 _IRREGULAR = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall"}
 
+# With "twenty-one" and the like.
+_NUMBERS: Final = NUMBER_WORDS | {
+    f"{tens}-{ones}": str(int(many) + int(few))
+    for tens, many in NUMBER_WORDS.items()
+    for ones, few in NUMBER_WORDS.items()
+    if int(many) >= 20 and int(few) < 10
+}
 _PHRASES_BY_WORD: Final = {
     word: tuple(entry for entry in PHRASES if entry[0][0] == word)
     for word in {phrase[0] for phrase, _ in PHRASES}
@@ -174,7 +182,7 @@ def _read_word(body: str, previous: Unit | None) -> Iterator[tuple[str, UnitKind
         yield head, "word", bool(head) and body[:1].isupper()
         is_verb = ending == "s" and head in _IS_CONTRACTIONS
         yield "is" if is_verb else _ENDINGS.get(f"'{ending}", f"'{ending}"), "word", False
-    elif number := NUMBER_WORDS.get(lowered) or _tens(lowered):
+    elif number := _NUMBERS.get(lowered):
         yield number, "number", False
     elif previous is not None and previous.kind == "number" and unit in UNITS:
         yield UNITS[unit], "word", False
@@ -182,15 +190,6 @@ def _read_word(body: str, previous: Unit | None) -> Iterator[tuple[str, UnitKind
         yield body, "identifier", False
     else:
         yield lowered, "word", is_capital
-
-
-def _tens(lowered: str) -> str:
-    """Return the number of a word such as "twenty-one", empty for another word."""
-    tens, dash, ones = lowered.partition("-")
-    if not dash or tens not in NUMBER_WORDS or ones not in NUMBER_WORDS:
-        return ""
-    total = int(NUMBER_WORDS[tens]) + int(NUMBER_WORDS[ones])
-    return str(total) if int(NUMBER_WORDS[tens]) >= 20 > 10 > int(NUMBER_WORDS[ones]) else ""
 
 
 def _is_identifier(body: str) -> bool:
@@ -218,9 +217,16 @@ def read_claim(text: str) -> Claim:
     for index, unit in enumerate(units):
         mark = mark or unit.before
         following = units[index + 1] if index + 1 < len(units) else None
-        if _is_silent(unit, following):
-            continue
         key = unit.key
+        if key in {"do", "does"}:
+            is_silent = following is not None and following.key == "not"
+        else:
+            # Part of a name has meaning: "plan A", "The Power", "Really Right Stuff".
+            is_named = unit.is_capital and not unit.is_first
+            is_silent = not is_named and (key in ARTICLES or key in FILLERS or key in HEDGES)
+        # A claim means the same without a silent word.
+        if unit.kind == "word" and is_silent:
+            continue
         if unit.kind == "word" and key in NEGATIONS and following and following.before:
             # "No, tests pass" is not "no tests pass".
             key = f"{key},"
@@ -233,21 +239,17 @@ def read_claim(text: str) -> Claim:
     return Claim(text, tuple(meaningful), keys, raw, opening, frozenset(changes), specificity)
 
 
-def _is_silent(unit: Unit, following: Unit | None) -> bool:
-    """Return whether a claim means the same without this unit."""
-    if unit.kind != "word":
-        return False
-    if unit.key in {"do", "does"}:
-        return following is not None and following.key == "not"
-    if unit.is_capital and not unit.is_first:
-        return False  # part of a name: "plan A", "The Power", "Really Right Stuff"
-    return unit.key in ARTICLES or unit.key in FILLERS or unit.key in HEDGES
-
-
 def _without_openers(units: list[Unit]) -> tuple[list[Unit], int]:
     """Return the units after "I think", "note that" and the like, and the number of these."""
     start = opener_count = 0
-    while size := _opener_size(units, start):
+    while len(units) - start > 1:
+        if units[start].key in HEDGES or units[start].key in FILLERS:
+            size = 1
+        else:
+            heads = tuple(unit.key for unit in units[start:-1])
+            size = next((len(words) for words in OPENERS if heads[: len(words)] == words), 0)
+        if not size:
+            break
         start += size
         opener_count += 1
     rest = units[start:]
@@ -255,17 +257,6 @@ def _without_openers(units: list[Unit]) -> tuple[list[Unit], int]:
         # The claim starts after the opener, so its first capital has no meaning.
         rest[0] = replace(rest[0], is_first=True)
     return rest, opener_count
-
-
-def _opener_size(units: list[Unit], start: int) -> int:
-    if len(units) - start > 1 and units[start].key in HEDGES | FILLERS:
-        return 1
-    for opener in OPENERS:
-        size = len(opener)
-        heads = tuple(unit.key for unit in units[start : start + size])
-        if heads == opener and len(units) - start > size:
-            return size
-    return 0
 
 
 def _with_phrases(units: list[Unit]) -> list[Unit]:
@@ -289,8 +280,14 @@ def _take_changes(units: list[Unit]) -> set[str]:
     """Remove the words that only say that something changed, and return what they say."""
     changes: set[str] = set()
     is_negated = any(unit.key == "not" for unit in units)
-    if _cut(units, "no", "longer") or (is_negated and _cut_any_more(units)):
+    if _cut(units, "no", "longer"):
         changes.add("ended")
+    elif is_negated and any(_cut(units, *words) for words in _ANY_MORE):
+        # "Any more" goes with its negation.
+        changes.add("ended")
+        spot = next(index for index, unit in enumerate(units) if unit.key == "not")
+        has_do = spot > 0 and units[spot - 1].key in {"do", "does"}
+        del units[spot - has_do : spot + 1]
     keys = [unit.key for unit in units]
     used = keys.index("used") if "used" in keys else 0
     # "is used to cold" and "was used to build" are not "used to live".
@@ -308,19 +305,6 @@ def _take_changes(units: list[Unit]) -> set[str]:
     if ("as", "of") in {(left.key, right.key) for left, right in pairwise(units)}:
         changes.add("now")
     return changes
-
-
-def _cut_any_more(units: list[Unit]) -> bool:
-    """Remove "any more" with its negation, and return whether it was there."""
-    for words in (("anymore",), ("any", "more"), ("any", "longer")):
-        if _cut(units, *words):
-            spot = next(index for index, unit in enumerate(units) if unit.key == "not")
-            if spot and units[spot - 1].key in {"do", "does"}:
-                del units[spot - 1 : spot + 1]
-            else:
-                del units[spot]
-            return True
-    return False
 
 
 def _cut(units: list[Unit], *words: str) -> bool:
