@@ -23,7 +23,7 @@ from meritory.lab.measure import MeasurePlan, Sandbox, anchored, measure
 from meritory.lab.probes import Probe, means_the_same, read_expected, read_object
 from meritory.lab.results import plain_pair, statement
 from meritory.rank.metrics import MIN_PAIRS, Floats, ProbeHit, overall, values
-from meritory.text.extract.cues import FoundClaim
+from meritory.text.extract.rules import FoundClaim
 from meritory.text.normalize import check_text
 
 KNOWN_READ = 8
