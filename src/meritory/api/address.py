@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from meritory.settings.home import (
 )
 
 _HINT = "write http://127.0.0.1:PORT or unix:///path/to/meritory.sock; `meritory status` shows both"
-_OWN_NAMES = ("localhost", "127.0.0.1", "::1")
+OWN_NAMES = ("localhost", "127.0.0.1", "::1")
 # Arguments that only an engine in this process can use.
 _EMBEDDED_ONLY = ("path", "settings", "clock")
 
@@ -82,30 +83,21 @@ def read_url(url: object, token: str | None = None) -> Address:
     if parts.scheme not in ("http", "https") or not is_named or parts.path not in ("", "/"):
         raise InputError(f"{url[:80]!r} is not the url of a daemon", hint=_HINT)
     host = str(host)
-    if token is None:
-        token = _own_token(host, port)
-    elif isinstance(token, str) and token.strip().isascii() and token.strip().isprintable():
-        token = token.strip()
-    else:
-        raise InputError("a token is one line of plain letters and digits")
+    if token is None and host in OWN_NAMES:
+        # Any user of this machine can listen on a port where a program expects a daemon, so the
+        # token of the data folder is only for the daemon that the folder announces.
+        home = home_folder(os.environ)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            announced = urlsplit(json.loads((home / DAEMON_NAME).read_bytes())["url"]).port
+            if announced == port:
+                token = (home / TOKEN_NAME).read_text("ascii").strip()
+    elif token is not None:
+        token = token.strip() if isinstance(token, str) else "\n"
+        if not token.isascii() or not token.isprintable():
+            raise InputError("a token is one line of plain letters and digits")
     named = f"[{host}]" if ":" in host else host
     return Address(
         host=named if port is None else f"{named}:{port}",
         is_https=parts.scheme == "https",
         token=token,
     )
-
-
-def _own_token(host: str, port: int | None) -> str | None:
-    """Return the token of the data folder if the daemon of that folder listens there.
-
-    Any user of this machine can listen on a port where a program expects a daemon.
-    """
-    if host not in _OWN_NAMES:
-        return None
-    home = home_folder(os.environ)
-    try:
-        announced = urlsplit(json.loads((home / DAEMON_NAME).read_bytes())["url"]).port
-        return (home / TOKEN_NAME).read_text("ascii").strip() if announced == port else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from meritory.api.address import Address
+from meritory.api.address import OWN_NAMES, Address
 from meritory.domain.errors import BadReply, InputError, MeritoryError, PortError, PortTimeout
 from meritory.settings.home import (
     DAEMON_NAME,
@@ -105,7 +105,15 @@ class Daemon:
             except ValueError as error:
                 raise InputError("the body holds a number that JSON does not know") from error
             headers["content-type"] = "application/json"
-        connection = self._connection(timeout_ms / 1000, headers)
+        parts = urlsplit(self.url)
+        address = Address(self.socket, parts.netloc, parts.scheme == "https", self.token)
+        # A Unix socket knows its owner; over TCP the token proves access to the folder.
+        token = self.token
+        if self.socket is None and token is None:
+            token = (self.home / TOKEN_NAME).read_text("ascii").strip()
+        if self.socket is None and token:
+            headers["authorization"] = f"Bearer {token}"
+        connection = _connection_to(address, timeout_ms / 1000)
         try:
             connection.request(method, path, content, headers)
             reply = connection.getresponse()
@@ -125,20 +133,6 @@ class Daemon:
             raise refusal(reply.status, value)
         return value
 
-    def _connection(self, timeout_s: float, headers: dict[str, str]) -> http.client.HTTPConnection:
-        """Return a new connection; over TCP add the token, which proves access to the folder."""
-        if self.socket is not None:
-            return UnixConnection(self.socket, timeout_s)
-        token = self.token
-        if token is None:
-            token = (self.home / TOKEN_NAME).read_text("ascii").strip()
-        if token:
-            headers["authorization"] = f"Bearer {token}"
-        address = urlsplit(self.url)
-        is_https = address.scheme == "https"
-        kind = http.client.HTTPSConnection if is_https else http.client.HTTPConnection
-        return kind(address.netloc, timeout=timeout_s)
-
 
 class UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
@@ -152,6 +146,14 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+def _connection_to(address: Address, timeout_s: float) -> http.client.HTTPConnection:
+    """Return a connection that is not open yet."""
+    if address.socket is not None:
+        return UnixConnection(address.socket, timeout_s)
+    kind = http.client.HTTPSConnection if address.is_https else http.client.HTTPConnection
+    return kind(str(address.host), timeout=timeout_s)
 
 
 def refusal(status: int, value: Any) -> MeritoryError:
@@ -222,7 +224,7 @@ class DaemonLink:
     def _reply(
         self, path: str, content: bytes, deadline: float, *, is_repeatable: bool
     ) -> tuple[int, bytes]:
-        connection = self._kept()
+        connection = self._take_idle()
         while True:
             is_new = connection is None
             try:
@@ -281,7 +283,7 @@ class DaemonLink:
                 self._idle.append((connection, time.monotonic()))
         return reply.status, raw
 
-    def _kept(self) -> http.client.HTTPConnection | None:
+    def _take_idle(self) -> http.client.HTTPConnection | None:
         """Return a kept connection that is still open."""
         with self._lock:
             if os.getpid() != self._owner_pid:
@@ -290,8 +292,12 @@ class DaemonLink:
                 _close_all(self._idle)
             while self._idle:
                 connection, since = self._idle.pop()
-                if time.monotonic() - since < _IDLE_LIMIT_S and not _is_stale(connection):
-                    return connection
+                if connection.sock is not None and time.monotonic() - since < _IDLE_LIMIT_S:
+                    poller = select.poll()
+                    poller.register(connection.sock, select.POLLIN)
+                    # Nothing arrives between requests but the end of the connection.
+                    if not poller.poll(0):
+                        return connection
                 connection.close()
         return None
 
@@ -306,10 +312,7 @@ class DaemonLink:
                 raise _down(address) from error
             host = url.removeprefix("http://").rstrip("/")
             address = Address(socket=path) if isinstance(path, str) else Address(host=host)
-        if address.socket is not None:
-            return UnixConnection(address.socket, REQUEST_TIMEOUT_MS / 1000)
-        kind = http.client.HTTPSConnection if address.is_https else http.client.HTTPConnection
-        return kind(str(address.host), timeout=REQUEST_TIMEOUT_MS / 1000)
+        return _connection_to(address, REQUEST_TIMEOUT_MS / 1000)
 
     def close(self) -> None:
         """Close the idle connections; a later call opens new ones."""
@@ -321,15 +324,6 @@ def _close_all(idle: list[tuple[http.client.HTTPConnection, float]]) -> None:
     while idle:
         with contextlib.suppress(OSError):
             idle.pop()[0].close()
-
-
-def _is_stale(connection: http.client.HTTPConnection) -> bool:
-    """Return whether the daemon closed it: nothing else arrives between requests."""
-    if connection.sock is None:
-        return True
-    poller = select.poll()
-    poller.register(connection.sock, select.POLLIN)
-    return bool(poller.poll(0))
 
 
 def _down(address: Address) -> DaemonDown:
@@ -367,7 +361,7 @@ def is_exposed(url: str) -> bool:
         address = urlsplit(url)
     except ValueError:
         return False
-    return address.scheme == "http" and address.hostname not in ("localhost", "127.0.0.1", "::1")
+    return address.scheme == "http" and address.hostname not in OWN_NAMES
 
 
 def find(home: Path) -> Daemon | None:
@@ -425,12 +419,20 @@ def ensure(home: Path, wait_ms: int = START_WAIT_MS, options: Sequence[str] = ()
     try:
         while (daemon := find(home)) is None:
             if time.monotonic() > deadline:
-                raise _start_timeout(home, wait_ms, has_child=bool(child))
+                holder = None if child else holder_pid(home)
+                if holder:
+                    raise PortTimeout(
+                        f"a daemon (process {holder}) runs but does not answer",
+                        hint=f"`meritory down`, or kill -9 {holder}, ends it",
+                    )
+                raise PortTimeout(
+                    f"the daemon did not start within {wait_ms} ms", hint=f"see {home / LOG_NAME}"
+                )
             if child is None:
                 # Only the holder of the start lock looks: looking takes the daemon's lock briefly.
                 if _try_lock(handle) and holder_pid(home) is None:
                     child = _spawn(home, options)
-            elif _has_ended(child):
+            elif child and _has_ended(child):
                 # Another caller may have started one first; then this one waits for it.
                 if holder_pid(home) is None and find(home) is None:
                     raise _start_failure(home)
@@ -439,18 +441,6 @@ def ensure(home: Path, wait_ms: int = START_WAIT_MS, options: Sequence[str] = ()
         return daemon
     finally:
         os.close(handle)
-
-
-def _start_timeout(home: Path, wait_ms: int, *, has_child: bool) -> PortTimeout:
-    holder = holder_pid(home)
-    if holder and not has_child:
-        return PortTimeout(
-            f"a daemon (process {holder}) runs but does not answer",
-            hint=f"`meritory down`, or kill -9 {holder}, ends it",
-        )
-    return PortTimeout(
-        f"the daemon did not start within {wait_ms} ms", hint=f"see {home / LOG_NAME}"
-    )
 
 
 def _try_lock(handle: int) -> bool:
@@ -483,9 +473,6 @@ def _spawn(home: Path, options: Sequence[str]) -> int:
 
 
 def _has_ended(child: int) -> bool:
-    """Return whether the started process has ended; 0 stands for one that is ignored."""
-    if child == 0:
-        return False
     try:
         return os.waitpid(child, os.WNOHANG)[0] != 0
     except ChildProcessError:
