@@ -289,7 +289,8 @@ def test_odd_arguments_are_no_harm(tmp_path: Path, flags: list[str]) -> None:
 
 
 HALVES = ("main.py", "shapes.py")
-CRASH = ("    flags, switch = _flags", "    raise KeyError(raw)\n    flags, switch = _flags")
+FLAGS = "    flags: dict[str, str] = {}\n"
+CRASH = (FLAGS, "    raise KeyError(raw)\n" + FLAGS)
 LAST = "        os._exit(0)\n\n\nif __name__"
 SHOWN = '"hookEventName": native, "additionalContext": shown}}'
 MUTANTS = {
@@ -301,7 +302,7 @@ MUTANTS = {
     "complains": (("        left = main(", '        os.write(2, b"x")\n        left = main('),),
     "prints too much": ((SHOWN, SHOWN.replace("shown}}", "shown * 99}}")),),
     "lacks its other half": (
-        ("/shapes.py", "/shape.py"),
+        ('_load("shapes")', '_load("shape")'),
         ("os._exit(0)\n        ra", "ra"),
     ),
 }

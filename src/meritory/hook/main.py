@@ -17,19 +17,26 @@ import sys
 import time
 
 TYPE_CHECKING = False
+
+
+def _load(name: str) -> Any:
+    """Load a module by its path: without site-packages, the package cannot be imported."""
+    from _frozen_importlib_external import SourceFileLoader
+
+    module = type(sys)(f"meritory_hook_{name}")
+    path = f"{os.path.dirname(os.path.abspath(__file__))}/{name}.py"
+    SourceFileLoader(module.__name__, path).exec_module(module)
+    return module
+
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
     from meritory.hook import shapes
 else:
-    from _frozen_importlib_external import SourceFileLoader
-
-    shapes = type(sys)("meritory_hook_shapes")
     try:
-        # By its path: without site-packages, the package cannot be imported.
-        folder = os.path.dirname(os.path.abspath(__file__))
-        SourceFileLoader(shapes.__name__, folder + "/shapes.py").exec_module(shapes)
+        shapes = _load("shapes")
     except BaseException:
         if __name__ == "__main__":
             os._exit(0)
@@ -64,7 +71,12 @@ _BUDGETS_S = {shapes.END: END_BUDGET_S, shapes.TOOL: GUARD_BUDGET_S}
 
 def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
     """Return the output for one event; nothing if there is no answer or an error."""
-    flags, switch = _flags(arguments), environ.get(SWITCH, "").strip().lower()
+    flags: dict[str, str] = {}
+    for index, word in enumerate(arguments):
+        if word.startswith("--"):
+            option, equals, value = word.partition("=")
+            flags[option] = value if equals else "".join(arguments[index + 1 : index + 2])
+    switch = environ.get(SWITCH, "").strip().lower()
     try:
         payload = _decoded(raw)
     except (ValueError, RecursionError):
@@ -104,16 +116,6 @@ def main(arguments: list[str], raw: bytes, environ: Mapping[str, str]) -> bytes:
 
 def _printed(answer: dict[str, Any]) -> bytes:
     return _encoded(answer) if answer else b""
-
-
-def _flags(arguments: list[str]) -> dict[str, str]:
-    """Return the options by name; unknown words are skipped."""
-    flags: dict[str, str] = {}
-    for index, word in enumerate(arguments):
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            flags[name] = value if equals else "".join(arguments[index + 1 : index + 2])
-    return flags
 
 
 def _encoded(value: dict[str, Any]) -> bytes:
@@ -162,7 +164,7 @@ def _home(given: str, environ: Mapping[str, str]) -> str:
 def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
     """Send an event to the daemon; return its answer, empty if it refuses."""
     if "://" in home:
-        raw = _remote().asked(home, event, body, deadline, _encoded)
+        raw = _load("remote").asked(home, event, body, deadline, _encoded)
         answer = _decoded(raw) if raw else None
         return answer if isinstance(answer, dict) else {}
     connection, host, token = _connected(home, deadline)
@@ -185,16 +187,6 @@ def _asked(home: str, event: str, body: dict[str, Any], deadline: float) -> dict
     first, _, rest = raw.partition(b"\r\n\r\n")
     answer = _decoded(rest) if first.startswith(b"HTTP/1.1 200 ") else None
     return answer if isinstance(answer, dict) else {}
-
-
-def _remote() -> Any:
-    """Load the module for a daemon on another machine."""
-    from _frozen_importlib_external import SourceFileLoader
-
-    remote = type(sys)("meritory_hook_remote")
-    path = os.path.dirname(os.path.abspath(__file__)) + "/remote.py"
-    SourceFileLoader(remote.__name__, path).exec_module(remote)
-    return remote
 
 
 def _connected(home: str, deadline: float) -> tuple[_socket.socket, str, str]:
@@ -306,7 +298,15 @@ def _start(home: str, environ: Mapping[str, str]) -> bool:
             return True
         os.set_inheritable(locks[0], True)
         os.close(locks.pop())
-        _spawn(home, error_file, environ)
+        # In its own process session, without a client's variables: it outlives the client.
+        command = [sys.executable, "-P", "-m", "meritory", "--home", home, "up", "--detached"]
+        clean = {name: value for name, value in environ.items() if not name.startswith("CLAUDE")}
+        streams = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, error_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        ]
+        os.posix_spawn(sys.executable, command, clean, file_actions=streams, setsid=True)
         return True
     except BlockingIOError:
         # A daemon is running, starting or ending.
@@ -314,19 +314,6 @@ def _start(home: str, environ: Mapping[str, str]) -> bool:
     finally:
         for lock in locks:
             os.close(lock)
-
-
-def _spawn(home: str, error_file: str, environ: Mapping[str, str]) -> None:
-    """Start a daemon in its own process session."""
-    command = [sys.executable, "-P", "-m", "meritory", "--home", home, "up", "--detached"]
-    # A client's variables are not for a process that outlives it.
-    clean = {name: value for name, value in environ.items() if not name.startswith("CLAUDE")}
-    streams = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 2, error_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-    ]
-    os.posix_spawn(sys.executable, command, clean, file_actions=streams, setsid=True)
 
 
 def run(arguments: list[str]) -> None:

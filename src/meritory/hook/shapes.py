@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 # Canonical events, by the daemon's names for them.
@@ -159,7 +159,10 @@ def body(event: str, row: Harness, payload: dict[str, Any]) -> dict[str, Any] | 
     key = key[:KEY_LIMIT_CHARS].strip()
     if not event or not key:
         return None
-    request: dict[str, Any] = {"session_key": key, "relayed": True, "cwd": _cwd(payload)}
+    roots = payload.get("workspace_roots")
+    first = roots[0] if isinstance(roots, list) and roots else ""
+    cwd = text(payload, "cwd") or (first if isinstance(first, str) else "")
+    request: dict[str, Any] = {"session_key": key, "relayed": True, "cwd": cwd[:PATH_LIMIT_CHARS]}
     if event == TOOL:
         tool = _tool(payload)
         return {**request, **tool} if tool else None
@@ -180,12 +183,6 @@ def body(event: str, row: Harness, payload: dict[str, Any]) -> dict[str, Any] | 
         return {**request, "last_assistant_message": reply[-TEXT_LIMIT_CHARS:]}
     path = text(payload, "transcript_path", "transcriptPath")
     return {**request, "transcript_path": path} if 0 < len(path) <= PATH_LIMIT_CHARS else request
-
-
-def _cwd(payload: dict[str, Any]) -> str:
-    roots = payload.get("workspace_roots")
-    first = roots[0] if isinstance(roots, list) and roots else ""
-    return (text(payload, "cwd") or (first if isinstance(first, str) else ""))[:PATH_LIMIT_CHARS]
 
 
 def _tool(payload: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +211,9 @@ def answered(row: Harness, event: str, native: str, answer: dict[str, Any]) -> d
         reason = text(answer, "reason")
         decision = text(answer, "decision") if _fits(reason) else ""
         # "allow" is never sent: it would skip the client's own question.
-        return GUARDS[row.guard](native, decision, reason) if decision in ("warn", "deny") else {}
+        if decision not in ("warn", "deny"):
+            return {}
+        return _verdict(row.guard, native, is_denied=decision == "deny", reason=reason)
     shown = text(answer, "inject")
     if event not in row.shows or not _fits(shown):
         return {}
@@ -231,36 +230,18 @@ def _fits(shown: str) -> bool:
     return 0 < len(shown.encode("utf-16-le", "replace")) // 2 <= CONTEXT_LIMIT_UNITS
 
 
-def _nested_guard(native: str, decision: str, reason: str) -> dict[str, Any]:
-    said = {"additionalContext": reason} if decision == "warn" else _denied(reason)
-    return {"hookSpecificOutput": {"hookEventName": native, **said}}
-
-
-def _flat_guard(native: str, decision: str, reason: str) -> dict[str, Any]:
-    return {"additionalContext": reason} if decision == "warn" else _denied(reason)
-
-
-def _denied(reason: str) -> dict[str, Any]:
-    return {"permissionDecision": "deny", "permissionDecisionReason": reason}
-
-
-def _gemini_guard(native: str, decision: str, reason: str) -> dict[str, Any]:
-    return (
-        {"systemMessage": reason} if decision == "warn" else {"decision": "deny", "reason": reason}
-    )
-
-
-def _cursor_guard(native: str, decision: str, reason: str) -> dict[str, Any]:
-    said = {"agent_message": reason}
-    return said if decision == "warn" else {"permission": "deny", "user_message": reason, **said}
-
-
-GUARDS: dict[str, Callable[[str, str, str], dict[str, Any]]] = {
-    "nested": _nested_guard,
-    "flat": _flat_guard,
-    "gemini": _gemini_guard,
-    "cursor": _cursor_guard,
-}
+def _verdict(guard: str, native: str, *, is_denied: bool, reason: str) -> dict[str, Any]:
+    """Return a warning about a tool call or its denial in the client's shape."""
+    if guard == "gemini":
+        return {"decision": "deny", "reason": reason} if is_denied else {"systemMessage": reason}
+    if guard == "cursor":
+        said = {"agent_message": reason}
+        return {"permission": "deny", "user_message": reason, **said} if is_denied else said
+    said = {"additionalContext": reason}
+    if is_denied:
+        said = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+    nested = {"hookSpecificOutput": {"hookEventName": native, **said}}
+    return nested if guard == "nested" else said
 
 
 def displayed(payload: dict[str, Any]) -> dict[str, Any]:
