@@ -13,11 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from meritory.domain.place import Place
 from meritory.domain.world import World
 from meritory.model import ranker
 from meritory.model.attention import Attention
-from meritory.model.base import BUCKETS, RankingQuery, TrainingExample
+from meritory.model.base import BUCKETS, Floats, Gradient, RankingQuery, TrainingExample
 from meritory.model.checkpoint import Checkpoint, CheckpointFlags
 from meritory.model.fit import FitPlan as Epochs
 from meritory.model.fit import fit
@@ -238,24 +239,38 @@ def lessons(sessions: int, candidates: int) -> list[TrainingExample]:
 
 
 def newton_passes(known: Sequence[TrainingExample], count: int) -> None:
-    """As many full passes over all sessions as asked for, though a fit stops long before."""
-    stacked = ranker._stack(known)
-    assert stacked is not None
-    prior = ranker.baseline_weights()
-    weights = prior.copy()
-    for _ in range(count):
-        _, found = ranker._objective(stacked, weights, prior, ranker.PRIOR_STRENGTH)
-        moved = weights - prior
-        weights -= 0.5 * ranker._newton_step(stacked, found, ranker.PRIOR_STRENGTH, moved)
+    """Make this many passes over all sessions, although a fit stops long before."""
+    with (
+        mock.patch.object(ranker, "NEWTON_STEPS", count),
+        mock.patch.object(ranker, "_CLOSE_ENOUGH", -1.0),
+    ):
+        ranker.fitted(known, ranker.baseline_weights())
+
+
+class BatchRanker(ranker.Ranker):
+    """The linear scorer, trained by gradients for comparison."""
+
+    def with_params(self, params: Mapping[str, Floats]) -> BatchRanker:
+        return BatchRanker(params)
+
+    def loss_and_grads_of(
+        self, lessons: Sequence[TrainingExample]
+    ) -> tuple[float, dict[str, Gradient]]:
+        """Return the sums over several sessions."""
+        pairs = [self.loss_and_grads(lesson) for lesson in lessons]
+        weights = np.sum([np.asarray(grads["weights"]) for _, grads in pairs], 0)
+        return sum(loss for loss, _ in pairs), {"weights": weights}
 
 
 def adam_epochs(known: Sequence[TrainingExample], count: int, *, attention: bool) -> None:
     """The same by gradients, batch after batch."""
     rng = np.random.default_rng(3)
-    model = Attention.fresh(VECTOR_WIDTH, rng) if attention else ranker.Ranker.untrained()
-    done = fit(model, known, Epochs(epochs=count), rng, lambda: False)
-    if done.epochs != count or done.diverged:
-        raise RuntimeError(f"the training ended after {done.epochs} epochs")
+    weights = ranker.baseline_weights()
+    linear = BatchRanker({"weights": weights, "prior": weights})
+    model = Attention.fresh(VECTOR_WIDTH, rng) if attention else linear
+    _, losses = fit(model, known, Epochs(epochs=count), rng, lambda: False)
+    if len(losses) != count or not np.isfinite(losses).all():
+        raise RuntimeError(f"the training ended after {len(losses)} epochs")
 
 
 def training_rows(plan: Plan) -> list[Row]:

@@ -18,7 +18,7 @@ from meritory.model.base import (
     TrainingExample,
     cross_entropy,
 )
-from meritory.model.fit import Adam, FitPlan, Fitted, fit
+from meritory.model.fit import Adam, BatchModel, FitPlan, fit
 from meritory.model.ranker import standardised
 from meritory.rank.features import FEATURES
 
@@ -98,7 +98,7 @@ def lessons_of(count: int, seed: int = 1, *, by_chance: bool = False) -> list[Tr
 
 def trained(
     model: Attention | Plain, lessons: list[TrainingExample], seed: int = 0, **plan: float | int
-) -> Fitted:
+) -> tuple[BatchModel, list[float]]:
     made = FitPlan(**plan)  # type: ignore[arg-type]
     return fit(model, lessons, made, np.random.default_rng(seed), lambda: False)
 
@@ -118,40 +118,39 @@ def ndcg(gains: Floats) -> float:
 
 
 def test_the_loss_goes_down_and_what_was_learned_holds_elsewhere() -> None:
-    done = trained(FRESH, lessons_of(60), epochs=20)
-    assert isinstance(done.model, Attention)
-    assert len(done.losses) == done.epochs == 20
-    assert done.losses[-1] < done.losses[4] < done.losses[0]
-    assert done.loss == done.losses[-1]
+    model, losses = trained(FRESH, lessons_of(60), epochs=20)
+    assert isinstance(model, Attention)
+    assert len(losses) == 20
+    assert losses[-1] < losses[4] < losses[0]
     unseen = lessons_of(60, seed=2)
-    assert ndcg_of(done.model, unseen) > ndcg_of(FRESH, unseen) + 0.15
+    assert ndcg_of(model, unseen) > ndcg_of(FRESH, unseen) + 0.15
 
 
 def test_labels_by_chance_teach_nothing() -> None:
-    done = trained(FRESH, lessons_of(60, by_chance=True), epochs=20)
-    assert isinstance(done.model, Attention)
+    model, _ = trained(FRESH, lessons_of(60, by_chance=True), epochs=20)
+    assert isinstance(model, Attention)
     for unseen in (lessons_of(80, seed=3), lessons_of(80, seed=4, by_chance=True)):
-        assert abs(ndcg_of(done.model, unseen) - ndcg_of(FRESH, unseen)) < 0.08
+        assert abs(ndcg_of(model, unseen) - ndcg_of(FRESH, unseen)) < 0.08
 
 
 def test_words_are_learned_from_although_every_candidate_has_a_vector() -> None:
     def moved(share: float) -> bool:
-        done = trained(FRESH, lessons_of(10), epochs=2, hidden_share=share)
-        return not np.array_equal(done.model.params["table"], FRESH.params["table"])
+        model, _ = trained(FRESH, lessons_of(10), epochs=2, hidden_share=share)
+        return not np.array_equal(model.params["table"], FRESH.params["table"])
 
     assert moved(0.2)
     assert not moved(0.0)
 
 
 def test_a_linear_scorer_is_trained_as_well() -> None:
-    done = trained(plain(), lessons_of(40), learning_rate=0.05)
-    weights = done.model.params["weights"]
+    model, losses = trained(plain(), lessons_of(40), learning_rate=0.05)
+    weights = model.params["weights"]
     assert int(np.argmax(weights)) == SIGNAL
-    assert done.losses[-1] < done.losses[0]
+    assert losses[-1] < losses[0]
 
 
 def test_a_strong_pull_keeps_the_start() -> None:
-    near, far = (trained(FRESH, lessons_of(20), pull=pull).model for pull in (50.0, 0.0))
+    near, far = (trained(FRESH, lessons_of(20), pull=pull)[0] for pull in (50.0, 0.0))
     change = [np.abs(done.params["gate"] - FRESH.params["gate"]).max() for done in (near, far)]
     assert change[0] < 0.03 < change[1]
 
@@ -159,7 +158,7 @@ def test_a_strong_pull_keeps_the_start() -> None:
 def test_the_same_generator_gives_the_same_model_and_leaves_the_old_one_alone() -> None:
     before = {name: value.copy() for name, value in FRESH.params.items()}
     lessons = lessons_of(30)
-    one, same, other = (trained(FRESH, lessons, seed, epochs=2).model for seed in (0, 0, 1))
+    one, same, other = (trained(FRESH, lessons, seed, epochs=2)[0] for seed in (0, 0, 1))
     for name, value in one.params.items():
         np.testing.assert_array_equal(value, same.params[name])
         np.testing.assert_array_equal(before[name], FRESH.params[name])
@@ -203,16 +202,16 @@ def test_each_batch_is_four_fifths_recent_and_one_fifth_best() -> None:
     )
 
 
-def test_sessions_that_say_nothing_are_skipped_and_counted() -> None:
+def test_sessions_that_say_nothing_are_skipped() -> None:
     lessons = lessons_of(5)
     lessons[0] = replace(lessons[0], labels=np.full(COUNT, 0.5))
     lessons[1] = replace(lessons[1], weights=1.0 * (lessons[1].labels == 0.0))
     lessons[2] = replace(lessons[2], weight=0.0)
-    done = trained(plain(), lessons)
-    assert (done.samples_used, done.samples_skipped) == (2, 3)
-    nothing = trained(FRESH, lessons[:2])
-    assert (nothing.samples_used, nothing.epochs, nothing.loss) == (0, 0, 0.0)
-    assert nothing.model is FRESH
+    (model, losses), (other, same) = (trained(plain(), some) for some in (lessons, lessons[3:]))
+    assert losses == same
+    for name, value in model.params.items():
+        np.testing.assert_array_equal(value, other.params[name])
+    assert trained(FRESH, lessons[:2]) == (FRESH, [])
 
 
 # --- stopping ---------------------------------------------------------------------------------
@@ -220,14 +219,14 @@ def test_sessions_that_say_nothing_are_skipped_and_counted() -> None:
 
 def test_it_stops_when_told_with_what_it_has() -> None:
     answers = iter([False] * 3 + [True])
-    done = fit(plain(), lessons_of(32), FitPlan(), np.random.default_rng(0), lambda: next(answers))
-    assert done.stopped_early
+    rng = np.random.default_rng(0)
+    model, losses = fit(plain(), lessons_of(32), FitPlan(), rng, lambda: next(answers))
     # Two batches are an epoch here.
-    assert (done.epochs, len(done.losses)) == (1, 2)
-    assert done.model.params["weights"].any()
-    at_once = fit(plain(), lessons_of(4), FitPlan(), np.random.default_rng(0), lambda: True)
-    assert at_once.stopped_early
-    assert not at_once.model.params["weights"].any()
+    assert len(losses) == 2
+    assert model.params["weights"].any()
+    model, losses = fit(plain(), lessons_of(4), FitPlan(), rng, lambda: True)
+    assert losses == []
+    assert not model.params["weights"].any()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -237,10 +236,9 @@ def test_what_is_not_finite_leaves_the_old_model(bad: float) -> None:
     labels[0] = bad
     lessons[-1] = replace(lessons[-1], labels=labels)
     with np.errstate(invalid="ignore"):
-        done = trained(FRESH, lessons)
-    assert done.diverged
-    assert done.model is FRESH
-    assert math.isnan(done.loss)
+        model, losses = trained(FRESH, lessons)
+    assert model is FRESH
+    assert math.isnan(losses[-1])
 
 
 # --- Adam -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from web_types import Served
 
 from meritory.domain.memory import Draft
-from meritory.engine.memories.change import UPDATABLE
+from meritory.engine.memories.write import UPDATABLE
 from meritory.server.app import TABLE
 from meritory.server.openapi import document
 from meritory.server.routes.memories import NewMemory, Patch

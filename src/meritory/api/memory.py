@@ -195,18 +195,18 @@ class Memory:
     @verb
     def update(self, /, memory_id: str, **fields: Any) -> MemoryRecord:
         """Change fields of a memory; its history keeps the old values."""
-        from meritory.engine.memories import change
+        from meritory.engine.memories import write
         from meritory.engine.memories.validate import checked_field
 
         by_person = checked_field("origin", fields.pop("origin", "user")) == "user"
-        return change.update(self.services, self.get(memory_id), fields, by_person=by_person)
+        return write.update(self.services, self.get(memory_id), fields, by_person=by_person)
 
     @verb
     def confirm(self, memory_id: str) -> MemoryRecord:
         """Vouch for a memory as a person: it becomes trusted, and its proposals take effect."""
-        from meritory.engine.memories import change
+        from meritory.engine.memories import write
 
-        return change.confirm(self.services, self.get(memory_id))
+        return write.confirm(self.services, self.get(memory_id))
 
     @verb
     def forget(self, memory_id: str, *, purge: bool = False, why: str = "") -> None:

@@ -71,57 +71,35 @@ class BatchModel(Model, Protocol):
         """Return the loss and the gradients, each summed over these sessions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
-    """The result of a training."""
-
-    model: BatchModel
-    # The mean loss of each epoch; the last is not finite if the training diverged.
-    losses: tuple[float, ...] = ()
-    # Finished epochs.
-    epochs: int = 0
-    samples_used: int
-    # Sessions whose labels are all equal.
-    samples_skipped: int
-    # The time was up; the model has the steps until then.
-    stopped_early: bool = False
-    # A loss or a gradient was not finite; the model is the one before training.
-    diverged: bool = False
-
-    @property
-    def loss(self) -> float:
-        """The loss of the last epoch; 0 without usable sessions."""
-        return self.losses[-1] if self.losses else 0.0
-
-
 def fit(
     model: BatchModel,
     lessons: Sequence[TrainingExample],
     plan: FitPlan,
     rng: np.random.Generator,
     should_stop: Callable[[], bool],
-) -> Fitted:
-    """Train a copy of the model on sessions, given from the oldest to the newest."""
+) -> tuple[BatchModel, list[float]]:
+    """Train a copy of the model on sessions, oldest first; return it and the loss of each epoch.
+
+    If the time is up, the model has the steps until then. If a loss or a gradient is not finite,
+    the last loss is NaN and the model is the one before training.
+    """
     usable = [lesson for lesson in lessons if _says_something(lesson)]
-    adam = Adam(model.params, plan)
-    skipped = len(lessons) - len(usable)
-    done = Fitted(model=model, samples_used=len(usable), samples_skipped=skipped)
-    for epoch in range(1, plan.epochs + 1 if usable else 1):
-        total, count = 0.0, 0
-        finished = done.losses
+    adam, trained = Adam(model.params, plan), model
+    losses: list[float] = []
+    for _ in range(plan.epochs if usable else 0):
+        total, count, finished = 0.0, 0, losses
         for batch in _batches(usable, plan, rng):
             if should_stop():
-                return replace(done, stopped_early=True)
-            loss, grads = done.model.loss_and_grads_of(batch)
+                return trained, losses
+            loss, grads = trained.loss_and_grads_of(batch)
             arrays = [g.values if isinstance(g, SparseRows) else g for g in grads.values()]
             if not (math.isfinite(loss) and all(np.isfinite(array).all() for array in arrays)):
-                return replace(done, model=model, losses=(*finished, math.nan), diverged=True)
+                return model, [*finished, math.nan]
             adam.step(grads, len(batch))
             total, count = total + loss, count + len(batch)
-            losses = (*finished, total / count)
-            done = replace(done, model=model.with_params(adam.params), losses=losses)
-        done = replace(done, epochs=epoch)
-    return done
+            losses = [*finished, total / count]
+            trained = model.with_params(adam.params)
+    return trained, losses
 
 
 class Adam:

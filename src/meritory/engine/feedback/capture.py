@@ -22,9 +22,14 @@ from meritory.engine.feedback.reading import (
     still_wrong,
 )
 from meritory.engine.learning.label import belief_from, put_beliefs
-from meritory.engine.memories.change import update
 from meritory.engine.memories.validate import make_draft
-from meritory.engine.memories.write import Prepared, PreparedBatch, decide_batch, prepare_batch
+from meritory.engine.memories.write import (
+    Prepared,
+    PreparedBatch,
+    decide_batch,
+    prepare_batch,
+    update,
+)
 from meritory.engine.observe.observer import publish
 from meritory.engine.rules.learn import learn_from
 from meritory.engine.services import Services

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,7 +53,7 @@ class Embedding:
         self._open: dict[str, Embedder] = {}
         self._retry_at_ms: dict[str, float] = {}
         self._lock = threading.Lock()
-        self.failures: dict[str, int] = {}
+        self.failures: Counter[str] = Counter()
 
     @property
     def kind(self) -> str:
@@ -69,16 +70,21 @@ class Embedding:
         with self._lock:
             if _WANTED not in self._open:
                 embedder = open_embedder(self._spec)
-                self._store.register_embedder(self._info(embedder))
+                self._register(embedder)
                 self._open[_WANTED] = embedder
             return self._open[_WANTED]
 
-    def _info(self, embedder: Embedder) -> EmbedderInfo:
-        return EmbedderInfo(embedder.name, embedder.dimension, _spec_text(self._spec))
+    def _register(self, embedder: Embedder) -> None:
+        info = EmbedderInfo(embedder.name, embedder.dimension, _spec_text(self._spec))
+        self._store.register_embedder(info)
+
+    def _stored(self) -> EmbedderInfo | None:
+        """Return the serving embedder as it is stored; None if embedding is off."""
+        return None if self.is_off else self._store.serving_embedder()
 
     def is_changed(self) -> bool:
         """Return whether another embedder than the configured one still serves."""
-        info = None if self.is_off else self._store.serving_embedder()
+        info = self._stored()
         return info is not None and info.spec != _spec_text(self._spec)
 
     def serving(self) -> Embedder | None:
@@ -87,7 +93,7 @@ class Embedding:
 
     def _wanted_and_serving(self) -> tuple[Embedder | None, Embedder | None]:
         wanted = self._attempt(_WANTED, self.wanted)
-        info = None if self.is_off else self._store.serving_embedder()
+        info = self._stored()
         if info is None or (wanted is not None and info.name == wanted.name):
             return wanted, wanted
         return wanted, self._attempt(info.name, partial(self._previous, info)) or wanted
@@ -112,17 +118,14 @@ class Embedding:
         if self.is_off:
             return None
         if self._world.monotonic_ms() < self._retry_at_ms.get(name, 0.0):
-            self._note_failure("embedder.left_alone")
+            self.failures["embedder.left_alone"] += 1
             return None
         try:
             return call()
         except (PortError, InputError) as error:
             self._retry_at_ms[name] = self._world.monotonic_ms() + RETRY_AFTER_MS
-            self._note_failure(f"embedder.{error.code}")
+            self.failures[f"embedder.{error.code}"] += 1
             return None
-
-    def _note_failure(self, counter: str) -> None:
-        self.failures[counter] = self.failures.get(counter, 0) + 1
 
     def query(self, text: str) -> QueryVector:
         """Embed a query."""
@@ -151,15 +154,14 @@ class Embedding:
 
     def stored_name(self) -> str | None:
         """Return the name of the serving embedder, even if it is unavailable."""
-        info = None if self.is_off else self._store.serving_embedder()
+        info = self._stored()
         return None if info is None else info.name
 
     def is_complete(self) -> bool:
         """Return whether the wanted embedder serves; if not, `reembed` has work to do."""
         if self.is_off:
             return True
-        info = self._store.serving_embedder()
-        name = self.wanted().name
+        info, name = self._stored(), self.wanted().name
         return info is not None and info.name == name and not self._store.without_vector(name, 1)
 
     def reembed(self, progress: Progress, should_stop: Callable[[], bool]) -> bool:
@@ -177,7 +179,7 @@ class Embedding:
     def _reembed(self, progress: Progress, should_stop: Callable[[], bool]) -> bool:
         embedder = self.wanted()
         # Register it again, for another process may have retired it since.
-        self._store.register_embedder(self._info(embedder))
+        self._register(embedder)
         self._retry_at_ms.clear()
         last: MemoryRecord | None = None
         while not should_stop():
@@ -193,11 +195,8 @@ class Embedding:
             last = batch[-1]
             rows = embedder.embed_documents([record.content for record in batch])
             for user in dict.fromkeys(record.user for record in batch):
-                vectors = [
-                    (record, row)
-                    for record, row in zip(batch, rows, strict=True)
-                    if record.user == user
-                ]
+                pairs = zip(batch, rows, strict=True)
+                vectors = [(record, row) for record, row in pairs if record.user == user]
                 self._store.write(user, partial(_put_vectors, embedder.name, vectors))
             state = self._store.embedding_state(embedder.name)
             progress(state.embedded_count, state.memory_count)

@@ -104,10 +104,10 @@ def judge(new: MemoryRecord, near: list[Near], floor: float) -> GateVerdict:
         else:
             verdict = compare_claims(read_claim(old), claim(new.content))
         is_near = neighbour.cosine >= floor
-        survivor = verdict.survivor
-        if verdict.relation == "merge" and is_near and _may_merge(neighbour.memory, new, survivor):
-            return GateVerdict("merged", (neighbour,), verdict.survivor, verdict.reason)
-        if verdict.relation == "supersede" and may_supersede(neighbour.memory, new):
+        survivor, record = verdict.survivor, neighbour.memory
+        if verdict.relation == "merge" and is_near and _may_merge(record, new, survivor):
+            return GateVerdict("merged", (neighbour,), survivor, verdict.reason)
+        if verdict.relation == "supersede" and may_supersede(record, new):
             # A stated change ends every earlier value, not only the nearest one.
             retired, reason = (*retired, neighbour), reason or verdict.reason
         elif fallback.decision == "stored" and is_near:

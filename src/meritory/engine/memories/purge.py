@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from meritory.domain.memory import MemoryRecord
 from meritory.engine.learning.label import relabel_sessions
-from meritory.engine.memories.change import apply_change
 from meritory.engine.memories.validate import screened
-from meritory.engine.memories.write import indexed
+from meritory.engine.memories.write import apply_change, indexed
 from meritory.engine.services import Services
 from meritory.store.contract.memories import MemoryChange
 from meritory.store.contract.store import Transaction

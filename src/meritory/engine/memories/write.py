@@ -1,6 +1,7 @@
 """Write memories: screen and embed the drafts, then decide and store them in one transaction.
 
-Every memory is written here. The decisions run on the store's writer thread.
+Every memory is written and updated here. The decisions run on the store's writer thread. Each
+change keeps the previous version in the history of the memory.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
-from meritory.domain.errors import InputError, MeritoryError, NotFound
+from meritory.domain.errors import Conflict, InputError, MeritoryError, NotFound
 from meritory.domain.memory import (
     UNTRUSTED_ORIGINS,
     Action,
@@ -32,17 +34,29 @@ from meritory.engine.memories.gate import (
     merged,
     refreshed,
 )
-from meritory.engine.memories.validate import screened_draft
+from meritory.engine.memories.validate import (
+    PROPOSED_CONSTRAINT,
+    PROPOSED_PIN,
+    check_validity,
+    checked_field,
+    known_fields,
+    screened,
+    screened_draft,
+)
 from meritory.engine.services import Services
 from meritory.ports.embedder import Vectors
 from meritory.store.contract.memories import Attribute, Indexed, MemoryChange, Near, NeighbourProbe
 from meritory.store.contract.store import Transaction
 from meritory.text.entities import entity_key, mentions, parse_about
-from meritory.text.normalize import content_hash
+from meritory.text.normalize import checked_content, content_hash
 from meritory.text.terms import index_words
 
 BATCH_LIMIT = 512
 NEIGHBOUR_LIMIT = 8
+UPDATABLE = (
+    *("content", "kind", "agent", "project", "confidence", "importance", "pinned", "tags"),
+    *("valid_from", "valid_until"),
+)
 # Fields that a memory takes over from its draft unchanged.
 _SHARED_FIELDS = {f.name for f in fields(Draft)} & {f.name for f in fields(MemoryRecord)} - {
     "created_at"
@@ -127,18 +141,18 @@ def prepare_batch(services: Services, drafts: Sequence[Draft | MeritoryError]) -
     """Screen and embed drafts, ahead of the transaction that stores them."""
     now = services.world.now()
     serving = services.embedding.serving_name()
-    screened: list[Draft | MeritoryError] = []
+    clean: list[Draft | MeritoryError] = []
     for draft in drafts:
         if isinstance(draft, Draft):
             try:
                 draft = screened_draft(draft, services.policy.secrets.policy)
             except InputError as error:
                 draft = error
-        screened.append(draft)
-    texts = [draft.content for draft in screened if isinstance(draft, Draft)]
+        clean.append(draft)
+    texts = [draft.content for draft in clean if isinstance(draft, Draft)]
     embedded = iter(services.embedding.documents(texts))
     items: list[Prepared | MeritoryError] = []
-    for draft in screened:
+    for draft in clean:
         if isinstance(draft, MeritoryError):
             items.append(draft)
             continue
@@ -194,11 +208,7 @@ class WriteBatch:
     """The memories that a batch must be compared with: stored ones and its own."""
 
     def __init__(
-        self,
-        services: Services,
-        transaction: Transaction,
-        now: datetime,
-        gate: Gate | None,
+        self, services: Services, transaction: Transaction, now: datetime, gate: Gate | None
     ) -> None:
         self._services = services
         self._transaction = transaction
@@ -223,16 +233,8 @@ class WriteBatch:
             if self._gate is not None:
                 self._find_neighbours(self._gate, scope, group)
 
-    @staticmethod
-    def _vectors_for(record: MemoryRecord, item: Prepared) -> Mapping[str, Vectors]:
-        """Return the vectors of a draft if the memory took over its text."""
-        return item.memory.vectors if record.content == item.record.content else {}
-
-    def _vector(self, item: Prepared) -> Vectors | None:
-        return item.memory.vectors.get(self._gate.embedder) if self._gate else None
-
     def _find_neighbours(self, gate: Gate, scope: Scope, group: Sequence[Prepared]) -> None:
-        items = [item for item in group if self._vector(item) is not None]
+        items = [item for item in group if gate.embedder in item.memory.vectors]
         floors = np.array([gate.floor_for(item.record) for item in items], np.float32)
         for floor in np.unique(floors).tolist():
             asked = [item for item, own in zip(items, floors, strict=True) if own == floor]
@@ -278,10 +280,12 @@ class WriteBatch:
 
     def _judge(self, item: Prepared) -> GateVerdict:
         # A draft with a stated subject is never the same claim as its neighbours.
-        if item.draft.about or self._gate is None or self._vector(item) is None:
+        gate = self._gate
+        if item.draft.about or gate is None or gate.embedder not in item.memory.vectors:
             return GateVerdict("stored")
-        stored = {n.memory.id: n.memory for n in self._near.get(item.record.id, [])}
-        cosines = {n.memory.id: n.cosine for n in self._near.get(item.record.id, [])}
+        neighbours = self._near.get(item.record.id, [])
+        stored = {n.memory.id: n.memory for n in neighbours}
+        cosines = {n.memory.id: n.cosine for n in neighbours}
         for draft_id, cosine in self._near_in_batch.get(item.record.id, []):
             memory_id = self._became.get(draft_id)
             if memory_id is not None:
@@ -289,7 +293,7 @@ class WriteBatch:
         near = [Near(self._current.get(i) or stored[i], cosine) for i, cosine in cosines.items()]
         near.sort(key=lambda n: (-n.cosine, n.memory.id))
         live = [n for n in near if n.memory.is_live][:NEIGHBOUR_LIMIT]
-        return judge(item.record, live, self._gate.floor)
+        return judge(item.record, live, gate.floor)
 
     def _current_version(self, record: MemoryRecord) -> MemoryRecord:
         return self._current.get(record.id, record)
@@ -307,16 +311,17 @@ class WriteBatch:
         is_repeat = replace(record, updated_at=old.updated_at) == old
         change = replace(self._change("refresh", "the same text again"), before=old)
         links = item.draft if may_renew(old, item.record) else None
-        memory = indexed(record, self._vectors_for(record, item), links)
         # A repeat adds no entry to the history.
-        self._transaction.update(memory, None if is_repeat and not item.draft.about else change)
-        self._remember(item, record)
+        self._update(item, record, None if is_repeat and not item.draft.about else change, links)
         return WriteResult("duplicate", record, "the same text is stored already")
 
     def _merge(self, item: Prepared, near: Near, verdict: GateVerdict) -> WriteResult:
         old = near.memory
-        if self._was_merged_before(item, old):
-            return self._refresh(item, old)
+        for entry in self._transaction.history(old.user, old.id):
+            other = entry.other if entry.action == "merge" and not entry.undone else None
+            if other is not None and content_hash(other.content) == item.digest:
+                # This wording was merged into that memory already.
+                return self._refresh(item, old)
         record = merged(old, item.record, verdict.survivor, self._now)
         change = replace(
             self._change("merge", f"{verdict.reason} (cosine {near.cosine:.3f})"),
@@ -324,18 +329,16 @@ class WriteBatch:
             other=item.record,
             other_id=item.record.id,
         )
-        memory = indexed(record, self._vectors_for(record, item), item.draft)
-        self._transaction.update(memory, change)
-        self._remember(item, record)
+        self._update(item, record, change, item.draft)
         return WriteResult("merged", record, verdict.reason, item.record.id, near.cosine)
 
-    def _was_merged_before(self, item: Prepared, old: MemoryRecord) -> bool:
-        """Return whether this wording was merged into that memory already."""
-        return any(
-            entry.other is not None and content_hash(entry.other.content) == item.digest
-            for entry in self._transaction.history(old.user, old.id)
-            if entry.action == "merge" and not entry.undone
-        )
+    def _update(
+        self, item: Prepared, record: MemoryRecord, change: MemoryChange | None, links: Draft | None
+    ) -> None:
+        """Store the memory that a draft changed, with the draft's vectors if it took its text."""
+        vectors = item.memory.vectors if record.content == item.record.content else {}
+        self._transaction.update(indexed(record, vectors, links), change)
+        self._remember(item, record)
 
     def _supersede_named(self, item: Prepared, memory_id: str) -> WriteResult:
         try:
@@ -377,3 +380,86 @@ class WriteBatch:
     def _change(self, action: Action, why: str) -> MemoryChange:
         services = self._services
         return MemoryChange(services.world.new_id(), self._now, services.actor, action, why)
+
+
+# -- changes ----------------------------------------------------------------------------------
+
+
+def update(
+    services: Services, record: MemoryRecord, given: Mapping[str, Any], *, by_person: bool
+) -> MemoryRecord:
+    """Change fields of a memory. An update never merges memories."""
+    known_fields(given, UPDATABLE)
+    values = {name: checked_field(name, v) for name, v in given.items() if name != "content"}
+    for text in (*values.get("tags", ()), values.get("agent"), values.get("project")):
+        screened(text or "", "refuse")
+    if "content" in given:
+        values["content"] = screened(
+            checked_content(given["content"]), services.policy.secrets.policy
+        )
+
+    def change(current: MemoryRecord) -> MemoryRecord:
+        _require_live(current)
+        changed = replace(current, **values)
+        check_validity(changed.valid_from, changed.valid_until)
+        if not by_person and any(m.pinned or m.kind == "constraint" for m in (current, changed)):
+            raise InputError(
+                "only a person may pin a memory, make it a constraint, or change one",
+                hint="propose it, and let a person confirm it with `meritory confirm ID`",
+            )
+        is_quote = current.provenance == "user_stated"
+        if not by_person and is_quote and changed.content != current.content:
+            raise InputError(
+                "only a person may change a memory that the user stated",
+                hint="store a new memory instead",
+            )
+        return changed
+
+    return apply_change(services, record, change, "update", content=values.get("content"))
+
+
+def confirm(services: Services, record: MemoryRecord) -> MemoryRecord:
+    """Mark a memory as trusted and accept its proposed pin or constraint."""
+
+    def change(current: MemoryRecord) -> MemoryRecord:
+        _require_live(current)
+        proposals = (PROPOSED_PIN, PROPOSED_CONSTRAINT)
+        return replace(
+            current,
+            trust="trusted",
+            pinned=current.pinned or PROPOSED_PIN in current.tags,
+            kind="constraint" if PROPOSED_CONSTRAINT in current.tags else current.kind,
+            tags=tuple(tag for tag in current.tags if tag not in proposals),
+        )
+
+    return apply_change(services, record, change, "confirm")
+
+
+def _require_live(record: MemoryRecord) -> None:
+    if not record.is_live:
+        raise Conflict(f"{record.id} is forgotten or superseded", hint="undo that change first")
+
+
+def apply_change(
+    services: Services,
+    record: MemoryRecord,
+    change: Callable[[MemoryRecord], MemoryRecord],
+    action: Action,
+    why: str = "",
+    *,
+    content: str | None = None,
+) -> MemoryRecord:
+    """Apply a change to the current version of a memory and record the version before."""
+    now = services.world.now()
+    vectors = services.embedding.documents([content])[0] if content is not None else {}
+
+    def work(transaction: Transaction) -> MemoryRecord:
+        current = transaction.get(record.user, record.id)
+        changed = change(current)
+        if changed == current:
+            return current
+        entry = MemoryChange(services.world.new_id(), now, services.actor, action, why, current)
+        transaction.update(indexed(replace(changed, updated_at=now), vectors), entry)
+        return transaction.get(record.user, record.id)
+
+    return services.store.write(record.user, work)

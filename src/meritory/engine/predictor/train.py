@@ -171,8 +171,7 @@ class _Study:
         rng = _rng(self._order)
         lessons = self.lessons(sessions)
         width = max((_width(one) for one in sessions), default=0)
-        done = fit(Attention.fresh(width, rng), lessons, FitPlan(), rng, should_stop)
-        return done.model, done.losses
+        return fit(Attention.fresh(width, rng), lessons, FitPlan(), rng, should_stop)
 
     def _prior(self) -> NDArray[np.float64]:
         if isinstance(self._base, ranker.Ranker):

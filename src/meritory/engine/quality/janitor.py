@@ -212,7 +212,7 @@ def sweep(services: Services, user: str, week: str) -> Sweep:
         return fates
 
     fates: list[Fate] = []
-    for batch in _batches(plan(services, user, judgement=judgement).due):
+    for batch in _batches(plan(services, user, SWEEP_LIMIT, judgement).due):
         fates += services.store.write(user, partial(apply, batch))
     return Sweep(operation, fates.count("demote"), fates.count("forget"))
 

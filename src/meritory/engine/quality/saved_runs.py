@@ -34,7 +34,7 @@ class _ProbeResult(msgspec.Struct):
     in_prompt: bool = False
 
 
-class _Run(msgspec.Struct):
+class _SavedRun(msgspec.Struct):
     """The parts of a run that are read."""
 
     format: Literal[1]
@@ -123,6 +123,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a saved run", hint="save it again") from error
     with contextlib.suppress(msgspec.ValidationError):
-        if msgspec.convert(run, _Run).figures.keys() <= set(METRICS):
+        if msgspec.convert(run, _SavedRun).figures.keys() <= set(METRICS):
             return dict(run)
     raise InputError(f"{path} is not a saved run of this version", hint="save it again")

@@ -28,7 +28,7 @@ from meritory.domain.memory import (
     WriteResult,
 )
 from meritory.domain.session import MemoryDelivery
-from meritory.engine.memories import change
+from meritory.engine.memories import write
 from meritory.engine.memories.validate import checked_tags
 from meritory.server.auth import AnyMemory
 from meritory.server.table import (
@@ -421,7 +421,7 @@ def restore(call: Call) -> Memories:
 def confirm(call: Call) -> MemoryRecord:
     """Confirm a memory that was only proposed."""
     memory = call.memory()
-    return change.confirm(memory.services, memory.get(call.path["id"]))
+    return write.confirm(memory.services, memory.get(call.path["id"]))
 
 
 def facets(call: Call) -> Facets:
