@@ -6,7 +6,8 @@ A walk is what a reader has to follow to understand a call. Files and functions 
 src/meritory that the call enters, on all threads. Switches are how often the active file changes
 between two consecutive calls on the busiest thread. Every walk runs once before it is traced, so
 that imports and first reads do not count. The learn walk is the job alone, as a worker runs it:
-the threads are fetched from `Memory` beforehand. The figures vary by a few switches between runs.
+the threads are fetched from `Memory` and retrievals are written beforehand. The figures vary by a
+few switches between runs.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ def trace_embedded(tracer: Tracer, home: Path) -> Iterator[Walk]:
                 works.learn(USER, key)
             ended.append(session)
         yield tracer.trace("end", lambda: ended[1].end(TRANSCRIPT))
+        memory.services.counter.flush()
         yield tracer.trace("learn", lambda: works.learn(USER, "second"))
 
         def report(tool: str) -> None:

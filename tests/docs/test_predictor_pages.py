@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meritory.model import gates
+from meritory.model import canary
 from meritory.model.base import RankingQuery, TrainingExample
 from meritory.model.ranker import Ranker
 from meritory.rank.features import EXPOSURE, FEATURE_VERSION, FEATURES
@@ -52,21 +52,21 @@ def test_every_gate_is_there_with_its_limit() -> None:
             labels=np.eye(8)[0],
             weights=np.ones(8),
         )
-        for _ in range(gates.LEAST_SESSIONS)
+        for _ in range(canary.LEAST_SESSIONS)
     ]
     model = Ranker.untrained()
-    terms = gates.Terms(losses=(1.0,), loads_afresh=True, incumbent=model, best_kept=model)
-    checks = gates.examine(model, lessons, terms, rng).checks
+    terms = canary.Terms(losses=(1.0,), loads_afresh=True, incumbent=model, best_kept=model)
+    checks = canary.examine(model, lessons, terms, rng).checks
     told = section(INSIDE, "Gates")
     assert named(told) == [one.name for one in checks]
     lines = {name: line for line in told.splitlines() for name in named(line)}
     limits = {
-        "canary": f"{gates.LEAST_SESSIONS} ",
+        "canary": f"{canary.LEAST_SESSIONS} ",
         "variance": "1e-12",
-        "overlap": f"{gates.LEAST_OVERLAP:.0%}",
-        "drop": f"-{gates.LARGEST_DROP}",
-        "baseline": f"-{gates.BASELINE_TOLERANCE}",
-        "best_kept": f"-{gates.BEST_TOLERANCE}",
+        "overlap": f"{canary.LEAST_OVERLAP:.0%}",
+        "drop": f"-{canary.LARGEST_DROP}",
+        "baseline": f"-{canary.BASELINE_TOLERANCE}",
+        "best_kept": f"-{canary.BEST_TOLERANCE}",
     }
     assert {name for name, limit in limits.items() if limit not in lines[name]} == set()
 

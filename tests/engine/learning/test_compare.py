@@ -35,7 +35,6 @@ from meritory.domain.errors import PortTimeout
 from meritory.domain.job import Lease
 from meritory.domain.predictor import ComparisonQuery
 from meritory.engine.jobs.runner import Handler, JobEvent, JobRunner
-from meritory.engine.learning.canary import is_canary
 from meritory.engine.learning.compare import FIRST_TRAINING_SESSIONS, SLOW_TRAINING_SESSIONS
 from meritory.engine.pipeline import LEARN, job_handler
 from meritory.engine.predictor.state import (
@@ -47,6 +46,7 @@ from meritory.engine.predictor.state import (
 )
 from meritory.engine.predictor.train_job import order
 from meritory.engine.sessions.ratings import LEARN_JOB
+from meritory.model.canary import is_canary
 from meritory.ports.scorer import ScoreRequest
 from meritory.rank import influence
 from meritory.rank.composite import NO_TRUST, Trust

@@ -34,14 +34,13 @@ from meritory.domain.errors import BadReply, PortError, PortTimeout
 from meritory.domain.place import Place
 from meritory.domain.predictor import TaughtSession
 from meritory.engine.jobs.runner import JobEvent, JobRunner
-from meritory.engine.learning.canary import is_canary
 from meritory.engine.pipeline import TRAIN, job_handler
 from meritory.engine.predictor import train_job
 from meritory.engine.predictor.state import SHADOW_SESSIONS, TRAIN_JOB
 from meritory.engine.predictor.train import Workshop, lesson_of, train
 from meritory.model.base import RankingQuery
+from meritory.model.canary import LEAST_SESSIONS, is_canary
 from meritory.model.checkpoint import KEPT_COUNT, restored
-from meritory.model.gates import LEAST_SESSIONS
 from meritory.model.ranker import Ranker, fitted
 from meritory.ports.scorer import LocalScorer, ModelFolders
 from meritory.ports.trainer_process import (

@@ -15,7 +15,6 @@ from meritory.domain.policy import PredictorPolicy
 from meritory.domain.predictor import Comparison
 from meritory.domain.session import Event, SessionMemory, SessionRecord, SessionScore
 from meritory.engine.jobs.runner import After, Effect, no_effect
-from meritory.engine.learning.canary import count_trial, update_canary
 from meritory.engine.learning.judge import KNOWN_BY_PROGRAM, RATED_BY_AGENT, read_session
 from meritory.engine.observe.observer import publish
 from meritory.engine.predictor.state import (
@@ -28,6 +27,7 @@ from meritory.engine.predictor.state import (
 )
 from meritory.engine.predictor.train_job import queue
 from meritory.engine.services import Services
+from meritory.model.canary import CANARY_LIMIT, is_canary
 from meritory.rank import influence
 from meritory.rank.features import FEATURE_VERSION
 from meritory.rank.influence import (
@@ -44,6 +44,8 @@ TOP_COUNT = 10
 FIRST_TRAINING_SESSIONS = 3
 # A scorer whose fit takes long is trained less often.
 SLOW_TRAINING_SESSIONS = 10
+# A new model with a lower share of wins over its first sessions is rolled back.
+TRIAL_WIN_SHARE = 0.3
 # They replace a judge, so they cannot show whether the judge is right.
 NO_JUDGES = frozenset({KNOWN_BY_PROGRAM, RATED_BY_AGENT})
 _SILENT = "the predictor was silent"
@@ -99,7 +101,10 @@ def compare(services: Services, job: Job) -> Effect:
             state, details = _count_session(services, before, case, margins)
             comparison = _comparison(case, state, now)
         transaction.put_comparison(user, comparison)
-        update_canary(transaction, user, key, now, is_usable=case.is_usable)
+        if not case.is_usable:
+            transaction.drop_canary(user, key)
+        elif is_canary(user, key):
+            transaction.choose_canary(user, key, now, CANARY_LIMIT)
         transaction.set_predictor_state(user, state.encoded())
         # A training was ordered now, or has waited for two intervals.
         has_grown = state.fresh_sessions > before.fresh_sessions
@@ -196,17 +201,7 @@ def _count_session(
     )
     trial: dict[str, dict[str, object]] = {}
     if case.session.model_version == state.version:
-        state, has_failed = count_trial(state, won)
-        if before.trial_sessions < state.trial_sessions == TRIAL_SESSIONS:
-            trial["predictor.trial"] = {
-                "model_version": state.version,
-                "sessions": TRIAL_SESSIONS,
-                "wins": state.trial_wins,
-                "passed": not has_failed,
-            }
-        if has_failed and state.previous is not None:
-            trial["predictor.gave_way"] = {"to": state.previous}
-            state = state.rolled_back(state.previous, state.previous_scorer)
+        state, trial = _count_trial(state, won)
     can_train = services.trainer is not None and state.is_enabled
     reason = _order_reason(policy, state, has_drifted) if can_train else None
     state = replace(state, order_reason=reason)
@@ -225,6 +220,31 @@ def _count_session(
     details |= trial
     if case.reason is None and case.has_judge and state.uncalibrated == CALIBRATE_EVERY:
         details["predictor.calibration_due"] = {"sessions": state.uncalibrated}
+    return state, details
+
+
+def _count_trial(
+    state: PredictorState, won: float | None
+) -> tuple[PredictorState, dict[str, dict[str, object]]]:
+    """Count one more session of the model that serves; one that fails its trial is rolled back."""
+    if won is None:
+        return state, {}
+    if state.shadow_left:
+        state = replace(state, shadow_left=state.shadow_left - 1)
+    if state.trial_sessions >= TRIAL_SESSIONS:
+        return state, {}
+    sessions, wins = state.trial_sessions + 1, state.trial_wins + won
+    state = replace(state, trial_sessions=sessions, trial_wins=wins)
+    if sessions < TRIAL_SESSIONS:
+        return state, {}
+    has_failed = wins / TRIAL_SESSIONS < TRIAL_WIN_SHARE and state.previous is not None
+    result = {"model_version": state.version, "sessions": TRIAL_SESSIONS, "wins": wins}
+    details: dict[str, dict[str, object]] = {
+        "predictor.trial": {**result, "passed": not has_failed}
+    }
+    if has_failed and state.previous is not None:
+        details["predictor.gave_way"] = {"to": state.previous}
+        state = state.rolled_back(state.previous, state.previous_scorer)
     return state, details
 
 

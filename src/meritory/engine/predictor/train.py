@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from meritory.domain.errors import MeritoryError
 from meritory.domain.predictor import TaughtSession
-from meritory.model import gates, ranker
+from meritory.model import ranker
 from meritory.model.base import Floats, Model, RankingQuery, TrainingExample, words_of
+from meritory.model.canary import Terms, examine
 from meritory.model.checkpoint import Checkpoint, CheckpointFlags, restored
 from meritory.model.fit import crossed
 from meritory.ports.scorer import BASE_VERSION, ModelFolders
@@ -71,7 +72,7 @@ def train(workshop: Workshop, order: TrainOrder) -> TrainReport:
     model, losses = study.learned(learned, lambda: _is_late(workshop, began_ms))
     shelf = workshop.shelves.of(order.user)
     path = shelf.put(_checkpoint(order, model, len(learned)))
-    terms = gates.Terms(
+    terms = Terms(
         losses=losses,
         loads_afresh=_loads_afresh(path),
         incumbent=study.kept(order.incumbent),
@@ -79,7 +80,7 @@ def train(workshop: Workshop, order: TrainOrder) -> TrainReport:
         after_reset=order.after_reset,
         crossed=study.crossed(learned),
     )
-    report = gates.examine(model, study.lessons(canary), terms, _rng(order))
+    report = examine(model, study.lessons(canary), terms, _rng(order))
     if report.passed:
         # The incumbent still serves, and may have to come back; the best is what later ones are
         # held against.
@@ -118,7 +119,7 @@ def _rng(order: TrainOrder) -> np.random.Generator:
 
 def _loads_afresh(path: Path) -> bool:
     """Whether a new process can load the model and score with it."""
-    command = [sys.executable, "-P", "-m", "meritory.model.gates", str(path)]
+    command = [sys.executable, "-P", "-m", "meritory.model.canary", str(path)]
     try:
         done = subprocess.run(  # noqa: S603 - our own module
             command, capture_output=True, timeout=FRESH_LIMIT_S, check=False

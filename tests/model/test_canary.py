@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from meritory.model.base import Floats, Gradient, RankingQuery, TrainingExample
-from meritory.model.gates import (
+from meritory.model.canary import (
     BASELINE_TOLERANCE,
     LEAST_SESSIONS,
     GateReport,

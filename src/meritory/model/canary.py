@@ -1,4 +1,4 @@
-"""The exam of a newly trained model, on sessions that it was not trained on, before it may serve.
+"""Canaries: sessions kept out of training, and the exam on them that a new model must pass.
 
 A canary session is a training example; the baseline ranks it by the recorded composite.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+import zlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,9 @@ from meritory.model.checkpoint import read, restored
 from meritory.rank.features import FEATURES
 from meritory.rank.metrics import bootstrap_interval, ndcg_at
 
+# One session in this many is kept out of training, to examine models on.
+CANARY_EVERY: Final = 10
+CANARY_LIMIT: Final = 25
 LEAST_SESSIONS: Final = 3
 PLACES: Final = 10
 TOP_PLACES: Final = 5
@@ -96,6 +100,11 @@ class GateReport:
     def reasons(self) -> tuple[str, ...]:
         """The notes of the checks that failed."""
         return tuple(check.note for check in self.checks if not check.passed)
+
+
+def is_canary(user: str, key: str) -> bool:
+    """Return whether a session is kept out of training, if training can use it at all."""
+    return zlib.crc32(f"canary {user} {key}".encode()) % CANARY_EVERY == 0
 
 
 def examine(
@@ -298,7 +307,7 @@ def _overlap(ours: Sequence[Floats], theirs: Sequence[Floats]) -> float | None:
     return float(np.mean(shares)) if shares else None
 
 
-# The fresh-load gate runs `python -m meritory.model.gates PATH` with this many candidates.
+# The fresh-load gate runs `python -m meritory.model.canary PATH` with this many candidates.
 _CANDIDATES = 8
 
 
