@@ -54,6 +54,8 @@ _PATHS: Final = ("vector", "word")
 
 # An array in the precision in which the model computes.
 Array: TypeAlias = NDArray[Any]
+# The result of a layer norm before scale and shift, and its divisor.
+_Normed: TypeAlias = tuple[Array, Array]
 
 
 def shapes(width: int) -> dict[str, tuple[int, ...]]:
@@ -253,14 +255,6 @@ def _words(
     return words, np.array(items, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class _Normed:
-    """The result of a layer norm before scale and shift, and its divisor."""
-
-    values: Array
-    deviation: Array
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
     """The results of a forward pass that the backward pass needs."""
@@ -285,8 +279,8 @@ def _forward(params: Mapping[str, Floats], batch: _AttentionBatch) -> _Seen:
     vectors = _normed(batch.vectors @ use["down"])
     words = _normed(pooled(params["table"], batch.words, batch.word_counts, precision))
     items = np.zeros((len(batch.features) + len(batch.counts), INNER), precision)
-    items[batch.with_vector] = vectors.values * use["vector_scale"] + use["vector_shift"]
-    items[batch.with_words] = words.values * use["word_scale"] + use["word_shift"]
+    items[batch.with_vector] = vectors[0] * use["vector_scale"] + use["vector_shift"]
+    items[batch.with_words] = words[0] * use["word_scale"] + use["word_shift"]
     encoded = items[: len(batch.features)]
     contexts = items[len(batch.features) :] + use["projects"][batch.slots]
     queries = contexts @ use["query"]
@@ -342,9 +336,9 @@ def _backward(
     word = by_items[batch.with_words]
     dense = {
         "down": batch.vectors.T @ _unnormed(vector * use["vector_scale"], seen.vectors),
-        "vector_scale": np.sum(vector * seen.vectors.values, 0),
+        "vector_scale": np.sum(vector * seen.vectors[0], 0),
         "vector_shift": np.sum(vector, 0),
-        "word_scale": np.sum(word * seen.words.values, 0),
+        "word_scale": np.sum(word * seen.words[0], 0),
         "word_shift": np.sum(word, 0),
         "query": seen.contexts.T @ by_queries * mean,
         "key": by_asked.T @ seen.queries * scale * mean,
@@ -371,11 +365,12 @@ def _used(params: Mapping[str, Floats], precision: DTypeLike) -> dict[str, Array
 def _normed(rows: Array) -> _Normed:
     away = rows - rows.mean(1, keepdims=True)
     deviation = np.sqrt(np.mean(away * away, 1, keepdims=True) + rows.dtype.type(_LEAST_VARIANCE))
-    return _Normed(away / deviation, deviation)
+    return away / deviation, deviation
 
 
 def _unnormed(by_normed: Array, normed: _Normed) -> Array:
     """Return the gradient by the input of a layer norm from the gradient by its result."""
-    along = np.mean(by_normed * normed.values, 1, keepdims=True)
+    values, deviation = normed
+    along = np.mean(by_normed * values, 1, keepdims=True)
     level = by_normed.mean(1, keepdims=True)
-    return np.asarray((by_normed - level - normed.values * along) / normed.deviation)
+    return np.asarray((by_normed - level - values * along) / deviation)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeVar
 
 from meritory.domain.errors import Conflict, InputError, MeritoryError
@@ -127,13 +128,8 @@ def _process(
     if not reading.may_promote:
         final = event
         if event.polarity and event.memory_ids:
-            _attempt(
-                services,
-                "belief",
-                lambda: services.store.write(
-                    event.user, lambda t: _update_beliefs(services, t, event)
-                ),
-            )
+            write = partial(services.store.write, event.user)
+            _attempt(services, "belief", lambda: write(partial(_update_beliefs, services, event)))
     else:
         promoted = _attempt(services, "promotion", lambda: _promote(services, event, request_id))
         final = promoted or event
@@ -256,7 +252,7 @@ def _promote(services: Services, event: FeedbackEvent, request_id: str | None) -
         )
         transaction.replace_feedback(promoted)
         transaction.count(event.user, "feedback.promoted")
-        _update_beliefs(services, transaction, promoted)
+        _update_beliefs(services, promoted, transaction)
         logged = _timeline_event(promoted, "promoted", request_id, memory_id)
         transaction.log_events(event.user, [logged])
         return promoted, logged
@@ -307,7 +303,7 @@ def _find_or_store_lesson(
     return result.memory
 
 
-def _update_beliefs(services: Services, transaction: Transaction, event: FeedbackEvent) -> None:
+def _update_beliefs(services: Services, event: FeedbackEvent, transaction: Transaction) -> None:
     """Count the report as evidence for its lesson, and for or against the memories it names."""
     now = event.completed_at or event.at
     witness: Witness = "person" if event.origin == "user" else "agent"

@@ -20,7 +20,7 @@ from meritory.engine.jobs.runner import RULE_JOB
 from meritory.engine.services import Services
 from meritory.rank import ladder
 from meritory.rank.feedback import WINDOW_S
-from meritory.rank.ladder import ACTIVE, APPROVED_LIFE, STATES, RuleStatus
+from meritory.rank.ladder import ACTIVE, APPROVED_LIFE, LIFE, STATES, RuleStatus
 from meritory.store.contract.feedback import RuleReads
 from meritory.store.contract.store import Transaction
 from meritory.text.commands import triggers
@@ -105,6 +105,26 @@ def with_replay(rule: Rule, result: Replay, *, adds: bool = False) -> Rule:
         replay_count=result.tried_count + (rule.replay_count if adds else 0),
         alarm_count=result.alarm_count + (rule.alarm_count if adds else 0),
         replayed_through=result.through,
+    )
+
+
+def new_rule(rule_id: str, trigger: Trigger, project: str | None, text: str, now: datetime) -> Rule:
+    """Return a proposed rule without weight."""
+    return Rule(
+        id=rule_id,
+        project=project,
+        tool=trigger.tool,
+        pattern=trigger.pattern,
+        text=text,
+        state="proposed",
+        risk=trigger_risk(trigger),
+        is_forbidden=False,
+        weight=0.0,
+        weighed_at=now,
+        report_count=0,
+        created_at=now,
+        updated_at=now,
+        expires_at=now + LIFE,
     )
 
 
@@ -250,22 +270,8 @@ def propose(services: Services, scope: Scope, trigger: str, why: str) -> Rule:
     """Propose a rule; it has no effect until it is approved."""
     check_text(why, what="the reason", max_chars=TEXT_LIMIT_CHARS)
     parsed, now = parse_trigger(trigger), services.world.now()
-    rule = Rule(
-        id=services.world.new_id(),
-        project=scope.project,
-        tool=parsed.tool,
-        pattern=parsed.pattern,
-        text=redact(why),
-        state="proposed",
-        risk=trigger_risk(parsed),
-        is_forbidden=True,
-        weight=0.0,
-        weighed_at=now,
-        report_count=0,
-        created_at=now,
-        updated_at=now,
-        expires_at=now + APPROVED_LIFE,
-    )
+    rule = new_rule(services.world.new_id(), parsed, scope.project, redact(why), now)
+    rule = replace(rule, is_forbidden=True, expires_at=now + APPROVED_LIFE)
 
     def work(transaction: Transaction) -> Rule:
         active = transaction.rules(scope.user, ACTIVE)

@@ -33,6 +33,7 @@ from meritory.engine.rules.book import (
     RULES_LIMIT_COUNT,
     TEXT_LIMIT_CHARS,
     RuleChange,
+    new_rule,
     put,
     replay,
     step_down,
@@ -301,21 +302,12 @@ class _RuleLearner:
             oldest = min(active, key=lambda rule: (rule.state != "proposed", rule.updated_at))
             change = RuleChange("expired", "too many rules", now, state="expired")
             put(self._transaction, self._user, oldest, change)
-        rule = Rule(
-            id=self._services.world.new_id(),
-            project=self._action.project,
-            tool=trigger.tool,
-            pattern=trigger.pattern,
-            text=self._quote,
-            state="proposed",
-            risk=triggers.trigger_risk(trigger),
+        rule_id = self._services.world.new_id()
+        rule = replace(
+            new_rule(rule_id, trigger, self._action.project, self._quote, now),
             is_forbidden=forbids(self._text, self._tool_action.words),
             weight=1.0,
-            weighed_at=now,
             report_count=1,
-            created_at=now,
-            updated_at=now,
-            expires_at=now + LIFE,
             memory_id=self._report.memory_id,
             reported_at=now,
         )
