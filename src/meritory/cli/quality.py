@@ -425,10 +425,8 @@ def extraction() -> None:
 @click.option("--offset", type=click.IntRange(0), default=0, help="How many to skip.")
 def list_refusals(limit: int, offset: int) -> Answer:
     """List rejected claims that were not restored, latest first."""
-    from meritory.engine.quality import extraction
-
     with opened_services() as (services, user):
-        records = extraction.list_refusals(services, user, limit, offset)
+        records = services.store.refusals(user, limit, offset)
     return _REFUSALS.answer(records, "no claim was rejected")
 
 

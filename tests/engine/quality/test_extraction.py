@@ -58,7 +58,7 @@ def stored(desk: Desk) -> list[MemoryRecord]:
 
 
 def refused(desk: Desk) -> list[tuple[str, str]]:
-    found = extraction.list_refusals(desk.memory.services, "default")
+    found = desk.memory.services.store.refusals("default", 50, 0)
     return [(one.content, one.reason) for one in found]
 
 
@@ -194,7 +194,7 @@ def test_what_the_floor_declined_can_be_brought_back_once(desk: Desk) -> None:
     ((content, reason),) = refused(desk)
     assert content == FLOORED.rstrip(".") and "current task" in reason
     services = desk.memory.services
-    (one,) = extraction.list_refusals(services, "default")
+    (one,) = services.store.refusals("default", 50, 0)
     assert services.store.refusal("default", one.id[:6]) == one
     memory = extraction.restore_refusal(services, "default", one.id)
     assert memory.content == content and kept(memory).sources[0].extractor == "rules/1"
@@ -210,7 +210,7 @@ def test_what_the_floor_declined_can_be_brought_back_once(desk: Desk) -> None:
 def test_a_purge_takes_the_refusal_along(desk: Desk) -> None:
     ended(desk, FLOORED)
     desk.memory.drain()
-    (one,) = extraction.list_refusals(desk.memory.services, "default")
+    (one,) = desk.memory.services.store.refusals("default", 50, 0)
     memory = extraction.restore_refusal(desk.memory.services, "default", one.id)
     desk.memory.forget(memory.id, purge=True)
     with pytest.raises(NotFound):
@@ -230,22 +230,16 @@ def test_a_purge_takes_what_was_refused_in_the_same_words(desk: Desk) -> None:
 def test_nobody_restores_anothers(desk: Desk) -> None:
     ended(desk, FLOORED)
     desk.memory.drain()
-    (one,) = extraction.list_refusals(desk.memory.services, "default")
+    (one,) = desk.memory.services.store.refusals("default", 50, 0)
     with pytest.raises(NotFound):
         extraction.restore_refusal(desk.memory.services, "eve", one.id)
-    assert extraction.list_refusals(desk.memory.services, "eve") == []
-
-
-def test_wrong_pages_are_refused(desk: Desk) -> None:
-    for limit, offset in ((0, 0), (-1, 0), (10**6, 0), (1, -1)):
-        with pytest.raises(InputError):
-            extraction.list_refusals(desk.memory.services, "default", limit, offset)
+    assert desk.memory.services.store.refusals("eve", 50, 0) == []
 
 
 def test_no_secret_is_kept_in_a_memory_or_a_refusal(desk: Desk) -> None:
     ended(desk, f"Always use the token {KEY} in this PR.", f"Remember that the key is {KEY}.")
     desk.memory.drain()
-    found_ = extraction.list_refusals(desk.memory.services, "default")
+    found_ = desk.memory.services.store.refusals("default", 50, 0)
     told = [one.content for one in stored(desk)] + [f"{one}" for one in found_]
     assert told and KEY not in " ".join(told)
 

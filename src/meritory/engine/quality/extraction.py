@@ -330,17 +330,6 @@ def hashed(text: str) -> str:
 # -- refusals ---------------------------------------------------------------------------------
 
 
-def list_refusals(
-    services: Services, user: str, limit: int = REFUSALS_LIMIT, offset: int = 0
-) -> list[Refusal]:
-    """Return the refusals that were not restored, latest first."""
-    if not 1 <= limit <= REFUSALS_LIMIT_MAX:
-        raise InputError(f"limit must be a whole number from 1 to {REFUSALS_LIMIT_MAX}")
-    if offset < 0:
-        raise InputError("offset must be 0 or more")
-    return services.store.refusals(user, limit, offset)
-
-
 def restore_refusal(services: Services, user: str, name: str) -> MemoryRecord:
     """Store a refused candidate as a memory, with its origin and confidence."""
     refusal = services.store.refusal(user, name)

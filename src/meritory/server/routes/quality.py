@@ -250,7 +250,8 @@ def janitor(call: Call) -> JanitorOut:
 def list_refusals(call: Call) -> Results[RefusalOut]:
     """List rejected extractions, latest first."""
     query: RefusalsQuery = call.query
-    page = extraction.list_refusals(*call.whole_user(), query.limit, query.offset)
+    services, user = call.whole_user()
+    page = services.store.refusals(user, query.limit, query.offset)
     return Results([RefusalOut.flat(refusal) for refusal in page])
 
 
