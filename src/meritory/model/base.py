@@ -128,10 +128,10 @@ def list_net(scores: Floats, labels: Floats, weights: Floats) -> tuple[float, Fl
     temperature = SHARP_TEMPERATURE if spread < CLOSE_LABELS else TEMPERATURE
     weight = weights[counted]
     target = _softmax(labels[counted] / temperature, weight)
-    found = _softmax(scores[counted], weight)
+    softmax = _softmax(scores[counted], weight)
     with np.errstate(divide="ignore"):
-        divergence = target * (np.log(target) - np.log(np.maximum(found, _TINY)))
-    gradient[counted] = found - target
+        divergence = target * (np.log(target) - np.log(np.maximum(softmax, _TINY)))
+    gradient[counted] = softmax - target
     return float(np.nansum(divergence)), gradient
 
 
@@ -146,9 +146,9 @@ def cross_entropy(scores: Floats, labels: Floats, weights: Floats) -> tuple[floa
     if gain.sum() <= 0.0:
         return 0.0, gradient
     target = gain / gain.sum()
-    found = _softmax(scores[counted], weights[counted])
-    logs = np.log(np.maximum(found / weights[counted], _TINY))
-    gradient[counted] = found - target
+    softmax = _softmax(scores[counted], weights[counted])
+    logs = np.log(np.maximum(softmax / weights[counted], _TINY))
+    gradient[counted] = softmax - target
     return -float(target @ logs), gradient
 
 

@@ -185,16 +185,20 @@ def fitted(
 
 
 def _stack(lessons: Sequence[TrainingExample]) -> _Stacked | None:
-    telling = [one for one in lessons if (np.maximum(one.labels, 0.0) * one.weights).sum() > 0.0]
+    telling = [
+        lesson
+        for lesson in lessons
+        if (np.maximum(lesson.labels, 0.0) * lesson.weights).sum() > 0.0
+    ]
     if not telling:
         return None
-    counted = [np.flatnonzero(one.weights > 0.0) for one in telling]
+    counted = [np.flatnonzero(lesson.weights > 0.0) for lesson in telling]
     counts = np.array([len(rows) for rows in counted])
     # Standardised within the whole session, as for scoring.
-    whole = [standardised(one.query.features) for one in telling]
+    whole = [standardised(lesson.query.features) for lesson in telling]
     gains = [
-        np.maximum(one.labels[rows], 0.0) * one.weights[rows]
-        for one, rows in zip(telling, counted, strict=True)
+        np.maximum(lesson.labels[rows], 0.0) * lesson.weights[rows]
+        for lesson, rows in zip(telling, counted, strict=True)
     ]
     return _Stacked(
         seen=np.concatenate([seen[rows] for seen, rows in zip(whole, counted, strict=True)]),
@@ -202,9 +206,9 @@ def _stack(lessons: Sequence[TrainingExample]) -> _Stacked | None:
         session=np.repeat(np.arange(len(telling)), counts),
         target=np.concatenate([gain / gain.sum() for gain in gains]),
         multiple=np.concatenate(
-            [one.weights[rows] for one, rows in zip(telling, counted, strict=True)]
+            [lesson.weights[rows] for lesson, rows in zip(telling, counted, strict=True)]
         ),
-        weight=np.array([one.weight for one in telling]),
+        weight=np.array([lesson.weight for lesson in telling]),
     )
 
 

@@ -38,9 +38,8 @@ _CONTEXT_CHARS_MIN = 20
 _OWN_BLOCK = re.compile(r"Meritory blocks this\b[^\n]*")
 ACTION_FIELDS = ("tool", "context_key", "file", "timestamp")
 FIELDS = (
-    *("context", "what_went_wrong", "what_to_change", "what_worked", "reasoning"),
-    *("visual_evidence", "skill", "tags", "rubric_scores", "guardrails", "last_action"),
-    *("memory_ids", "session_key", "origin"),
+    *TEXTS,
+    *("tags", "rubric_scores", "guardrails", "last_action", "memory_ids", "session_key", "origin"),
 )
 _RUBRIC = "rubric"
 _MAIN_FIELDS = {feedback.UP: "what_worked", feedback.DOWN: "what_went_wrong"}

@@ -140,7 +140,7 @@ def _read_case(store: Store, job: Job, rrf_k: int) -> _ComparedSession | None:
     ]
     if not records:
         return None
-    labels = np.array([np.nan if one.label is None else one.label for one in records])
+    labels = np.array([np.nan if record.label is None else record.label for record in records])
     was_shown = np.array([record.candidate.was_injected for record in records], np.bool_)
     labelled = [records[index] for index in np.flatnonzero(comparable(labels, was_shown)).tolist()]
     outcome = None
@@ -262,11 +262,11 @@ def _order_reason(policy: PredictorPolicy, state: PredictorState, has_drifted: b
 
 def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) -> Comparison:
     session, outcome, records = case.session, case.outcome, case.records
-    baseline = {one.memory_id: one.candidate.baseline_rank or 0 for one in records}
+    baseline = {record.memory_id: record.candidate.baseline_rank or 0 for record in records}
     predictor = {
-        one.memory_id: one.candidate.predictor_rank
-        for one in records
-        if one.candidate.predictor_rank is not None
+        record.memory_id: record.candidate.predictor_rank
+        for record in records
+        if record.candidate.predictor_rank is not None
     }
     return Comparison(
         session_key=session.key,
@@ -284,7 +284,9 @@ def _comparison(case: _ComparedSession, state: PredictorState, now: datetime) ->
         alpha=state.alpha,
         predictor_top_ids=_top_ids(predictor),
         baseline_top_ids=_top_ids(baseline),
-        relevance_scores={one.memory_id: one.label for one in records if one.label is not None},
+        relevance_scores={
+            record.memory_id: record.label for record in records if record.label is not None
+        },
         fts_overlap_score=case.overlap["share"],
         replay_ndcg=outcome.ndcg if outcome else (),
         replay_log_rank=outcome.log_rank if outcome else (),

@@ -56,7 +56,7 @@ def judge(services: Services, job: Job) -> Effect:
     used = store.used(user, key)
     if used is not None:
         # A program's word is a verdict of full confidence on every candidate.
-        judged = [Judged(one.memory_id, used.get(one.memory_id, 0.0)) for one in records]
+        judged = [Judged(record.memory_id, used.get(record.memory_id, 0.0)) for record in records]
         verdict = Verdict(score=None, confidence=1.0, relevance=(), judge=KNOWN_BY_PROGRAM)
         return _effect(services, session, records, verdict, judged)
     turns = store.transcript(user, key)
@@ -72,7 +72,10 @@ def judge(services: Services, job: Job) -> Effect:
     is_by_model = score is not None and name != "rules" and score.judge == name
     if score is not None and is_by_model and ended_at is not None and score.at >= ended_at:
         # The session has not gone on since: late ratings are not worth paying a model again.
-        judged = [Judged(one.memory_id, one.relevance_score, one.is_missing) for one in records]
+        judged = [
+            Judged(record.memory_id, record.relevance_score, record.is_missing)
+            for record in records
+        ]
         verdict = Verdict(
             score=score.score,
             confidence=score.confidence,
@@ -114,7 +117,7 @@ def _ask_judge(
     # Decoys, evenly over the rest, which is ordered by rank: near misses and far ones.
     decoys = np.unique(np.linspace(0, len(rest) - 1, min(DECOY_COUNT, len(rest))).astype(int))
     pool = sorted([*pool, *(rest[index] for index in decoys.tolist())], key=position)
-    memories = services.store.memories(session.user, [one.memory_id for one in pool])
+    memories = services.store.memories(session.user, [record.memory_id for record in pool])
     pool = [record for record in pool if record.memory_id in memories]
     items = [
         JudgedMemory(memory.content, record.candidate.was_injected, memory.provenance)
@@ -142,13 +145,15 @@ def _effect(
     """Return the effect that stores a verdict with the confidence that ratings add to it."""
     confidence = max(verdict.confidence, _rated_confidence(records, judged))
     is_unknown = verdict.judge == RATED_BY_AGENT and not confidence
-    scores = [one.relevance_score for one in judged]
+    scores = [item.relevance_score for item in judged]
     ratings = [record.agent_relevance_score for record in records]
     score = SessionScore(
         judge=verdict.judge,
         score=verdict.score,
         confidence=confidence,
-        memories_recalled=len({one.memory_id for one in records if one.candidate.was_injected}),
+        memories_recalled=len(
+            {record.memory_id for record in records if record.candidate.was_injected}
+        ),
         # Counted from the labels, when they are made.
         memories_used=0,
         at=services.world.now(),
@@ -166,7 +171,7 @@ def _rated_confidence(records: Sequence[SessionMemory], judged: Sequence[Judged]
 
     Without a judge, ratings that differ between memories are evidence enough.
     """
-    chance_of = {one.memory_id: one.relevance_score for one in judged}
+    chance_of = {item.memory_id: item.relevance_score for item in judged}
     pairs = [
         (record.agent_relevance_score, chance_of.get(record.memory_id))
         for record in records

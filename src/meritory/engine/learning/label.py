@@ -159,7 +159,7 @@ def _beliefs(
     beliefs: dict[str, Belief] = {}
     for memory_id, label in made.items():
         # A session that is labelled again counts once.
-        earlier = [one for one in proofs.get(memory_id, []) if one.session_key != session.key]
+        earlier = [proof for proof in proofs.get(memory_id, []) if proof.session_key != session.key]
         own = Proof(
             session.key, session.started_at, label.agent, label.value or 0.0, label.rule == "known"
         )
@@ -188,7 +188,7 @@ def put_beliefs(transaction: Transaction, user: str, beliefs: Mapping[str, Belie
     """Store beliefs, and the usefulness that ranking reads."""
     transaction.put_beliefs(user, beliefs)
     transaction.set_usefulness(
-        user, {memory_id: round(one.usefulness, 6) for memory_id, one in beliefs.items()}
+        user, {memory_id: round(value.usefulness, 6) for memory_id, value in beliefs.items()}
     )
 
 
